@@ -446,7 +446,7 @@ class Config:
     def departures(self) -> dict[str, str]:
         """Variables whose values break the rules of the closed division -> the rule."""
         h = self.hyperparameters
-        found = rules.departures(
+        broken = rules.departures(
             h.optimizer,
             self.global_batch_size,
             h.learning_rate,
@@ -454,7 +454,7 @@ class Config:
             h.weight_decay,
             h.label_smoothing,
         )
-        return {variable.name: found[field] for _, field, variable in variables() if field in found}
+        return {variable.name: broken[field] for _, field, variable in variables() if field in broken}
 
     @property
     def division(self) -> str:

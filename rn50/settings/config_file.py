@@ -43,18 +43,18 @@ def find(name: str | None, environ: Mapping[str, str]) -> Path:
 
     Raises UserError if there is no such file.
     """
-    there = f"there are: {', '.join(systems())}"
-    variable = next((each for each in ("CONFIG_FILE", "DGXSYSTEM") if not name and environ.get(each)), "")
+    choices = f"there are: {', '.join(systems())}"
+    variable = next((key for key in ("CONFIG_FILE", "DGXSYSTEM") if not name and environ.get(key)), "")
     named = name or environ.get(variable)
     if not named:
-        raise UserError("which configuration? give its name or file, or set DGXSYSTEM", None, there)
+        raise UserError("which configuration? give its name or file, or set DGXSYSTEM", None, choices)
     ours = file_of(named)
     # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader
     # reports what is wrong.
     is_there = os.path.exists(named) and not os.path.isdir(named)
     if not is_there and not os.path.isfile(ours):
         subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
-        remedy = f"{did_you_mean(named, systems())} {there}".strip()
+        remedy = f"{did_you_mean(named, systems())} {choices}".strip()
         raise UserError(subject, "no such file, and no system of configs/", remedy)
     return Path(named) if is_there else ours
 
@@ -68,11 +68,11 @@ def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str
 
     Raises UserError if the file cannot be sourced.
     """
-    own = dict(environ)
+    base = dict(environ)
     for name in PATHS:
-        if own.get(name):
-            own[name] = os.path.abspath(own[name])
-    sourced = {**own, **source(str(file), own), "CONFIG_FILE": str(file.resolve())}
+        if base.get(name):
+            base[name] = os.path.abspath(base[name])
+    sourced = {**base, **source(str(file), base), "CONFIG_FILE": str(file.resolve())}
     for name in PATHS:
         if sourced.get(name):
             sourced[name] = os.path.abspath(ROOT / sourced[name])
@@ -100,9 +100,9 @@ def names_set_by(path: str) -> list[str]:
 
     Raises UserError if a file cannot be read, or if a file that it sources is missing.
     """
-    found = assignments.read(Path(path))
-    found.refuse_missing()
-    return [*found.values, *found.doubtful]
+    parsed = assignments.read(Path(path))
+    parsed.refuse_missing()
+    return [*parsed.values, *parsed.doubtful]
 
 
 def misspelt(path: str, known: set[str]) -> dict[str, str]:
@@ -138,15 +138,15 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
     """
     names_set_by(path)  # raises our own error for a bad path
     _refuse_blanks(path)
-    status, said, complaint = _shell(
+    status, output, complaint = _shell(
         Path(path).resolve(), {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})}
     )
-    if status == 0 and not said:
+    if status == 0 and not output:
         status, complaint = 1, "it ends the shell"
     if status != 0:
         complaint = complaint or f"exit status {status}"
         raise UserError(path, f"cannot be sourced ({complaint})", "keep plain `export NAME=value` lines")
-    pairs = (entry.split("=", 1) for entry in said.split("\0") if "=" in entry)
+    pairs = (entry.split("=", 1) for entry in output.split("\0") if "=" in entry)
     return {name: value for name, value in pairs if name not in ("PATH", "PWD", "OLDPWD", "SHLVL", "_")}
 
 

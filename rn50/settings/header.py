@@ -39,11 +39,11 @@ def of_run(system: str, variables: Mapping[str, Any]) -> dict[str, str]:
     if system not in config_file.systems():
         return {}
     file = config_file.file_of(system)
-    there = assignments.read(file).values
+    current = assignments.read(file).values
     same = all(
-        _comparable(there[name]) == _comparable(variables[name])
+        _comparable(current[name]) == _comparable(variables[name])
         for name in GROUP
-        if name in there and name in variables
+        if name in current and name in variables
     )
     return read(file) if same else {}
 

@@ -49,8 +49,8 @@ class Row:
             if self.state == PASSED_THROUGH
             else f"{self.state}: {self.reason}"
         )
-        said = "; ".join(filter(None, (self.meaning, state)))
-        return said if self.origin == "file" else f"{said} [{self.origin}]"
+        description = "; ".join(filter(None, (self.meaning, state)))
+        return description if self.origin == "file" else f"{description} [{self.origin}]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +156,9 @@ def why_no_effect(name: str, config: Config) -> str | None:
     resolved = config.as_environment()
     if resolved.get(name, "") in ("", "0", "0.0") and _VARIABLES[name].is_read(resolved):
         return None  # a setting that is turned off has its effect
-    return next((each.reason for each in WITHOUT_EFFECT if name in each.names and each.applies(config)), None)
+    return next(
+        (entry.reason for entry in WITHOUT_EFFECT if name in entry.names and entry.applies(config)), None
+    )
 
 
 def _other(name: str) -> tuple[str, str, str, str]:
@@ -173,8 +175,8 @@ def _other(name: str) -> tuple[str, str, str, str]:
         return "run", NO_EFFECT, *unused
     meaning = libraries.MEANINGS.get(name, "")
     for framework in frameworks.every().values():
-        own = framework.variables
-        if own and (name in own.elsewhere or name.startswith(own.prefix) and name not in own.read):
+        known = framework.variables
+        if known and (name in known.elsewhere or name.startswith(known.prefix) and name not in known.read):
             return (
                 "environment",
                 NO_EFFECT,
@@ -195,22 +197,22 @@ def findings(config: Config) -> list[str]:
     if config.run.division != "closed":
         return []
     values = config.as_environment()
-    found = [
+    problems = [
         f"{name}={values[name]}: {rule}; the log will name the open division"
         for name, rule in config.departures.items()
     ]
-    found = [*config.labels, *found]
+    problems = [*config.labels, *problems]
     if not config.is_imagenet:
-        return found
+        return problems
     h = config.hyperparameters
     if h.eval_period != rules.EVAL_PERIOD_EPOCHS:
-        found.append(
+        problems.append(
             f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {rules.EVAL_PERIOD_EPOCHS} "
             "epochs"
         )
     if h.eval_offset >= rules.EVAL_PERIOD_EPOCHS:
-        found.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {rules.EVAL_PERIOD_EPOCHS}")
-    return found
+        problems.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {rules.EVAL_PERIOD_EPOCHS}")
+    return problems
 
 
 def to_json(rows: list[Row], config: Config) -> dict[str, Any]:

@@ -81,7 +81,10 @@ class Assignments:
         if self.missing:
             remedy = "put it beside the file"
             raise UserErrors(
-                *(UserError(f"{each.file}:{each.line}", each.reason, remedy) for each in self.missing)
+                *(
+                    UserError(f"{statement.file}:{statement.line}", statement.reason, remedy)
+                    for statement in self.missing
+                )
             )
 
 
@@ -160,9 +163,9 @@ class _Reader:
         )
 
     def _note(self, statement: Statement, reason: str) -> str:
-        found = self._noted(statement, reason)
-        self.not_read.append(found)
-        return f"{found.file.name}:{found.line} {reason}"
+        note = self._noted(statement, reason)
+        self.not_read.append(note)
+        return f"{note.file.name}:{note.line} {reason}"
 
     def _statement(self, statement: Statement) -> None:
         if statement.trouble is not None:
@@ -218,9 +221,9 @@ class _Reader:
     def _evaluated(self, statement: Statement, word: str) -> tuple[str, str | None]:
         """Return the name and value that a word assigns. If the value is unknown, it is None, and all names
         that the word sets are put in doubt."""
-        found = _ASSIGNMENT.match(word)
-        assert found
-        name, append, raw = found.groups()
+        match = _ASSIGNMENT.match(word)
+        assert match
+        name, append, raw = match.groups()
         try:
             if raw.startswith("~") or ":~" in raw:
                 raise NotPlainError("takes somebody's home directory (~)")
@@ -230,10 +233,10 @@ class _Reader:
             if len(value) > _LONGEST_VALUE:
                 raise NotPlainError(f"a value of more than {_LONGEST_VALUE:,} characters")
         except NotPlainError as error:
-            said = self._note(statement, str(error))
-            for each in (name, *_SETS_BY_DEFAULT.findall(raw)):
-                self.values.pop(each, None)
-                self.doubtful[each] = said
+            doubt = self._note(statement, str(error))
+            for doubted in (name, *_SETS_BY_DEFAULT.findall(raw)):
+                self.values.pop(doubted, None)
+                self.doubtful[doubted] = doubt
             return name, None
         return name, value
 
@@ -251,7 +254,7 @@ class _Reader:
 
     def _refuse(self, statement: Statement, reason: str) -> set[str]:
         """List a statement, and put in doubt the names that it may set; return those names."""
-        said, text = self._note(statement, reason), statement.text
+        doubt, text = self._note(statement, reason), statement.text
         names = set(re.findall(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=", text))
         names |= set(_SETS_BY_DEFAULT.findall(text))
         if "((" in text:
@@ -267,7 +270,7 @@ class _Reader:
             raise UserError(self._open[-1], "too much of it is not read", "give a file of plain assignments")
         for name in names:
             self.values.pop(name, None)
-            self.doubtful[name] = said
+            self.doubtful[name] = doubt
         return names
 
     def _source(self, statement: Statement, word: str) -> None:
@@ -351,10 +354,10 @@ class _Reader:
         return piece
 
     def _parameter(self, inside: str, in_quotes: bool, depth: int) -> str:
-        found = re.fullmatch(r"([A-Za-z_]\w*)(?:(:?)([-=+?])(.*))?", inside, re.DOTALL)
-        if not found:
+        match = re.fullmatch(r"([A-Za-z_]\w*)(?:(:?)([-=+?])(.*))?", inside, re.DOTALL)
+        if not match:
             raise NotPlainError(f"has ${{{inside}}}, which is not read"[:80])
-        name, colon, operator, other = found.groups()
+        name, colon, operator, other = match.groups()
         value = self._value_of(name)
         is_set = value is not None and not (colon and value == "")
         if operator is None or (operator in "-=?" and is_set):

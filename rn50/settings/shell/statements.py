@@ -88,11 +88,11 @@ def after(text: str, i: int, depth: int = 0) -> int:
     return i + 1
 
 
-def _find(text: str, wanted: str, i: int) -> int:
-    found = text.find(wanted, i)
-    if found < 0:
-        raise NotPlainError(f"a {wanted} that is never closed")
-    return found
+def _find(text: str, closer: str, i: int) -> int:
+    end = text.find(closer, i)
+    if end < 0:
+        raise NotPlainError(f"a {closer} that is never closed")
+    return end
 
 
 def _behind(text: str, i: int, closer: str, depth: int, in_quotes: bool = False) -> int:
@@ -129,7 +129,7 @@ def _tokens(text: str) -> Iterator[_Token]:
                 i = _behind_here_document(text, i, delimiter)
             here_documents = []
         else:
-            operator = next((each for each in _OPERATORS if text.startswith(each, i)), None)
+            operator = next((candidate for candidate in _OPERATORS if text.startswith(candidate, i)), None)
             start = i
             if operator:
                 i += len(operator)
