@@ -41,12 +41,12 @@ def preflight(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -> 
     remedy = f"set DATADIR to a folder with {', '.join(needed)}, or {does}: {make} {folder}"
     for path in (folder, *(folder / name for name in needed)):
         try:
-            found = path.stat()
+            stat = path.stat()
         except OSError as error:
             raise UserError(path, error.strerror, remedy) from error
         if path != folder:
-            files.refuse_irregular(path, found.st_mode, remedy)
-            if found.st_size == 0:
+            files.refuse_irregular(path, stat.st_mode, remedy)
+            if stat.st_size == 0:
                 raise UserError(path, "empty", remedy)
 
 

@@ -57,8 +57,8 @@ class Header(NamedTuple):
 def _aligned_magic(record: bytes | memoryview) -> list[int]:
     """Return the positions of the magic word at 4-byte boundaries of ``record``."""
     words = np.frombuffer(record, "<u4", count=len(record) // ALIGNMENT)
-    found: list[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
-    return found
+    positions: list[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
+    return positions
 
 
 def encode_record(record: bytes) -> bytes:
@@ -68,7 +68,7 @@ def encode_record(record: bytes) -> bytes:
     """
     if len(record) > MAX_RECORD_BYTES:
         raise ValueError(f"a record holds at most {MAX_RECORD_BYTES} bytes, this one has {len(record)}")
-    starts = [0] + [found + len(MAGIC) for found in _aligned_magic(record)]
+    starts = [0] + [position + len(MAGIC) for position in _aligned_magic(record)]
     ends = [start - len(MAGIC) for start in starts[1:]] + [len(record)]
     flags = [WHOLE] if len(starts) == 1 else [FIRST] + [MIDDLE] * (len(starts) - 2) + [LAST]
     pieces: list[bytes] = []

@@ -148,10 +148,10 @@ def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
     )  # whole, and being renamed to its final names
     written = (*FILES, layout.CLASSES, *layout.LISTS, CERTIFICATE)
     present = [name for name in written if (folder / name).exists()]
-    for found in (record, moving):
-        if found is not None:
-            if type(found.get("began_ns")) is not int or any(
-                found.get(key) != value for key, value in settings.items()
+    for packing in (record, moving):
+        if packing is not None:
+            if type(packing.get("began_ns")) is not int or any(
+                packing.get(key) != value for key, value in settings.items()
             ):
                 raise UserError(
                     folder / layout.PACK_RECORD,
@@ -159,7 +159,7 @@ def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
                     "choose another folder, or delete this one",
                 )
             every = (image for images in listed.images.values() for image in images)
-            _refuse_changed(every, found["began_ns"], listed.folder, folder)
+            _refuse_changed(every, packing["began_ns"], listed.folder, folder)
     if present and record is None and moving is None:
         raise UserError(
             folder / present[0],
@@ -230,7 +230,9 @@ def _pack_sets(
         for name, images in listed.images.items():
             keys = order(len(images), seed, name)
             done, offset = _resume(partial, name)
-            _refuse_changed((images[each] for each in keys[:done].tolist()), began_ns, listed.folder, partial)
+            _refuse_changed(
+                (images[number] for number in keys[:done].tolist()), began_ns, listed.folder, partial
+            )
             progress(before + done, total)
             rec = partial / f"{name}.rec"
             rest = _Task(
@@ -238,7 +240,7 @@ def _pack_sets(
                 offset,
                 str(listed.folder / name),
                 done,
-                [images[each] for each in keys[done:].tolist()],
+                [images[number] for number in keys[done:].tolist()],
             )
             with (
                 rec.open("ab") as records,
@@ -301,7 +303,7 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
         written = future.result()
         if written is None:
             # Records behind the cut one do not lie where the sizes said, so they are written again.
-            wait([each for _, each in waiting])
+            wait([pending for _, pending in waiting])
             waiting.clear()
             written = processes.submit(_write_records, task, True).result()
             position, offset = task.first - rest.first + len(task.images), task.offset + sum(written.sizes)

@@ -88,26 +88,26 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     """Return pack.json, with ``lists`` and ``source`` empty if absent; None if there is no such file. Raises
     UserError."""
     path = folder / PACK_RECORD
-    found = read_json(path)
-    if found is None:
+    record = read_json(path)
+    if record is None:
         return None
-    lists = found.setdefault("lists", {})
+    lists = record.setdefault("lists", {})
     if (
         not isinstance(lists, dict)
         or not set(lists) <= {CLASSES, *LISTS}
-        or not isinstance(found.setdefault("source", ""), str)
+        or not isinstance(record.setdefault("source", ""), str)
     ):
         raise UserError(path, "damaged, not what rn50 pack writes", _REMEDY)
-    return found
+    return record
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is no JSON
     object."""
     try:
-        found = files.read_json(path, remedy=_REMEDY)
+        content = files.read_json(path, remedy=_REMEDY)
     except files.MissingError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise UserError(path, "damaged, it is no JSON object", _REMEDY)
-    return found
+    return content

@@ -62,10 +62,10 @@ def unpack(
                 if (partial / name).exists():
                     os.replace(partial / name, folder / name)
             shutil.rmtree(partial)
-            found = {path.name for name in NAMES for path in (folder / name).iterdir()}
+            folders = {path.name for name in NAMES for path in (folder / name).iterdir()}
     except OSError as error:
         raise UserError(folder, f"the images cannot be written ({error.strerror})", _GO_ON) from error
-    return {"classes": len(classes or found), **{name: len(reader) for name, reader in readers.items()}}
+    return {"classes": len(classes or folders), **{name: len(reader) for name, reader in readers.items()}}
 
 
 def _begin(partial: Path, data: Path) -> None:
@@ -75,13 +75,13 @@ def _begin(partial: Path, data: Path) -> None:
         if (partial.parent / name).exists() and not partial.exists():
             raise UserError(partial.parent / name, "is there already", "choose another folder")
     source = partial / SOURCE
-    wanted = str(data.resolve()).encode("utf-8", "backslashreplace").decode()  # as it is written
-    if source.exists() and files.read_text(source) != wanted:
+    origin = str(data.resolve()).encode("utf-8", "backslashreplace").decode()  # as it is written
+    if source.exists() and files.read_text(source) != origin:
         raise UserError(
             partial, "an unpacking of other data was begun here", "delete it, or choose another folder"
         )
     partial.mkdir(exist_ok=True)
-    files.write(source, wanted, files.ANY, remedy=_GO_ON)
+    files.write(source, origin, files.ANY, remedy=_GO_ON)
 
 
 def _entries(data: Path, name: str, records: int) -> list[Entry] | None:

@@ -73,9 +73,9 @@ def run(
     )
     lefts, rights, along = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float32)
     for x in range(size):
-        to = size - 1 - x if ins[1][0] else x
-        left, right, along[to] = _taps(width, size, x)
-        lefts[to], rights[to] = left * CHANNELS, right * CHANNELS
+        column = size - 1 - x if ins[1][0] else x
+        left, right, along[column] = _taps(width, size, x)
+        lefts[column], rights[column] = left * CHANNELS, right * CHANNELS
     row = np.empty(width * CHANNELS, np.float32)
     for y in range(size):
         top, bottom, down = _taps(height, size, y)
@@ -85,10 +85,10 @@ def run(
             row[i] = value + down * (np.float32(lower[i]) - value)
         for x in range(size):
             left, right, share = lefts[x], rights[x], along[x]
-            to = (y * size + x) * pixel_step
+            offset = (y * size + x) * pixel_step
             for channel in range(CHANNELS):
                 value = row[left + channel] + share * (row[right + channel] - row[left + channel])
-                out[to + channel * channel_step] = (np.rint(value) - _MEAN[channel]) * _SCALE[channel]
+                out[offset + channel * channel_step] = (np.rint(value) - _MEAN[channel]) * _SCALE[channel]
 
 
 def setup(shape: tuple[int, int, int]) -> Any:

@@ -41,9 +41,9 @@ class LoaderBatches(ABC):
         self._records = self.records(config, split, self._set.rec, self._set.idx, seed)
         order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         workers = config.input_pipeline.threads
-        each = _ahead(config, workers)
-        self._ahead = workers * each
-        self._loader = self._load(order, workers, each)
+        ahead = _ahead(config, workers)
+        self._ahead = workers * ahead
+        self._loader = self._load(order, workers, ahead)
         self.wait_seconds = 0.0
         """Time spent in ``_next``, over the life of this object."""
         self.waiting = False
@@ -68,7 +68,7 @@ class LoaderBatches(ABC):
         return
 
     @abstractmethod
-    def _load(self, order: Order, workers: int, each: int) -> Iterator[Any]:
+    def _load(self, order: Order, workers: int, ahead: int) -> Iterator[Any]:
         """Return an iterator over what ``Records.together`` makes of ``order``, with ``each`` batches ahead
         in every worker."""
 

@@ -58,8 +58,8 @@ class RecordSet:
     def counts(self, shard: int, index: int) -> tuple[int, int]:
         """Return how many samples of batch ``index`` are the shard's own rather than padding, and their sum
         over all shards."""
-        own = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
-        return own[shard], sum(own)
+        real = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
+        return real[shard], sum(real)
 
     def check_labels(self, wrong: float) -> None:
         """Raise UserError unless ``wrong`` is 0: the number of labels read that are no whole number in [0,
