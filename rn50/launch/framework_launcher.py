@@ -29,10 +29,10 @@ def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
     """Run ``command`` as every rank and return the launcher's exit status, -n for signal n."""
     # A signal is held back until there is a launcher to end.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    own = traits(framework).launchers[launcher]
-    rank = python("-m", "rn50.launch.launched_rank", str(os.getpid()), own.rank, *command)
+    spec = traits(framework).launchers[launcher]
+    rank = python("-m", "rn50.launch.launched_rank", str(os.getpid()), spec.rank, *command)
     with tempfile.TemporaryDirectory(prefix="rn50-") as folder:
-        arguments = [each.format(ranks=ranks, folder=folder) for each in own.arguments]
+        arguments = [argument.format(ranks=ranks, folder=folder) for argument in spec.arguments]
         process = subprocess.Popen(python("-m", *arguments, *rank), preexec_fn=ask_to_end_with_parent())
         signal.signal(signal.SIGTERM, lambda *_: _end(process))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -41,7 +41,7 @@ def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
-    later(GRACE_S, lambda: [each.kill() for each in psutil.Process().children(recursive=True)])
+    later(GRACE_S, lambda: [child.kill() for child in psutil.Process().children(recursive=True)])
 
 
 if __name__ == "__main__":

@@ -14,17 +14,17 @@ def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
     this step, else those that it gave to the job. Raises UserError if there are none, or not as many as
     nodes.
     """
-    nodes, wanted = config.run.nodes, config.run.ranks_per_node
+    nodes, ranks = config.run.nodes, config.run.ranks_per_node
     if nodes == 1:
         return ["localhost"]
     if config.run.hosts is not None:
-        given, where = _named(config.run.hosts, wanted), f"HOSTS={config.run.hosts}"
+        given, where = _named(config.run.hosts, ranks), f"HOSTS={config.run.hosts}"
     else:
         slurm = next(
             (name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)), None
         )
         if slurm is None:
-            example = "HOSTS=" + ",".join(f"host{number}:{wanted}" for number in range(1, nodes + 1))
+            example = "HOSTS=" + ",".join(f"host{number}:{ranks}" for number in range(1, nodes + 1))
             raise UserError(
                 f"DGXNNODES={nodes}",
                 f"on which machines? Set HOSTS, for example {example}",
@@ -65,7 +65,7 @@ def expand(nodelist: str) -> list[str]:
     for entry in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodelist):
         expanded = [""]
         for text, ranges in re.findall(r"([^\[]+)|\[([^]]*)\]", entry):
-            parts = [text] if text else [number for each in ranges.split(",") for number in _numbers(each)]
+            parts = [text] if text else [number for span in ranges.split(",") for number in _numbers(span)]
             expanded = [head + part for head in expanded for part in parts]
         names += expanded
     return names

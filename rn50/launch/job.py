@@ -247,6 +247,6 @@ def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _kill(processes: Iterable[psutil.Process]) -> None:
-    for each in processes:
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
-            each.kill()
+            process.kill()

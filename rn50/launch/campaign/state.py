@@ -107,10 +107,10 @@ class Campaign:
 
         Where nothing is known of that, it is the last one that is evaluated; 0 before a run has begun."""
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
-        there = [
+        earlier = [
             epoch for epoch, top1 in self.curve.items() if statistics.mean(top1) >= rules.TARGET_ACCURACY
         ]
-        usual = statistics.median_high(reached) if reached else min(there, default=0)
+        usual = statistics.median_high(reached) if reached else min(earlier, default=0)
         run = self.current
         return next(
             (epoch for epoch in self.evaluated if epoch >= usual > 0 and not (run and run.epoch > epoch)),
@@ -166,7 +166,9 @@ def to_json(campaign: Campaign) -> dict[str, Any]:
             "loss": run.loss,
             "minutes": run.minutes,
             "reached_target": bool(run.reached),
-            "evaluations": [{"epoch": each.epoch, "accuracy": each.accuracy} for each in run.evaluations],
+            "evaluations": [
+                {"epoch": evaluation.epoch, "accuracy": evaluation.accuracy} for evaluation in run.evaluations
+            ],
         }
         for run in campaign.runs
     ]

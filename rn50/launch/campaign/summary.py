@@ -100,13 +100,13 @@ def _score(score: SystemScore) -> str:
 
 def _speed(score: SystemScore) -> str:
     rate = timing.training_rate([read_log(run.file) for run in score.runs])
-    said = [f"{rate:,.0f} img/s training"] if rate else []
+    parts = [f"{rate:,.0f} img/s training"] if rate else []
     if score.images_per_second:
-        said.append(f"{score.images_per_second:,.0f} img/s end to end")
+        parts.append(f"{score.images_per_second:,.0f} img/s end to end")
     spread = (
         f"; spread of the minutes {score.spread:.1%}".replace("%", " %") if score.spread is not None else ""
     )
-    return ", ".join(said) + spread or "not logged"
+    return ", ".join(parts) + spread or "not logged"
 
 
 def _next(score: SystemScore, system: str) -> str:
