@@ -35,15 +35,15 @@ def read(
     # The description is of the whole machine: CUDA_VISIBLE_DEVICES and the binding of this process do not
     # change it.
     source, machine = Sources(Path(root), run), machine_facts.read(root, run, {})
-    found = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
-    found["host_networking"] = _networking(source, machine)
+    fields = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
+    fields["host_networking"] = _networking(source, machine)
     kernel = source.text("proc/sys/kernel/osrelease")
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', source.text("etc/os-release"), re.MULTILINE)
-    found["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
+    fields["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
     environ = process.environment() if environ is None else environ
-    found.update((name.lower(), environ.get(name, "")) for name in (*_VERSIONS, *container_variables()))
-    found["hw_notes"] = _confined(machine, cgroup.read(source))
-    return {field: value for field, value in found.items() if value}
+    fields.update((name.lower(), environ.get(name, "")) for name in (*_VERSIONS, *container_variables()))
+    fields["hw_notes"] = _confined(machine, cgroup.read(source))
+    return {field: value for field, value in fields.items() if value}
 
 
 def _processor(source: Sources, machine: Machine) -> dict[str, str]:

@@ -87,8 +87,8 @@ def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
     if status == 127:
         return (), "nvidia-smi: command not found"
     if status != 0 or not rows:
-        said = printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"]
-        return (), said[0 if status else -1]
+        lines = printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"]
+        return (), lines[0 if status else -1]
     instances = _instances(sources)
     gpus = tuple(_gpu(row, instances.get(row["uuid"], ()), sources) for row in rows)
     if visible is None:
@@ -123,7 +123,7 @@ def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
 
 def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
     """Return UUID of a GPU -> its MIG instances."""
-    found: dict[str, tuple[tuple[str, str], ...]] = {}
+    instances: dict[str, tuple[tuple[str, str], ...]] = {}
     uuid = ""
     for line in sources.output("nvidia-smi", "-L").splitlines():
         gpu = re.match(r"GPU \d+: .*\(UUID: (\S+)\)", line)
@@ -131,8 +131,8 @@ def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
         if gpu:
             uuid = gpu[1]
         elif instance:
-            found[uuid] = (*found.get(uuid, ()), (instance[1], instance[2]))
-    return found
+            instances[uuid] = (*instances.get(uuid, ()), (instance[1], instance[2]))
+    return instances
 
 
 def _gpu(row: Mapping[str, str], instances: tuple[tuple[str, str], ...], sources: Sources) -> Gpu:

@@ -58,14 +58,14 @@ def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = Non
 def packages() -> dict[str, str]:
     """Return name in lower case -> version of the packages of this Python, but of those whose files say
     both."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         with contextlib.suppress(UnicodeDecodeError):
             about = distribution.metadata
             # Of two packages of a name, Python imports the first on the path.
             if all(key in about and about[key] for key in ("Name", "Version")):
-                found.setdefault(about["Name"].lower(), about["Version"])
-    return found
+                versions.setdefault(about["Name"].lower(), about["Version"])
+    return versions
 
 
 def _missing_to_compile() -> Iterator[str]:
@@ -78,7 +78,7 @@ def _missing_to_compile() -> Iterator[str]:
 
 def container_variables() -> tuple[str, ...]:
     """Return the variables in which vendors' containers of the frameworks say their release."""
-    return tuple(each.container for each in frameworks.every().values() if each.container)
+    return tuple(traits.container for traits in frameworks.every().values() if traits.container)
 
 
 def _library(traits: frameworks.Traits) -> pathlib.Path | None:
