@@ -66,13 +66,13 @@ def device_rates() -> dict[str, float]:
 
 def versions() -> str:
     """Return the versions of Python and of the packages of a step and its input, those that are installed."""
-    found = []
+    installed = []
     for name in PACKAGES.split():
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            installed.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return ", ".join([f"Python {sys.version.split()[0]}", *found])
+    return ", ".join([f"Python {sys.version.split()[0]}", *installed])
 
 
 def jpeg_engine() -> str:
@@ -124,11 +124,11 @@ def main() -> None:
         f"benchmarks/step_floor.py --terabytes {rates['bytes'] / 1e12:.2f} --teraflops "
         f"{rates['operations'] / 1e12:.0f}"
     )
-    for found in (jpeg_engine, decoding):
+    for probe in (jpeg_engine, decoding):
         try:
-            say(found())
+            say(probe())
         except (ImportError, OSError, RuntimeError) as error:  # no nvJPEG, or one that fails
-            say(f"{found.__name__}: {error}")
+            say(f"{probe.__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -173,35 +173,35 @@ def kernels(
     statistics in float32. ``cache`` is for versions that pass backwards."""
     passes, element = VERSIONS[version], ELEMENT_BYTES[precision]
     layers = list(convolutions(image_size, width))
-    found: list[Kernel] = []
+    listed: list[Kernel] = []
     parameters = 0
     for layer in layers:
         before, after = layer.inputs * layer.side**2, layer.outputs * layer.side_after**2
         weights = layer.inputs * layer.outputs * layer.kernel**2
         parameters += weights + 2 * layer.outputs
         once = 2 * batch * layer.side_after**2 * weights, element * (batch * (before + after) + weights)
-        found += [Kernel(layer.name, kind, *once) for kind in ("forward", "weights' gradient")]
+        listed += [Kernel(layer.name, kind, *once) for kind in ("forward", "weights' gradient")]
         if layer.inputs != 3:  # the gradient of an image is not computed
-            found.append(Kernel(layer.name, "inputs' gradient", *once))
+            listed.append(Kernel(layer.name, "inputs' gradient", *once))
         one = batch * after * element
         stem = passes.stem and layer is layers[0]
         normalised = (2 + 3 if stem else passes.forward[layer.then] + passes.backward[layer.then]) * one
         if passes.backwards:  # reads again the input, and in the backward pass the gradient too
             normalised -= min(cache, one) + min(cache, 2 * one)
-        found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised))
+        listed.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised))
         if layer.then == LAST and layer is not layers[-1]:  # its output has two readers
-            found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))
+            listed.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))
         if layer.then == LAST:
-            found.append(
+            listed.append(
                 Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.mask_passes * batch * after // 8)
             )
-    found += _head(layers, passes, batch, element, classes)
+    listed += _head(layers, passes, batch, element, classes)
     parameters += (layers[-1].outputs + 1) * classes
     if passes.half_weights or element < 4:  # the cast, the cast of the gradient back, and its accumulation
         accumulation = 0 if passes.half_weights else 12
-        found.append(Kernel("parameters", "casts", 0, parameters * (2 * (4 + element) + accumulation)))
-    found.append(Kernel("parameters", "update", 0, parameters * 4 * passes.update_passes))
-    return found
+        listed.append(Kernel("parameters", "casts", 0, parameters * (2 * (4 + element) + accumulation)))
+    listed.append(Kernel("parameters", "update", 0, parameters * 4 * passes.update_passes))
+    return listed
 
 
 def _head(
@@ -224,22 +224,25 @@ def _head(
 def operations_and_bytes(every: Iterable[Kernel]) -> tuple[int, int]:
     """Return total operations and total bytes of the kernels."""
     listed = list(every)
-    return sum(each.operations for each in listed), sum(each.bytes for each in listed)
+    return sum(kernel.operations for kernel in listed), sum(kernel.bytes for kernel in listed)
 
 
 def seconds(every: Iterable[Kernel], bytes_per_second: float, operations_per_second: float) -> float:
     """Return the sum of the least times of the kernels."""
-    return sum(max(each.bytes / bytes_per_second, each.operations / operations_per_second) for each in every)
+    return sum(
+        max(kernel.bytes / bytes_per_second, kernel.operations / operations_per_second) for kernel in every
+    )
 
 
 def counted(version: str, args: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of a version as plain data."""
     rates = args.terabytes * 1e12, args.teraflops * 1e12
-    found = kernels(version, args.batch, args.precision, args.size, cache=int(args.cache_megabytes * 1e6))
-    operations, moved = operations_and_bytes(found)
-    taken = seconds(found, *rates)
+    listed = kernels(version, args.batch, args.precision, args.size, cache=int(args.cache_megabytes * 1e6))
+    operations, moved = operations_and_bytes(listed)
+    taken = seconds(listed, *rates)
     kinds = {
-        each.kind: seconds([kernel for kernel in found if kernel.kind == each.kind], *rates) for each in found
+        example.kind: seconds([kernel for kernel in listed if kernel.kind == example.kind], *rates)
+        for example in listed
     }
     return {
         "version": version,

@@ -74,7 +74,7 @@ def main() -> None:
     draw(RESULTS / "report.html")
     for page in PAGES:
         old = page.read_text(encoding="utf-8")
-        page.write_text(SAMPLE.sub(lambda found: found[1] + text + found[2], old), encoding="utf-8")
+        page.write_text(SAMPLE.sub(lambda match: match[1] + text + match[2], old), encoding="utf-8")
 
 
 if __name__ == "__main__":
