@@ -22,14 +22,14 @@ from rn50.terminal import Terminal, print_json, say, styled
 
 CAN, CANNOT = "can run here", "cannot run here"
 SOFTWARE = ("Python", "packages", "libraries")
-"""Subjects of the findings that a command mends."""
+"""Subjects of the findings that a command can fix."""
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 
 def examine(
     machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
 ) -> list[Finding]:
-    """Return all findings, for the run that ``config`` describes or for no particular one."""
+    """Return all findings, for the run of ``config`` if it is given."""
     framework = config.run.framework if config else packages.framework(machine, software)
     return [
         *packages.findings(software, config, framework),
@@ -45,8 +45,8 @@ def examine(
 
 
 def configured(environ: Mapping[str, str], name: str | None = None) -> Mapping[str, str] | None:
-    """Return the environment of a run of the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names;
-    None if none does.
+    """Return the environment of a run. ``name``, CONFIG_FILE or DGXSYSTEM names its configuration; None if
+    none does.
 
     Raises UserError if there is no such file or it cannot be read.
     """
@@ -56,11 +56,11 @@ def configured(environ: Mapping[str, str], name: str | None = None) -> Mapping[s
 
 
 def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> dict[str, Finding]:
-    """Return a finding for each of our own configurations: can this machine run it, apart from the data? If
-    not, the gravest reason is given.
+    """Return a finding for each system of configs/: can this machine run it, apart from the data? If not, it
+    gives the gravest reason.
 
-    What no command mends is graver than missing software: nobody installs packages for a GPU that is not
-    there.
+    A fault that no command can fix is graver than missing software, because nobody installs packages for a
+    missing GPU.
     """
     fits = {}
     for system in config_file.systems():
@@ -89,8 +89,7 @@ def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> d
 
 
 def grouped(fits: Mapping[str, Finding]) -> list[Finding]:
-    """Return one finding for all systems that can run here, and one for all that cannot for the same
-    reason."""
+    """Return one finding for all systems that can run here, and one for each reason why others cannot."""
     groups: dict[Finding, list[str]] = {}
     for system, finding in fits.items():
         groups.setdefault(finding._replace(subject=""), []).append(system)
@@ -118,7 +117,7 @@ def to_json(findings: list[Finding]) -> dict[str, Any]:
 
 
 def print_table(findings: list[Finding], console: Terminal) -> None:
-    """Print a table row for each finding, then the remedies, each once and on a line of its own."""
+    """Print a table row for each finding, then each remedy once, on its own line."""
     table = Table(box=None)
     for heading in ("", "subject", "found"):
         table.add_column(heading, overflow="fold")
@@ -159,7 +158,7 @@ def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list
 
 
 def misspelt(file: str) -> list[Finding]:
-    """Return a warning for each name that somebody's own file sets and that is nearly a variable."""
+    """Return a warning for each name that a user's file sets and that is nearly a variable."""
     aliases = {alias for _, _, variable in configuration.variables() for alias in variable.aliases}
     known = configuration.known_names() | aliases
     return [
@@ -175,8 +174,8 @@ def _absolute(variables: Mapping[str, str]) -> dict[str, str]:
 def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> bool:
     """Print the findings about this machine, and return True if the configured system can run.
 
-    ``variables`` are those of that system, as ``configured`` returns them; without any, all systems of
-    configs/ are tried.
+    ``variables`` are the system's, as ``configured`` returns them. Without them, all systems of configs/ are
+    tried.
 
     Raises UserError for a configuration that cannot be read.
     """

@@ -14,7 +14,7 @@ Compatibility, table 1)."""
 
 
 def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Finding:
-    """Check that ``build`` has code for the GPUs. ``remedy`` is for GPUs that are newer than all of it."""
+    """Check that ``build`` has code for the GPUs. ``remedy`` is for GPUs newer than all of its code."""
     subject = "compute capability"
     known = sorted({gpu.capability for gpu in used if gpu.capability})
     if not known:

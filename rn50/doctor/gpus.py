@@ -1,5 +1,5 @@
-"""Check that there are the GPUs that a configuration wants, at full speed and linked. The framework checks
-the rest."""
+"""Check that the GPUs of a configuration are present, at full speed and linked. The framework checks the
+rest."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

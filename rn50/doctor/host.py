@@ -56,8 +56,8 @@ def findings(
 
 
 def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]) -> Finding:
-    """Compare the number of always busy threads with that of usable CPUs: more threads than CPUs wait for
-    each other."""
+    """Compare the number of always-busy threads with the number of usable CPUs. More threads than CPUs wait
+    for each other."""
     quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
     usable = f"{machine.usable_cpus} usable CPU(s){quota}"
     if config is None:
@@ -159,7 +159,7 @@ def shown(size: int) -> str:
 
 
 def _of_batches(machine: Machine, software: Software, config: Config | None) -> int:
-    """Return the bytes in /dev/shm of batches that processes of a DataLoader prepare; 0 if DALI prepares
+    """Return the bytes in /dev/shm of the batches that DataLoader processes prepare; 0 if DALI prepares
     them."""
     if config is None:
         return 0

@@ -1,4 +1,4 @@
-"""Check that the processor suits a run, and tell which framework and precision it computes fast."""
+"""Check that the processor suits a run, and report the framework and precision that it computes fast."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from rn50.settings.config import Config
 
 
 def findings(machine: Machine, config: Config | None) -> Iterator[Finding]:
-    """Yield the findings on the processor, for the run that ``config`` describes or for no particular one."""
+    """Yield the findings on the processor, for the run of ``config`` if it is given."""
     yield _processor(machine)
     trains = not machine.gpus if config is None else config.run.device == "cpu"
     if trains and set(AMX) & machine.cpu_flags:
@@ -34,8 +34,8 @@ def _processor(machine: Machine) -> Finding:
 
 
 def _amx(machine: Machine) -> Finding:
-    """Return which framework uses AMX. It is no warning, because for small images the other one may be the
-    faster."""
+    """Return which framework uses AMX. It is not a warning, because another framework may be faster for small
+    images."""
     flags = ", ".join(name for name in AMX if name in machine.cpu_flags)
     users = " and ".join(traits.name for traits in frameworks.every().values() if traits.uses_amx)
     measured = sorted(

@@ -42,8 +42,8 @@ def findings(result_file: pathlib.Path, config: Config) -> Iterator[Finding]:
 
 
 def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
-    """Return how variables and code of the runs that are kept differ from those of ``config``; empty where
-    they do not."""
+    """Return how variables and code of the kept runs differ from those of ``config``; empty if they do
+    not."""
     ignored = {variable.name for _, field, variable in variables() if field in RUNS_OWN}
     if not config.input_pipeline.threads:
         ignored.add("DALI_THREADS")  # a run saves how many it took
@@ -57,7 +57,7 @@ def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
 
 
 def _fault(file: pathlib.Path) -> str | None:
-    """Return the reason why an existing file is no result of an earlier run; None if it is one."""
+    """Return why an existing file is not a result of an earlier run; None if it is one."""
     try:
         log = read_log(file)
     except UserError as error:
