@@ -1,4 +1,4 @@
-"""A configuration with other values, as ``--set NAME=VALUE`` asks for: a file like any other."""
+"""Write a configuration with the values of ``--set NAME=VALUE``: a file like any other."""
 
 import re
 import shlex
@@ -10,15 +10,15 @@ from rn50.errors import UserError, did_you_mean
 from rn50.settings import config, config_file
 
 _LONGEST = 100
-"""Characters of a system's name at most: it becomes the name of a folder."""
+"""Most characters of a system's name, which becomes the name of a folder."""
 _SOURCES = re.compile(r"^\s*(\.|source)\s", re.MULTILINE)
 
 
 def write(folder: Path, name: str | None, values: Sequence[str], environ: Mapping[str, str]) -> Path:
     """Write the configuration ``name`` (as for ``config_file.find``) with ``values``, each NAME=VALUE, and
-    return its file in ``folder``. Its system is called DEMO_CPU+LR=1.
+    return its file in ``folder``. Its system is named like DEMO_CPU+LR=1.
 
-    Raises UserError if there is no such configuration or variable, or a value is none.
+    Raises UserError for an unknown configuration or variable, or a value that it cannot have.
     """
     base = config_file.find(name, environ).resolve()
     given = dict(_pair(assignment) for assignment in values)
@@ -27,7 +27,7 @@ def write(folder: Path, name: str | None, values: Sequence[str], environ: Mappin
     if len(system) > _LONGEST:
         raise UserError("--set", f"the system would be called {system}", "change a copy of the file")
     text = files.read_text(base, errors="surrogateescape")
-    if _SOURCES.search(text):  # what lies beside it
+    if _SOURCES.search(text):  # a copy would not find the files beside it
         text = f". {shlex.quote(str(base))}\n"
     lines = [f"export {variable}={shlex.quote(value)}" for variable, value in given.items()]
     platform = shlex.quote(" ".join(["", *parts]))
@@ -39,7 +39,8 @@ def write(folder: Path, name: str | None, values: Sequence[str], environ: Mappin
 
 
 def _pair(given: str) -> tuple[str, str]:
-    """Return name and value; refuse what no configuration can set, or what every run has of its own."""
+    """Return name and value. Refuse a variable that no configuration can set, or that differs from run to
+    run."""
     name, equals, value = given.partition("=")
     if not equals or not value.isprintable():
         raise UserError(f"--set {given}", "no NAME=VALUE", "write --set LR=1")

@@ -33,13 +33,13 @@ def systems() -> list[str]:
 
 
 def file_of(system: str) -> Path:
-    """Return the path that the configuration file of a system has, as ``configs/start.sh`` does."""
+    """Return the path of a system's configuration file, as ``configs/start.sh`` does."""
     return CONFIGS / f"config_{system}.sh"
 
 
 def find(name: str | None, environ: Mapping[str, str]) -> Path:
-    """Return the configuration file that ``name`` means: a file, or the name of one of ours; by default
-    CONFIG_FILE or DGXSYSTEM.
+    """Return the configuration file ``name``: a file, or a system of configs/; by default CONFIG_FILE or
+    DGXSYSTEM.
 
     Raises UserError if there is no such file.
     """
@@ -63,8 +63,8 @@ def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str
     """Return the environment of a run of ``file``, as ``run_and_time.sh`` makes it: its values replace those
     of ``environ``.
 
-    Paths that ``environ`` has are relative to the working folder, those that the file sets to the checkout;
-    both become absolute.
+    Paths of ``environ`` are relative to the working folder, paths that the file sets to the checkout. Both
+    become absolute.
 
     Raises UserError if the file cannot be sourced.
     """
@@ -80,7 +80,7 @@ def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str
 
 
 def system_of(file: Path) -> str:
-    """Return the name of the system that a file is of, as ``configs/start.sh`` does."""
+    """Return the name of the system that a file configures, as ``configs/start.sh`` does."""
     return file.stem[len("config_") :] if file.stem.startswith("config_") else file.stem
 
 
@@ -106,7 +106,8 @@ def names_set_by(path: str) -> list[str]:
 
 
 def misspelt(path: str, known: set[str]) -> dict[str, str]:
-    """Return the unknown names that a file sets and that are all but known: name -> "did you mean X?"."""
+    """Return the unknown names that a file sets and that nearly match a known one: name -> "did you mean
+    X?"."""
     unknown = [name for name in names_set_by(path) if name not in known and not is_passed_through(name)]
     meant = {name: did_you_mean(name, known, nearness=0.9) for name in unknown}
     return {name: question for name, question in meant.items() if question}
@@ -151,7 +152,7 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
 
 
 def _refuse_blanks(path: str) -> None:
-    """Raise UserError for a line such as ``export LR = 2.0``, of which a shell takes three names."""
+    """Raise UserError for a line such as ``export LR = 2.0``, which a shell reads as three names."""
     for number, line in enumerate(files.read_text(path, errors="replace").splitlines(), 1):
         name = re.match(r"\s*(?:export +)?(?=[A-Z])(\w+) +=|\s*export +(\w+)= +[^\s#&|;]", line)
         if name:

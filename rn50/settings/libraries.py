@@ -1,5 +1,4 @@
-"""Variables of libraries and launchers, to which the values are passed unchanged: who reads them, and what
-some of them mean."""
+"""Variables passed unchanged to libraries and launchers: who reads them, and what some of them mean."""
 
 from rn50 import frameworks
 

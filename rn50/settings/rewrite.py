@@ -134,8 +134,8 @@ def write(text: str, output: pathlib.Path, force: bool) -> None:
 
 
 def refuse_output(output: pathlib.Path, force: bool) -> None:
-    """Raise UserError if ``write`` would refuse to replace what exists. Called before measuring, so that
-    nothing is measured in vain. ``force`` replaces a configuration file, and no other kind of file."""
+    """Raise UserError if ``write`` would refuse to replace an existing file. Call it before measuring, so
+    that no measurement is lost. ``force`` replaces configuration files only."""
     files.refuse_to_replace(output, files.TEXT, *_replaced(force))
     if force and output.exists():
         content = files.read_bytes(output)

@@ -28,8 +28,7 @@ _VARIABLES = {variable.name: variable for _, _, variable in variables()}
 class Row:
     """One value. ``state`` is "used", "passed through", "no effect" or "ignored". ``meaning`` says what the
     variable does, and is empty if that is not known. ``reason`` says why the value has no effect or is
-    ignored, or to what it is passed through. ``origin`` says who set it: "file", "environment" or
-    "default"."""
+    ignored, or who it is passed to. ``origin`` says who set it: "file", "environment" or "default"."""
 
     name: str
     value: str
@@ -41,7 +40,7 @@ class Row:
 
     @property
     def text(self) -> str:
-        """Return what is known of the variable, as a person reads it."""
+        """Return meaning, state and origin of the variable, in words."""
         state = (
             ""
             if self.state == "used"

@@ -1,4 +1,4 @@
-"""Assignments of a shell file, read without a shell: nothing in the file is ever run, so nothing in it can do
+"""Read the assignments of a shell file without a shell. Nothing in the file is run, so nothing in it can do
 harm.
 
 The reader understands assignments, ``export`` and its like, ``: ${NAME:=...}``, ``unset``, ``source`` of a
@@ -30,11 +30,11 @@ _DECLARES = ("export", "declare", "typeset", "readonly")
 _PLAIN_OPTIONS = {"export": r"-p|--", "readonly": r"--", "declare": r"-[xrg]+|--", "typeset": r"-[xrg]+|--"}
 _SHELL_OPTIONS = re.compile(r"[-+][abefhkmtuvxBCEHPT]*o?|pipefail|errexit|nounset|allexport|xtrace|posix")
 _QUOTES_WITHIN = re.compile(r"\"|\$'|\\}")
-"""Parts of a default within double quotes of which bash removes more than the reader would."""
+"""Parts of a default within double quotes from which bash removes more than the reader would."""
 _HERE = re.compile(r"(?:\$\w+|\$\{[^/}]*(?:/[^}]*)?\}|\$\(.*\))/", re.DOTALL)
 """Expressions for the folder of the file itself, before the name of a file that it sources."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
-"""Path that leads to no other folder than those below."""
+"""Path that stays in its folder or below."""
 _ELSEWHERE = re.compile(
     r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
     r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR"
@@ -67,8 +67,8 @@ class NotRead:
 @dataclass(frozen=True)
 class Assignments:
     """Result of reading a file. ``values`` are by name, in the order of their first assignment. ``doubtful``
-    says why a name has no value. ``files`` are those that were read, the first one first. ``missing`` are
-    statements that source a file which is not there."""
+    says why a name has no value. ``files`` were read, in this order. ``missing`` are statements that source a
+    missing file."""
 
     values: dict[str, str]
     doubtful: dict[str, str]
@@ -77,7 +77,7 @@ class Assignments:
     missing: tuple[NotRead, ...]
 
     def refuse_missing(self) -> None:
-        """Raise UserError with a line for every file that is sourced and not there."""
+        """Raise UserError with a line for every sourced file that is missing."""
         if self.missing:
             remedy = "put it beside the file"
             raise UserErrors(

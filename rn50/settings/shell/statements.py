@@ -1,4 +1,4 @@
-"""Splitter of a shell file's text into statements, which runs none of them.
+"""Split a shell file's text into statements, and run none of them.
 
 Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's
 manual for ``$'...'``.
@@ -45,7 +45,7 @@ _DEEPEST = 20
 
 
 class NotPlainError(ValueError):
-    """Something that only a shell can read; the message says what, worded to stand after a colon."""
+    """Syntax that only a shell can read. The message names it, and is worded to follow a colon."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def _behind_here_document(text: str, i: int, delimiter: str) -> int:
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yield the statements of a file. One that does not end comes last, with all that follows it, as one that
-    is not simple.
+    """Yield the statements of a file. One that does not end comes last, with all text behind it, and is not
+    simple.
 
     The statements may be wrong: nothing checks whether a shell would run them.
     """
