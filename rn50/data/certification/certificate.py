@@ -77,7 +77,7 @@ def _count(value: Any) -> int | None:
 
 
 def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return each file as ``content``, read from ``path``, describes it. Raises UserError for another
+    """Return the facts about each file in ``content``, read from ``path``. Raises UserError for another
     structure."""
     facts = content.get("files", {})
     if not isinstance(facts, dict) or not all(isinstance(fact, dict) for fact in facts.values()):
@@ -90,7 +90,7 @@ def _damaged(path: Path, what: str) -> UserError:
 
 
 def set_sha256(files: dict[str, dict[str, Any]]) -> str:
-    """Return one hash of all four files: that of the output of ``sha256sum train.rec train.idx val.rec
+    """Return one hash of all four files: the SHA-256 of the output of ``sha256sum train.rec train.idx val.rec
     val.idx``."""
     return hashlib.sha256(
         "".join(f"{files[name]['sha256']}  {name}\n" for name in FILES).encode()

@@ -1,4 +1,4 @@
-"""From an image folder to RecordIO: the bytes of the files unchanged, in an order that a seed determines.
+"""Pack an image folder into RecordIO: the bytes of the files unchanged, in an order set by a seed.
 
 Processes read, hash, frame and write the images. Each knows where its records belong, because the sizes of
 the files determine that: every byte lands where ``MXIndexedRecordIO`` would have put it. Unfinished files lie
@@ -53,7 +53,7 @@ class _Task(NamedTuple):
     rec: str
     """Path of their .rec file."""
     offset: int
-    """Byte at which they begin in it."""
+    """Byte of the file at which they begin."""
     folder: str
     """Folder of their images."""
     first: int
@@ -62,7 +62,7 @@ class _Task(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Byte at which they end, if none has to be cut."""
+        """Byte of the file at which they end, if none has to be cut."""
         return self.offset + sum(frame_bytes(image.bytes) for image in self.images)
 
 
@@ -76,7 +76,7 @@ class _Written(NamedTuple):
 
 
 def order(count: int, seed: int, name: str) -> np.ndarray:
-    """Return the indices, among the images sorted by path, of records 0, 1, ...: int64 (count,), the same for
+    """Return the index of each record's image among the images sorted by path: int64 (count,), the same for
     ever."""
     # RandomState's streams are frozen, unlike those of numpy.random.Generator.
     return np.random.RandomState([seed, STREAMS[name]]).permutation(count)
@@ -97,7 +97,7 @@ def pack(
     the number of processes, by default one for each core that this one may use; neither it nor an
     interruption changes the files. ``progress(done, total)`` counts images. Returns at once if this very
     packing exists already. Raises ``UserError`` for a source that is not the ImageNet layout or holds a file
-    that is no image, for a folder with other data, and for a full disk.
+    that is not an image, for a folder with other data, and for a full disk.
     """
     listed = scan(source, truth)
     settings = {

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
     @staticmethod
     def parse(line: str) -> "Entry":
-        """Return the entry of a line. Raises ValueError if the line is none."""
+        """Return the entry of a line. Raises ValueError if it is not an entry."""
         _, label, sha256, path = line.rstrip("\n").split("\t")
         if not all(_is_name(part) for part in path.split("/")):
             raise ValueError("a path that leaves its folder")
@@ -52,7 +52,7 @@ def read_lines(path: Path) -> list[str]:
 
 def read_list(folder: Path, name: str) -> list[Entry] | None:
     """Return the packing list of split ``name``, or None if there is none. Raises UserError for a file that
-    is no such list."""
+    is not a packing list."""
     path = folder / f"{name}.tsv"
     try:
         lines = read_lines(path)
@@ -102,8 +102,8 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is no JSON
-    object."""
+    """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is not a
+    JSON object."""
     try:
         content = files.read_json(path, remedy=_REMEDY)
     except files.MissingError:

@@ -1,4 +1,4 @@
-"""From RecordIO back to an image folder: ``OUT/train/<class>/<file>`` and ``OUT/val/<class>/<file>``."""
+"""Unpack RecordIO into an image folder: ``OUT/train/<class>/<file>`` and ``OUT/val/<class>/<file>``."""
 
 import contextlib
 import hashlib
@@ -85,7 +85,7 @@ def _begin(partial: Path, data: Path) -> None:
 
 
 def _entries(data: Path, name: str, records: int) -> list[Entry] | None:
-    """Return the packing list of a split, None without one. Raises UserError if it is not that of ``records``
+    """Return the packing list of a split, None without one. Raises UserError unless it has ``records``
     records."""
     entries = packing_list.read_list(data, name)
     if entries is not None and len(entries) != records:

@@ -7,8 +7,8 @@ from typing import Any
 
 from rn50.process import set_default
 
-# Else Numba has colorama, where that is installed, write an escape sequence to a terminal at exit: mpirun
-# gives every rank one.
+# Else an installed colorama, which Numba uses, writes an escape sequence to a terminal at exit. mpirun gives
+# every rank a terminal.
 set_default("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 
 import numba  # noqa: E402
@@ -45,7 +45,7 @@ def _compiled(compiler: Callable[..., Any], *signature: Any) -> Callable[[Any], 
 
 @_compiled(numba.njit)
 def _taps(length: int, count: int, pixel: int) -> Any:
-    """Return the two of ``length`` pixels between which pixel ``pixel`` of ``count`` lies, and its distance
+    """Return the two neighbours, among ``length`` pixels, of pixel ``pixel`` of ``count``, and its distance
     from the first."""
     at = (pixel + 0.5) * length / count - 0.5
     low = int(math.floor(at))

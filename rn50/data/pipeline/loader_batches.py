@@ -15,8 +15,8 @@ from rn50.settings.config import Config
 
 
 def shared_memory(config: Config, workers: int) -> int:
-    """Return the most bytes of a rank's batches in /dev/shm: those of both splits that ``workers`` processes
-    each prepare ahead, as uint8."""
+    """Return the most bytes of a rank's batches in /dev/shm: of both splits, prepared ahead by ``workers``
+    processes each, as uint8."""
     batches = 2 * workers * _ahead(config, workers)
     return batches * config.hyperparameters.batch_size * 3 * config.data.image_size**2
 
@@ -69,13 +69,13 @@ class LoaderBatches(ABC):
 
     @abstractmethod
     def _load(self, order: Order, workers: int, ahead: int) -> Iterator[Any]:
-        """Return an iterator over what ``Records.together`` makes of ``order``, with ``each`` batches ahead
-        in every worker."""
+        """Return an iterator over the batches that ``Records.together`` makes of ``order``; every worker
+        prepares ``ahead`` of them."""
 
     @abstractmethod
     def _on_device(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        """Return normalised pixel values and labels on the device, in the framework's arrays, of what
-        ``_next`` returned."""
+        """Return a batch of ``_next`` on the device: normalised pixel values and labels in the framework's
+        arrays."""
 
     def _next(self) -> tuple[Any, Any]:
         """Wait for a batch and return what ``_on_device`` takes: (images (B, S, S, 3), labels (B,))."""

@@ -1,5 +1,4 @@
-"""Records as the DataLoader of a framework takes them: what its processes make of each, and in which
-order."""
+"""Records for the DataLoader of a framework: how its processes prepare each one, and in which order."""
 
 import itertools
 from collections.abc import Iterator, Sequence

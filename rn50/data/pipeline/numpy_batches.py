@@ -1,4 +1,4 @@
-"""Batches from DALI in NumPy arrays, on the CPU, for what needs no framework."""
+"""Batches from DALI in NumPy arrays, on the CPU, for code without a framework."""
 
 from typing import Any
 
