@@ -3,8 +3,8 @@ processes behind.
 
     python -m rn50.launch.framework_launcher FRAMEWORK LAUNCHER RANKS COMMAND...
 
-Such a launcher writes what ranks print into files, or prints it with prefixes of its own. So what it starts
-as every rank is ``launched_rank``, which prints to the standard output of this process, as ``local_launcher``
+Such a launcher writes the output of ranks into files, or adds its own prefixes. So it starts
+``launched_rank`` as every rank, which prints to the standard output of this process, as ``local_launcher``
 does.
 """
 

@@ -131,7 +131,7 @@ def _wait_for_rest(others: set[psutil.Process]) -> None:
 
 
 def _remains(result_file: pathlib.Path | None) -> str:
-    """Return what a run that was stopped leaves to do."""
+    """Return what is left to do after a run was stopped."""
     if result_file is not None and result_file.exists():
         return f"the run had ended, and {result_file} is whole; weights that it was to save may be missing"
     return "the same command starts the run again"
@@ -151,11 +151,11 @@ def _say(line: str) -> None:
 
 
 def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> tuple[str, int]:
-    """Print the output of the ranks without the launcher's prefixes and messages; an error line of several
-    ranks only once.
+    """Print the output of the ranks without the launcher's prefixes and messages. Print an error line of
+    several ranks only once.
 
-    Returns who ended the job and the exit status. horovodrun reports both only in its messages, and so does
-    mpirun the rank.
+    Returns who ended the job and the exit status. horovodrun reports both only in its messages; mpirun
+    reports the rank there.
     """
     ended: dict[str, int] = {}
     first = ""

@@ -78,14 +78,14 @@ def main(ranks: int, command: list[str]) -> int:
 
 
 class Output:
-    """A stream; any thread may write a line at a time."""
+    """A stream to which any thread may write a line at a time."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._lock, self._stream = threading.Lock(), stream
 
     def write(self, line: bytes) -> None:
-        """Write a line, with its end. Do nothing where nobody reads any more: who started this process was
-        killed."""
+        """Write a line, with its end. Do nothing if nobody reads it any more, because the starter of this
+        process was killed."""
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._stream.write(line)
             self._stream.flush()

@@ -102,10 +102,10 @@ class Campaign:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch at which a run probably ends: where the runs before it, or those of the curve, reached
-        the target.
+        """The epoch at which a run probably ends: where earlier runs, or those of the curve, reached the
+        target.
 
-        Where nothing is known of that, it is the last one that is evaluated; 0 before a run has begun."""
+        If none has, the last epoch that is evaluated; 0 before a run has begun."""
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
         earlier = [
             epoch for epoch, top1 in self.curve.items() if statistics.mean(top1) >= rules.TARGET_ACCURACY
@@ -118,8 +118,8 @@ class Campaign:
         )
 
     def seconds_left(self, epochs: float) -> tuple[float | None, float | None]:
-        """Return the seconds that the current run, after ``epochs`` epochs, and the whole campaign probably
-        take yet; None before an epoch has ended."""
+        """Return the seconds probably left for the current run, after ``epochs`` epochs, and for the
+        campaign; None before an epoch has ended."""
         times = [
             run.epoch_seconds for run in (self.current, *reversed(self.ended)) if run and run.epoch_seconds
         ]

@@ -1,5 +1,4 @@
-"""The end of a campaign: its runs are checked and scored, the report is written, and five lines say what came
-out."""
+"""End a campaign: check and score its runs, write the report, and print the outcome in five lines."""
 
 import pathlib
 import shutil
@@ -39,13 +38,13 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
     [score] = scoring.score(files)
     try:
         page: pathlib.Path | None = _report(files, checking.DEFAULT_RULESETS)
-    except UserError as error:  # no fault of the result
+    except UserError as error:  # not a fault of the result
         say(f"rn50: {error}", err=True)
         page = None
     console = Terminal()
     if not checked.ok:
         checking.print_report(checked, console)
-    table = Table.grid(padding=(0, 2))  # long lines go on below themselves
+    table = Table.grid(padding=(0, 2))  # long lines wrap within their column
     for row in lines(score, checked, page, system):
         table.add_row(*row)
     console.print(table)
@@ -62,7 +61,7 @@ def _report(files: Sequence[pathlib.Path], rulesets: Sequence[str]) -> pathlib.P
 def lines(
     score: SystemScore, checked: Report, page: pathlib.Path | None, system: str
 ) -> list[tuple[str, str]]:
-    """Return the lines that say what came out, as (name, text)."""
+    """Return the lines of the outcome, as (name, text)."""
     passed = sum(verdict.ok or verdict.file in checked.excused for verdict in checked.verdicts)
     rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in checked.verdicts))
     checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"

@@ -14,13 +14,12 @@ from rn50.run.display import Progress
 from rn50.terminal import safe, styled
 
 SILENT_S = 60
-"""Seconds without a new record, beyond four epochs, after which the view says for how long there has been
-none."""
+"""Seconds without a new record, beyond four epochs, after which the view reports that time."""
 
 
 def render(campaign: Campaign, live: Progress | None) -> RenderableType:
-    """Return the view of a campaign. ``live`` is the progress within the current epoch, where this process is
-    told it."""
+    """Return the view of a campaign. ``live`` is the progress within the current epoch, if this process gets
+    it."""
     run = campaign.current
     parts: list[RenderableType] = [_title(campaign)]
     if run:
@@ -130,7 +129,7 @@ def _duration(seconds: float) -> str:
 
 
 def events(before: Campaign | None, now: Campaign) -> Iterator[str]:
-    """Yield a plain line for each thing that has happened since ``before``."""
+    """Yield a plain line for each event since ``before``."""
     for number, run in enumerate(now.runs):
         was = before.runs[number] if before else RunState(run.number)
         label = f"run {run.number} of {len(now.runs)}"

@@ -58,8 +58,8 @@ def run(results: pathlib.Path, runs: int, environ: Mapping[str, str], as_json: b
     """Make the campaign of ``runs`` runs that ``environ`` describes, as ``run_experiments.sh`` does; return
     its exit status.
 
-    On a terminal it is one live view below the lines that tell what has happened; elsewhere it prints those
-    lines alone. With ``as_json`` they go to standard error.
+    On a terminal it shows one live view below the lines of past events; elsewhere it prints those lines
+    alone. With ``as_json`` they go to standard error.
     """
     environ = {**environ, "NEXP": str(runs), "RESULTS": str(results)}
     if as_json or not Terminal().live:
