@@ -20,8 +20,8 @@ Core = tuple[int, ...]
 
 
 class RankBinding(NamedTuple):
-    """The CPUs of one rank, first one of each core, then their siblings. ``numa_node`` is that of the CPUs,
-    else of the GPU."""
+    """The CPUs of one rank: first one of each core, then their siblings. ``numa_node`` is the node of the
+    CPUs, else of the GPU."""
 
     local_rank: int
     cpus: tuple[int, ...]

@@ -26,11 +26,11 @@ _DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
 def read(
     root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the fields of this machine, or of one with its files below ``root`` and ``run`` for its
-    commands.
+    """Return the fields of this machine, or of one whose files are below ``root`` and whose commands ``run``
+    runs.
 
-    Besides the fields there are versions of software that is no Python package, such as ``cuda_version``, for
-    the field ``other_software_stack``.
+    Adds versions of software other than Python packages, such as ``cuda_version``, for the field
+    ``other_software_stack``.
     """
     # The description is of the whole machine: CUDA_VISIBLE_DEVICES and the binding of this process do not
     # change it.
@@ -71,8 +71,8 @@ def _processor(source: Sources, machine: Machine) -> dict[str, str]:
 
 
 def _caches(source: Sources) -> str:
-    """Return the caches of the first CPU, as in "L2: 1280K per 2 CPUs": with how many CPUs share one, not
-    where it lies."""
+    """Return the caches of the first CPU with the number of CPUs that share one, as in "L2: 1280K per 2
+    CPUs"."""
     caches = []
     folder = "sys/devices/system/cpu/cpu0/cache"
     for index in source.names(folder):

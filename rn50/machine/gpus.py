@@ -66,12 +66,12 @@ class Gpu:
 
     @property
     def free_mib(self) -> float | None:
-        """Return the memory that no process holds; all of it where the driver does not report that."""
+        """Return the memory that no process holds; all of it if the driver does not report use."""
         return self.memory_mib - (self.used_mib or 0) if self.memory_mib else None
 
     @property
     def used_by_others(self) -> str:
-        """Return the memory that other computations hold in words; empty if there are none."""
+        """Return, in words, the memory that other computations hold; empty if there are none."""
         if self.mig or (self.used_mib or 0) <= OWN_MIB:
             return ""
         return f"GPU {self.index}: {self.used_mib:.0f} MiB are in use"

@@ -107,8 +107,8 @@ class Machine:
 def read(
     root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None
 ) -> Machine:
-    """Return the facts of this machine, or of one with its files below ``root`` and ``run`` for its
-    commands."""
+    """Return the facts of this machine, or of one whose files are below ``root`` and whose commands ``run``
+    runs."""
     source = Sources(pathlib.Path(root), run)
     environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
@@ -151,7 +151,7 @@ def cpu_has(flags: frozenset[str], root: str = "/") -> bool:
 
 
 def foreign_vectors(root: str = "/") -> int:
-    """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel has not made; 0 of
+    """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel did not make; 0 for
     any other."""
     source = Sources(pathlib.Path(root))
     flags = _cpu_flags(source)
