@@ -47,8 +47,7 @@ def kernel_milliseconds(action: Callable[[], Any]) -> dict[str, float]:
 
 
 def short(kernel: str) -> str:
-    """Return the name of a kernel without what C++ has around it: return type, namespaces, templates and
-    arguments."""
+    """Return a kernel's name without its C++ return type, namespaces, templates and arguments."""
     return re.sub(r"[<(].*", "", kernel.replace("(anonymous namespace)", "")).split("::")[-1].split(" ")[-1]
 
 

@@ -1,5 +1,4 @@
-"""Say what a machine with a GPU is: versions, memory and matrix rates as step_floor.py takes them, and what
-decodes JPEGs.
+"""Report a GPU machine's versions, memory and matrix rates as step_floor.py takes them, and JPEG decoders.
 
     python benchmarks/gpu_probe.py
 

@@ -40,7 +40,7 @@ COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "
 """STEP_MODE -> its version in ``step_floor``."""
 KINDS = ("synthetic", "real")
 WORTH = 1.08
-"""Ratio of fused to compile from which on our kernels of batch norm are worth their lines."""
+"""Least ratio of fused to compile at which our batch-norm kernels are worth their lines."""
 Found = dict[str, dict[str, list[float]]]
 """Mode -> kind of data -> images/s of every round."""
 
@@ -53,13 +53,13 @@ def most_images(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def fitting(batches: str, environ: Mapping[str, str] = os.environ) -> list[int]:
-    """Return batch sizes, the largest that fits in place of larger ones."""
+    """Return batch sizes, with those that do not fit replaced by the largest that fits."""
     most = most_images(environ)
     return list(dict.fromkeys(min(int(batch), most) for batch in batches.split(",")))
 
 
 def measure(modes: Sequence[str], seconds: float, rounds: int) -> Found:
-    """Measure in this process, as many modes by turns as the memory holds at once."""
+    """Measure in this process; as many modes take turns as the memory holds at once."""
     config = configuration.from_environment()
     print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
 

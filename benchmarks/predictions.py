@@ -3,10 +3,9 @@
     python benchmarks/predictions.py
 
 Every system (one name of one organisation, in all its rounds) is left out in turn and predicted from the
-others; then every organisation; then every round is predicted from those before it. Logs that were
-submitted to several rounds count once. Errors are measured on
-closed-division LARS results of v1.0 to v3.1; results of v0.7 are used only to predict. The exit status is 0
-if both goals are met, else 1.
+others; then every organisation; then every round is predicted from those before it. Logs that were submitted
+to several rounds count once. Errors are measured on closed-division LARS results of v1.0 to v3.1; results of
+v0.7 are used only to predict. The exit status is 0 if both goals are met, else 1.
 """
 
 import sys
@@ -38,7 +37,7 @@ class Held:
     plain: Prediction
     with_recipe: Prediction
     known: bool
-    """True if the results that are not left out tell the images/s of its accelerator."""
+    """True if the remaining results give the images/s of its accelerator."""
 
     @property
     def epochs(self) -> float:

@@ -9,9 +9,9 @@ Give rates measured on the device, not those of its data sheet. No device is nee
 A kernel takes the longer of two times: that of its floating-point operations, and that of moving its bytes
 through the device's memory (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009). A step takes the
 sum. Every tensor that a kernel reads or writes counts once as a whole; launches, padding and all-reduces do
-not count, nor does the cache but where a version says so. So a step of a large batch takes longer than this.
-A step of a small batch, whose tensors stay in the cache, may take less. It is not counted how well a kernel
-uses the rate of the memory.
+not count, nor does the cache unless a version says so. So a step of a large batch takes longer than this. A
+step of a small batch, whose tensors stay in the cache, may take less. How well a kernel uses the memory rate
+is not counted.
 """
 
 import argparse
@@ -90,9 +90,9 @@ VERSIONS = {
     # gradients; the update reads them again and the momentum, and writes weights and momentum.
     "in convolutions": Version({PLAIN: 0, RELU: 0, LAST: 3}, {PLAIN: 3, RELU: 3, LAST: 6}, 1, 1, 8),
 }
-"""STEP_MODE eager and graph are "separate", compile is "compiled". fused is the last one of its name, the
-others show what each change gains over the one before. "in convolutions" does not exist: it would need
-changed convolution kernels."""
+"""STEP_MODE eager and graph are "separate", compile is "compiled". fused is the last version named so; each
+of the others shows the gain of one change over the version before. "in convolutions" does not exist: it would
+need changed convolution kernels."""
 BUILT = list(VERSIONS)[-2]
 """The version of STEP_MODE=fused."""
 CACHE = 25_000_000

@@ -35,7 +35,7 @@ SHOWN = re.compile(
 
 
 def written() -> dict[pathlib.Path, str]:
-    """Return the pages that hold something generated, and their text."""
+    """Return the pages with generated parts, and their text."""
     pages = {
         DOCS / "reference" / "cli.md": command_line(),
         DOCS / "reference" / "configuration.md": configuration(),
@@ -63,7 +63,7 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text whose "<class>" is no tag of HTML."""
+    """Return a text in which "<class>" is not an HTML tag."""
     return text.replace("<", "&lt;")
 
 
@@ -125,7 +125,7 @@ def _verb(name: str, command: click.Command) -> Iterator[str]:
             yield from ("```text", *lines[1:], "```", "")
         else:
             yield from (_plain(" ".join(lines)), "")
-    records = [parameter.get_help_record(context) for parameter in command.params]  # None of what is hidden
+    records = [parameter.get_help_record(context) for parameter in command.params]  # None for a hidden one
     shown = [(_code(record[0].replace(" RANGE", "")), _plain(record[1])) for record in records if record]
     if shown:
         yield from _table(("argument or option", "meaning"), shown)
