@@ -64,7 +64,7 @@ def device_rates() -> dict[str, float]:
 
 
 def versions() -> str:
-    """Return the versions of Python and of the packages of a step and its input, those that are installed."""
+    """Return the versions of Python and of the installed packages of a step and its input."""
     installed = []
     for name in PACKAGES.split():
         try:

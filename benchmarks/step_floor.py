@@ -64,7 +64,7 @@ class Version(NamedTuple):
 FUSED = Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 5, LAST: 7}, 3, 8, 16)
 BACKWARDS = FUSED._replace(backwards=True)
 # At the end of a block the forward pass writes a mask of bits. The reducing pass of the backward pass reads
-# it instead of the output, and both gradients of the output, which nobody sums before.
+# it instead of the output, and both gradients of the output, which are not summed before.
 ONE_SUM = BACKWARDS._replace(backward={**FUSED.backward, LAST: 6}, gradient_sum=1, mask_passes=2)
 # Statistics, and one kernel from the input to the pooled output and the indices. Both kernels of the backward
 # pass read input, pooled gradient and indices, and the second one writes.

@@ -239,7 +239,7 @@ class _StopOnSignal:
 
 
 def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the rest of the job, in whatever process groups its launcher has put it."""
+    """Kill the rest of the job: the launcher and its descendants, in any process group."""
     time.sleep(GRACE_SECONDS)
     if process.poll() is None:
         launcher = psutil.Process(process.pid)

@@ -80,7 +80,7 @@ class Gpu:
 def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
     """Return the GPUs in the order in which ranks count them, and the reason if there are none.
 
-    ``visible`` is CUDA_VISIBLE_DEVICES. The order is that of the PCI bus, which is CUDA's own if all GPUs are
+    ``visible`` is CUDA_VISIBLE_DEVICES. The order is the PCI bus's, which is CUDA's own if all GPUs are
     alike.
     """
     status, printed, rows = _query(sources)

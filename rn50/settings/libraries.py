@@ -64,7 +64,7 @@ MEANINGS: dict[str, str] = {
     "LD_LIBRARY_PATH": "folders in which shared libraries are looked for first",
     "LD_PRELOAD": "libraries that are loaded before all others",
 }
-"""Variable -> what it does, for those that published configurations often set."""
+"""Variable that published configurations often set -> its meaning."""
 
 
 def reader(name: str) -> str:

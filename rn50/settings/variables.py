@@ -217,8 +217,8 @@ def env(
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """A variable of published files of which only one meaning is implemented. It is checked, and has no
-    further effect."""
+    """A variable of published files with only one implemented meaning. It is checked, and has no further
+    effect."""
 
     pattern: str
     meaning: str

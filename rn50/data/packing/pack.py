@@ -186,7 +186,7 @@ def _boot() -> str:
 
 
 def _begin(folder: Path, settings: dict[str, Any]) -> int:
-    """Make the hidden folder, or find that of an interrupted packing; return its start, in nanoseconds of
+    """Make the hidden folder, or find the one of an interrupted packing. Return its start, in nanoseconds of
     ctime."""
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)

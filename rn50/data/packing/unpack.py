@@ -69,8 +69,8 @@ def unpack(
 
 
 def _begin(partial: Path, data: Path) -> None:
-    """Make the hidden folder, or accept that of an interrupted unpacking of the same data. Raises UserError
-    for other data."""
+    """Make the hidden folder, or accept the one of an interrupted unpacking of the same data. Raises
+    UserError for other data."""
     for name in NAMES:
         if (partial.parent / name).exists() and not partial.exists():
             raise UserError(partial.parent / name, "is there already", "choose another folder")

@@ -1,8 +1,7 @@
 """A split as a rank reads it, with any library: its files, its shard, batches, and faults.
 
-The arithmetic is that of DALI's readers: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i +
-1) / n)``. Every shard is read in the same number of batches; the last ones are padded with copies that are
-not counted.
+The arithmetic is DALI's: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i + 1) / n)``. Every
+shard is read in the same number of batches; the last ones are padded with copies that are not counted.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The state of a campaign, read from its logs alone: those that are complete, and the one that grows."""
+"""The state of a campaign, read from its logs alone: the complete ones, and the growing one."""
 
 import functools
 import pathlib

@@ -31,7 +31,7 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
     """Check and score the runs of a campaign, write the report and print the outcome; return SUCCESS if every
     check passed.
 
-    Raises UserError if a file is no log.
+    Raises UserError if a file is not a log.
     """
     with counting("checking") as progress:
         checked = checking.check(files, progress=progress)

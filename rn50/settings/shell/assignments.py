@@ -92,7 +92,7 @@ def read(path: Path) -> Assignments:
     """Return the assignments of a file and of the files beside it that it sources. The working directory is
     the folder of ``path``, as when a shell sources it for us.
 
-    Raises UserError if it is no regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes.
+    Raises UserError if it is not a regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes.
     """
     reader = _Reader()
     reader.file(path)
