@@ -136,7 +136,7 @@ def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
     from torch.utils.data import DataLoader, Dataset
 
     images = in_memory(folder)
-    mean, std = (np.array(each, np.float32).reshape(3, 1, 1) for each in (rules.MEAN, rules.STD))
+    mean, std = (np.array(channels, np.float32).reshape(3, 1, 1) for channels in (rules.MEAN, rules.STD))
 
     class Augmented(Dataset):
         def __len__(self) -> int:
@@ -234,7 +234,9 @@ def main() -> None:
         table.add_column(column, justify="left" if not column else "right")
     for side, values in measured.items():
         rate, ratio = rates.of_rounds(values), rates.compare(values, measured[BARE])
-        table.add_row(side, *(f"{each:,.0f}" for each in rate), "" if side == BARE else f"{ratio.median:.2f}")
+        table.add_row(
+            side, *(f"{figure:,.0f}" for figure in rate), "" if side == BARE else f"{ratio.median:.2f}"
+        )
     Terminal().print(table)
 
 

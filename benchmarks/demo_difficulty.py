@@ -59,7 +59,7 @@ def colour_histogram(image: np.ndarray) -> np.ndarray:
 
 def hog(image: np.ndarray) -> np.ndarray:
     """Return histograms of oriented gradients (Dalal and Triggs, 2005)."""
-    side, block, cell = ((each, each) for each in (HOG_SIDE, HOG_BLOCK, HOG_CELL))
+    side, block, cell = ((length, length) for length in (HOG_SIDE, HOG_BLOCK, HOG_CELL))
     grey = cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), side, interpolation=cv2.INTER_AREA)
     return cv2.HOGDescriptor(side, block, cell, cell, HOG_ORIENTATIONS).compute(grey).ravel()
 

@@ -40,15 +40,14 @@ def kernel_milliseconds(action: Callable[[], Any]) -> dict[str, float]:
         for _ in range(REPEATS):
             action()
         torch.cuda.synchronize()
-    found: defaultdict[str, float] = defaultdict(float)
+    times: defaultdict[str, float] = defaultdict(float)
     for kernel in kernels(profiler.key_averages()):
-        found[short(kernel.name)] += kernel.seconds * 1e3 / REPEATS
-    return dict(found)
+        times[short(kernel.name)] += kernel.seconds * 1e3 / REPEATS
+    return dict(times)
 
 
 def short(kernel: str) -> str:
-    """Return the name of a kernel without what C++ has around it: return type, namespaces, templates and
-    arguments."""
+    """Return a kernel's name without its C++ return type, namespaces, templates and arguments."""
     return re.sub(r"[<(].*", "", kernel.replace("(anonymous namespace)", "")).split("::")[-1].split(" ")[-1]
 
 
@@ -64,11 +63,11 @@ def step_of(normalise: Callable[..., Any], shape: Any, then: str, device: str = 
     shortcut = activation().requires_grad_(True) if then == LAST else None
     gamma, beta = (torch.ones(shape[1], device=device, requires_grad=True) for _ in range(2))
     mean, variance = (torch.ones(shape[1], device=device) for _ in range(2))
-    wanted = [each for each in (x, shortcut, gamma, beta) if each is not None]
+    inputs = [tensor for tensor in (x, shortcut, gamma, beta) if tensor is not None]
 
     def step() -> None:
         y = normalise(x, shortcut, gamma, beta, mean, variance, 0.1, 1e-5, then != PLAIN)
-        torch.autograd.grad(y, wanted, gradient)
+        torch.autograd.grad(y, inputs, gradient)
 
     return step
 
@@ -83,7 +82,10 @@ def main() -> None:
     from implementations.pytorch.fused_norm import normalise
     from implementations.pytorch.model import separate_normalise
 
-    layers = Counter((each.outputs, each.side_after, each.then) for each in convolutions(rules.IMAGE_SIZE))
+    layers = Counter(
+        (convolution.outputs, convolution.side_after, convolution.then)
+        for convolution in convolutions(rules.IMAGE_SIZE)
+    )
     totals: dict[str, float] = dict.fromkeys(("fused", "separate"), 0.0)
     for (channels, side, then), count in layers.items():
         shape = (args.batch, channels, side, side)

@@ -1,5 +1,4 @@
-"""Say what a machine with a GPU is: versions, memory and matrix rates as step_floor.py takes them, and what
-decodes JPEGs.
+"""Report a GPU machine's versions, memory and matrix rates as step_floor.py takes them, and JPEG decoders.
 
     python benchmarks/gpu_probe.py
 
@@ -65,14 +64,14 @@ def device_rates() -> dict[str, float]:
 
 
 def versions() -> str:
-    """Return the versions of Python and of the packages of a step and its input, those that are installed."""
-    found = []
+    """Return the versions of Python and of the installed packages of a step and its input."""
+    installed = []
     for name in PACKAGES.split():
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            installed.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return ", ".join([f"Python {sys.version.split()[0]}", *found])
+    return ", ".join([f"Python {sys.version.split()[0]}", *installed])
 
 
 def jpeg_engine() -> str:
@@ -124,11 +123,11 @@ def main() -> None:
         f"benchmarks/step_floor.py --terabytes {rates['bytes'] / 1e12:.2f} --teraflops "
         f"{rates['operations'] / 1e12:.0f}"
     )
-    for found in (jpeg_engine, decoding):
+    for probe in (jpeg_engine, decoding):
         try:
-            say(found())
+            say(probe())
         except (ImportError, OSError, RuntimeError) as error:  # no nvJPEG, or one that fails
-            say(f"{found.__name__}: {error}")
+            say(f"{probe.__name__}: {error}")
 
 
 if __name__ == "__main__":

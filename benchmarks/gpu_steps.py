@@ -40,7 +40,7 @@ COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "
 """STEP_MODE -> its version in ``step_floor``."""
 KINDS = ("synthetic", "real")
 WORTH = 1.08
-"""Ratio of fused to compile from which on our kernels of batch norm are worth their lines."""
+"""Least ratio of fused to compile at which our batch-norm kernels are worth their lines."""
 Found = dict[str, dict[str, list[float]]]
 """Mode -> kind of data -> images/s of every round."""
 
@@ -53,25 +53,25 @@ def most_images(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def fitting(batches: str, environ: Mapping[str, str] = os.environ) -> list[int]:
-    """Return batch sizes, the largest that fits in place of larger ones."""
+    """Return batch sizes, with those that do not fit replaced by the largest that fits."""
     most = most_images(environ)
-    return list(dict.fromkeys(min(int(each), most) for each in batches.split(",")))
+    return list(dict.fromkeys(min(int(batch), most) for batch in batches.split(",")))
 
 
 def measure(modes: Sequence[str], seconds: float, rounds: int) -> Found:
-    """Measure in this process, as many modes by turns as the memory holds at once."""
+    """Measure in this process; as many modes take turns as the memory holds at once."""
     config = configuration.from_environment()
     print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
 
     import torch
 
     together = max(1, most_images() // config.hyperparameters.batch_size)
-    found: Found = {}
+    results: Found = {}
     for first in range(0, len(modes), together):
-        found.update(by_turns(config, modes[first : first + together], seconds, rounds))
+        results.update(by_turns(config, modes[first : first + together], seconds, rounds))
         gc.collect()  # networks refer to each other
         torch.cuda.empty_cache()
-    return found
+    return results
 
 
 def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float, rounds: int) -> Found:
@@ -80,8 +80,8 @@ def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float,
     from rn50.speed.meter import Meter
 
     ranks, sides = [], []
-    for each in modes:
-        changed = dataclasses.replace(config, run=dataclasses.replace(config.run, step_mode=each))
+    for mode in modes:
+        changed = dataclasses.replace(config, run=dataclasses.replace(config.run, step_mode=mode))
         rank = create(changed)
         ranks.append(rank)
         meter = Meter(changed, rank)
@@ -89,16 +89,16 @@ def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float,
             depth = config.input_pipeline.prefetch_queue_depth if kind == "real" else 0
             batches = rank.open_input(config.input_pipeline if kind == "real" else None)
             steps = meter.steps(batches, depth, seconds / (rounds + 1) / len(KINDS))
-            sides.append((each, kind, meter, batches, depth, steps))
-    found: Found = {each: {kind: [] for kind in KINDS} for each in modes}
+            sides.append((mode, kind, meter, batches, depth, steps))
+    results: Found = {mode: {kind: [] for kind in KINDS} for mode in modes}
     for round_ in range(rounds + 1):  # the first does not count
-        for each, kind, meter, batches, depth, steps in sides:
+        for mode, kind, meter, batches, depth, steps in sides:
             result = meter.train(batches, depth, steps)
             if round_:
-                found[each][kind].append(result.samples / result.seconds)
+                results[mode][kind].append(result.samples / result.seconds)
     for rank in ranks:
         rank.close()
-    return found
+    return results
 
 
 def apart(options: list[str], variables: dict[str, str]) -> Any:
@@ -118,12 +118,12 @@ def apart(options: list[str], variables: dict[str, str]) -> Any:
 
 
 def rows_of(
-    modes: Sequence[str], batch: int, precision: str, found: Any, rates: dict[str, float]
+    modes: Sequence[str], batch: int, precision: str, results: Any, rates: dict[str, float]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of modes that were measured in one process, or failed, as plain data."""
     shape = {"batch": batch, "precision": precision}
-    if isinstance(found, str):
-        yield {**shape, "mode": ",".join(modes), "failure": found}
+    if isinstance(results, str):
+        yield {**shape, "mode": ",".join(modes), "failure": results}
         return
     data = configuration.from_environment().data
     for mode in modes:
@@ -131,7 +131,7 @@ def rows_of(
             COUNTED_AS[mode], batch, precision, data.image_size, data.classes, data.width
         )
         predicted = batch / step_floor.seconds(counted, rates["bytes"], rates["operations"])
-        for kind, values in found[mode].items():
+        for kind, values in results[mode].items():
             measured = of_rounds(values)
             yield {
                 **shape,
@@ -141,14 +141,14 @@ def rows_of(
                 "predicted": predicted,
                 "of_predicted": measured.median / predicted,
                 "first": modes[0],
-                "to_first": compare(values, found[modes[0]][kind]).to_json(),
+                "to_first": compare(values, results[modes[0]][kind]).to_json(),
             }
 
 
-def verdict(found: Any) -> Iterator[str]:
+def verdict(results: Any) -> Iterator[str]:
     """Yield the line that decides about our kernels, if fused and compile were measured."""
-    if not isinstance(found, str) and {"fused", "compile"} <= set(found):
-        ratio = compare(found["fused"]["synthetic"], found["compile"]["synthetic"]).median
+    if not isinstance(results, str) and {"fused", "compile"} <= set(results):
+        ratio = compare(results["fused"]["synthetic"], results["compile"]["synthetic"]).median
         what = "the batch-norm kernels go" if ratio < WORTH else "STEP_MODE=fused becomes the default"
         yield f"fused is {ratio:.3f} times compile (rule: {WORTH}): {what}"
 
@@ -162,7 +162,7 @@ def told(row: dict[str, Any]) -> str:
     """Return the line of a row."""
     if "failure" in row:
         return f"{row['mode']:9} {row['failure']}"
-    rates = (f"{row['images_per_second'][each]:,.0f}" for each in ("median", "lowest", "highest"))
+    rates = (f"{row['images_per_second'][name]:,.0f}" for name in ("median", "lowest", "highest"))
     beside = f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", f"{row['to_first']['median']:.3f}"
     return line(row["mode"], row["data"], *rates, *beside)
 
@@ -198,16 +198,16 @@ def main() -> None:
     say(f"{rates['bytes'] / 1e12:.2f} TB/s, {rates['operations'] / 1e12:.0f} TFLOP/s measured")
     failed = False
     headings = "STEP_MODE", "data", "images/s", "lowest", "highest", "predicted", "of it", f"to {modes[0]}"
-    options = ["--worker=steps", *(f"--{each}={vars(args)[each]}" for each in ("modes", "seconds", "rounds"))]
+    options = ["--worker=steps", *(f"--{name}={vars(args)[name]}" for name in ("modes", "seconds", "rounds"))]
     for precision in args.precisions.split(","):
         for batch in fitting(args.batches, {**os.environ, **run, "PRECISION": precision}):
             say(f"{precision}, batch {batch}")
             say(line(*headings))
-            found = apart(options, {**run, "BATCHSIZE": str(batch), "PRECISION": precision})
-            rows = list(rows_of(modes, batch, precision, found, rates))
-            for text in (*map(told, rows), *verdict(found)):
+            results = apart(options, {**run, "BATCHSIZE": str(batch), "PRECISION": precision})
+            rows = list(rows_of(modes, batch, precision, results, rates))
+            for text in (*map(told, rows), *verdict(results)):
                 say(text)
-            failed |= isinstance(found, str)
+            failed |= isinstance(results, str)
             if args.output:
                 with open(args.output, "a", encoding="utf-8") as file:
                     file.writelines(json.dumps({**row, "per_second": rates}) + "\n" for row in rows)

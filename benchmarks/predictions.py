@@ -3,10 +3,9 @@
     python benchmarks/predictions.py
 
 Every system (one name of one organisation, in all its rounds) is left out in turn and predicted from the
-others; then every organisation; then every round is predicted from those before it. Logs that were
-submitted to several rounds count once. Errors are measured on
-closed-division LARS results of v1.0 to v3.1; results of v0.7 are used only to predict. The exit status is 0
-if both goals are met, else 1.
+others; then every organisation; then every round is predicted from those before it. Logs that were submitted
+to several rounds count once. Errors are measured on closed-division LARS results of v1.0 to v3.1; results of
+v0.7 are used only to predict. The exit status is 0 if both goals are met, else 1.
 """
 
 import sys
@@ -38,7 +37,7 @@ class Held:
     plain: Prediction
     with_recipe: Prediction
     known: bool
-    """True if the results that are not left out tell the images/s of its accelerator."""
+    """True if the remaining results give the images/s of its accelerator."""
 
     @property
     def epochs(self) -> float:
@@ -46,12 +45,14 @@ class Held:
 
 
 def hold_out(split: Callable[[PublishedResult], str], progress: Callable[[int, int], None]) -> list[Held]:
-    results = [each for each in published.distinct(OPTIMIZER) if each.is_closed]
-    judged = [each for each in results if each.round != "v0.7" and each.epochs_to_target]
-    groups = sorted({split(each) for each in judged})
+    results = [entry for entry in published.distinct(OPTIMIZER) if entry.is_closed]
+    judged = [entry for entry in results if entry.round != "v0.7" and entry.epochs_to_target]
+    groups = sorted({split(entry) for entry in judged})
     held = []
     for done, group in enumerate(groups, 1):
-        planner = SystemPlanner([each for each in results if split(each) != group], None, Weights(), Spread())
+        planner = SystemPlanner(
+            [entry for entry in results if split(entry) != group], None, Weights(), Spread()
+        )
         for result in judged:
             if split(result) == group:
                 held.append(_predict(planner, result))
@@ -61,13 +62,17 @@ def hold_out(split: Callable[[PublishedResult], str], progress: Callable[[int, i
 
 def forward(progress: Callable[[int, int], None]) -> list[Held]:
     """Predict every round from those before it."""
-    results = [each for each in published.distinct(OPTIMIZER) if each.is_closed]
-    rounds = sorted({each.round for each in results})
+    results = [result for result in published.distinct(OPTIMIZER) if result.is_closed]
+    rounds = sorted({result.round for result in results})
     held = []
     for done, this in enumerate(rounds[1:], 1):
-        before = [each for each in results if each.round < this]
+        before = [result for result in results if result.round < this]
         planner = SystemPlanner(before, None, Weights(), Spread())
-        held += [_predict(planner, each) for each in results if each.round == this and each.epochs_to_target]
+        held += [
+            _predict(planner, result)
+            for result in results
+            if result.round == this and result.epochs_to_target
+        ]
         progress(done, len(rounds) - 1)
     return held
 
@@ -78,15 +83,15 @@ def _predict(planner: SystemPlanner, result: PublishedResult) -> Held:
     name, number = accelerators.name(result.accelerator_model), result.accelerators or 8
     known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
     size = result.global_batch_size or 0
-    plain, own = planner.predict(name, number, size), planner.predict(name, number, size, result)
-    return Held(result, plain, own, known)
+    plain, with_recipe = planner.predict(name, number, size), planner.predict(name, number, size, result)
+    return Held(result, plain, with_recipe, known)
 
 
 def figures(held: Sequence[Held]) -> dict[str, Any]:
     """Return the errors over all results, over large batches, and over many accelerators."""
-    large = [each for each in held if (each.result.global_batch_size or 0) > LARGE_BATCH]
-    known = [each for each in held if each.known]
-    many = [each for each in known if (each.result.accelerators or 0) >= MANY_ACCELERATORS]
+    large = [case for case in held if (case.result.global_batch_size or 0) > LARGE_BATCH]
+    known = [case for case in held if case.known]
+    many = [case for case in known if (case.result.accelerators or 0) >= MANY_ACCELERATORS]
     return {
         "epochs": _epochs(held, "plain"),
         "epochs, recipe known": _epochs(held, "with_recipe"),
@@ -99,14 +104,14 @@ def figures(held: Sequence[Held]) -> dict[str, Any]:
 
 
 def _epochs(held: Sequence[Held], how: str) -> dict[str, float]:
-    said = [getattr(each, how).epochs for each in held]
-    off = np.abs([a.expected - b.epochs for a, b in zip(said, held, strict=False)])
-    within = [a.low - 1e-6 <= b.epochs <= a.high + 1e-6 for a, b in zip(said, held, strict=False)]
+    predictions = [getattr(case, how).epochs for case in held]
+    off = np.abs([a.expected - b.epochs for a, b in zip(predictions, held, strict=False)])
+    within = [a.low - 1e-6 <= b.epochs <= a.high + 1e-6 for a, b in zip(predictions, held, strict=False)]
     return {**_summary(off), "coverage": float(np.mean(within))}
 
 
 def _minutes(held: Sequence[Held], how: str) -> dict[str, float]:
-    pairs = [(getattr(each, how), each.result.olympic_minutes) for each in held]
+    pairs = [(getattr(case, how), case.result.olympic_minutes) for case in held]
     off = np.abs([a.minutes / b - 1 for a, b in pairs])
     return {**_summary(off), "coverage": float(np.mean([a.low <= b <= a.high for a, b in pairs]))}
 
@@ -122,18 +127,18 @@ def _summary(off: Any) -> dict[str, float]:
 
 def baselines(held: Sequence[Held]) -> dict[str, float]:
     """Return the errors of simpler predictions."""
-    needed = np.array([each.epochs for each in held])
+    needed = np.array([case.epochs for case in held])
     reference_epochs = reference.epochs(
-        np.array([float(each.result.global_batch_size or 0) for each in held])
+        np.array([float(case.result.global_batch_size or 0) for case in held])
     )
-    known = [each.result for each in held if each.known]
+    known = [case.result for case in held if case.known]
     off = []
     for result in known:
         others = [
-            each.images_per_second_per_accelerator or 0
-            for each in known
-            if images_per_second.point(each).accelerator == images_per_second.point(result).accelerator
-            and images_per_second.system(each) != images_per_second.system(result)
+            other.images_per_second_per_accelerator or 0
+            for other in known
+            if images_per_second.point(other).accelerator == images_per_second.point(result).accelerator
+            and images_per_second.system(other) != images_per_second.system(result)
         ]
         if others:  # with its own epochs, and the median images/s of its accelerator at any scale
             off.append(abs((result.images_per_second_per_accelerator or 0) / np.median(others) - 1))
@@ -147,18 +152,18 @@ def baselines(held: Sequence[Held]) -> dict[str, float]:
     }
 
 
-def table(of: dict[str, Any]) -> str:
+def table(rows: dict[str, Any]) -> str:
     lines = [
         f"| {'what':48} | results | mean error | median error | 90 % below | in the {CONFIDENCE:.0%} "
         "interval |"
     ]
-    for what, row in of.items():
-        said = [
+    for what, row in rows.items():
+        cells = [
             f"{row[key]:.2f}" if what.startswith("epochs") else f"{row[key]:.1%}"
             for key in ("mean", "median", "p90")
         ]
         lines.append(
-            f"| {what:48} | {row['results']:7} | {said[0]:>10} | {said[1]:>12} | {said[2]:>10} | "
+            f"| {what:48} | {row['results']:7} | {cells[0]:>10} | {cells[1]:>12} | {cells[2]:>10} | "
             f"{row['coverage']:19.0%} |"
         )
     return "\n".join(lines)
@@ -168,13 +173,13 @@ def main() -> int:
     with counting("leaving out systems") as progress:
         systems = hold_out(images_per_second.system, progress)
     with counting("leaving out organisations") as progress:
-        organisations = hold_out(lambda each: each.organisation.lower(), progress)
+        organisations = hold_out(lambda result: result.organisation.lower(), progress)
     with counting("leaving out later rounds") as progress:
         rounds = forward(progress)
-    found = figures(systems)
-    off_epochs, off_minutes = found["epochs"]["mean"], found["minutes"]["median"]
+    errors = figures(systems)
+    off_epochs, off_minutes = errors["epochs"]["mean"], errors["minutes"]["median"]
     met = off_epochs < EPOCHS_GOAL and off_minutes < MINUTES_GOAL
-    print(f"Every system left out in turn\n\n{table(found)}\n")
+    print(f"Every system left out in turn\n\n{table(errors)}\n")
     print(f"Every organisation left out in turn\n\n{table(figures(organisations))}\n")
     print(f"Every round from those before it\n\n{table(figures(rounds))}\n")
     print("Simpler predictions\n")

@@ -9,9 +9,9 @@ Give rates measured on the device, not those of its data sheet. No device is nee
 A kernel takes the longer of two times: that of its floating-point operations, and that of moving its bytes
 through the device's memory (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009). A step takes the
 sum. Every tensor that a kernel reads or writes counts once as a whole; launches, padding and all-reduces do
-not count, nor does the cache but where a version says so. So a step of a large batch takes longer than this.
-A step of a small batch, whose tensors stay in the cache, may take less. It is not counted how well a kernel
-uses the rate of the memory.
+not count, nor does the cache unless a version says so. So a step of a large batch takes longer than this. A
+step of a small batch, whose tensors stay in the cache, may take less. How well a kernel uses the memory rate
+is not counted.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Version(NamedTuple):
 FUSED = Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 5, LAST: 7}, 3, 8, 16)
 BACKWARDS = FUSED._replace(backwards=True)
 # At the end of a block the forward pass writes a mask of bits. The reducing pass of the backward pass reads
-# it instead of the output, and both gradients of the output, which nobody sums before.
+# it instead of the output, and both gradients of the output, which are not summed before.
 ONE_SUM = BACKWARDS._replace(backward={**FUSED.backward, LAST: 6}, gradient_sum=1, mask_passes=2)
 # Statistics, and one kernel from the input to the pooled output and the indices. Both kernels of the backward
 # pass read input, pooled gradient and indices, and the second one writes.
@@ -90,9 +90,9 @@ VERSIONS = {
     # gradients; the update reads them again and the momentum, and writes weights and momentum.
     "in convolutions": Version({PLAIN: 0, RELU: 0, LAST: 3}, {PLAIN: 3, RELU: 3, LAST: 6}, 1, 1, 8),
 }
-"""STEP_MODE eager and graph are "separate", compile is "compiled". fused is the last one of its name, the
-others show what each change gains over the one before. "in convolutions" does not exist: it would need
-changed convolution kernels."""
+"""STEP_MODE eager and graph are "separate", compile is "compiled". fused is the last version named so; each
+of the others shows the gain of one change over the version before. "in convolutions" does not exist: it would
+need changed convolution kernels."""
 BUILT = list(VERSIONS)[-2]
 """The version of STEP_MODE=fused."""
 CACHE = 25_000_000
@@ -173,35 +173,35 @@ def kernels(
     statistics in float32. ``cache`` is for versions that pass backwards."""
     passes, element = VERSIONS[version], ELEMENT_BYTES[precision]
     layers = list(convolutions(image_size, width))
-    found: list[Kernel] = []
+    listed: list[Kernel] = []
     parameters = 0
     for layer in layers:
         before, after = layer.inputs * layer.side**2, layer.outputs * layer.side_after**2
         weights = layer.inputs * layer.outputs * layer.kernel**2
         parameters += weights + 2 * layer.outputs
         once = 2 * batch * layer.side_after**2 * weights, element * (batch * (before + after) + weights)
-        found += [Kernel(layer.name, kind, *once) for kind in ("forward", "weights' gradient")]
+        listed += [Kernel(layer.name, kind, *once) for kind in ("forward", "weights' gradient")]
         if layer.inputs != 3:  # the gradient of an image is not computed
-            found.append(Kernel(layer.name, "inputs' gradient", *once))
+            listed.append(Kernel(layer.name, "inputs' gradient", *once))
         one = batch * after * element
         stem = passes.stem and layer is layers[0]
         normalised = (2 + 3 if stem else passes.forward[layer.then] + passes.backward[layer.then]) * one
         if passes.backwards:  # reads again the input, and in the backward pass the gradient too
             normalised -= min(cache, one) + min(cache, 2 * one)
-        found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised))
+        listed.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised))
         if layer.then == LAST and layer is not layers[-1]:  # its output has two readers
-            found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))
+            listed.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))
         if layer.then == LAST:
-            found.append(
+            listed.append(
                 Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.mask_passes * batch * after // 8)
             )
-    found += _head(layers, passes, batch, element, classes)
+    listed += _head(layers, passes, batch, element, classes)
     parameters += (layers[-1].outputs + 1) * classes
     if passes.half_weights or element < 4:  # the cast, the cast of the gradient back, and its accumulation
         accumulation = 0 if passes.half_weights else 12
-        found.append(Kernel("parameters", "casts", 0, parameters * (2 * (4 + element) + accumulation)))
-    found.append(Kernel("parameters", "update", 0, parameters * 4 * passes.update_passes))
-    return found
+        listed.append(Kernel("parameters", "casts", 0, parameters * (2 * (4 + element) + accumulation)))
+    listed.append(Kernel("parameters", "update", 0, parameters * 4 * passes.update_passes))
+    return listed
 
 
 def _head(
@@ -224,22 +224,25 @@ def _head(
 def operations_and_bytes(every: Iterable[Kernel]) -> tuple[int, int]:
     """Return total operations and total bytes of the kernels."""
     listed = list(every)
-    return sum(each.operations for each in listed), sum(each.bytes for each in listed)
+    return sum(kernel.operations for kernel in listed), sum(kernel.bytes for kernel in listed)
 
 
 def seconds(every: Iterable[Kernel], bytes_per_second: float, operations_per_second: float) -> float:
     """Return the sum of the least times of the kernels."""
-    return sum(max(each.bytes / bytes_per_second, each.operations / operations_per_second) for each in every)
+    return sum(
+        max(kernel.bytes / bytes_per_second, kernel.operations / operations_per_second) for kernel in every
+    )
 
 
 def counted(version: str, args: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of a version as plain data."""
     rates = args.terabytes * 1e12, args.teraflops * 1e12
-    found = kernels(version, args.batch, args.precision, args.size, cache=int(args.cache_megabytes * 1e6))
-    operations, moved = operations_and_bytes(found)
-    taken = seconds(found, *rates)
+    listed = kernels(version, args.batch, args.precision, args.size, cache=int(args.cache_megabytes * 1e6))
+    operations, moved = operations_and_bytes(listed)
+    taken = seconds(listed, *rates)
     kinds = {
-        each.kind: seconds([kernel for kernel in found if kernel.kind == each.kind], *rates) for each in found
+        example.kind: seconds([kernel for kernel in listed if kernel.kind == example.kind], *rates)
+        for example in listed
     }
     return {
         "version": version,

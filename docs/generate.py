@@ -35,7 +35,7 @@ SHOWN = re.compile(
 
 
 def written() -> dict[pathlib.Path, str]:
-    """Return the pages that hold something generated, and their text."""
+    """Return the pages with generated parts, and their text."""
     pages = {
         DOCS / "reference" / "cli.md": command_line(),
         DOCS / "reference" / "configuration.md": configuration(),
@@ -63,7 +63,7 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text whose "<class>" is no tag of HTML."""
+    """Return a text in which "<class>" is not an HTML tag."""
     return text.replace("<", "&lt;")
 
 
@@ -125,7 +125,7 @@ def _verb(name: str, command: click.Command) -> Iterator[str]:
             yield from ("```text", *lines[1:], "```", "")
         else:
             yield from (_plain(" ".join(lines)), "")
-    records = [each.get_help_record(context) for each in command.params]  # None of what is hidden
+    records = [parameter.get_help_record(context) for parameter in command.params]  # None for a hidden one
     shown = [(_code(record[0].replace(" RANGE", "")), _plain(record[1])) for record in records if record]
     if shown:
         yield from _table(("argument or option", "meaning"), shown)
@@ -153,7 +153,7 @@ def configuration() -> str:
         "",
     ]
     for section in config.SECTIONS:
-        rows = [_variable(each) for place, _, each in config.variables() if place == section]
+        rows = [_variable(variable) for place, _, variable in config.variables() if place == section]
         lines += [
             f"## {section.replace('_', ' ').capitalize()}",
             "",
@@ -166,7 +166,7 @@ def configuration() -> str:
         "",
         *_table(
             ("variables", "why"),
-            [(", ".join(map(_code, each.names)), each.reason) for each in show.WITHOUT_EFFECT]
+            [(", ".join(map(_code, entry.names)), entry.reason) for entry in show.WITHOUT_EFFECT]
             + [(_code(name), f"{meaning}: {why}") for name, (meaning, why) in variables.UNUSED.items()],
         ),
         "## Names with one value",
@@ -253,9 +253,9 @@ def with_outputs(page: str) -> str:
             "LC_ALL": "C.UTF-8",
         }
 
-        def run(found: "re.Match[str]") -> str:
+        def run(match: "re.Match[str]") -> str:
             done = subprocess.run(
-                ["bash", "-c", found["commands"]],
+                ["bash", "-c", match["commands"]],
                 cwd=str(work),
                 env=environ,
                 stdin=subprocess.DEVNULL,
@@ -264,7 +264,7 @@ def with_outputs(page: str) -> str:
                 encoding="utf-8",
             )
             lines = [line.rstrip() for line in done.stdout.replace(f"{ROOT}/", "").splitlines()]
-            return found[1] + "\n".join([*lines, found[3]])
+            return match[1] + "\n".join([*lines, match[3]])
 
         return SHOWN.sub(run, page)
 

@@ -1,5 +1,5 @@
-"""MkDocs hook: the site has the pages of docs/ alone, so a link to another file of the repository becomes its
-text."""
+"""MkDocs hook: replace a link to a file outside docs/ by its text, because the site has the pages of docs/
+alone."""
 
 import posixpath
 import re

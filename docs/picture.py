@@ -1,9 +1,9 @@
-"""Make the picture and the sample output of README.md and docs/getting-started.md from a real demo, of some
-six minutes.
+"""Make the picture and the sample output of README.md and docs/getting-started.md from a real demo, which
+takes some six minutes.
 
     python -m docs.picture [results/DEMO_CPU]
 
-With the results of a campaign that is there already, only the picture is made again.
+With the results of an existing campaign, only the picture is made again.
 """
 
 import pathlib
@@ -74,7 +74,7 @@ def main() -> None:
     draw(RESULTS / "report.html")
     for page in PAGES:
         old = page.read_text(encoding="utf-8")
-        page.write_text(SAMPLE.sub(lambda found: found[1] + text + found[2], old), encoding="utf-8")
+        page.write_text(SAMPLE.sub(lambda match: match[1] + text + match[2], old), encoding="utf-8")
 
 
 if __name__ == "__main__":

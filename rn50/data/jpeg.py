@@ -1,4 +1,4 @@
-"""Image headers read without decoding, and a check that decodes and so finds truncated images.
+"""Read image headers without decoding, and check an image by decoding it, which finds truncation.
 
 Source of the format: ITU-T T.81, annex B.
 """
@@ -24,7 +24,7 @@ CMYK_COMPONENTS = 4
 
 
 class ImageHeader(NamedTuple):
-    """Facts about an image, found before its compressed data."""
+    """Facts about an image, read before its compressed data."""
 
     fault: str | None
     """Reason why no decoder could open it, as a noun phrase; or None."""

@@ -15,7 +15,7 @@ from rn50.errors import UserError
 from rn50.settings.config import Config
 
 DEMO, IMAGENET = "rn50 demo-data", "rn50 pack /path/to/ILSVRC2012"
-"""Commands that make a data set, but for its folder."""
+"""Commands that make a data set, without its folder."""
 REPLACE = "replace the image and pack the file again; rn50 verify --full finds every such image"
 
 
@@ -24,15 +24,15 @@ _PIXELS_OF_SCALE = 56
 
 
 def of(config: Config, needed: Sequence[str] = FILES) -> None:
-    """Check as ``preflight`` does; the remedy makes the data that the configuration is for."""
+    """Check as ``preflight`` does; the remedy makes the configuration's data."""
     scale = -(-config.data.image_size // _PIXELS_OF_SCALE)
     demo = f"rn50 demo-data --scale {scale}" if scale > 1 else DEMO
     preflight(Path(config.data.folder), IMAGENET if config.is_imagenet else demo, needed)
 
 
 def preflight(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -> None:
-    """Check that the ``needed`` files of the data set, which the command ``make`` makes, are there and not
-    empty.
+    """Check that the ``needed`` files of the data set exist and are not empty. The command ``make`` makes
+    them.
 
     Asks the file system for their sizes only, because no file of the data set may be opened before the clock
     starts. Raises ``UserError``.
@@ -41,12 +41,12 @@ def preflight(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -> 
     remedy = f"set DATADIR to a folder with {', '.join(needed)}, or {does}: {make} {folder}"
     for path in (folder, *(folder / name for name in needed)):
         try:
-            found = path.stat()
+            stat = path.stat()
         except OSError as error:
             raise UserError(path, error.strerror, remedy) from error
         if path != folder:
-            files.refuse_irregular(path, found.st_mode, remedy)
-            if found.st_size == 0:
+            files.refuse_irregular(path, stat.st_mode, remedy)
+            if stat.st_size == 0:
                 raise UserError(path, "empty", remedy)
 
 
@@ -94,9 +94,9 @@ def find_bad_record(
     """Return a line on the record that starts at byte ``suspect``, which does not decode; else on the first
     bad record.
 
-    A bad record cannot be read, is no whole JPEG, or has a label that is no whole number in [0, ``classes``).
-    Walks the records in index order for at most ``time_limit_s`` seconds; returns None if it found nothing
-    wrong by then. Raises nothing, because it is called to explain another error.
+    A bad record cannot be read, is not a whole JPEG, or has a label that is not a whole number in [0,
+    ``classes``). Walks the records in index order for at most ``time_limit_s`` seconds; returns None if it
+    found nothing wrong by then. Raises nothing, because it is called to explain another error.
     """
     deadline = time.monotonic() + time_limit_s
     try:
@@ -130,8 +130,8 @@ def label_fault(header: Header, classes: int) -> str | None:
 
 
 def damage_of(image: bytes) -> str | None:
-    """Return what is wrong with an image by its headers and end marker, or None. Only an image without an end
-    is decoded."""
+    """Return what is wrong with an image, judged by headers and end marker, or None. Only an image without an
+    end is decoded."""
     header = read_header(image)
     if header.fault:
         return f"is {header.fault}"

@@ -57,8 +57,8 @@ class Header(NamedTuple):
 def _aligned_magic(record: bytes | memoryview) -> list[int]:
     """Return the positions of the magic word at 4-byte boundaries of ``record``."""
     words = np.frombuffer(record, "<u4", count=len(record) // ALIGNMENT)
-    found: list[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
-    return found
+    positions: list[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
+    return positions
 
 
 def encode_record(record: bytes) -> bytes:
@@ -68,7 +68,7 @@ def encode_record(record: bytes) -> bytes:
     """
     if len(record) > MAX_RECORD_BYTES:
         raise ValueError(f"a record holds at most {MAX_RECORD_BYTES} bytes, this one has {len(record)}")
-    starts = [0] + [found + len(MAGIC) for found in _aligned_magic(record)]
+    starts = [0] + [position + len(MAGIC) for position in _aligned_magic(record)]
     ends = [start - len(MAGIC) for start in starts[1:]] + [len(record)]
     flags = [WHOLE] if len(starts) == 1 else [FIRST] + [MIDDLE] * (len(starts) - 2) + [LAST]
     pieces: list[bytes] = []
@@ -92,11 +92,10 @@ def encode_image(key: int, label: float, image: bytes) -> bytes:
 
 
 def frame_in_place(frame: memoryview, key: int, label: float, size: int) -> bool:
-    """Turn ``frame`` into what ``encode_image`` returns for the ``size`` bytes of image that it holds from
-    ``FRAME_BYTES`` on.
+    """Frame the image in ``frame``, ``size`` bytes from ``FRAME_BYTES`` on, as ``encode_image`` would.
 
-    ``frame`` has ``frame_bytes(size)`` bytes. Returns False and leaves ``frame`` as it is if the record has
-    to be cut at a magic word, which ``encode_image`` does, or is too large.
+    ``frame`` has ``frame_bytes(size)`` bytes. Returns False and leaves ``frame`` unchanged if the record is
+    too large, or has to be cut at a magic word, as ``encode_image`` does.
     """
     header = encode_header(key, label)
     if (
@@ -116,8 +115,8 @@ def frame_bytes(size: int) -> int:
 
 
 def decode_record(data: bytes, begin: int, end: int) -> tuple[bytes, int]:
-    """Return the record that starts at ``begin`` of ``data``, and where it ends, padding included; it may
-    reach up to ``end``.
+    """Return the record that starts at ``begin`` of ``data``, and its end, padding included, which is at most
+    ``end``.
 
     Raises ``ValueError``, with the reason, if the bytes there are not what ``encode_record`` writes.
     """
@@ -226,7 +225,7 @@ def read_index(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return keys and byte offsets of an .idx file, in the order of its lines: two int64 arrays of shape
     (records,).
 
-    Raises ``UserError`` for a file that is missing, empty or no index.
+    Raises ``UserError`` for a file that is missing, empty or not an index.
     """
     return parse_index(path, index_bytes(path))
 
@@ -239,7 +238,7 @@ def index_bytes(path: Path) -> bytes:
 def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Return what ``read_index`` returns, from the content ``text`` of ``path``.
 
-    Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` if it is no index.
+    Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` if it is not an index.
     """
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
     try:

@@ -22,14 +22,14 @@ from rn50.terminal import Terminal, print_json, say, styled
 
 CAN, CANNOT = "can run here", "cannot run here"
 SOFTWARE = ("Python", "packages", "libraries")
-"""Subjects of the findings that a command mends."""
+"""Subjects of the findings that a command can fix."""
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 
 def examine(
     machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
 ) -> list[Finding]:
-    """Return all findings, for the run that ``config`` describes or for no particular one."""
+    """Return all findings, for the run of ``config`` if it is given."""
     framework = config.run.framework if config else packages.framework(machine, software)
     return [
         *packages.findings(software, config, framework),
@@ -45,8 +45,8 @@ def examine(
 
 
 def configured(environ: Mapping[str, str], name: str | None = None) -> Mapping[str, str] | None:
-    """Return the environment of a run of the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names;
-    None if none does.
+    """Return the environment of a run. ``name``, CONFIG_FILE or DGXSYSTEM names its configuration; None if
+    none does.
 
     Raises UserError if there is no such file or it cannot be read.
     """
@@ -56,94 +56,95 @@ def configured(environ: Mapping[str, str], name: str | None = None) -> Mapping[s
 
 
 def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> dict[str, Finding]:
-    """Return a finding for each of our own configurations: can this machine run it, apart from the data? If
-    not, the gravest reason is given.
+    """Return a finding for each system of configs/: can this machine run it, apart from the data? If not, it
+    gives the gravest reason.
 
-    What no command mends is graver than missing software: nobody installs packages for a GPU that is not
-    there.
+    A fault that no command can fix is graver than missing software, because nobody installs packages for a
+    missing GPU.
     """
-    found = {}
+    fits = {}
     for system in config_file.systems():
         variables = config_file.sourced_environment(config_file.file_of(system), environ)
         config = configuration.from_environment(variables)
         failures = [
-            each
-            for each in examine(facts, software, config, variables)
-            if each.severity == FAILURE and each.subject != "DATADIR"
+            finding
+            for finding in examine(facts, software, config, variables)
+            if finding.severity == FAILURE and finding.subject != "DATADIR"
         ]
         subject = f"DGXSYSTEM={system}"
         if not failures:
-            found[system] = Finding(OK, subject, CAN)
+            fits[system] = Finding(OK, subject, CAN)
             continue
-        worst = min(failures, key=lambda each: (each.subject in SOFTWARE, each.subject != "processor"))
+        worst = min(
+            failures, key=lambda failure: (failure.subject in SOFTWARE, failure.subject != "processor")
+        )
         reason = worst.found if worst.subject in ("GPU", "packages") else f"{worst.subject}: {worst.found}"
-        found[system] = Finding(
+        fits[system] = Finding(
             WARNING,
             subject,
             f"{CANNOT}: {reason}",
             worst.remedy if worst.subject in (*SOFTWARE, "driver") else "",
         )
-    return found
+    return fits
 
 
 def grouped(fits: Mapping[str, Finding]) -> list[Finding]:
-    """Return one finding for all systems that can run here, and one for all that cannot for the same
-    reason."""
+    """Return one finding for all systems that can run here, and one for each reason why others cannot."""
     groups: dict[Finding, list[str]] = {}
-    for system, each in fits.items():
-        groups.setdefault(each._replace(subject=""), []).append(system)
-    found = []
-    for each, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
-        subject, _, reason = each.found.partition(": ")
+    for system, finding in fits.items():
+        groups.setdefault(finding._replace(subject=""), []).append(system)
+    merged = []
+    for finding, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
+        subject, _, reason = finding.found.partition(": ")
         names = ", ".join(systems)
-        found.append(
+        merged.append(
             Finding(
-                each.severity,
+                finding.severity,
                 subject,
                 ": ".join(filter(None, (names, reason))),
-                each.remedy and f"for {names}: {each.remedy}",
+                finding.remedy and f"for {names}: {finding.remedy}",
             )
         )
-    return found
+    return merged
 
 
 def to_json(findings: list[Finding]) -> dict[str, Any]:
     """Return the findings as plain data; ``ok`` is false if one of them is a failure."""
     return {
-        "ok": all(each.severity != FAILURE for each in findings),
-        "findings": [each._asdict() for each in findings],
+        "ok": all(finding.severity != FAILURE for finding in findings),
+        "findings": [finding._asdict() for finding in findings],
     }
 
 
 def print_table(findings: list[Finding], console: Terminal) -> None:
-    """Print a table row for each finding, then the remedies, each once and on a line of its own."""
+    """Print a table row for each finding, then each remedy once, on its own line."""
     table = Table(box=None)
     for heading in ("", "subject", "found"):
         table.add_column(heading, overflow="fold")
-    for each in findings:
-        table.add_row(styled(each.severity, STYLES[each.severity]), each.subject, each.found)
+    for finding in findings:
+        table.add_row(styled(finding.severity, STYLES[finding.severity]), finding.subject, finding.found)
     console.print(table)
     remedies: dict[tuple[str, str], list[str]] = {}
-    for each in findings:
-        if each.remedy:
-            remedies.setdefault((each.remedy, each.severity), []).append(each.subject)
+    for finding in findings:
+        if finding.remedy:
+            remedies.setdefault((finding.remedy, finding.severity), []).append(finding.subject)
     for (remedy, severity), subjects in remedies.items():
         console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 
 
 def print_brief(findings: list[Finding]) -> None:
     """Print a line on standard error for each warning and failure."""
-    for each in findings:
-        if each.severity != OK:
-            said = "; ".join(filter(None, (f"{each.subject}: {each.found}", each.remedy)))
-            say(f"rn50: {said}" if each.severity == FAILURE else f"warning: {said}", err=True)
+    for finding in findings:
+        if finding.severity != OK:
+            message = "; ".join(filter(None, (f"{finding.subject}: {finding.found}", finding.remedy)))
+            say(f"rn50: {message}" if finding.severity == FAILURE else f"warning: {message}", err=True)
 
 
 def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list[Finding]:
     """Return a warning for each variable of the environment that the configuration replaces."""
-    own, final = ({**each, **_absolute(each)} for each in (environ, variables))
+    given, final = ({**values, **_absolute(values)} for values in (environ, variables))
     names = sorted(configuration.known_names() - {"DGXSYSTEM"})
-    replaced = [name for name in names if own.get(name, "") not in ("", final.get(name))]
+    replaced = [name for name in names if given.get(name, "") not in ("", final.get(name))]
     return [
         Finding(
             WARNING,
@@ -157,7 +158,7 @@ def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list
 
 
 def misspelt(file: str) -> list[Finding]:
-    """Return a warning for each name that somebody's own file sets and that is nearly a variable."""
+    """Return a warning for each name that a user's file sets and that is nearly a variable."""
     aliases = {alias for _, _, variable in configuration.variables() for alias in variable.aliases}
     known = configuration.known_names() | aliases
     return [
@@ -173,8 +174,8 @@ def _absolute(variables: Mapping[str, str]) -> dict[str, str]:
 def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> bool:
     """Print the findings about this machine, and return True if the configured system can run.
 
-    ``variables`` are those of that system, as ``configured`` returns them; without any, all systems of
-    configs/ are tried.
+    ``variables`` are the system's, as ``configured`` returns them. Without them, all systems of configs/ are
+    tried.
 
     Raises UserError for a configuration that cannot be read.
     """
@@ -192,8 +193,8 @@ def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> boo
         print_brief([*findings, *grouped(fits)])
     else:
         print_table([*findings, *grouped(fits)], Terminal())
-        able = [system for system, each in fits.items() if each.severity == OK]
+        able = [system for system, finding in fits.items() if finding.severity == OK]
         if able:
             first = next((system for system in able if system.startswith("DEMO")), able[0])
             Terminal().print(f"next: rn50 run {first}    |    rn50 config new MINE")
-    return all(each.severity != FAILURE for each in findings)
+    return all(finding.severity != FAILURE for finding in findings)

@@ -14,21 +14,21 @@ Compatibility, table 1)."""
 
 
 def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Finding:
-    """Check that ``build`` has code for the GPUs. ``remedy`` is for GPUs that are newer than all of it."""
+    """Check that ``build`` has code for the GPUs. ``remedy`` is for GPUs newer than all of its code."""
     subject = "compute capability"
-    known = sorted({each.capability for each in used if each.capability})
+    known = sorted({gpu.capability for gpu in used if gpu.capability})
     if not known:
-        found = f"driver {used[0].driver} does not tell; {build} has code for {traits.code}"
-        return Finding(WARNING, subject, found, f"a newer driver tells: {INSTALL_DRIVER}")
-    bad = [each for each in known if not traits.runs_on(each)]
+        text = f"driver {used[0].driver} does not tell; {build} has code for {traits.code}"
+        return Finding(WARNING, subject, text, f"a newer driver tells: {INSTALL_DRIVER}")
+    bad = [version for version in known if not traits.runs_on(version)]
     if not bad:
         shown = ", ".join(f"{major}.{minor}" for major, minor in known)
         return Finding(OK, subject, f"{shown}; {build} has code for {traits.code}")
-    name = next(each.name for each in used if each.capability == bad[0])
+    name = next(gpu.name for gpu in used if gpu.capability == bad[0])
     shown = f"{name} has {bad[0][0]}.{bad[0][1]}"
-    found = f"{shown}; {build} has code for {traits.code} only, and no driver changes that"
+    text = f"{shown}; {build} has code for {traits.code} only, and no driver changes that"
     remedies = (_with_another(bad[0]), remedy if bad[0] > max(traits.capabilities) else "")
-    return Finding(grave, subject, found, "; or ".join(filter(None, remedies)))
+    return Finding(grave, subject, text, "; or ".join(filter(None, remedies)))
 
 
 def _with_another(capability: tuple[int, int]) -> str:

@@ -1,5 +1,5 @@
-"""Check that there are the GPUs that a configuration wants, at full speed and linked. The framework checks
-the rest."""
+"""Check that the GPUs of a configuration are present, at full speed and linked. The framework checks the
+rest."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,18 +19,18 @@ def findings(
 
     An obstacle is a failure if the configuration uses GPUs, else a warning.
     """
-    wanted = config is not None and config.run.device == "gpu"
-    own = frameworks.unimported(framework, "doctor")
-    ranks = config.run.ranks_per_node if config is not None and wanted else 1
-    grave = FAILURE if wanted else WARNING
+    needed = config is not None and config.run.device == "gpu"
+    checks = frameworks.unimported(framework, "doctor")
+    ranks = config.run.ranks_per_node if config is not None and needed else 1
+    grave = FAILURE if needed else WARNING
     if not machine.gpus:
-        yield _no_gpu(machine, wanted)
+        yield _no_gpu(machine, needed)
         return
     used = machine.gpus[:ranks]
     yield _count(machine, ranks)
-    if own is not None and hasattr(own, "gpus"):
-        yield from own.gpus(used, software, grave, environ)
-    if any(each.mig for each in used):
+    if checks is not None and hasattr(checks, "gpus"):
+        yield from checks.gpus(used, software, grave, environ)
+    if any(gpu.mig for gpu in used):
         yield _mig(used, ranks, grave)
     yield from _memory(used)
     yield _speed(used)
@@ -38,8 +38,8 @@ def findings(
         yield Finding(OK, "GPU links", _links(machine.links))
 
 
-def _no_gpu(machine: Machine, wanted: bool) -> Finding:
-    if not wanted and not machine.nvidia_hardware:
+def _no_gpu(machine: Machine, needed: bool) -> Finding:
+    if not needed and not machine.nvidia_hardware:
         return Finding(OK, "GPU", "none: this machine trains on its CPU", "")
     if "CUDA_VISIBLE_DEVICES" in machine.no_gpu:
         remedy = "unset CUDA_VISIBLE_DEVICES"
@@ -53,31 +53,31 @@ def _no_gpu(machine: Machine, wanted: bool) -> Finding:
         remedy = INSTALL_DRIVER
     else:
         remedy = "rn50 run DEMO_CPU trains without a GPU; otherwise use a machine that has one"
-    return Finding(FAILURE if wanted else WARNING, "GPU", f"no NVIDIA GPU ({machine.no_gpu})", remedy)
+    return Finding(FAILURE if needed else WARNING, "GPU", f"no NVIDIA GPU ({machine.no_gpu})", remedy)
 
 
 def _count(machine: Machine, ranks: int) -> Finding:
     kinds = Counter(
-        f"{each.name}" + (f", {each.memory_mib:.0f} MiB" if each.memory_mib else "") for each in machine.gpus
+        f"{gpu.name}" + (f", {gpu.memory_mib:.0f} MiB" if gpu.memory_mib else "") for gpu in machine.gpus
     )
-    found = "; ".join(f"{number} x {kind}" for kind, number in kinds.items())
+    text = "; ".join(f"{number} x {kind}" for kind, number in kinds.items())
     if len(machine.gpus) < ranks:
         few = len(machine.gpus)
         return Finding(
             FAILURE,
             "GPU",
-            f"{found}, but DGXNGPU={ranks} ranks want one each",
+            f"{text}, but DGXNGPU={ranks} ranks want one each",
             f"use a configuration for {few}, or set DGXNGPU={few} in it and raise BATCHSIZE to keep the "
             "global batch",
         )
-    return Finding(OK, "GPU", found)
+    return Finding(OK, "GPU", text)
 
 
 def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Finding:
-    sliced = [each for each in used if each.mig]
-    whole = f"sudo nvidia-smi -i {','.join(str(each.index) for each in sliced)} -mig 0"
-    instances = [profile for each in sliced for profile, _ in each.instances]
-    shown = f"GPU {', '.join(str(each.index) for each in sliced)} in MIG mode"
+    sliced = [gpu for gpu in used if gpu.mig]
+    whole = f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in sliced)} -mig 0"
+    instances = [profile for gpu in sliced for profile, _ in gpu.instances]
+    shown = f"GPU {', '.join(str(gpu.index) for gpu in sliced)} in MIG mode"
     if not instances:
         return Finding(grave, "MIG", f"{shown} without an instance: CUDA sees no device there", whole)
     shown += f" with {', '.join(instances)}"
@@ -93,7 +93,7 @@ def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Finding:
 
 def _memory(used: Sequence[Gpu]) -> Iterator[Finding]:
     """Yield a finding if other computations hold memory of the GPUs."""
-    held = [each.used_by_others for each in used if each.used_by_others]
+    held = [gpu.used_by_others for gpu in used if gpu.used_by_others]
     if held:
         yield Finding(
             WARNING,
@@ -106,16 +106,16 @@ def _memory(used: Sequence[Gpu]) -> Iterator[Finding]:
 def _speed(used: Sequence[Gpu]) -> Finding:
     """Check power limit, persistence mode and the reasons for lower clocks."""
     wrong, remedies = [], []
-    for each in used:
-        if each.power_limit and each.power_default and each.power_limit < each.power_default:
-            wrong.append(f"GPU {each.index} limited to {each.power_limit:.0f} of {each.power_default:.0f} W")
-            remedies.append(f"sudo nvidia-smi -i {each.index} -pl {each.power_default:.0f}")
-        if each.slowed:
-            wrong.append(f"GPU {each.index} slowed down ({', '.join(each.slowed)})")
+    for gpu in used:
+        if gpu.power_limit and gpu.power_default and gpu.power_limit < gpu.power_default:
+            wrong.append(f"GPU {gpu.index} limited to {gpu.power_limit:.0f} of {gpu.power_default:.0f} W")
+            remedies.append(f"sudo nvidia-smi -i {gpu.index} -pl {gpu.power_default:.0f}")
+        if gpu.slowed:
+            wrong.append(f"GPU {gpu.index} slowed down ({', '.join(gpu.slowed)})")
             remedies.append(
-                f"check cooling and supply: nvidia-smi -i {each.index} -q -d PERFORMANCE,TEMPERATURE,POWER"
+                f"check cooling and supply: nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER"
             )
-    if any(each.persistent is False for each in used):
+    if any(gpu.persistent is False for gpu in used):
         wrong.append("persistence mode off: the driver unloads between runs and forgets its settings")
         remedies.append("sudo nvidia-smi -pm 1")
     if wrong:

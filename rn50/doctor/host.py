@@ -56,8 +56,8 @@ def findings(
 
 
 def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]) -> Finding:
-    """Compare the number of always busy threads with that of usable CPUs: more threads than CPUs wait for
-    each other."""
+    """Compare the number of always-busy threads with the number of usable CPUs. More threads than CPUs wait
+    for each other."""
     quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
     usable = f"{machine.usable_cpus} usable CPU(s){quota}"
     if config is None:
@@ -99,15 +99,15 @@ def _input_threads(machine: Machine, config: Config) -> int:
 
 def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Finding:
     plan = binding.plan(machine, ranks, near_gpus=on_gpus)
-    shown = "; ".join(f"rank {each.local_rank}: CPU {cpu_list.write(each.cpus)}" for each in plan)
+    shown = "; ".join(f"rank {rank.local_rank}: CPU {cpu_list.write(rank.cpus)}" for rank in plan)
     nodes = {cpu.node for cpu in machine.cpus}
     far = [
-        each
-        for each in machine.gpus[:ranks]
-        if on_gpus and None not in nodes and each.node not in {None, *nodes}
+        gpu
+        for gpu in machine.gpus[:ranks]
+        if on_gpus and None not in nodes and gpu.node not in {None, *nodes}
     ]
     if far:
-        gpus = ", ".join(f"GPU {each.index} (NUMA node {each.node})" for each in far)
+        gpus = ", ".join(f"GPU {gpu.index} (NUMA node {gpu.node})" for gpu in far)
         return Finding(
             WARNING,
             "binding",
@@ -124,7 +124,7 @@ def _memory(machine: Machine, config: Config | None) -> Finding:
     size = machine.memory_limit or machine.memory
     if size is None:
         return Finding(OK, "memory", "not reported by /proc/meminfo")
-    found = shown(size) + (" (limit of the control group)" if machine.memory_limit else "")
+    text = shown(size) + (" (limit of the control group)" if machine.memory_limit else "")
     least = RANK_MEMORY * config.run.ranks_per_node if config else 0
     if size < least:
         more = (
@@ -132,17 +132,17 @@ def _memory(machine: Machine, config: Config | None) -> Finding:
             if machine.memory_limit
             else "use a machine with more"
         )
-        return Finding(FAILURE, "memory", f"{found}; the smallest ranks need {shown(least)}", more)
+        return Finding(FAILURE, "memory", f"{text}; the smallest ranks need {shown(least)}", more)
     data = _size(pathlib.Path(config.data.folder)) if config else 0
     if config and data > size:
         return Finding(
             WARNING,
             "memory",
-            f"{found}, less than the data set's {shown(data)}: every epoch reads it from "
+            f"{text}, less than the data set's {shown(data)}: every epoch reads it from "
             f"{config.data.folder} again",
             "keep DATADIR on a local NVMe disk, or give the job more memory",
         )
-    return Finding(OK, "memory", found)
+    return Finding(OK, "memory", text)
 
 
 def _size(folder: pathlib.Path) -> int:
@@ -159,7 +159,7 @@ def shown(size: int) -> str:
 
 
 def _of_batches(machine: Machine, software: Software, config: Config | None) -> int:
-    """Return the bytes in /dev/shm of batches that processes of a DataLoader prepare; 0 if DALI prepares
+    """Return the bytes in /dev/shm of the batches that DataLoader processes prepare; 0 if DALI prepares
     them."""
     if config is None:
         return 0
@@ -174,7 +174,7 @@ def _shared_memory(machine: Machine, ranks: int, of_batches: int = 0) -> Finding
     size = machine.shared_memory
     if size is None:
         return Finding(OK, "/dev/shm", "half of the memory")
-    found = shown(size) if size else "not mounted"
+    text = shown(size) if size else "not mounted"
     gib = math.ceil(max(SHARED_MEMORY, of_batches + ranks * NCCL_SEGMENT) / GIB)
     mount = f"remount,size={gib}G" if size else f"size={gib}G -t tmpfs tmpfs"
     remedy = (
@@ -183,26 +183,23 @@ def _shared_memory(machine: Machine, ranks: int, of_batches: int = 0) -> Finding
         else f"sudo mount -o {mount} /dev/shm"
     )
     if size < of_batches:
-        found = f"{found}; batches of the DataLoader's processes take up to {shown(of_batches)}"
+        text = f"{text}; batches of the DataLoader's processes take up to {shown(of_batches)}"
         remedy = f"{remedy}; or lower DALI_PREFETCH_QUEUE or DALI_THREADS, or install DALI"
-        return Finding(FAILURE, "/dev/shm", found, remedy)
+        return Finding(FAILURE, "/dev/shm", text, remedy)
     if ranks > 1 and size < ranks * NCCL_SEGMENT:
         return Finding(
-            FAILURE,
-            "/dev/shm",
-            f"{found}; NCCL needs {shown(ranks * NCCL_SEGMENT)} for {ranks} ranks",
-            remedy,
+            FAILURE, "/dev/shm", f"{text}; NCCL needs {shown(ranks * NCCL_SEGMENT)} for {ranks} ranks", remedy
         )
     if ranks > 1 and size < SHARED_MEMORY:
-        return Finding(WARNING, "/dev/shm", f"{found}; NVIDIA advises 1 GiB for NCCL", remedy)
-    return Finding(OK, "/dev/shm", found)
+        return Finding(WARNING, "/dev/shm", f"{text}; NVIDIA advises 1 GiB for NCCL", remedy)
+    return Finding(OK, "/dev/shm", text)
 
 
 def _locked_memory(machine: Machine, config: Config | None) -> Finding:
     limit = machine.locked_memory
-    found = "unlimited" if limit is None else f"{limit >> 10} KiB"
+    text = "unlimited" if limit is None else f"{limit >> 10} KiB"
     if limit is None or not machine.infiniband:
-        return Finding(OK, "locked memory", found)
+        return Finding(OK, "locked memory", text)
     several = config is not None and config.run.nodes > 1
     remedy = (
         "ulimit -l unlimited; where that is not allowed, LimitMEMLOCK=infinity in the service that "
@@ -213,18 +210,18 @@ def _locked_memory(machine: Machine, config: Config | None) -> Finding:
     return Finding(
         FAILURE if several else WARNING,
         "locked memory",
-        f"{found}; InfiniBand needs its buffers locked",
+        f"{text}; InfiniBand needs its buffers locked",
         remedy,
     )
 
 
 def _open_files(machine: Machine) -> Finding:
     limit = machine.open_files
-    found = "unlimited" if limit is None else str(limit)
+    text = "unlimited" if limit is None else str(limit)
     if limit is not None and limit < OPEN_FILES:
         remedy = "docker run --ulimit nofile=65536" if machine.in_container else "ulimit -n 65536"
-        return Finding(WARNING, "open files", f"{found} at a time", remedy)
-    return Finding(OK, "open files", found)
+        return Finding(WARNING, "open files", f"{text} at a time", remedy)
+    return Finding(OK, "open files", text)
 
 
 def _network(machine: Machine, config: Config | None) -> Finding:
@@ -249,7 +246,7 @@ def _data(machine: Machine, config: Config) -> Finding:
         return Finding(FAILURE, "DATADIR", f"{error.subject}: {error.problem}", error.remedy)
     mount = machine.mount_of(folder)
     kind = mount.kind if mount else "unknown file system"
-    found = (
+    text = (
         f"{folder} on {kind}, {shown(_size(pathlib.Path(folder)))} of data, "
         f"{shown(shutil.disk_usage(folder).free)} free"
     )
@@ -257,8 +254,8 @@ def _data(machine: Machine, config: Config) -> Finding:
         return Finding(
             WARNING,
             "DATADIR",
-            f"{found}: a network file system",
+            f"{text}: a network file system",
             f"cp -r {folder} to a local disk and set DATADIR; if it has to stay, DALI_DONT_USE_MMAP=1 is "
             "what DALI advises there",
         )
-    return Finding(OK, "DATADIR", found)
+    return Finding(OK, "DATADIR", text)

@@ -1,4 +1,4 @@
-"""Check that Python and the packages are those that a run needs."""
+"""Check that Python and the installed packages suit a run."""
 
 import re
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from rn50.settings.config import Config
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 12)
 """rn50 and DALI 1.34 run on these versions only."""
 PYTHON = "3.11"
-"""A Python that every set of ``requirements/`` is for."""
+"""Python version that every set of ``requirements/`` supports."""
 
 
 def framework(machine: Machine, software: Software) -> str:
-    """Return the framework to examine where nothing is configured: an installed one before others, then one
-    that is preferred on these GPUs, then the default."""
-    capabilities = [each.capability for each in machine.gpus if each.capability]
+    """Return the framework to examine without a configuration: an installed one first, then one preferred on
+    these GPUs, then the default."""
+    capabilities = [gpu.capability for gpu in machine.gpus if gpu.capability]
 
     def order(name: str) -> tuple[bool, bool, bool]:
         traits = frameworks.traits(name)
@@ -30,12 +30,12 @@ def framework(machine: Machine, software: Software) -> str:
 
 
 def findings(software: Software, config: Config | None, framework: str) -> Iterator[Finding]:
-    """Yield findings on the software of ``framework``, which is that of ``config`` where there is one."""
+    """Yield findings on the software of ``framework``, the one of ``config`` if that is given."""
     device = config.run.device if config is not None else "cpu"
     yield _python(software, frameworks.traits(framework), device)
-    own = frameworks.unimported(framework, "doctor")
-    if own is not None:
-        yield from own.packages(software, config)
+    checks = frameworks.unimported(framework, "doctor")
+    if checks is not None:
+        yield from checks.packages(software, config)
     else:
         yield _packages(software, frameworks.traits(framework), device)
     logs = bool({"mlperf-logging", "mlperf_logging"} & set(software.packages))
@@ -69,7 +69,7 @@ def _version(software: Software) -> tuple[int, ...]:
 def _python(software: Software, traits: frameworks.Traits, device: str) -> Finding:
     if OLDEST_PYTHON <= _version(software) <= NEWEST_PYTHON:
         return Finding(OK, "Python", software.python)
-    suited = " to ".join("{}.{}".format(*each) for each in (OLDEST_PYTHON, NEWEST_PYTHON))
+    suited = " to ".join("{}.{}".format(*version) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
     return Finding(
         FAILURE,
         "Python",

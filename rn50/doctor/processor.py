@@ -1,4 +1,4 @@
-"""Check that the processor suits a run, and tell which framework and precision it computes fast."""
+"""Check that the processor suits a run, and report the framework and precision that it computes fast."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from rn50.settings.config import Config
 
 
 def findings(machine: Machine, config: Config | None) -> Iterator[Finding]:
-    """Yield the findings on the processor, for the run that ``config`` describes or for no particular one."""
+    """Yield the findings on the processor, for the run of ``config`` if it is given."""
     yield _processor(machine)
     trains = not machine.gpus if config is None else config.run.device == "cpu"
     if trains and set(AMX) & machine.cpu_flags:
@@ -22,27 +22,27 @@ def _processor(machine: Machine) -> Finding:
     cores = len({(cpu.socket, cpu.core) for cpu in machine.cpus})
     nodes = len({cpu.node for cpu in machine.cpus})
     usable = f"{len(machine.cpus)} of {machine.online} CPUs usable"
-    found = f"{machine.processor or machine.architecture}: {usable}, cores {cores}, NUMA nodes {nodes}"
+    text = f"{machine.processor or machine.architecture}: {usable}, cores {cores}, NUMA nodes {nodes}"
     if machine.architecture not in ("x86_64", "amd64"):
         return Finding(
             FAILURE,
             "processor",
-            f"{found}; the packages of requirements/ are built for x86_64 only",
+            f"{text}; the packages of requirements/ are built for x86_64 only",
             "use an x86-64 machine",
         )
-    return Finding(OK, "processor", found)
+    return Finding(OK, "processor", text)
 
 
 def _amx(machine: Machine) -> Finding:
-    """Return which framework uses AMX. It is no warning, because for small images the other one may be the
-    faster."""
+    """Return which framework uses AMX. It is not a warning, because another framework may be faster for small
+    images."""
     flags = ", ".join(name for name in AMX if name in machine.cpu_flags)
-    users = " and ".join(each.name for each in frameworks.every().values() if each.uses_amx)
+    users = " and ".join(traits.name for traits in frameworks.every().values() if traits.uses_amx)
     measured = sorted(
-        (each for each in frameworks.every().values() if each.rate_with_amx),
-        key=lambda each: -each.rate_with_amx,
+        (traits for traits in frameworks.every().values() if traits.rate_with_amx),
+        key=lambda traits: -traits.rate_with_amx,
     )
-    rates = ", ".join(f"{each.name} {each.rate_with_amx:g}" for each in measured)
+    rates = ", ".join(f"{traits.name} {traits.rate_with_amx:g}" for traits in measured)
     return Finding(
         OK,
         "AMX",

@@ -42,22 +42,22 @@ def findings(result_file: pathlib.Path, config: Config) -> Iterator[Finding]:
 
 
 def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
-    """Return how variables and code of the runs that are kept differ from those of ``config``; empty where
-    they do not."""
-    own = {variable.name for _, field, variable in variables() if field in RUNS_OWN}
+    """Return how variables and code of the kept runs differ from those of ``config``; empty if they do
+    not."""
+    ignored = {variable.name for _, field, variable in variables() if field in RUNS_OWN}
     if not config.input_pipeline.threads:
-        own.add("DALI_THREADS")  # a run saves how many it took
+        ignored.add("DALI_THREADS")  # a run saves how many it took
     runs = {log.name: sidecar.read(log) for log in kept}
     runs["the next run"] = {"variables": config.as_environment(), "commit": software.commit()}
     facts = [
-        {**each["variables"], "commit": each.get("commit")} if "variables" in each else {}
-        for each in runs.values()
+        {**run["variables"], "commit": run.get("commit")} if "variables" in run else {}
+        for run in runs.values()
     ]
-    return differences(list(runs), [{key: each[key] for key in each if key not in own} for each in facts])
+    return differences(list(runs), [{key: fact[key] for key in fact if key not in ignored} for fact in facts])
 
 
 def _fault(file: pathlib.Path) -> str | None:
-    """Return the reason why an existing file is no result of an earlier run; None if it is one."""
+    """Return why an existing file is not a result of an earlier run; None if it is one."""
     try:
         log = read_log(file)
     except UserError as error:
@@ -74,7 +74,7 @@ def _room(result_file: pathlib.Path) -> Finding:
         parent for parent in pathlib.Path(os.path.realpath(result_file)).parents if os.path.exists(parent)
     )
     free = shutil.disk_usage(str(folder)).free
-    found = f"{shown(free)} free in {folder}"
+    text = f"{shown(free)} free in {folder}"
     if free < ROOM:
-        return Finding(FAILURE, "results", found, "make room there, or set RESULTS to a folder elsewhere")
-    return Finding(OK, "results", found)
+        return Finding(FAILURE, "results", text, "make room there, or set RESULTS to a folder elsewhere")
+    return Finding(OK, "results", text)

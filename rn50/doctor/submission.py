@@ -1,4 +1,4 @@
-"""Report before a run what would keep its results from being one, or out of a submission."""
+"""Report before a run what would leave it without a result, or keep its results out of a submission."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,7 @@ from rn50.settings.variables import UNNAMED_ORGANISATION
 
 
 def findings(config: Config | None, commit: str | None) -> Iterator[Finding]:
-    """Yield the findings. ``commit`` is that of the code, with "-dirty" appended if
-    files differ."""
+    """Yield the findings. ``commit`` is the code's, with "-dirty" appended if files differ."""
     if config is not None and config.run.benchmark_steps is not None:
         yield Finding(
             WARNING,
@@ -27,11 +26,11 @@ def findings(config: Config | None, commit: str | None) -> Iterator[Finding]:
             "set SUBMISSION_ORG to the name of the submitter",
         )
     if not commit or commit.endswith("-dirty"):
-        found = "some changes are not committed" if commit else "not in a git checkout"
+        problem = "some changes are not committed" if commit else "not in a git checkout"
         yield Finding(
             WARNING,
             "code",
-            f"{found}, so rn50 package cannot tell what ran and refuses the results",
+            f"{problem}, so rn50 package cannot tell what ran and refuses the results",
             "commit them first" if commit else "run in a git checkout, or in an image of one (make image)",
         )
     else:

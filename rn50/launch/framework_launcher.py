@@ -3,8 +3,8 @@ processes behind.
 
     python -m rn50.launch.framework_launcher FRAMEWORK LAUNCHER RANKS COMMAND...
 
-Such a launcher writes what ranks print into files, or prints it with prefixes of its own. So what it starts
-as every rank is ``launched_rank``, which prints to the standard output of this process, as ``local_launcher``
+Such a launcher writes the output of ranks into files, or adds its own prefixes. So it starts
+``launched_rank`` as every rank, which prints to the standard output of this process, as ``local_launcher``
 does.
 """
 
@@ -29,10 +29,10 @@ def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
     """Run ``command`` as every rank and return the launcher's exit status, -n for signal n."""
     # A signal is held back until there is a launcher to end.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    own = traits(framework).launchers[launcher]
-    rank = python("-m", "rn50.launch.launched_rank", str(os.getpid()), own.rank, *command)
+    spec = traits(framework).launchers[launcher]
+    rank = python("-m", "rn50.launch.launched_rank", str(os.getpid()), spec.rank, *command)
     with tempfile.TemporaryDirectory(prefix="rn50-") as folder:
-        arguments = [each.format(ranks=ranks, folder=folder) for each in own.arguments]
+        arguments = [argument.format(ranks=ranks, folder=folder) for argument in spec.arguments]
         process = subprocess.Popen(python("-m", *arguments, *rank), preexec_fn=ask_to_end_with_parent())
         signal.signal(signal.SIGTERM, lambda *_: _end(process))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -41,7 +41,7 @@ def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
-    later(GRACE_S, lambda: [each.kill() for each in psutil.Process().children(recursive=True)])
+    later(GRACE_S, lambda: [child.kill() for child in psutil.Process().children(recursive=True)])
 
 
 if __name__ == "__main__":

@@ -8,23 +8,22 @@ from rn50.settings.config import Config
 
 
 def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
-    """Return the names of the ``config.run.nodes`` machines, that of rank 0 first.
+    """Return the names of the ``config.run.nodes`` machines, rank 0's first.
 
-    A single machine is this one, and needs no name. Several are those of HOSTS, else those that Slurm gave to
-    this step, else those that it gave to the job. Raises UserError if there are none, or not as many as
-    nodes.
+    A single machine is this one, and needs no name. Several come from HOSTS, else from Slurm's step, else
+    from Slurm's job. Raises UserError if there are none, or if their number is not ``config.run.nodes``.
     """
-    nodes, wanted = config.run.nodes, config.run.ranks_per_node
+    nodes, ranks = config.run.nodes, config.run.ranks_per_node
     if nodes == 1:
         return ["localhost"]
     if config.run.hosts is not None:
-        given, where = _named(config.run.hosts, wanted), f"HOSTS={config.run.hosts}"
+        given, where = _named(config.run.hosts, ranks), f"HOSTS={config.run.hosts}"
     else:
         slurm = next(
             (name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)), None
         )
         if slurm is None:
-            example = "HOSTS=" + ",".join(f"host{number}:{wanted}" for number in range(1, nodes + 1))
+            example = "HOSTS=" + ",".join(f"host{number}:{ranks}" for number in range(1, nodes + 1))
             raise UserError(
                 f"DGXNNODES={nodes}",
                 f"on which machines? Set HOSTS, for example {example}",
@@ -57,15 +56,15 @@ def _named(hosts: str, ranks_per_node: int) -> list[str]:
 
 
 def expand(nodelist: str) -> list[str]:
-    """Return the names in a list of Slurm's: "a[1-2,05],b" is a1, a2, a05, b.
+    """Return the names in a node list of Slurm: "a[1-2,05],b" is a1, a2, a05, b.
 
-    It does the work of ``scontrol show hostnames``, which a container lacks.
+    Replaces ``scontrol show hostnames``, which a container lacks.
     """
     names: list[str] = []
     for entry in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodelist):
         expanded = [""]
         for text, ranges in re.findall(r"([^\[]+)|\[([^]]*)\]", entry):
-            parts = [text] if text else [number for each in ranges.split(",") for number in _numbers(each)]
+            parts = [text] if text else [number for span in ranges.split(",") for number in _numbers(span)]
             expanded = [head + part for head in expanded for part in parts]
         names += expanded
     return names

@@ -131,7 +131,7 @@ def _wait_for_rest(others: set[psutil.Process]) -> None:
 
 
 def _remains(result_file: pathlib.Path | None) -> str:
-    """Return what a run that was stopped leaves to do."""
+    """Return what is left to do after a run was stopped."""
     if result_file is not None and result_file.exists():
         return f"the run had ended, and {result_file} is whole; weights that it was to save may be missing"
     return "the same command starts the run again"
@@ -151,11 +151,11 @@ def _say(line: str) -> None:
 
 
 def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> tuple[str, int]:
-    """Print the output of the ranks without the launcher's prefixes and messages; an error line of several
-    ranks only once.
+    """Print the output of the ranks without the launcher's prefixes and messages. Print an error line of
+    several ranks only once.
 
-    Returns who ended the job and the exit status. horovodrun reports both only in its messages, and so does
-    mpirun the rank.
+    Returns who ended the job and the exit status. horovodrun reports both only in its messages; mpirun
+    reports the rank there.
     """
     ended: dict[str, int] = {}
     first = ""
@@ -239,7 +239,7 @@ class _StopOnSignal:
 
 
 def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the rest of the job, in whatever process groups its launcher has put it."""
+    """Kill the rest of the job: the launcher and its descendants, in any process group."""
     time.sleep(GRACE_SECONDS)
     if process.poll() is None:
         launcher = psutil.Process(process.pid)
@@ -247,6 +247,6 @@ def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _kill(processes: Iterable[psutil.Process]) -> None:
-    for each in processes:
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
-            each.kill()
+            process.kill()

@@ -21,7 +21,7 @@ def main(starter: int, variable: str, command: list[str]) -> int:
     """Run ``command`` as this rank and return its status, 128 + n for signal n."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     end_with_parent()
-    if starter not in (each.pid for each in psutil.Process().parents()):
+    if starter not in (parent.pid for parent in psutil.Process().parents()):
         return 1  # the launcher ended before the kernel was asked
     rank = int(environment()[variable])
     with open(f"/proc/{starter}/fd/1", "wb") as stream:

@@ -79,8 +79,8 @@ def sharing(config: Config, environ: Mapping[str, str]) -> tuple[int, int]:
     local_rank = int(next((environ[name] for name in names if name in environ), 0))
     if in_step(environ) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
         bound = environ["SLURM_CPU_BIND_LIST"].split(",")
-        own = bound[local_rank % len(bound)]
-        return bound[:local_rank].count(own), bound.count(own)
+        cpus = bound[local_rank % len(bound)]
+        return bound[:local_rank].count(cpus), bound.count(cpus)
     return local_rank, config.run.ranks_per_node
 
 
@@ -154,9 +154,9 @@ def _without_horovod(config: Config) -> bool:
 
 def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     framework, launcher = config.run.framework, config.run.launcher
-    own = traits(framework).launchers
-    if launcher not in own:
-        others = ("horovodrun", "mpirun") if traits(framework).horovod else tuple(own)
+    launchers = traits(framework).launchers
+    if launcher not in launchers:
+        others = ("horovodrun", "mpirun") if traits(framework).horovod else tuple(launchers)
         raise UserError(
             f"LAUNCHER={launcher}",
             f"FRAMEWORK={framework} has no such launcher",
@@ -168,7 +168,7 @@ def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: list[
             f"starts the ranks of one machine; this run has DGXNNODES={config.run.nodes}",
             "start those of several with ./run.sub (Slurm)",
         )
-    package = own[launcher].arguments[0].split(".")[0]
+    package = launchers[launcher].arguments[0].split(".")[0]
     if importlib.util.find_spec(package) is None:
         raise UserError(
             f"LAUNCHER={launcher}", f"no module {package}", traits(framework).install(config.run.device)
@@ -318,9 +318,9 @@ def interface_towards(address: str) -> str:
             raise UserError(
                 address, f"this machine has no way there ({error.strerror})", "fix its network"
             ) from error
-        own = probe.getsockname()[0]
+        ip = probe.getsockname()[0]
     return next(
         name
         for name, addresses in psutil.net_if_addrs().items()
-        if any(each.address == own for each in addresses)
+        if any(entry.address == ip for entry in addresses)
     )

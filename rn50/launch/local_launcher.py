@@ -36,13 +36,13 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
     memory = os.memfd_create("rn50")
     prepare = ask_to_end_with_parent()
     processes = []
-    for rank, own in enumerate(sockets):
-        descriptors = ",".join(str(own[peer].fileno()) if peer in own else "" for peer in range(ranks))
+    for rank, peers in enumerate(sockets):
+        descriptors = ",".join(str(peers[peer].fileno()) if peer in peers else "" for peer in range(ranks))
         processes.append(
             subprocess.Popen(
                 command,
                 env={**environment(), RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)},
-                pass_fds=[memory, *(each.fileno() for each in own.values())],
+                pass_fds=[memory, *(connection.fileno() for connection in peers.values())],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 preexec_fn=prepare,
@@ -50,9 +50,9 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
         )
     # A rank's sockets have to close when it ends, so no other process may hold them.
     os.close(memory)
-    for own in sockets:
-        for each in own.values():
-            each.close()
+    for peers in sockets:
+        for connection in peers.values():
+            connection.close()
     return processes
 
 
@@ -78,14 +78,14 @@ def main(ranks: int, command: list[str]) -> int:
 
 
 class Output:
-    """A stream; any thread may write a line at a time."""
+    """A stream to which any thread may write a line at a time."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._lock, self._stream = threading.Lock(), stream
 
     def write(self, line: bytes) -> None:
-        """Write a line, with its end. Do nothing where nobody reads any more: who started this process was
-        killed."""
+        """Write a line, with its end. Do nothing if nobody reads it any more, because the starter of this
+        process was killed."""
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._stream.write(line)
             self._stream.flush()

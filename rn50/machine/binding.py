@@ -20,8 +20,8 @@ Core = tuple[int, ...]
 
 
 class RankBinding(NamedTuple):
-    """The CPUs of one rank, first one of each core, then their siblings. ``numa_node`` is that of the CPUs,
-    else of the GPU."""
+    """The CPUs of one rank: first one of each core, then their siblings. ``numa_node`` is the node of the
+    CPUs, else of the GPU."""
 
     local_rank: int
     cpus: tuple[int, ...]
@@ -46,7 +46,7 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
             nodes = [sum(nodes, [])]
         shared = len(nodes[0]) < len(pool.ranks)
         for place, rank in enumerate(pool.ranks):
-            own = (
+            chosen = (
                 nodes[0]
                 if shared
                 else [core for cores in nodes for core in _slice(cores, place, len(pool.ranks))]
@@ -56,7 +56,7 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
                 if shared
                 else len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
             )
-            numbers = _one_of_each_core_first(own)[: None if machine.quota is None else share]
+            numbers = _one_of_each_core_first(chosen)[: None if machine.quota is None else share]
             near = {cpu.node for cpu in machine.cpus if cpu.number in numbers}
             bindings.append(RankBinding(rank, numbers, near.pop() if len(near) == 1 else pool.node))
     return sorted(bindings)
@@ -105,7 +105,7 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
                 cpus[node]
             )
     enough = all(
-        len({(cpu.socket, cpu.core) for each in pool.cpus for cpu in each}) >= len(pool.ranks)
+        len({(cpu.socket, cpu.core) for group in pool.cpus for cpu in group}) >= len(pool.ranks)
         for pool in pools
     )
     return pools if enough else None

@@ -30,8 +30,8 @@ def read(sources: Sources) -> Limits:
     folders = _mounted(sources)
 
     def values(controller: str, file: str) -> list[str]:
-        found = (sources.text(f"{folder}/{file}") for folder in _chain(folders.get(controller)))
-        return [value for value in found if value]
+        texts = (sources.text(f"{folder}/{file}") for folder in _chain(folders.get(controller)))
+        return [value for value in texts if value]
 
     quotas = []
     for value in values("", "cpu.max"):
@@ -101,16 +101,16 @@ def _oom_files() -> list[pathlib.Path]:
         lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found = []
+    paths = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             if controller in OOM_FILES:
                 # In a container the path may be the host's, while the mount is the group itself.
-                found += [
+                paths += [
                     MOUNT / controller / part / OOM_FILES[controller] for part in (path.lstrip("/"), "")
                 ]
-    return found
+    return paths
 
 
 def _oom_kills(path: pathlib.Path) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 def parse(text: str) -> tuple[int, ...]:
-    """Return the numbers of a list in ascending order. Text that is no number or range is ignored."""
+    """Return the numbers of a list in ascending order. Text that is not a number or range is ignored."""
     numbers: set[int] = set()
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
         numbers.update(range(int(first), int(last or first) + 1))

@@ -26,24 +26,24 @@ _DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
 def read(
     root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the fields of this machine, or of one with its files below ``root`` and ``run`` for its
-    commands.
+    """Return the fields of this machine, or of one whose files are below ``root`` and whose commands ``run``
+    runs.
 
-    Besides the fields there are versions of software that is no Python package, such as ``cuda_version``, for
-    the field ``other_software_stack``.
+    Adds versions of software other than Python packages, such as ``cuda_version``, for the field
+    ``other_software_stack``.
     """
     # The description is of the whole machine: CUDA_VISIBLE_DEVICES and the binding of this process do not
     # change it.
     source, machine = Sources(Path(root), run), machine_facts.read(root, run, {})
-    found = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
-    found["host_networking"] = _networking(source, machine)
+    fields = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
+    fields["host_networking"] = _networking(source, machine)
     kernel = source.text("proc/sys/kernel/osrelease")
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', source.text("etc/os-release"), re.MULTILINE)
-    found["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
+    fields["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
     environ = process.environment() if environ is None else environ
-    found.update((name.lower(), environ.get(name, "")) for name in (*_VERSIONS, *container_variables()))
-    found["hw_notes"] = _confined(machine, cgroup.read(source))
-    return {field: value for field, value in found.items() if value}
+    fields.update((name.lower(), environ.get(name, "")) for name in (*_VERSIONS, *container_variables()))
+    fields["hw_notes"] = _confined(machine, cgroup.read(source))
+    return {field: value for field, value in fields.items() if value}
 
 
 def _processor(source: Sources, machine: Machine) -> dict[str, str]:
@@ -71,8 +71,8 @@ def _processor(source: Sources, machine: Machine) -> dict[str, str]:
 
 
 def _caches(source: Sources) -> str:
-    """Return the caches of the first CPU, as in "L2: 1280K per 2 CPUs": with how many CPUs share one, not
-    where it lies."""
+    """Return the caches of the first CPU with the number of CPUs that share one, as in "L2: 1280K per 2
+    CPUs"."""
     caches = []
     folder = "sys/devices/system/cpu/cpu0/cache"
     for index in source.names(folder):

@@ -66,12 +66,12 @@ class Gpu:
 
     @property
     def free_mib(self) -> float | None:
-        """Return the memory that no process holds; all of it where the driver does not report that."""
+        """Return the memory that no process holds; all of it if the driver does not report use."""
         return self.memory_mib - (self.used_mib or 0) if self.memory_mib else None
 
     @property
     def used_by_others(self) -> str:
-        """Return the memory that other computations hold in words; empty if there are none."""
+        """Return, in words, the memory that other computations hold; empty if there are none."""
         if self.mig or (self.used_mib or 0) <= OWN_MIB:
             return ""
         return f"GPU {self.index}: {self.used_mib:.0f} MiB are in use"
@@ -80,15 +80,15 @@ class Gpu:
 def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
     """Return the GPUs in the order in which ranks count them, and the reason if there are none.
 
-    ``visible`` is CUDA_VISIBLE_DEVICES. The order is that of the PCI bus, which is CUDA's own if all GPUs are
+    ``visible`` is CUDA_VISIBLE_DEVICES. The order is the PCI bus's, which is CUDA's own if all GPUs are
     alike.
     """
     status, printed, rows = _query(sources)
     if status == 127:
         return (), "nvidia-smi: command not found"
     if status != 0 or not rows:
-        said = printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"]
-        return (), said[0 if status else -1]
+        lines = printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"]
+        return (), lines[0 if status else -1]
     instances = _instances(sources)
     gpus = tuple(_gpu(row, instances.get(row["uuid"], ()), sources) for row in rows)
     if visible is None:
@@ -123,7 +123,7 @@ def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
 
 def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
     """Return UUID of a GPU -> its MIG instances."""
-    found: dict[str, tuple[tuple[str, str], ...]] = {}
+    instances: dict[str, tuple[tuple[str, str], ...]] = {}
     uuid = ""
     for line in sources.output("nvidia-smi", "-L").splitlines():
         gpu = re.match(r"GPU \d+: .*\(UUID: (\S+)\)", line)
@@ -131,8 +131,8 @@ def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
         if gpu:
             uuid = gpu[1]
         elif instance:
-            found[uuid] = (*found.get(uuid, ()), (instance[1], instance[2]))
-    return found
+            instances[uuid] = (*instances.get(uuid, ()), (instance[1], instance[2]))
+    return instances
 
 
 def _gpu(row: Mapping[str, str], instances: tuple[tuple[str, str], ...], sources: Sources) -> Gpu:

@@ -100,15 +100,15 @@ class Machine:
         holding = [m for m in self.mounts if path == m.folder or path.startswith(m.folder.rstrip("/") + "/")]
         # Of two mounts on one folder the later one hides the other.
         return (
-            max(enumerate(holding), key=lambda each: (len(each[1].folder), each[0]))[1] if holding else None
+            max(enumerate(holding), key=lambda pair: (len(pair[1].folder), pair[0]))[1] if holding else None
         )
 
 
 def read(
     root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None
 ) -> Machine:
-    """Return the facts of this machine, or of one with its files below ``root`` and ``run`` for its
-    commands."""
+    """Return the facts of this machine, or of one whose files are below ``root`` and whose commands ``run``
+    runs."""
     source = Sources(pathlib.Path(root), run)
     environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
@@ -116,7 +116,7 @@ def read(
     about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
     memory = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
     total = int(memory[1]) * 1024 if memory else None
-    found, no_gpu = gpus.read(source, environ.get("CUDA_VISIBLE_DEVICES"))
+    visible, no_gpu = gpus.read(source, environ.get("CUDA_VISIBLE_DEVICES"))
     return Machine(
         host=source.text("proc/sys/kernel/hostname"),
         architecture=about.get("Architecture", os.uname().machine),
@@ -133,10 +133,10 @@ def read(
         open_files=_resource_limit(source, "Max open files"),
         mounts=_mounts(source),
         infiniband=_infiniband(source),
-        gpus=found,
+        gpus=visible,
         no_gpu=no_gpu,
         nvidia_hardware=_nvidia_hardware(source),
-        links=_links(source, [each.index for each in found]) if len(found) > 1 else (),
+        links=_links(source, [gpu.index for gpu in visible]) if len(visible) > 1 else (),
     )
 
 
@@ -151,7 +151,7 @@ def cpu_has(flags: frozenset[str], root: str = "/") -> bool:
 
 
 def foreign_vectors(root: str = "/") -> int:
-    """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel has not made; 0 of
+    """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel did not make; 0 for
     any other."""
     source = Sources(pathlib.Path(root))
     flags = _cpu_flags(source)

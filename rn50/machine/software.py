@@ -29,10 +29,9 @@ class Software:
     libraries_off_path: tuple[pathlib.Path, ...]
     """Folders of installed packages that hold some of the missing libraries."""
     nvidia_container: str | None
-    """Release of NVIDIA's MXNet container if this is one; its MXNet is not that of PyPI."""
+    """Release of NVIDIA's MXNet container if this is one; its MXNet is not PyPI's."""
     missing_to_compile: tuple[str, ...] = ()
-    """Debian's packages that are missing to compile an extension of this Python, as Triton and PyTorch's
-    compiler do."""
+    """Debian packages missing to compile an extension of this Python, as Triton and PyTorch's compiler do."""
 
 
 def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> Software:
@@ -56,29 +55,29 @@ def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = Non
 
 
 def packages() -> dict[str, str]:
-    """Return name in lower case -> version of the packages of this Python, but of those whose files say
-    both."""
-    found: dict[str, str] = {}
+    """Return name in lower case -> version of this Python's packages, without those whose files lack
+    either."""
+    versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         with contextlib.suppress(UnicodeDecodeError):
             about = distribution.metadata
             # Of two packages of a name, Python imports the first on the path.
             if all(key in about and about[key] for key in ("Name", "Version")):
-                found.setdefault(about["Name"].lower(), about["Version"])
-    return found
+                versions.setdefault(about["Name"].lower(), about["Version"])
+    return versions
 
 
 def _missing_to_compile() -> Iterator[str]:
     if not shutil.which("g++"):
         yield "g++"
-    # The scheme by name: Debian's own one is that of packages which an administrator installs.
+    # The scheme is named, because Debian's default scheme is for packages that an administrator installs.
     if not pathlib.Path(sysconfig.get_path("include", "posix_prefix"), "Python.h").exists():
         yield "python3-dev"
 
 
 def container_variables() -> tuple[str, ...]:
-    """Return the variables in which vendors' containers of the frameworks say their release."""
-    return tuple(each.container for each in frameworks.every().values() if each.container)
+    """Return the variables that hold the release of vendors' framework containers."""
+    return tuple(traits.container for traits in frameworks.every().values() if traits.container)
 
 
 def _library(traits: frameworks.Traits) -> pathlib.Path | None:
@@ -94,10 +93,10 @@ def _missing(library: pathlib.Path, run: sources.Run) -> tuple[str, ...]:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout, with "-dirty" if files differ; in an image, which is no checkout,
+    """Return the commit of the checkout, with "-dirty" if files differ; in an image, which is not a checkout,
     RN50_COMMIT.
 
-    The result is None if neither is known.
+    Returns None if neither is known.
     """
     try:
         done = subprocess.run(

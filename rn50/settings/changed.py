@@ -1,4 +1,4 @@
-"""A configuration with other values, as ``--set NAME=VALUE`` asks for: a file like any other."""
+"""Write a configuration with the values of ``--set NAME=VALUE``: a file like any other."""
 
 import re
 import shlex
@@ -10,27 +10,27 @@ from rn50.errors import UserError, did_you_mean
 from rn50.settings import config, config_file
 
 _LONGEST = 100
-"""Characters of a system's name at most: it becomes the name of a folder."""
+"""Most characters of a system's name, which becomes the name of a folder."""
 _SOURCES = re.compile(r"^\s*(\.|source)\s", re.MULTILINE)
 
 
 def write(folder: Path, name: str | None, values: Sequence[str], environ: Mapping[str, str]) -> Path:
     """Write the configuration ``name`` (as for ``config_file.find``) with ``values``, each NAME=VALUE, and
-    return its file in ``folder``. Its system is called DEMO_CPU+LR=1.
+    return its file in ``folder``. Its system is named like DEMO_CPU+LR=1.
 
-    Raises UserError if there is no such configuration or variable, or a value is none.
+    Raises UserError for an unknown configuration or variable, or a value that it cannot have.
     """
     base = config_file.find(name, environ).resolve()
-    given = dict(_pair(each) for each in values)
-    said = [f"{variable}={re.sub(r'[^A-Za-z0-9_.-]+', '_', value)}" for variable, value in given.items()]
-    system = "+".join([config_file.system_of(base), *said])
+    given = dict(_pair(assignment) for assignment in values)
+    parts = [f"{variable}={re.sub(r'[^A-Za-z0-9_.-]+', '_', value)}" for variable, value in given.items()]
+    system = "+".join([config_file.system_of(base), *parts])
     if len(system) > _LONGEST:
         raise UserError("--set", f"the system would be called {system}", "change a copy of the file")
     text = files.read_text(base, errors="surrogateescape")
-    if _SOURCES.search(text):  # what lies beside it
+    if _SOURCES.search(text):  # a copy would not find the files beside it
         text = f". {shlex.quote(str(base))}\n"
     lines = [f"export {variable}={shlex.quote(value)}" for variable, value in given.items()]
-    platform = shlex.quote(" ".join(["", *said]))
+    platform = shlex.quote(" ".join(["", *parts]))
     lines.append(f'export SUBMISSION_PLATFORM="${{SUBMISSION_PLATFORM:-$DGXSYSTEM}}"{platform}')
     file = folder / f"config_{system}.sh"
     files.write(file, f"# {base.name}; {files.MARK}, --set\n{text}\n# --set\n" + "\n".join(lines) + "\n")
@@ -39,12 +39,13 @@ def write(folder: Path, name: str | None, values: Sequence[str], environ: Mappin
 
 
 def _pair(given: str) -> tuple[str, str]:
-    """Return name and value; refuse what no configuration can set, or what every run has of its own."""
+    """Return name and value. Refuse a variable that no configuration can set, or that differs from run to
+    run."""
     name, equals, value = given.partition("=")
     if not equals or not value.isprintable():
         raise UserError(f"--set {given}", "no NAME=VALUE", "write --set LR=1")
-    own = {variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN}
-    if name in own:
+    per_run = {variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN}
+    if name in per_run:
         raise UserError(f"--set {given}", "each run has its own", f"set {name} in the environment")
     if name not in config.known_names() and not config_file.is_passed_through(name):
         meant = did_you_mean(name, config.known_names()) or "rn50 config show lists all"

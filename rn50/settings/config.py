@@ -1,9 +1,9 @@
 """The configuration of a run, read once from the environment into frozen dataclasses.
 
 Every variable is defined once, as the dataclass field that it fills: its name, parser, bound, meaning and, if
-any, default. Variables that decide convergence have no default, so that nobody trains with a hyperparameter
-that he has not seen. The other defaults are those that the launchers of the published MXNet submissions
-(rounds v0.7 to v2.1) give to variables that a configuration file leaves out.
+any, default. Variables that decide convergence have no default, so that nobody trains with an unseen
+hyperparameter. The other defaults are those of the launchers of the published MXNet submissions (rounds v0.7
+to v2.1).
 """
 
 import dataclasses
@@ -427,7 +427,7 @@ class Config:
 
     @property
     def to_one_rank(self) -> str:
-        """Values that make it a run of one rank without Horovod, in words."""
+        """Settings for a run of one rank without Horovod, in words."""
         counts = {"DGXNGPU": self.run.ranks_per_node, "DGXNNODES": self.run.nodes}
         return " and ".join(f"{name}=1" for name, count in counts.items() if count > 1) or "LAUNCHER=auto"
 
@@ -446,7 +446,7 @@ class Config:
     def departures(self) -> dict[str, str]:
         """Variables whose values break the rules of the closed division -> the rule."""
         h = self.hyperparameters
-        found = rules.departures(
+        broken = rules.departures(
             h.optimizer,
             self.global_batch_size,
             h.learning_rate,
@@ -454,7 +454,7 @@ class Config:
             h.weight_decay,
             h.label_smoothing,
         )
-        return {variable.name: found[field] for _, field, variable in variables() if field in found}
+        return {variable.name: broken[field] for _, field, variable in variables() if field in broken}
 
     @property
     def division(self) -> str:
@@ -521,10 +521,10 @@ def patterns_of_names() -> list[str]:
 
 
 def environment_of(name: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run of the configuration ``name``, a file or the name of one of ours.
+    """Return the environment of a run of the configuration ``name``: a file, or a system of configs/.
 
-    Without a name it is ``environ`` itself if that has a value for every variable that must be set, as after
-    `. FILE`; else the environment of CONFIG_FILE or DGXSYSTEM.
+    Without a name, return ``environ`` itself if it sets every required variable, as after `. FILE`. Else use
+    CONFIG_FILE or DGXSYSTEM.
 
     Raises UserError if there is no such configuration, or if it cannot be sourced.
     """

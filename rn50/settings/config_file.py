@@ -33,28 +33,28 @@ def systems() -> list[str]:
 
 
 def file_of(system: str) -> Path:
-    """Return the path that the configuration file of a system has, as ``configs/start.sh`` does."""
+    """Return the path of a system's configuration file, as ``configs/start.sh`` does."""
     return CONFIGS / f"config_{system}.sh"
 
 
 def find(name: str | None, environ: Mapping[str, str]) -> Path:
-    """Return the configuration file that ``name`` means: a file, or the name of one of ours; by default
-    CONFIG_FILE or DGXSYSTEM.
+    """Return the configuration file ``name``: a file, or a system of configs/; by default CONFIG_FILE or
+    DGXSYSTEM.
 
     Raises UserError if there is no such file.
     """
-    there = f"there are: {', '.join(systems())}"
-    variable = next((each for each in ("CONFIG_FILE", "DGXSYSTEM") if not name and environ.get(each)), "")
+    choices = f"there are: {', '.join(systems())}"
+    variable = next((key for key in ("CONFIG_FILE", "DGXSYSTEM") if not name and environ.get(key)), "")
     named = name or environ.get(variable)
     if not named:
-        raise UserError("which configuration? give its name or file, or set DGXSYSTEM", None, there)
+        raise UserError("which configuration? give its name or file, or set DGXSYSTEM", None, choices)
     ours = file_of(named)
     # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader
     # reports what is wrong.
     is_there = os.path.exists(named) and not os.path.isdir(named)
     if not is_there and not os.path.isfile(ours):
         subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
-        remedy = f"{did_you_mean(named, systems())} {there}".strip()
+        remedy = f"{did_you_mean(named, systems())} {choices}".strip()
         raise UserError(subject, "no such file, and no system of configs/", remedy)
     return Path(named) if is_there else ours
 
@@ -63,16 +63,16 @@ def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str
     """Return the environment of a run of ``file``, as ``run_and_time.sh`` makes it: its values replace those
     of ``environ``.
 
-    Paths that ``environ`` has are relative to the working folder, those that the file sets to the checkout;
-    both become absolute.
+    Paths of ``environ`` are relative to the working folder, paths that the file sets to the checkout. Both
+    become absolute.
 
     Raises UserError if the file cannot be sourced.
     """
-    own = dict(environ)
+    base = dict(environ)
     for name in PATHS:
-        if own.get(name):
-            own[name] = os.path.abspath(own[name])
-    sourced = {**own, **source(str(file), own), "CONFIG_FILE": str(file.resolve())}
+        if base.get(name):
+            base[name] = os.path.abspath(base[name])
+    sourced = {**base, **source(str(file), base), "CONFIG_FILE": str(file.resolve())}
     for name in PATHS:
         if sourced.get(name):
             sourced[name] = os.path.abspath(ROOT / sourced[name])
@@ -80,7 +80,7 @@ def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str
 
 
 def system_of(file: Path) -> str:
-    """Return the name of the system that a file is of, as ``configs/start.sh`` does."""
+    """Return the name of the system that a file configures, as ``configs/start.sh`` does."""
     return file.stem[len("config_") :] if file.stem.startswith("config_") else file.stem
 
 
@@ -100,13 +100,14 @@ def names_set_by(path: str) -> list[str]:
 
     Raises UserError if a file cannot be read, or if a file that it sources is missing.
     """
-    found = assignments.read(Path(path))
-    found.refuse_missing()
-    return [*found.values, *found.doubtful]
+    parsed = assignments.read(Path(path))
+    parsed.refuse_missing()
+    return [*parsed.values, *parsed.doubtful]
 
 
 def misspelt(path: str, known: set[str]) -> dict[str, str]:
-    """Return the unknown names that a file sets and that are all but known: name -> "did you mean X?"."""
+    """Return the unknown names that a file sets and that nearly match a known one: name -> "did you mean
+    X?"."""
     unknown = [name for name in names_set_by(path) if name not in known and not is_passed_through(name)]
     meant = {name: did_you_mean(name, known, nearness=0.9) for name in unknown}
     return {name: question for name, question in meant.items() if question}
@@ -138,20 +139,20 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
     """
     names_set_by(path)  # raises our own error for a bad path
     _refuse_blanks(path)
-    status, said, complaint = _shell(
+    status, output, complaint = _shell(
         Path(path).resolve(), {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})}
     )
-    if status == 0 and not said:
+    if status == 0 and not output:
         status, complaint = 1, "it ends the shell"
     if status != 0:
         complaint = complaint or f"exit status {status}"
         raise UserError(path, f"cannot be sourced ({complaint})", "keep plain `export NAME=value` lines")
-    pairs = (entry.split("=", 1) for entry in said.split("\0") if "=" in entry)
+    pairs = (entry.split("=", 1) for entry in output.split("\0") if "=" in entry)
     return {name: value for name, value in pairs if name not in ("PATH", "PWD", "OLDPWD", "SHLVL", "_")}
 
 
 def _refuse_blanks(path: str) -> None:
-    """Raise UserError for a line such as ``export LR = 2.0``, of which a shell takes three names."""
+    """Raise UserError for a line such as ``export LR = 2.0``, which a shell reads as three names."""
     for number, line in enumerate(files.read_text(path, errors="replace").splitlines(), 1):
         name = re.match(r"\s*(?:export +)?(?=[A-Z])(\w+) +=|\s*export +(\w+)= +[^\s#&|;]", line)
         if name:

@@ -1,4 +1,4 @@
-"""The comment at the top of a configuration file: what it is for, in lines of (name, text)."""
+"""Read the comment at the top of a configuration file: its purpose, in lines of (name, text)."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ _POINT = re.compile(r"(\d+): (0\.\d+)-(0\.\d+)")
 
 
 def read(file: pathlib.Path) -> dict[str, str]:
-    """Return the entries of a file's header by name, lines that continue one joined to it.
+    """Return the entries of a file's header by name, with continuation lines joined.
 
     Raises UserError if the file cannot be read.
     """
@@ -34,16 +34,16 @@ def read(file: pathlib.Path) -> dict[str, str]:
 
 
 def of_run(system: str, variables: Mapping[str, Any]) -> dict[str, str]:
-    """Return the header of the configuration of ``configs/`` for a system, if it still has the
-    hyperparameters of the run with these ``variables``."""
+    """Return the header of a system's file in ``configs/``, if its hyperparameters still equal those in
+    ``variables`` of a run."""
     if system not in config_file.systems():
         return {}
     file = config_file.file_of(system)
-    there = assignments.read(file).values
+    current = assignments.read(file).values
     same = all(
-        _comparable(there[name]) == _comparable(variables[name])
+        _comparable(current[name]) == _comparable(variables[name])
         for name in GROUP
-        if name in there and name in variables
+        if name in current and name in variables
     )
     return read(file) if same else {}
 
@@ -56,8 +56,7 @@ def _comparable(value: Any) -> Any:
 
 
 def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:
-    """Return epoch -> lowest and highest top-1 of the runs that the entry "curve" is of; nothing where there
-    is none."""
+    """Return epoch -> lowest and highest top-1 of the runs of the entry "curve"; empty without that entry."""
     return {
         int(epoch): (float(low), float(high)) for epoch, low, high in _POINT.findall(entries.get("curve", ""))
     }

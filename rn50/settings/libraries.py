@@ -1,10 +1,9 @@
-"""Variables of libraries and launchers, to which the values are passed unchanged: who reads them, and what
-some of them mean."""
+"""Variables passed unchanged to libraries and launchers: who reads them, and what some of them mean."""
 
 from rn50 import frameworks
 
 READERS: dict[str, str] = {
-    **{prefix: each.name for each in frameworks.every().values() for prefix in each.prefixes},
+    **{prefix: traits.name for traits in frameworks.every().values() for prefix in traits.prefixes},
     "NCCL_": "NCCL",
     "HOROVOD_": "Horovod",
     "OMPI_": "Open MPI",
@@ -31,7 +30,7 @@ PASSED_THROUGH = tuple(READERS)
 """First parts of the names of all variables that are passed through."""
 
 MEANINGS: dict[str, str] = {
-    **{name: meaning for each in frameworks.every().values() for name, meaning in each.meanings.items()},
+    **{name: meaning for traits in frameworks.every().values() for name, meaning in traits.meanings.items()},
     "HOROVOD_CACHE_CAPACITY": "gradients whose agreement between the ranks is remembered; 0 turns that off",
     "HOROVOD_CYCLE_TIME": "milliseconds from one round of sums over the ranks to the next",
     "HOROVOD_FUSION_THRESHOLD": "most bytes of gradients that are summed over the ranks at once",
@@ -65,7 +64,7 @@ MEANINGS: dict[str, str] = {
     "LD_LIBRARY_PATH": "folders in which shared libraries are looked for first",
     "LD_PRELOAD": "libraries that are loaded before all others",
 }
-"""Variable -> what it does, for those that published configurations often set."""
+"""Variable that published configurations often set -> its meaning."""
 
 
 def reader(name: str) -> str:

@@ -45,8 +45,8 @@ class Base:
     @property
     def machine(self) -> str:
         """Description of the machine from the header, or else the name of the file."""
-        found = re.search(r"^#   machine +(.+)$", self.before, re.MULTILINE)
-        return found.group(1) if found else f"that of {self.file.name}"
+        match = re.search(r"^#   machine +(.+)$", self.before, re.MULTILINE)
+        return match.group(1) if match else f"that of {self.file.name}"
 
 
 def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
@@ -55,11 +55,11 @@ def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
     Raises UserError if the file cannot be read, lacks the section, or cannot be run.
     """
     text = assignments.text_of(file)
-    found = _SECTIONS[section].search(text)
-    if found is None:
+    match = _SECTIONS[section].search(text)
+    if match is None:
         where = " before another one" if section == "hyperparameters" else ""
         raise UserError(file, f"no section `# --- {section.replace('_', ' ')}`{where}", _FORM)
-    return Base(file, text[: found.start()], found.group(), text[found.end() :], configuration(file), section)
+    return Base(file, text[: match.start()], match.group(), text[match.end() :], configuration(file), section)
 
 
 def configuration(file: pathlib.Path, called: pathlib.Path | None = None) -> Config:
@@ -94,7 +94,7 @@ def render(base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapp
 
 def header_lines(rows: Sequence[tuple[str, str]]) -> list[str]:
     """Return the lines of a file's header."""
-    return [f"#   {name:<11} {_one_line(said)}" for name, said in rows]
+    return [f"#   {name:<11} {_one_line(text)}" for name, text in rows]
 
 
 def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
@@ -120,7 +120,7 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
 def _one_line(text: str) -> str:
     """Return text as one printable line of at most 200 characters, because names from other files must not
     end the comment."""
-    text = "".join(each if each.isprintable() else " " for each in text)
+    text = "".join(character if character.isprintable() else " " for character in text)
     return text if len(text) <= 200 else text[:197] + "..."
 
 
@@ -134,12 +134,12 @@ def write(text: str, output: pathlib.Path, force: bool) -> None:
 
 
 def refuse_output(output: pathlib.Path, force: bool) -> None:
-    """Raise UserError if ``write`` would refuse to replace what exists. Called before measuring, so that
-    nothing is measured in vain. ``force`` replaces a configuration file, and no other kind of file."""
+    """Raise UserError if ``write`` would refuse to replace an existing file. Call it before measuring, so
+    that no measurement is lost. ``force`` replaces configuration files only."""
     files.refuse_to_replace(output, files.TEXT, *_replaced(force))
     if force and output.exists():
-        there = files.read_bytes(output)
-        if there.strip() and not _ASSIGNMENT.search(there):
+        content = files.read_bytes(output)
+        if content.strip() and not _ASSIGNMENT.search(content):
             raise UserError(
                 output, "is no configuration file, and --force replaces no other", "give another --output"
             )

@@ -28,8 +28,7 @@ _VARIABLES = {variable.name: variable for _, _, variable in variables()}
 class Row:
     """One value. ``state`` is "used", "passed through", "no effect" or "ignored". ``meaning`` says what the
     variable does, and is empty if that is not known. ``reason`` says why the value has no effect or is
-    ignored, or to what it is passed through. ``origin`` says who set it: "file", "environment" or
-    "default"."""
+    ignored, or who it is passed to. ``origin`` says who set it: "file", "environment" or "default"."""
 
     name: str
     value: str
@@ -41,7 +40,7 @@ class Row:
 
     @property
     def text(self) -> str:
-        """Return what is known of the variable, as a person reads it."""
+        """Return meaning, state and origin of the variable, in words."""
         state = (
             ""
             if self.state == "used"
@@ -49,8 +48,8 @@ class Row:
             if self.state == PASSED_THROUGH
             else f"{self.state}: {self.reason}"
         )
-        said = "; ".join(filter(None, (self.meaning, state)))
-        return said if self.origin == "file" else f"{said} [{self.origin}]"
+        description = "; ".join(filter(None, (self.meaning, state)))
+        return description if self.origin == "file" else f"{description} [{self.origin}]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +155,9 @@ def why_no_effect(name: str, config: Config) -> str | None:
     resolved = config.as_environment()
     if resolved.get(name, "") in ("", "0", "0.0") and _VARIABLES[name].is_read(resolved):
         return None  # a setting that is turned off has its effect
-    return next((each.reason for each in WITHOUT_EFFECT if name in each.names and each.applies(config)), None)
+    return next(
+        (entry.reason for entry in WITHOUT_EFFECT if name in entry.names and entry.applies(config)), None
+    )
 
 
 def _other(name: str) -> tuple[str, str, str, str]:
@@ -173,8 +174,8 @@ def _other(name: str) -> tuple[str, str, str, str]:
         return "run", NO_EFFECT, *unused
     meaning = libraries.MEANINGS.get(name, "")
     for framework in frameworks.every().values():
-        own = framework.variables
-        if own and (name in own.elsewhere or name.startswith(own.prefix) and name not in own.read):
+        known = framework.variables
+        if known and (name in known.elsewhere or name.startswith(known.prefix) and name not in known.read):
             return (
                 "environment",
                 NO_EFFECT,
@@ -195,22 +196,22 @@ def findings(config: Config) -> list[str]:
     if config.run.division != "closed":
         return []
     values = config.as_environment()
-    found = [
+    problems = [
         f"{name}={values[name]}: {rule}; the log will name the open division"
         for name, rule in config.departures.items()
     ]
-    found = [*config.labels, *found]
+    problems = [*config.labels, *problems]
     if not config.is_imagenet:
-        return found
+        return problems
     h = config.hyperparameters
     if h.eval_period != rules.EVAL_PERIOD_EPOCHS:
-        found.append(
+        problems.append(
             f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {rules.EVAL_PERIOD_EPOCHS} "
             "epochs"
         )
     if h.eval_offset >= rules.EVAL_PERIOD_EPOCHS:
-        found.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {rules.EVAL_PERIOD_EPOCHS}")
-    return found
+        problems.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {rules.EVAL_PERIOD_EPOCHS}")
+    return problems
 
 
 def to_json(rows: list[Row], config: Config) -> dict[str, Any]:

@@ -88,10 +88,10 @@ def epochs(value: str) -> float:
 
 def threads(value: str) -> tuple[int, ...]:
     """Return the numbers of threads, one per level of nested parallel regions, as OpenMP reads them."""
-    found = tuple(integer(each.strip()) for each in value.split(","))
-    if not all(map(MACHINE.holds, found)):
+    counts = tuple(integer(level.strip()) for level in value.split(","))
+    if not all(map(MACHINE.holds, counts)):
         raise ValueError(MACHINE.text)
-    return found
+    return counts
 
 
 def optimizer(value: str) -> str:
@@ -139,7 +139,7 @@ COEFFICIENT = up_to(1, "a step would change a weight by more than itself", POSIT
 DECAY = up_to(1, "weights would vanish in a step", NOT_NEGATIVE)
 _NO_SCHEDULE = (10_000, "no schedule is longer")
 EPOCHS, EPOCHS_OR_0, POSITIVE_EPOCHS = (
-    up_to(*_NO_SCHEDULE, each) for each in (AT_LEAST_1, NOT_NEGATIVE, POSITIVE)
+    up_to(*_NO_SCHEDULE, bound) for bound in (AT_LEAST_1, NOT_NEGATIVE, POSITIVE)
 )
 STEPS = up_to(100_000_000, "no epoch has more", AT_LEAST_1)
 MACHINE = up_to(1_024, "no machine has more", AT_LEAST_1)
@@ -179,7 +179,7 @@ class Variable:
     def is_read(self, values: Mapping[str, Any]) -> bool:
         """Return True if the run reads the variable, given the ``values`` of the variables in
         ``only_with``."""
-        return all(values.get(other, wanted) == wanted for other, wanted in self.only_with.items())
+        return all(values.get(other, required) == required for other, required in self.only_with.items())
 
     def read(self, value: str) -> Any:
         """Return the parsed value. Raises ValueError with the rule that it breaks."""
@@ -217,8 +217,8 @@ def env(
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """A variable of published files of which only one meaning is implemented. It is checked, and has no
-    further effect."""
+    """A variable of published files with only one implemented meaning. It is checked, and has no further
+    effect."""
 
     pattern: str
     meaning: str
@@ -375,7 +375,7 @@ def _channels_in_no_groups(pattern: str, width: float) -> str | None:
     from rn50.benchmark import sparsity  # imports NumPy, half of the start-up of every verb
 
     first, *pruned = network.convolutions(width)
-    if pattern == "none" or all(each.inputs % sparsity.GROUP == 0 for each in pruned):
+    if pattern == "none" or all(convolution.inputs % sparsity.GROUP == 0 for convolution in pruned):
         return None
     return "a layer of this width has input channels that do not divide by 4; use another WIDTH, such as 1"
 

@@ -157,15 +157,15 @@ class _Set:
         chunk.digests.append((position, digest))
         if entry and digest != entry.sha256:
             faults.append(("content", "the image is not the one that was packed: its SHA-256 differs", ""))
-        found = jpeg.read_header(image)
-        broken = f"is {found.fault}" if found.fault else None
-        if not broken and (self.decode or not jpeg.has_end(image, found)):
+        image_header = jpeg.read_header(image)
+        broken = f"is {image_header.fault}" if image_header.fault else None
+        if not broken and (self.decode or not jpeg.has_end(image, image_header)):
             broken = jpeg.decoding_fault(image)
         if broken:
             faults.append(("image", broken, f"replace the image, then {self.again}"))
-        if found.is_png:
+        if image_header.is_png:
             remarks.append(("PNG", "is a PNG, whatever its name says; DALI decodes it all the same"))
-        elif found.components == jpeg.CMYK_COMPONENTS:
+        elif image_header.components == jpeg.CMYK_COMPONENTS:
             remarks.append(("CMYK", "is a JPEG of four colour components (CMYK); DALI turns it into RGB"))
         return faults, remarks
 

@@ -60,14 +60,14 @@ def expected(folder: Path) -> Expected:
     """Return what an earlier certificate, pack.json or the demo data's record states, in this order; else
     ImageNet's numbers."""
     for name in (CERTIFICATE, layout.PACK_RECORD, DEMO_RECORD):
-        found = packing_list.read_json(folder / name)
-        if found is not None:
-            found.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
-            counts = [_count(found.get(key)) for key in ("classes", "train", "val")]
+        record = packing_list.read_json(folder / name)
+        if record is not None:
+            record.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
+            counts = [_count(record.get(key)) for key in ("classes", "train", "val")]
             if None in counts:
                 raise _damaged(folder / name, "it lacks the numbers of images")
             classes, train, val = (count or 0 for count in counts)
-            return Expected(classes, train, val, _facts(folder / name, found), name)
+            return Expected(classes, train, val, _facts(folder / name, record), name)
     return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
 
 
@@ -77,10 +77,10 @@ def _count(value: Any) -> int | None:
 
 
 def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return each file as ``content``, read from ``path``, describes it. Raises UserError for another
+    """Return the facts about each file in ``content``, read from ``path``. Raises UserError for another
     structure."""
     facts = content.get("files", {})
-    if not isinstance(facts, dict) or not all(isinstance(each, dict) for each in facts.values()):
+    if not isinstance(facts, dict) or not all(isinstance(fact, dict) for fact in facts.values()):
         raise _damaged(path, "it does not say what each file is")
     return facts
 
@@ -90,7 +90,7 @@ def _damaged(path: Path, what: str) -> UserError:
 
 
 def set_sha256(files: dict[str, dict[str, Any]]) -> str:
-    """Return one hash of all four files: that of the output of ``sha256sum train.rec train.idx val.rec
+    """Return one hash of all four files: the SHA-256 of the output of ``sha256sum train.rec train.idx val.rec
     val.idx``."""
     return hashlib.sha256(
         "".join(f"{files[name]['sha256']}  {name}\n" for name in FILES).encode()
@@ -128,14 +128,16 @@ def check(config: Config) -> Certificate | None:
     """
     data = config.data
     folder = Path(data.folder)
-    found = read(folder)
-    if found is None:
+    certificate = read(folder)
+    if certificate is None:
         return None
-    content = found.content
+    content = certificate.content
     again = f"run rn50 verify {folder}"
     if content.get("passed") is not True:
         raise UserError(
-            found.path, "rn50 verify found these data at fault", f"{again}, which says where and what to do"
+            certificate.path,
+            "rn50 verify found these data at fault",
+            f"{again}, which says where and what to do",
         )
     for key, configured, variable in (
         ("classes", data.classes, "NUMCLASSES"),
@@ -144,7 +146,7 @@ def check(config: Config) -> Certificate | None:
     ):
         if content.get(key) != configured:
             raise UserError(
-                found.path,
+                certificate.path,
                 f"certifies {key} {content.get(key)}, but {variable} is {configured}",
                 f"set {variable}={content.get(key)}, or DATADIR to the data that are meant",
             )
@@ -160,4 +162,4 @@ def check(config: Config) -> Certificate | None:
                 f"has {size} bytes, and {certified} when it was certified",
                 f"copy or pack it again, or {again}",
             )
-    return found
+    return certificate

@@ -63,7 +63,8 @@ def certify(
     known = certificate.expected(folder)
     if any(number is not None for number in numbers):
         chosen = [
-            given if given is not None else found for given, found in zip(numbers, known[:3], strict=False)
+            given if given is not None else default
+            for given, default in zip(numbers, known[:3], strict=False)
         ]
         known = Expected(chosen[0], chosen[1], chosen[2], known.files, "the command line")
     faults, remarks = Findings(), Findings()
@@ -239,13 +240,13 @@ def _check_numbers(
         fewest, most = IMAGENET_PER_CLASS[report.name]
     for label in np.flatnonzero((images < fewest) | (images > most)).tolist():
         named = f" ({classes[label]})" if classes and label < len(classes) else ""
-        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         faults.add(
             Finding(
                 "classes",
                 f"{report.name}.rec",
                 None,
-                f"label {label}{named} has {images[label]} images, where {wanted} belong to a class",
+                f"label {label}{named} has {images[label]} images, where {allowed} belong to a class",
                 "the labels are not those of the data set: pack it again from class folders, or with "
                 "--val-truth",
             )
@@ -262,11 +263,11 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
     def place(at: int) -> tuple[str, int]:
         return ("train.rec", at) if at < train else ("val.rec", at - train)
 
-    found = digests.any(axis=1)
+    present = digests.any(axis=1)
     order = np.lexsort(digests.T[:8])
     # Sorted by eight bytes, equal digests are neighbours: different ones do not agree in eight bytes by
     # chance.
-    same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1) & found[order[1:]]
+    same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1) & present[order[1:]]
     first: dict[int, int] = {}
     for at in np.flatnonzero(same).tolist():
         left, right = sorted((int(order[at]), int(order[at + 1])))

@@ -115,11 +115,11 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
         raise UserError(
             manifest, "not the record of a demo data set", f"choose another folder or delete {folder}"
         ) from error
-    wanted = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
-    if recorded != wanted:
+    expected = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
+    if recorded != expected:
         difference = ", ".join(
             f"{key} {recorded.get(key)} instead of {value}"
-            for key, value in wanted.items()
+            for key, value in expected.items()
             if recorded.get(key) != value
         )
         raise UserError(

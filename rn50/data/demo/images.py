@@ -113,7 +113,7 @@ def hexagon(rng: Rng) -> list[Polygon]:
 
 
 def crescent(rng: Rng) -> list[Polygon]:
-    """Return a disc less a second, shifted one through the same two points: a crescent moon."""
+    """Return a crescent moon: a disc without a second, shifted disc through the same two points."""
     outer = _polar(np.linspace(0.6, 2 * np.pi - 0.6, 48))
     shift = rng.uniform(0.35, 0.55)
     tip_x, tip_y = outer[0]

@@ -89,18 +89,18 @@ def scan(folder: Path, truth: Path | None = None) -> Source:
 def _class_folders(folder: Path) -> dict[str, list[os.DirEntry]]:
     """Return the image files by class folder, without hidden ones. Raises UserError for images beside class
     folders."""
-    found: dict[str, list[os.DirEntry]] = {}
+    folders: dict[str, list[os.DirEntry]] = {}
     loose: list[str] = []
     for entry in _entries(folder):
         if entry.is_dir():
-            found[entry.name] = _images(Path(entry.path))
+            folders[entry.name] = _images(Path(entry.path))
         elif entry.name.lower().endswith(SUFFIXES):
             loose.append(entry.path)
-    if found and loose:
+    if folders and loose:
         raise UserError(
             min(loose), "an image beside the class folders, so without a class", "move it into one, or away"
         )
-    return found
+    return folders
 
 
 def _entries(folder: Path) -> list[os.DirEntry]:
@@ -141,9 +141,11 @@ def _image(entry: os.DirEntry, path: str, label: int) -> Image:
     return Image(path, label, status.st_size, status.st_ctime_ns)
 
 
-def _labelled(folder: Path, found: dict[str, list[os.DirEntry]], labels: dict[str, int]) -> list[Image]:
+def _labelled(folder: Path, folders: dict[str, list[os.DirEntry]], labels: dict[str, int]) -> list[Image]:
     return [
-        _image(entry, f"{name}/{entry.name}", labels[name]) for name in sorted(found) for entry in found[name]
+        _image(entry, f"{name}/{entry.name}", labels[name])
+        for name in sorted(folders)
+        for entry in folders[name]
     ]
 
 

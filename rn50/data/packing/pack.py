@@ -1,4 +1,4 @@
-"""From an image folder to RecordIO: the bytes of the files unchanged, in an order that a seed determines.
+"""Pack an image folder into RecordIO: the bytes of the files unchanged, in an order set by a seed.
 
 Processes read, hash, frame and write the images. Each knows where its records belong, because the sizes of
 the files determine that: every byte lands where ``MXIndexedRecordIO`` would have put it. Unfinished files lie
@@ -53,7 +53,7 @@ class _Task(NamedTuple):
     rec: str
     """Path of their .rec file."""
     offset: int
-    """Byte at which they begin in it."""
+    """Byte of the file at which they begin."""
     folder: str
     """Folder of their images."""
     first: int
@@ -62,7 +62,7 @@ class _Task(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Byte at which they end, if none has to be cut."""
+        """Byte of the file at which they end, if none has to be cut."""
         return self.offset + sum(frame_bytes(image.bytes) for image in self.images)
 
 
@@ -76,7 +76,7 @@ class _Written(NamedTuple):
 
 
 def order(count: int, seed: int, name: str) -> np.ndarray:
-    """Return the indices, among the images sorted by path, of records 0, 1, ...: int64 (count,), the same for
+    """Return the index of each record's image among the images sorted by path: int64 (count,), the same for
     ever."""
     # RandomState's streams are frozen, unlike those of numpy.random.Generator.
     return np.random.RandomState([seed, STREAMS[name]]).permutation(count)
@@ -97,7 +97,7 @@ def pack(
     the number of processes, by default one for each core that this one may use; neither it nor an
     interruption changes the files. ``progress(done, total)`` counts images. Returns at once if this very
     packing exists already. Raises ``UserError`` for a source that is not the ImageNet layout or holds a file
-    that is no image, for a folder with other data, and for a full disk.
+    that is not an image, for a folder with other data, and for a full disk.
     """
     listed = scan(source, truth)
     settings = {
@@ -148,10 +148,10 @@ def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
     )  # whole, and being renamed to its final names
     written = (*FILES, layout.CLASSES, *layout.LISTS, CERTIFICATE)
     present = [name for name in written if (folder / name).exists()]
-    for found in (record, moving):
-        if found is not None:
-            if type(found.get("began_ns")) is not int or any(
-                found.get(key) != value for key, value in settings.items()
+    for packing in (record, moving):
+        if packing is not None:
+            if type(packing.get("began_ns")) is not int or any(
+                packing.get(key) != value for key, value in settings.items()
             ):
                 raise UserError(
                     folder / layout.PACK_RECORD,
@@ -159,7 +159,7 @@ def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
                     "choose another folder, or delete this one",
                 )
             every = (image for images in listed.images.values() for image in images)
-            _refuse_changed(every, found["began_ns"], listed.folder, folder)
+            _refuse_changed(every, packing["began_ns"], listed.folder, folder)
     if present and record is None and moving is None:
         raise UserError(
             folder / present[0],
@@ -186,7 +186,7 @@ def _boot() -> str:
 
 
 def _begin(folder: Path, settings: dict[str, Any]) -> int:
-    """Make the hidden folder, or find that of an interrupted packing; return its start, in nanoseconds of
+    """Make the hidden folder, or find the one of an interrupted packing. Return its start, in nanoseconds of
     ctime."""
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
@@ -230,7 +230,9 @@ def _pack_sets(
         for name, images in listed.images.items():
             keys = order(len(images), seed, name)
             done, offset = _resume(partial, name)
-            _refuse_changed((images[each] for each in keys[:done].tolist()), began_ns, listed.folder, partial)
+            _refuse_changed(
+                (images[number] for number in keys[:done].tolist()), began_ns, listed.folder, partial
+            )
             progress(before + done, total)
             rec = partial / f"{name}.rec"
             rest = _Task(
@@ -238,7 +240,7 @@ def _pack_sets(
                 offset,
                 str(listed.folder / name),
                 done,
-                [images[each] for each in keys[done:].tolist()],
+                [images[number] for number in keys[done:].tolist()],
             )
             with (
                 rec.open("ab") as records,
@@ -301,7 +303,7 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
         written = future.result()
         if written is None:
             # Records behind the cut one do not lie where the sizes said, so they are written again.
-            wait([each for _, each in waiting])
+            wait([pending for _, pending in waiting])
             waiting.clear()
             written = processes.submit(_write_records, task, True).result()
             position, offset = task.first - rest.first + len(task.images), task.offset + sum(written.sizes)

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
     @staticmethod
     def parse(line: str) -> "Entry":
-        """Return the entry of a line. Raises ValueError if the line is none."""
+        """Return the entry of a line. Raises ValueError if it is not an entry."""
         _, label, sha256, path = line.rstrip("\n").split("\t")
         if not all(_is_name(part) for part in path.split("/")):
             raise ValueError("a path that leaves its folder")
@@ -52,7 +52,7 @@ def read_lines(path: Path) -> list[str]:
 
 def read_list(folder: Path, name: str) -> list[Entry] | None:
     """Return the packing list of split ``name``, or None if there is none. Raises UserError for a file that
-    is no such list."""
+    is not a packing list."""
     path = folder / f"{name}.tsv"
     try:
         lines = read_lines(path)
@@ -88,26 +88,26 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     """Return pack.json, with ``lists`` and ``source`` empty if absent; None if there is no such file. Raises
     UserError."""
     path = folder / PACK_RECORD
-    found = read_json(path)
-    if found is None:
+    record = read_json(path)
+    if record is None:
         return None
-    lists = found.setdefault("lists", {})
+    lists = record.setdefault("lists", {})
     if (
         not isinstance(lists, dict)
         or not set(lists) <= {CLASSES, *LISTS}
-        or not isinstance(found.setdefault("source", ""), str)
+        or not isinstance(record.setdefault("source", ""), str)
     ):
         raise UserError(path, "damaged, not what rn50 pack writes", _REMEDY)
-    return found
+    return record
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is no JSON
-    object."""
+    """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is not a
+    JSON object."""
     try:
-        found = files.read_json(path, remedy=_REMEDY)
+        content = files.read_json(path, remedy=_REMEDY)
     except files.MissingError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise UserError(path, "damaged, it is no JSON object", _REMEDY)
-    return found
+    return content

@@ -1,4 +1,4 @@
-"""From RecordIO back to an image folder: ``OUT/train/<class>/<file>`` and ``OUT/val/<class>/<file>``."""
+"""Unpack RecordIO into an image folder: ``OUT/train/<class>/<file>`` and ``OUT/val/<class>/<file>``."""
 
 import contextlib
 import hashlib
@@ -62,30 +62,30 @@ def unpack(
                 if (partial / name).exists():
                     os.replace(partial / name, folder / name)
             shutil.rmtree(partial)
-            found = {path.name for name in NAMES for path in (folder / name).iterdir()}
+            folders = {path.name for name in NAMES for path in (folder / name).iterdir()}
     except OSError as error:
         raise UserError(folder, f"the images cannot be written ({error.strerror})", _GO_ON) from error
-    return {"classes": len(classes or found), **{name: len(reader) for name, reader in readers.items()}}
+    return {"classes": len(classes or folders), **{name: len(reader) for name, reader in readers.items()}}
 
 
 def _begin(partial: Path, data: Path) -> None:
-    """Make the hidden folder, or accept that of an interrupted unpacking of the same data. Raises UserError
-    for other data."""
+    """Make the hidden folder, or accept the one of an interrupted unpacking of the same data. Raises
+    UserError for other data."""
     for name in NAMES:
         if (partial.parent / name).exists() and not partial.exists():
             raise UserError(partial.parent / name, "is there already", "choose another folder")
     source = partial / SOURCE
-    wanted = str(data.resolve()).encode("utf-8", "backslashreplace").decode()  # as it is written
-    if source.exists() and files.read_text(source) != wanted:
+    origin = str(data.resolve()).encode("utf-8", "backslashreplace").decode()  # as it is written
+    if source.exists() and files.read_text(source) != origin:
         raise UserError(
             partial, "an unpacking of other data was begun here", "delete it, or choose another folder"
         )
     partial.mkdir(exist_ok=True)
-    files.write(source, wanted, files.ANY, remedy=_GO_ON)
+    files.write(source, origin, files.ANY, remedy=_GO_ON)
 
 
 def _entries(data: Path, name: str, records: int) -> list[Entry] | None:
-    """Return the packing list of a split, None without one. Raises UserError if it is not that of ``records``
+    """Return the packing list of a split, None without one. Raises UserError unless it has ``records``
     records."""
     entries = packing_list.read_list(data, name)
     if entries is not None and len(entries) != records:

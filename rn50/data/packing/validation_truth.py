@@ -95,8 +95,8 @@ def _ids(path: Path) -> dict[str, str]:
 
     try:
         synsets = loadmat(str(meta), squeeze_me=True)["synsets"]
-        return {str(int(each["ILSVRC2012_ID"])): str(each["WNID"]) for each in synsets}
-    except Exception as error:  # a damaged file gives whatever scipy's parser met first
+        return {str(int(synset["ILSVRC2012_ID"])): str(synset["WNID"]) for synset in synsets}
+    except Exception as error:  # scipy's parser raises many types for a damaged file
         raise UserError(
             meta, f"not the table of the development kit ({error})", "extract the kit again"
         ) from error

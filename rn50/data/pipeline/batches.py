@@ -1,4 +1,4 @@
-"""Batches as a training loop takes them, whatever library reads them, and the form that it wants them in."""
+"""Batches for a training loop, from any input library, and their format."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, Protocol
@@ -15,7 +15,7 @@ class BatchFormat(NamedTuple):
     """"CHW" or "HWC"."""
     half_precision: bool
     channels: int = 3
-    """3, or 4: a last one of zeros, with which a GPU reads a pixel at once."""
+    """3, or 4: the last channel is zeros, so that a GPU reads a pixel at once."""
 
     @property
     def dtype(self) -> str:
@@ -29,8 +29,8 @@ class BatchFormat(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Images (B, ...) and labels (B,) in the framework's arrays, and the number of samples that count: the
-    others pad it."""
+    """Images (B, ...) and labels (B,) in the framework's arrays, and the number of samples that count. The
+    rest is padding."""
 
     images: Any
     labels: Any
@@ -54,8 +54,8 @@ class Batches(Protocol):
         """Discard the batches that were prepared ahead."""
 
     def check_labels(self) -> None:
-        """Raise UserError if a label of the batches so far is no whole number in [0, classes). May wait for
-        the device."""
+        """Raise UserError if a label of the batches so far is not a whole number in [0, classes). May wait
+        for the device."""
 
 
 class RepeatedBatch:

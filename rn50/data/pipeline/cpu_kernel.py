@@ -7,8 +7,8 @@ from typing import Any
 
 from rn50.process import set_default
 
-# Else Numba has colorama, where that is installed, write an escape sequence to a terminal at exit: mpirun
-# gives every rank one.
+# Else an installed colorama, which Numba uses, writes an escape sequence to a terminal at exit. mpirun gives
+# every rank a terminal.
 set_default("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 
 import numba  # noqa: E402
@@ -45,7 +45,7 @@ def _compiled(compiler: Callable[..., Any], *signature: Any) -> Callable[[Any], 
 
 @_compiled(numba.njit)
 def _taps(length: int, count: int, pixel: int) -> Any:
-    """Return the two of ``length`` pixels between which pixel ``pixel`` of ``count`` lies, and its distance
+    """Return the two neighbours, among ``length`` pixels, of pixel ``pixel`` of ``count``, and its distance
     from the first."""
     at = (pixel + 0.5) * length / count - 0.5
     low = int(math.floor(at))
@@ -73,9 +73,9 @@ def run(
     )
     lefts, rights, along = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float32)
     for x in range(size):
-        to = size - 1 - x if ins[1][0] else x
-        left, right, along[to] = _taps(width, size, x)
-        lefts[to], rights[to] = left * CHANNELS, right * CHANNELS
+        column = size - 1 - x if ins[1][0] else x
+        left, right, along[column] = _taps(width, size, x)
+        lefts[column], rights[column] = left * CHANNELS, right * CHANNELS
     row = np.empty(width * CHANNELS, np.float32)
     for y in range(size):
         top, bottom, down = _taps(height, size, y)
@@ -85,10 +85,10 @@ def run(
             row[i] = value + down * (np.float32(lower[i]) - value)
         for x in range(size):
             left, right, share = lefts[x], rights[x], along[x]
-            to = (y * size + x) * pixel_step
+            offset = (y * size + x) * pixel_step
             for channel in range(CHANNELS):
                 value = row[left + channel] + share * (row[right + channel] - row[left + channel])
-                out[to + channel * channel_step] = (np.rint(value) - _MEAN[channel]) * _SCALE[channel]
+                out[offset + channel * channel_step] = (np.rint(value) - _MEAN[channel]) * _SCALE[channel]
 
 
 def setup(shape: tuple[int, int, int]) -> Any:

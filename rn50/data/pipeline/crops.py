@@ -73,7 +73,7 @@ def random_window(width: int, height: int, min_area: float, random: np.random.Ge
 
 
 def centre_window(width: int, height: int, size: int, resize: int) -> Window:
-    """Return the window of an image that a centre crop of ``size`` shows once its shorter side is resized to
+    """Return the window of a centre crop of ``size``, taken once the image's shorter side is resized to
     ``resize``."""
     scale = min(width, height) / resize  # image pixels per input pixel
 
@@ -98,8 +98,8 @@ def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
 
 
 def _taps(begin: float, length: float, count: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the two of ``side`` pixels between which each of ``count`` lies, and its distance from the
-    first."""
+    """Return the two neighbours, among ``side`` pixels, of each of ``count`` pixels, and its distance from
+    the first."""
     at = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, 0, side - 1)
     low = np.floor(at).astype(np.int64)
     return low, np.minimum(low + 1, side - 1), (at - low).astype(np.float32)

@@ -109,9 +109,9 @@ def fault(records: RecordSet, error: RuntimeError) -> UserError:
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return the line of DALI's message that tells the reason."""
-    said = str(error)
-    lines = [line for line in said.splitlines() if line.strip() and not line.startswith(_HEADINGS)] or [said]
+    """Return the line of DALI's message that gives the reason."""
+    text = str(error)
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_HEADINGS)] or [text]
     return re.sub(r"\[[^]]*\] ?", "", lines[0]).strip()
 
 

@@ -50,18 +50,18 @@ class DaliBatches(ABC):
             self._run()
 
     def check_labels(self) -> None:
-        """Raise UserError if a label of the batches so far is no whole number in [0, classes). Waits for the
-        device."""
+        """Raise UserError if a label of the batches so far is not a whole number in [0, classes). Waits for
+        the device."""
         self._set.check_labels(self._wrong_labels())
 
     @abstractmethod
     def _copied(self, outputs: Any, index: int) -> tuple[Any, Any]:
         """Return DALI's images and labels of batch ``index`` in arrays of the framework; count labels that
-        are no class."""
+        are not a class."""
 
     @abstractmethod
     def _wrong_labels(self) -> int:
-        """Return the number of labels so far that are no whole number in [0, classes)."""
+        """Return the number of labels so far that are not a whole number in [0, classes)."""
 
     def _run(self) -> Any:
         self.waiting = True

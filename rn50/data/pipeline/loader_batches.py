@@ -15,8 +15,8 @@ from rn50.settings.config import Config
 
 
 def shared_memory(config: Config, workers: int) -> int:
-    """Return the most bytes of a rank's batches in /dev/shm: those of both splits that ``workers`` processes
-    each prepare ahead, as uint8."""
+    """Return the most bytes of a rank's batches in /dev/shm: of both splits, prepared ahead by ``workers``
+    processes each, as uint8."""
     batches = 2 * workers * _ahead(config, workers)
     return batches * config.hyperparameters.batch_size * 3 * config.data.image_size**2
 
@@ -41,9 +41,9 @@ class LoaderBatches(ABC):
         self._records = self.records(config, split, self._set.rec, self._set.idx, seed)
         order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         workers = config.input_pipeline.threads
-        each = _ahead(config, workers)
-        self._ahead = workers * each
-        self._loader = self._load(order, workers, each)
+        ahead = _ahead(config, workers)
+        self._ahead = workers * ahead
+        self._loader = self._load(order, workers, ahead)
         self.wait_seconds = 0.0
         """Time spent in ``_next``, over the life of this object."""
         self.waiting = False
@@ -68,14 +68,14 @@ class LoaderBatches(ABC):
         return
 
     @abstractmethod
-    def _load(self, order: Order, workers: int, each: int) -> Iterator[Any]:
-        """Return an iterator over what ``Records.together`` makes of ``order``, with ``each`` batches ahead
-        in every worker."""
+    def _load(self, order: Order, workers: int, ahead: int) -> Iterator[Any]:
+        """Return an iterator over the batches that ``Records.together`` makes of ``order``; every worker
+        prepares ``ahead`` of them."""
 
     @abstractmethod
     def _on_device(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        """Return normalised pixel values and labels on the device, in the framework's arrays, of what
-        ``_next`` returned."""
+        """Return a batch of ``_next`` on the device: normalised pixel values and labels in the framework's
+        arrays."""
 
     def _next(self) -> tuple[Any, Any]:
         """Wait for a batch and return what ``_on_device`` takes: (images (B, S, S, 3), labels (B,))."""

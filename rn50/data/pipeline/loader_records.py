@@ -1,5 +1,4 @@
-"""Records as the DataLoader of a framework takes them: what its processes make of each, and in which
-order."""
+"""Records for the DataLoader of a framework: how its processes prepare each one, and in which order."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -54,7 +53,7 @@ class Records:
     def together(self, samples: list[Any]) -> str | tuple[Any, np.ndarray]:
         """Return a batch of samples: (result of ``_batch``, float32 labels (B,)); or the first error line
         among them."""
-        fault = next((each for each in samples if isinstance(each, str)), None)
+        fault = next((sample for sample in samples if isinstance(sample, str)), None)
         if fault is not None:
             return fault
         images, labels = zip(*samples, strict=False)
@@ -88,7 +87,7 @@ class Order:
         for epoch in itertools.count():
             # The order is the same on all ranks, and each takes its own part of it.
             random, every = np.random.default_rng((self._seed, epoch)), self._records.samples
-            own = (random.permutation(every) if self._split == "train" else np.arange(every))[self._shard]
+            part = (random.permutation(every) if self._split == "train" else np.arange(every))[self._shard]
             for index in range(self._records.batches):
                 places = np.arange(index * self._batch_size, (index + 1) * self._batch_size)
-                yield [Drawn(epoch, int(position)) for position in own[np.minimum(places, len(own) - 1)]]
+                yield [Drawn(epoch, int(position)) for position in part[np.minimum(places, len(part) - 1)]]

@@ -1,4 +1,4 @@
-"""Batches from DALI in NumPy arrays, on the CPU, for what needs no framework."""
+"""Batches from DALI in NumPy arrays, on the CPU, for code without a framework."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class NumpyBatches(dali_batches.DaliBatches):
     def _copied(self, outputs: Any, index: int) -> tuple[np.ndarray, np.ndarray]:
         images, labels = (output.as_array() for output in outputs)
         labels = labels.reshape(-1)
-        # check_labels reports a label that is no class index.
+        # check_labels reports a label that is not a class index.
         classes = np.clip(np.nan_to_num(labels, nan=-1), 0, self._classes - 1).astype(np.int64)
         self._wrong += int((labels != classes).sum())
         return images, classes

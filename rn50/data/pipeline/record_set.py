@@ -1,8 +1,7 @@
 """A split as a rank reads it, with any library: its files, its shard, batches, and faults.
 
-The arithmetic is that of DALI's readers: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i +
-1) / n)``. Every shard is read in the same number of batches; the last ones are padded with copies that are
-not counted.
+The arithmetic is DALI's: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i + 1) / n)``. Every
+shard is read in the same number of batches; the last ones are padded with copies that are not counted.
 """
 
 import math
@@ -34,7 +33,7 @@ def ragged_sizes(samples: int, shards: int, batch_size: int) -> list[int]:
 
 
 def real_samples(shard_size: int, batch: int, batch_size: int) -> int:
-    """Return how many samples of batch 0, 1, ... of a shard are its own rather than padding."""
+    """Return how many samples of batch 0, 1, ... of a shard are real, not padding."""
     return max(0, min(batch_size, shard_size - batch * batch_size))
 
 
@@ -56,13 +55,13 @@ class RecordSet:
         """Batches of one pass, the same number for every shard."""
 
     def counts(self, shard: int, index: int) -> tuple[int, int]:
-        """Return how many samples of batch ``index`` are the shard's own rather than padding, and their sum
-        over all shards."""
-        own = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
-        return own[shard], sum(own)
+        """Return how many samples of the shard's batch ``index`` are real, not padding, and their sum over
+        all shards."""
+        real = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
+        return real[shard], sum(real)
 
     def check_labels(self, wrong: float) -> None:
-        """Raise UserError unless ``wrong`` is 0: the number of labels read that are no whole number in [0,
+        """Raise UserError unless ``wrong`` is 0: the number of labels read that are not a whole number in [0,
         classes)."""
         if wrong:
             raise self.fault(f"there are {wrong:.0f} labels that are no whole number in [0, {self._classes})")

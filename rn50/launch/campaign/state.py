@@ -1,4 +1,4 @@
-"""The state of a campaign, read from its logs alone: those that are complete, and the one that grows."""
+"""The state of a campaign, read from its logs alone: the complete ones, and the growing one."""
 
 import functools
 import pathlib
@@ -102,15 +102,15 @@ class Campaign:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch at which a run probably ends: where the runs before it, or those of the curve, reached
-        the target.
+        """The epoch at which a run probably ends: where earlier runs, or those of the curve, reached the
+        target.
 
-        Where nothing is known of that, it is the last one that is evaluated; 0 before a run has begun."""
+        If none has, the last epoch that is evaluated; 0 before a run has begun."""
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
-        there = [
+        earlier = [
             epoch for epoch, top1 in self.curve.items() if statistics.mean(top1) >= rules.TARGET_ACCURACY
         ]
-        usual = statistics.median_high(reached) if reached else min(there, default=0)
+        usual = statistics.median_high(reached) if reached else min(earlier, default=0)
         run = self.current
         return next(
             (epoch for epoch in self.evaluated if epoch >= usual > 0 and not (run and run.epoch > epoch)),
@@ -118,8 +118,8 @@ class Campaign:
         )
 
     def seconds_left(self, epochs: float) -> tuple[float | None, float | None]:
-        """Return the seconds that the current run, after ``epochs`` epochs, and the whole campaign probably
-        take yet; None before an epoch has ended."""
+        """Return the seconds probably left for the current run, after ``epochs`` epochs, and for the
+        campaign; None before an epoch has ended."""
         times = [
             run.epoch_seconds for run in (self.current, *reversed(self.ended)) if run and run.epoch_seconds
         ]
@@ -166,7 +166,9 @@ def to_json(campaign: Campaign) -> dict[str, Any]:
             "loss": run.loss,
             "minutes": run.minutes,
             "reached_target": bool(run.reached),
-            "evaluations": [{"epoch": each.epoch, "accuracy": each.accuracy} for each in run.evaluations],
+            "evaluations": [
+                {"epoch": evaluation.epoch, "accuracy": evaluation.accuracy} for evaluation in run.evaluations
+            ],
         }
         for run in campaign.runs
     ]

@@ -1,5 +1,4 @@
-"""The end of a campaign: its runs are checked and scored, the report is written, and five lines say what came
-out."""
+"""End a campaign: check and score its runs, write the report, and print the outcome in five lines."""
 
 import pathlib
 import shutil
@@ -32,20 +31,20 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
     """Check and score the runs of a campaign, write the report and print the outcome; return SUCCESS if every
     check passed.
 
-    Raises UserError if a file is no log.
+    Raises UserError if a file is not a log.
     """
     with counting("checking") as progress:
         checked = checking.check(files, progress=progress)
     [score] = scoring.score(files)
     try:
         page: pathlib.Path | None = _report(files, checking.DEFAULT_RULESETS)
-    except UserError as error:  # no fault of the result
+    except UserError as error:  # not a fault of the result
         say(f"rn50: {error}", err=True)
         page = None
     console = Terminal()
     if not checked.ok:
         checking.print_report(checked, console)
-    table = Table.grid(padding=(0, 2))  # long lines go on below themselves
+    table = Table.grid(padding=(0, 2))  # long lines wrap within their column
     for row in lines(score, checked, page, system):
         table.add_row(*row)
     console.print(table)
@@ -62,7 +61,7 @@ def _report(files: Sequence[pathlib.Path], rulesets: Sequence[str]) -> pathlib.P
 def lines(
     score: SystemScore, checked: Report, page: pathlib.Path | None, system: str
 ) -> list[tuple[str, str]]:
-    """Return the lines that say what came out, as (name, text)."""
+    """Return the lines of the outcome, as (name, text)."""
     passed = sum(verdict.ok or verdict.file in checked.excused for verdict in checked.verdicts)
     rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in checked.verdicts))
     checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"
@@ -100,13 +99,13 @@ def _score(score: SystemScore) -> str:
 
 def _speed(score: SystemScore) -> str:
     rate = timing.training_rate([read_log(run.file) for run in score.runs])
-    said = [f"{rate:,.0f} img/s training"] if rate else []
+    parts = [f"{rate:,.0f} img/s training"] if rate else []
     if score.images_per_second:
-        said.append(f"{score.images_per_second:,.0f} img/s end to end")
+        parts.append(f"{score.images_per_second:,.0f} img/s end to end")
     spread = (
         f"; spread of the minutes {score.spread:.1%}".replace("%", " %") if score.spread is not None else ""
     )
-    return ", ".join(said) + spread or "not logged"
+    return ", ".join(parts) + spread or "not logged"
 
 
 def _next(score: SystemScore, system: str) -> str:

@@ -14,13 +14,12 @@ from rn50.run.display import Progress
 from rn50.terminal import safe, styled
 
 SILENT_S = 60
-"""Seconds without a new record, beyond four epochs, after which the view says for how long there has been
-none."""
+"""Seconds without a new record, beyond four epochs, after which the view reports that time."""
 
 
 def render(campaign: Campaign, live: Progress | None) -> RenderableType:
-    """Return the view of a campaign. ``live`` is the progress within the current epoch, where this process is
-    told it."""
+    """Return the view of a campaign. ``live`` is the progress within the current epoch, if this process gets
+    it."""
     run = campaign.current
     parts: list[RenderableType] = [_title(campaign)]
     if run:
@@ -77,9 +76,9 @@ def _position(campaign: Campaign, run: RunState, live: Progress | None) -> tuple
 
 def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
     """Yield a line for the latest top-1 beside those expected there, and one for what is expected next."""
-    for each in run.evaluations[-1:]:
-        there = f"top-1 {each.accuracy:.4f} at epoch {each.epoch:g}{_beside(campaign, int(each.epoch))}"
-        yield f"{there}; target {rules.TARGET_ACCURACY}"
+    for latest in run.evaluations[-1:]:
+        line = f"top-1 {latest.accuracy:.4f} at epoch {latest.epoch:g}{_beside(campaign, int(latest.epoch))}"
+        yield f"{line}; target {rules.TARGET_ACCURACY}"
     then = next((epoch for epoch in campaign.evaluated if epoch > run.epoch), None)
     if then is not None and campaign.curve.get(then):
         yield f"next at epoch {then}{_beside(campaign, then)}"
@@ -108,7 +107,7 @@ def outcome(run: RunState) -> str:
         return f"stopped after epoch {run.epoch}"
     if run.reached:
         return f"top-1 {run.reached.accuracy:.4f} at epoch {run.reached.epoch:g}{minutes}"
-    best = max((each.accuracy for each in run.evaluations), default=None)
+    best = max((evaluation.accuracy for evaluation in run.evaluations), default=None)
     return f"missed the target{minutes}, best top-1 {_text(best, '.4f')}"
 
 
@@ -130,16 +129,16 @@ def _duration(seconds: float) -> str:
 
 
 def events(before: Campaign | None, now: Campaign) -> Iterator[str]:
-    """Yield a plain line for each thing that has happened since ``before``."""
+    """Yield a plain line for each event since ``before``."""
     for number, run in enumerate(now.runs):
         was = before.runs[number] if before else RunState(run.number)
-        of = f"run {run.number} of {len(now.runs)}"
+        label = f"run {run.number} of {len(now.runs)}"
         if run.state == RUNNING and was.state != RUNNING:
-            yield f"{of} begins"
+            yield f"{label} begins"
         if run.state == RUNNING or was.state == RUNNING:
-            for each in run.evaluations[len(was.evaluations) :]:
+            for new in run.evaluations[len(was.evaluations) :]:
                 yield (
-                    f"{of}: top-1 {each.accuracy:.4f} at epoch {each.epoch:g}{_beside(now, int(each.epoch))}"
+                    f"{label}: top-1 {new.accuracy:.4f} at epoch {new.epoch:g}{_beside(now, int(new.epoch))}"
                 )
         if run.state != was.state and run.state in (ENDED, STOPPED):
-            yield f"{of}: {outcome(run)}"
+            yield f"{label}: {outcome(run)}"

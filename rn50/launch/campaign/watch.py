@@ -33,8 +33,7 @@ def refuse_missing(results: pathlib.Path) -> None:
 
 
 def watch(results: pathlib.Path, runs: int) -> None:
-    """Show the campaign in a folder until all of its runs have ended. Ctrl-C ends the watching and nothing
-    else.
+    """Show the campaign in a folder until all of its runs have ended. Ctrl-C ends only the watching.
 
     Raises UserError if there is no such folder, or a log cannot be read.
     """
@@ -58,8 +57,8 @@ def run(results: pathlib.Path, runs: int, environ: Mapping[str, str], as_json: b
     """Make the campaign of ``runs`` runs that ``environ`` describes, as ``run_experiments.sh`` does; return
     its exit status.
 
-    On a terminal it is one live view below the lines that tell what has happened; elsewhere it prints those
-    lines alone. With ``as_json`` they go to standard error.
+    On a terminal it shows one live view below the lines of past events; elsewhere it prints those lines
+    alone. With ``as_json`` they go to standard error.
     """
     environ = {**environ, "NEXP": str(runs), "RESULTS": str(results)}
     if as_json or not Terminal().live:
@@ -116,8 +115,8 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
 
 @contextlib.contextmanager
 def _signals_passed_on(child: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
-    """Leave Ctrl-C to ``child``, to which the terminal sends it too, and pass SIGTERM and SIGHUP on: it ends
-    the run."""
+    """Leave Ctrl-C to ``child``, which also gets it from the terminal, and pass on SIGTERM and SIGHUP:
+    ``child`` ends the run."""
     handlers: dict[int, object] = {signal.SIGINT: lambda *_: None}
     handlers.update(
         {number: lambda *_: child.send_signal(signal.SIGTERM) for number in (signal.SIGTERM, signal.SIGHUP)}

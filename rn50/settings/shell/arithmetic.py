@@ -15,7 +15,7 @@ _PLAIN = re.compile(rf"(?:(?:{_NUMBER})(?!\w)|[A-Za-z_]\w*|[-+*/%()\s])*", re.AS
 _NAME = re.compile(r"\b[A-Za-z_]\w*", re.ASCII)
 _OTHER_OPERATORS = re.compile(r"\+\+|--|\*\*|//")
 _LONGEST = 200
-"""Characters of an expression, which bound its depth too."""
+"""Most characters of an expression, which bounds its depth too."""
 _OPERATORS: dict[type[ast.AST], Callable[..., int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

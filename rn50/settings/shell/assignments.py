@@ -1,4 +1,4 @@
-"""Assignments of a shell file, read without a shell: nothing in the file is ever run, so nothing in it can do
+"""Read the assignments of a shell file without a shell. Nothing in the file is run, so nothing in it can do
 harm.
 
 The reader understands assignments, ``export`` and its like, ``: ${NAME:=...}``, ``unset``, ``source`` of a
@@ -30,11 +30,11 @@ _DECLARES = ("export", "declare", "typeset", "readonly")
 _PLAIN_OPTIONS = {"export": r"-p|--", "readonly": r"--", "declare": r"-[xrg]+|--", "typeset": r"-[xrg]+|--"}
 _SHELL_OPTIONS = re.compile(r"[-+][abefhkmtuvxBCEHPT]*o?|pipefail|errexit|nounset|allexport|xtrace|posix")
 _QUOTES_WITHIN = re.compile(r"\"|\$'|\\}")
-"""Parts of a default within double quotes of which bash removes more than the reader would."""
+"""Parts of a default within double quotes from which bash removes more than the reader would."""
 _HERE = re.compile(r"(?:\$\w+|\$\{[^/}]*(?:/[^}]*)?\}|\$\(.*\))/", re.DOTALL)
 """Expressions for the folder of the file itself, before the name of a file that it sources."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
-"""Path that leads to no other folder than those below."""
+"""Path that stays in its folder or below."""
 _ELSEWHERE = re.compile(
     r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
     r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR"
@@ -67,8 +67,8 @@ class NotRead:
 @dataclass(frozen=True)
 class Assignments:
     """Result of reading a file. ``values`` are by name, in the order of their first assignment. ``doubtful``
-    says why a name has no value. ``files`` are those that were read, the first one first. ``missing`` are
-    statements that source a file which is not there."""
+    says why a name has no value. ``files`` were read, in this order. ``missing`` are statements that source a
+    missing file."""
 
     values: dict[str, str]
     doubtful: dict[str, str]
@@ -77,11 +77,14 @@ class Assignments:
     missing: tuple[NotRead, ...]
 
     def refuse_missing(self) -> None:
-        """Raise UserError with a line for every file that is sourced and not there."""
+        """Raise UserError with a line for every sourced file that is missing."""
         if self.missing:
             remedy = "put it beside the file"
             raise UserErrors(
-                *(UserError(f"{each.file}:{each.line}", each.reason, remedy) for each in self.missing)
+                *(
+                    UserError(f"{statement.file}:{statement.line}", statement.reason, remedy)
+                    for statement in self.missing
+                )
             )
 
 
@@ -89,7 +92,7 @@ def read(path: Path) -> Assignments:
     """Return the assignments of a file and of the files beside it that it sources. The working directory is
     the folder of ``path``, as when a shell sources it for us.
 
-    Raises UserError if it is no regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes.
+    Raises UserError if it is not a regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes.
     """
     reader = _Reader()
     reader.file(path)
@@ -160,9 +163,9 @@ class _Reader:
         )
 
     def _note(self, statement: Statement, reason: str) -> str:
-        found = self._noted(statement, reason)
-        self.not_read.append(found)
-        return f"{found.file.name}:{found.line} {reason}"
+        note = self._noted(statement, reason)
+        self.not_read.append(note)
+        return f"{note.file.name}:{note.line} {reason}"
 
     def _statement(self, statement: Statement) -> None:
         if statement.trouble is not None:
@@ -218,9 +221,9 @@ class _Reader:
     def _evaluated(self, statement: Statement, word: str) -> tuple[str, str | None]:
         """Return the name and value that a word assigns. If the value is unknown, it is None, and all names
         that the word sets are put in doubt."""
-        found = _ASSIGNMENT.match(word)
-        assert found
-        name, append, raw = found.groups()
+        match = _ASSIGNMENT.match(word)
+        assert match
+        name, append, raw = match.groups()
         try:
             if raw.startswith("~") or ":~" in raw:
                 raise NotPlainError("takes somebody's home directory (~)")
@@ -230,10 +233,10 @@ class _Reader:
             if len(value) > _LONGEST_VALUE:
                 raise NotPlainError(f"a value of more than {_LONGEST_VALUE:,} characters")
         except NotPlainError as error:
-            said = self._note(statement, str(error))
-            for each in (name, *_SETS_BY_DEFAULT.findall(raw)):
-                self.values.pop(each, None)
-                self.doubtful[each] = said
+            doubt = self._note(statement, str(error))
+            for doubted in (name, *_SETS_BY_DEFAULT.findall(raw)):
+                self.values.pop(doubted, None)
+                self.doubtful[doubted] = doubt
             return name, None
         return name, value
 
@@ -251,7 +254,7 @@ class _Reader:
 
     def _refuse(self, statement: Statement, reason: str) -> set[str]:
         """List a statement, and put in doubt the names that it may set; return those names."""
-        said, text = self._note(statement, reason), statement.text
+        doubt, text = self._note(statement, reason), statement.text
         names = set(re.findall(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=", text))
         names |= set(_SETS_BY_DEFAULT.findall(text))
         if "((" in text:
@@ -267,7 +270,7 @@ class _Reader:
             raise UserError(self._open[-1], "too much of it is not read", "give a file of plain assignments")
         for name in names:
             self.values.pop(name, None)
-            self.doubtful[name] = said
+            self.doubtful[name] = doubt
         return names
 
     def _source(self, statement: Statement, word: str) -> None:
@@ -351,10 +354,10 @@ class _Reader:
         return piece
 
     def _parameter(self, inside: str, in_quotes: bool, depth: int) -> str:
-        found = re.fullmatch(r"([A-Za-z_]\w*)(?:(:?)([-=+?])(.*))?", inside, re.DOTALL)
-        if not found:
+        match = re.fullmatch(r"([A-Za-z_]\w*)(?:(:?)([-=+?])(.*))?", inside, re.DOTALL)
+        if not match:
             raise NotPlainError(f"has ${{{inside}}}, which is not read"[:80])
-        name, colon, operator, other = found.groups()
+        name, colon, operator, other = match.groups()
         value = self._value_of(name)
         is_set = value is not None and not (colon and value == "")
         if operator is None or (operator in "-=?" and is_set):

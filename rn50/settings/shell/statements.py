@@ -1,4 +1,4 @@
-"""Splitter of a shell file's text into statements, which runs none of them.
+"""Split a shell file's text into statements, and run none of them.
 
 Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's
 manual for ``$'...'``.
@@ -45,7 +45,7 @@ _DEEPEST = 20
 
 
 class NotPlainError(ValueError):
-    """Something that only a shell can read; the message says what, worded to stand after a colon."""
+    """Syntax that only a shell can read. The message names it, and is worded to follow a colon."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ def after(text: str, i: int, depth: int = 0) -> int:
     return i + 1
 
 
-def _find(text: str, wanted: str, i: int) -> int:
-    found = text.find(wanted, i)
-    if found < 0:
-        raise NotPlainError(f"a {wanted} that is never closed")
-    return found
+def _find(text: str, closer: str, i: int) -> int:
+    end = text.find(closer, i)
+    if end < 0:
+        raise NotPlainError(f"a {closer} that is never closed")
+    return end
 
 
 def _behind(text: str, i: int, closer: str, depth: int, in_quotes: bool = False) -> int:
@@ -129,7 +129,7 @@ def _tokens(text: str) -> Iterator[_Token]:
                 i = _behind_here_document(text, i, delimiter)
             here_documents = []
         else:
-            operator = next((each for each in _OPERATORS if text.startswith(each, i)), None)
+            operator = next((candidate for candidate in _OPERATORS if text.startswith(candidate, i)), None)
             start = i
             if operator:
                 i += len(operator)
@@ -154,8 +154,8 @@ def _behind_here_document(text: str, i: int, delimiter: str) -> int:
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yield the statements of a file. One that does not end comes last, with all that follows it, as one that
-    is not simple.
+    """Yield the statements of a file. One that does not end comes last, with all text behind it, and is not
+    simple.
 
     The statements may be wrong: nothing checks whether a shell would run them.
     """
