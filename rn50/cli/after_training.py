@@ -157,28 +157,28 @@ def export_weights(
     from rn50.deploy import export, own_formats
 
     if format_ == "onnx":
-        found = export.export(weights, output, fold, preprocessing, _configured(name), tolerance)
+        written = export.export(weights, output, fold, preprocessing, _configured(name), tolerance)
     elif preprocessing:
         raise UserError("--with-preprocessing", "only an ONNX model has it", "leave it out, or --to")
     else:
-        found = own_formats.write(weights, output, format_, _configured(name), tolerance)
+        written = own_formats.write(weights, output, format_, _configured(name), tolerance)
     if as_json:
-        print_json(found)
+        print_json(written)
         return
-    nodes = "" if found["nodes"] is None else f"{found['nodes']} nodes, "
+    nodes = "" if written["nodes"] is None else f"{written['nodes']} nodes, "
     say(
-        f"{', '.join(found['files'])}: {found['bytes'] / 1e6:,.2f} MB, {nodes}{found['classes']} classes, "
-        "batch norm "
-        f"{'folded' if found['folded'] else 'kept'}{', preprocessing included' if preprocessing else ''}"
+        f"{', '.join(written['files'])}: {written['bytes'] / 1e6:,.2f} MB, {nodes}"
+        f"{written['classes']} classes, batch norm "
+        f"{'folded' if written['folded'] else 'kept'}{', preprocessing included' if preprocessing else ''}"
     )
-    if found["top_1"] is None:
+    if written["top_1"] is None:
         say(
             "not evaluated: name the configuration that trained it, as in rn50 export WEIGHTS DEMO_CPU "
             "-o MODEL",
             err=True,
         )
     else:
-        say(f"top-1 {found['top_1']:.4f} ({found['correct']:,} of {found['total']:,})")
+        say(f"top-1 {written['top_1']:.4f} ({written['correct']:,} of {written['total']:,})")
 
 
 @click.command(
@@ -251,9 +251,9 @@ def _engines(context: click.Context, option: click.Parameter, value: str) -> tup
     from rn50.speed import inference_engines
 
     engines = tuple(word.strip() for word in value.split(","))
-    for each in engines:
-        if each not in inference_engines.names():
-            raise click.BadParameter(f"{each!r} is none of {', '.join(inference_engines.names())}")
+    for engine in engines:
+        if engine not in inference_engines.names():
+            raise click.BadParameter(f"{engine!r} is none of {', '.join(inference_engines.names())}")
     return engines
 
 

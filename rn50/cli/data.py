@@ -147,6 +147,6 @@ def verify(
     from rn50.progress import counting
 
     with counting("verifying") as progress:
-        found = certify.certify(folder, full, (classes, train_images, val_images), workers, progress)
-    print_json(certify.to_json(found)) if as_json else certify.print_findings(found, Terminal())
-    sys.exit(Status.SUCCESS if found.passed else Status.FAULT)
+        verdict = certify.certify(folder, full, (classes, train_images, val_images), workers, progress)
+    print_json(certify.to_json(verdict)) if as_json else certify.print_findings(verdict, Terminal())
+    sys.exit(Status.SUCCESS if verdict.passed else Status.FAULT)

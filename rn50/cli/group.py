@@ -53,7 +53,7 @@ def cleaned_up() -> Iterator[None]:
         raise _Terminated(number)
 
     numbers = [
-        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN
+        signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) != signal.SIG_IGN
     ]  # nohup
     before = {number: signal.signal(number, end) for number in numbers}
     try:
@@ -72,8 +72,8 @@ class Verbs(click.Group):
         except click.UsageError as error:
             names = self.list_commands(context)
             few = f"there are: {', '.join(names)}" if len(names) < 9 else ""
-            said = did_you_mean(args[0], names) or few
-            error.message += f" {said[:1].upper()}{said[1:]}"
+            hint = did_you_mean(args[0], names) or few
+            error.message += f" {hint[:1].upper()}{hint[1:]}"
             raise
 
 
@@ -186,11 +186,11 @@ def report(error: BaseException) -> int:
         say(f"rn50: the package {missing} is not installed; {packages.install(missing)}", err=True)
         return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]
-    said = f"rn50: {type(error).__name__}: {reason[0]}"
+    message = f"rn50: {type(error).__name__}: {reason[0]}"
     if limit:
-        say(f"{said}; ulimit -v {limit} may be the reason, raise it", err=True)
+        say(f"{message}; ulimit -v {limit} may be the reason, raise it", err=True)
         _end_at_once(Status.FAULT)
-    say(f"{said} (RN50_DEBUG=1 in the environment shows where)", err=True)
+    say(f"{message} (RN50_DEBUG=1 in the environment shows where)", err=True)
     return Status.FAULT
 
 

@@ -14,9 +14,9 @@ def configured(name: str | None) -> tuple[configuration.Config, Mapping[str, str
     replaces."""
     from rn50.doctor import doctor
 
-    own = process.environment()
-    environ = configuration.environment_of(name, own)
-    doctor.print_brief(doctor.overridden(environ, own))
+    inherited = process.environment()
+    environ = configuration.environment_of(name, inherited)
+    doctor.print_brief(doctor.overridden(environ, inherited))
     return configuration.from_environment(environ), environ
 
 

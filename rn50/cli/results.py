@@ -87,7 +87,7 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
 @click.option(
     "--output",
     "-o",
-    "to",
+    "folder",
     required=True,
     type=click.Path(path_type=pathlib.Path),
     help="Folder of the submission; what it holds of other systems stays as it is.",
@@ -110,7 +110,7 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
 @group.as_json
 def package_results(
     paths: tuple[pathlib.Path, ...],
-    to: pathlib.Path,
+    folder: pathlib.Path,
     details: pathlib.Path | None,
     rulesets: tuple[str, ...],
     as_json: bool,
@@ -130,7 +130,7 @@ def package_results(
     from rn50.submission import package
 
     with group.cleaned_up(), counting("checking") as progress:
-        outcome = package.package(paths, to, description.read, details, rulesets, progress=progress)
+        outcome = package.package(paths, folder, description.read, details, rulesets, progress=progress)
     for warning in outcome.warnings:
         say(f"warning: {warning}", err=True)
     print_json(package.to_json_outcome(outcome)) if as_json else package.print_outcome(outcome, Terminal())

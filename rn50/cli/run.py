@@ -76,7 +76,7 @@ def run_campaign(
 
     refuse_without_checkout("rn50 run")
     asked = {"SAVE_WEIGHTS": save_weights, "RESUME": resume}
-    environ = {**process.environment(), **{variable: "1" for variable, wanted in asked.items() if wanted}}
+    environ = {**process.environment(), **{variable: "1" for variable, flag in asked.items() if flag}}
     if tensorboard:
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401

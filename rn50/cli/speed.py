@@ -203,12 +203,12 @@ def bench_throughput(
     from rn50.speed import throughput
 
     run, batch = config.run, config.hyperparameters.batch_size
-    wanted = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
+    chosen = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
     every = throughput.matrix(
-        wanted, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,)
+        chosen, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,)
     )
     throughput.check(every, kinds, environ, run.device)
-    if any(cell.REAL in each.kinds(kinds) for each in every):
+    if any(cell.REAL in combination.kinds(kinds) for combination in every):
         preflight.of(config)
     measured = throughput.Bench(
         config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]]))

@@ -72,7 +72,7 @@ class Candidate:
     expected: float
 
 
-def of_recipe(values: Sequence[Any], own: Sequence[float | None]) -> Prediction | None:
+def of_recipe(values: Sequence[Any], epochs: Sequence[float | None]) -> Prediction | None:
     """Return the prediction of a recipe on ImageNet, given its values in the order of ``published.GROUP``;
     None if nothing is known of its optimizer. ``own`` are the epochs of its runs as ``of_own_runs`` takes
     them."""
@@ -80,40 +80,40 @@ def of_recipe(values: Sequence[Any], own: Sequence[float | None]) -> Prediction 
     group = published.recipes(optimizer).get(published.recipe_key(*values), ())
     if group:
         runs = _runs(group)
-        if any(each is not None for each in runs):
+        if any(run is not None for run in runs):
             return _of_runs(
                 f"{len(group)} published {'result' if len(group) == 1 else 'results'} of this very recipe",
                 runs,
             )
-    of_own = of_own_runs(own)
+    of_own = of_own_runs(epochs)
     if of_own is not None:
         return of_own
     if optimizer != "lars":
         return None
-    there = reference.at(batch)
+    point = reference.at(batch)
     return Prediction(
-        f"no run of this recipe is known; {reference.beside(batch)}", 0, 0, there.mean, there.low, there.high
+        f"no run of this recipe is known; {reference.beside(batch)}", 0, 0, point.mean, point.low, point.high
     )
 
 
 def of_own_runs(epochs: Sequence[float | None]) -> Prediction | None:
     """Return the prediction from the runs that a recipe is borrowed from, given their epochs, None for one
     that missed; None if none of them reached the target."""
-    if any(each is not None for each in epochs):
+    if any(epoch is not None for epoch in epochs):
         return _of_runs("the runs that it was borrowed from", epochs)
     return None
 
 
 def _runs(group: Sequence[PublishedResult]) -> list[float | None]:
-    found: list[float | None] = []
+    runs: list[float | None] = []
     for result in group:
         reached = result.epochs_to_target
-        found += [*reached, *[None] * (len(result.run_status) - len(reached))]
-    return found
+        runs += [*reached, *[None] * (len(result.run_status) - len(reached))]
+    return runs
 
 
 def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction:
-    reached = [each for each in runs if each is not None]
+    reached = [run for run in runs if run is not None]
     return Prediction(
         basis, len(runs), len(runs) - len(reached), statistics.mean(reached), min(reached), max(reached)
     )
@@ -124,9 +124,13 @@ def candidates(global_batch_size: int, optimizer: str) -> list[Candidate]:
     every = [*proven(published.distinct(optimizer)), *_of_reference(optimizer)]
     return [
         Candidate(
-            each.name, each.global_batch_size, each.values, each.prediction, expected(each, global_batch_size)
+            recipe_.name,
+            recipe_.global_batch_size,
+            recipe_.values,
+            recipe_.prediction,
+            expected(recipe_, global_batch_size),
         )
-        for each in rank(every, global_batch_size)
+        for recipe_ in rank(every, global_batch_size)
     ]
 
 
@@ -134,7 +138,8 @@ def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
     """Sort recipes by expected epochs as they are printed; among equal ones, the one with the most runs comes
     first."""
     return sorted(
-        recipes, key=lambda each: (round(expected(each, global_batch_size), 1), -each.prediction.runs)
+        recipes,
+        key=lambda recipe_: (round(expected(recipe_, global_batch_size), 1), -recipe_.prediction.runs),
     )
 
 
@@ -155,36 +160,43 @@ def proven(results: Iterable[PublishedResult]) -> list[Proven]:
     for result in results:
         if result.is_closed:
             groups.setdefault(published.recipe(result), []).append(result)
-    found = []
+    recipes = []
     for key, group in groups.items():
         runs, values = _runs(group), dict(zip(published.GROUP, key, strict=False))
-        if None not in key and any(each is not None for each in runs) and not _departs(values):
-            said = _of_runs(f"{len(group)} published {'result' if len(group) == 1 else 'results'}", runs)
-            found.append(
+        if None not in key and any(run is not None for run in runs) and not _departs(values):
+            prediction = _of_runs(
+                f"{len(group)} published {'result' if len(group) == 1 else 'results'}", runs
+            )
+            recipes.append(
                 Proven(
-                    group[0].name, key[0], values, said, said.mean - reference.at(key[0]).mean, tuple(group)
+                    group[0].name,
+                    key[0],
+                    values,
+                    prediction,
+                    prediction.mean - reference.at(key[0]).mean,
+                    tuple(group),
                 )
             )
-    return found
+    return recipes
 
 
 def _of_reference(optimizer: str) -> list[Proven]:
-    found = []
+    recipes = []
     for point in json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values():
-        said = recipe.of_point(point)
-        if said.values["optimizer"] == optimizer:
-            decay = said.decay_epochs(rules.TRAIN_SAMPLES)
+        recipe_ = recipe.of_point(point)
+        if recipe_.values["optimizer"] == optimizer:
+            decay = recipe_.decay_epochs(rules.TRAIN_SAMPLES)
             values = (
                 point["BS"],
                 optimizer,
-                said.values["base_learning_rate"],
-                said.values["learning_rate_warmup_epochs"],
+                recipe_.values["base_learning_rate"],
+                recipe_.values["learning_rate_warmup_epochs"],
                 None if decay is None else round(decay, 2),
-                said.values["weight_decay"],
-                said.values["momentum"],
+                recipe_.values["weight_decay"],
+                recipe_.values["momentum"],
             )
             prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
-            found.append(
+            recipes.append(
                 Proven(
                     f"rcp/{rules.RULESETS[-1]}/{point['BS']}",
                     point["BS"],
@@ -193,13 +205,13 @@ def _of_reference(optimizer: str) -> list[Proven]:
                     prediction.mean - reference.at(point["BS"]).mean,
                 )
             )
-    return found
+    return recipes
 
 
 def _departs(values: dict[str, Any]) -> bool:
     """Return whether the closed division's rules refuse a recipe; label smoothing is not stated and taken as
     allowed."""
-    found = rules.departures(
+    departures = rules.departures(
         values["optimizer"],
         values["global_batch_size"],
         values["base_learning_rate"],
@@ -207,4 +219,4 @@ def _departs(values: dict[str, Any]) -> bool:
         values["weight_decay"],
         rules.LABEL_SMOOTHING[0],
     )
-    return bool(found)
+    return bool(departures)

@@ -33,25 +33,25 @@ def points() -> tuple[Point, ...]:
     """Return the points by batch size, without those that the official checker prunes: those smaller than the
     fastest one, and those slower than the line between their neighbours."""
     every = json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values()
-    runs = sorted((each["BS"], each["Epochs to converge"]) for each in every)
-    found = [Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs]
-    fastest = min(found, key=lambda point: point.mean)
-    found = [point for point in found if point.batch_size >= fastest.batch_size]
+    runs = sorted((rcp["BS"], rcp["Epochs to converge"]) for rcp in every)
+    curve = [Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs]
+    fastest = min(curve, key=lambda point: point.mean)
+    curve = [point for point in curve if point.batch_size >= fastest.batch_size]
     i = 1
-    while i < len(found) - 1:
-        below, point, above = found[i - 1 : i + 2]
+    while i < len(curve) - 1:
+        below, point, above = curve[i - 1 : i + 2]
         share = (point.batch_size - below.batch_size) / (above.batch_size - below.batch_size)
         if point.mean > below.mean + (above.mean - below.mean) * share:
-            del found[i]
+            del curve[i]
         else:
             i += 1
-    return tuple(found)
+    return tuple(curve)
 
 
 def epochs(batch_sizes: "np.ndarray[Any, Any]", which: str = "mean") -> "np.ndarray[Any, Any]":
     """Return the epochs, or another field of ``Point``, at batch sizes. Shape as ``batch_sizes``, float64."""
     return np.interp(
-        batch_sizes, [each.batch_size for each in points()], [getattr(each, which) for each in points()]
+        batch_sizes, [point.batch_size for point in points()], [getattr(point, which) for point in points()]
     )
 
 
@@ -64,7 +64,9 @@ def at(batch_size: int) -> Point:
 
 def beside(batch_size: int) -> str:
     """Name the points between which ``at`` interpolates."""
-    sizes = [each.batch_size for each in points()]
+    sizes = [point.batch_size for point in points()]
     below = max((size for size in sizes if size <= batch_size), default=sizes[0])
     above = min((size for size in sizes if size >= batch_size), default=sizes[-1])
-    return "the reference's points at " + " and ".join(f"{each:,}" for each in dict.fromkeys((below, above)))
+    return "the reference's points at " + " and ".join(
+        f"{batch:,}" for batch in dict.fromkeys((below, above))
+    )

@@ -98,10 +98,10 @@ def borrow(
     batch = global_batch_size or _batch(source, before, mixed)
     new["BATCHSIZE"] = str(_per_rank(batch, before))
     ordered = {name: new[name] for name in GROUP if name in new}
-    said = _prediction(source, ordered, batch, before)
+    prediction = _prediction(source, ordered, batch, before)
     source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
     named = tuple(f"{name}={value}" for name, value in assumed.items())
-    draft = Borrowed(source, base, before, (), named, tuple(mixed), said, (), "")
+    draft = Borrowed(source, base, before, (), named, tuple(mixed), prediction, (), "")
     draft = dataclasses.replace(draft, header=tuple(_header(draft, batch)))
     text = _text(draft, its, ordered)
     config = rewrite.check(its, text, ordered)
@@ -124,13 +124,13 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
     unknown = [name for name in only if name not in GROUP]
     if unknown:
         raise UserError(f"--only {','.join(unknown)}", "no hyperparameter", f"there are {', '.join(GROUP)}")
-    wanted = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
-    missing = [name for name in wanted if name not in source.values and name != "BATCHSIZE"]
+    variables = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
+    missing = [name for name in variables if name not in source.values and name != "BATCHSIZE"]
     if missing and (only or not partial):
         remedy = "leave it out of --only" if only else "--partial takes the others and labels the mix"
         why = [note for note in source.notes if note.split(" ")[0] in missing]
-        said = UserError(source.name, f"says nothing readable of {', '.join(missing)}", remedy)
-        raise UserErrors(said, *map(UserError, why))
+        error = UserError(source.name, f"says nothing readable of {', '.join(missing)}", remedy)
+        raise UserErrors(error, *map(UserError, why))
     taken = {name: value for name, value in source.values.items() if not only or name in only}
     if not only and not missing:
         return taken, []
@@ -166,9 +166,9 @@ def _per_rank(batch: int, config: Config) -> int:
 def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
     """Say where a run of this configuration differs from those of the source in more than the
     hyperparameters."""
-    here, there = config.data.train_samples, source.train_samples
-    if there and there != here:
-        yield f"its runs trained on {there:,} images, and this configuration trains on {here:,}"
+    here, trained = config.data.train_samples, source.train_samples
+    if trained and trained != here:
+        yield f"its runs trained on {trained:,} images, and this configuration trains on {here:,}"
     if source.batch_norm_span and source.batch_norm_span != batch // config.ranks:
         yield f"batch norm is over {batch // config.ranks} images here, and was over {source.batch_norm_span}"
 
@@ -193,8 +193,12 @@ def _prediction(source: Origin, values: dict[str, str], batch: int, config: Conf
     as_published = batch == source.global_batch_size and all(
         values[name] == text for name, text in source.values.items()
     )
-    own = source.epochs if as_published and source.train_samples == config.data.train_samples else ()
-    return expected_epochs.of_recipe(key, own) if _on_imagenet(config) else expected_epochs.of_own_runs(own)
+    epochs = source.epochs if as_published and source.train_samples == config.data.train_samples else ()
+    return (
+        expected_epochs.of_recipe(key, epochs)
+        if _on_imagenet(config)
+        else expected_epochs.of_own_runs(epochs)
+    )
 
 
 def _text(draft: Borrowed, base: Base, values: dict[str, str]) -> str:

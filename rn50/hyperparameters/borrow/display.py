@@ -15,31 +15,33 @@ from rn50.process import environment
 from rn50.terminal import Terminal, print_json
 
 _SHARED: dict[str, Callable[[Candidate], str]] = {
-    "batch": lambda each: str(each.global_batch_size),
-    "learning rate": lambda each: f"{each.values['base_learning_rate']:g}",
-    "warm-up": lambda each: f"{each.values['warmup_epochs']:g}",
-    "decay": lambda each: f"{each.values['decay_epochs']:g}",
-    "weight decay": lambda each: f"{each.values['weight_decay']:g}",
-    "momentum": lambda each: f"{each.values['momentum']:g}",
+    "batch": lambda candidate: str(candidate.global_batch_size),
+    "learning rate": lambda candidate: f"{candidate.values['base_learning_rate']:g}",
+    "warm-up": lambda candidate: f"{candidate.values['warmup_epochs']:g}",
+    "decay": lambda candidate: f"{candidate.values['decay_epochs']:g}",
+    "weight decay": lambda candidate: f"{candidate.values['weight_decay']:g}",
+    "momentum": lambda candidate: f"{candidate.values['momentum']:g}",
 }
 """Values of a recipe, which are said once where all candidates have the same."""
 _COLUMNS: dict[str, Callable[[Candidate], str]] = {
     **_SHARED,
-    "epochs": lambda each: f"{each.prediction.mean:.1f} ({each.prediction.low:g}-{each.prediction.high:g})",
-    "missed": lambda each: f"{each.prediction.missed}/{each.prediction.runs}",
-    "expected": lambda each: f"{each.expected:.1f}",
+    "epochs": lambda candidate: (
+        f"{candidate.prediction.mean:.1f} ({candidate.prediction.low:g}-{candidate.prediction.high:g})"
+    ),
+    "missed": lambda candidate: f"{candidate.prediction.missed}/{candidate.prediction.runs}",
+    "expected": lambda candidate: f"{candidate.expected:.1f}",
 }
 
 
 def to_json(borrowed: Borrowed, written: pathlib.Path | None) -> dict[str, Any]:
     """Return the result as plain data."""
-    source, said = borrowed.origin, borrowed.prediction
+    source, prediction = borrowed.origin, borrowed.prediction
     return {
         "source": {
             "name": source.name,
             "kind": source.kind,
             "global_batch_size": source.global_batch_size,
-            "provenance": [list(each) for each in source.provenance],
+            "provenance": [list(line) for line in source.provenance],
             "notes": list(source.notes),
         },
         "base": str(borrowed.base),
@@ -49,7 +51,7 @@ def to_json(borrowed: Borrowed, written: pathlib.Path | None) -> dict[str, Any]:
         "partial": list(borrowed.mixed),
         "findings": borrowed.findings,
         "expected": borrowed.expected,
-        "prediction": {**asdict(said), "missed_share": said.missed_share} if said else None,
+        "prediction": {**asdict(prediction), "missed_share": prediction.missed_share} if prediction else None,
         "written": str(written) if written else None,
         "config": borrowed.text,
     }
@@ -93,22 +95,22 @@ def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Termi
         console.print(line)
 
 
-def print_suggestions(found: Sequence[Candidate], global_batch_size: int, console: Terminal) -> None:
+def print_suggestions(candidates: Sequence[Candidate], global_batch_size: int, console: Terminal) -> None:
     """Print a row for each candidate, what all have in common, and the command that borrows the first.
 
     The name of the source stands last, and on a line of its own where it would not fit, because it is copied
     whole.
     """
-    texts = {heading: [shown(each) for each in found] for heading, shown in _COLUMNS.items()}
-    common = [heading for heading in _SHARED if len(found) > 1 and len(set(texts[heading])) == 1]
+    texts = {heading: [shown(candidate) for candidate in candidates] for heading, shown in _COLUMNS.items()}
+    common = [heading for heading in _SHARED if len(candidates) > 1 and len(set(texts[heading])) == 1]
     columns = [[heading, *cells] for heading, cells in texts.items() if heading not in common]
-    columns.insert(0, ["", *map(str, range(1, len(found) + 1))])
+    columns.insert(0, ["", *map(str, range(1, len(candidates) + 1))])
     widths = [max(map(len, column)) for column in columns]
     lines = [
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
         for row in zip(*columns, strict=False)
     ]
-    sources = ["source", *(each.name for each in found)]
+    sources = ["source", *(candidate.name for candidate in candidates)]
     fits = len(lines[0]) + 2 + max(map(len, sources)) <= console.width
     console.print(f"Recipes for a global batch size of {global_batch_size:,}", style="bold")
     if common:
@@ -124,7 +126,7 @@ def print_suggestions(found: Sequence[Candidate], global_batch_size: int, consol
         "epochs: mean (fewest-most) of the published runs that reached the target; missed: runs that did not",
         f"expected: epochs at this batch size as far as the reference tells, and {DISTANCE_EPOCHS:g} more "
         "for every factor of two between the batch sizes; it orders them, and promises nothing",
-        command(found[0].name, found[0].global_batch_size, global_batch_size, environment()),
+        command(candidates[0].name, candidates[0].global_batch_size, global_batch_size, environment()),
     ):
         console.print(line)
 
@@ -134,9 +136,9 @@ def show(borrowed: Borrowed, written: pathlib.Path | None, as_json: bool) -> Non
     print_json(to_json(borrowed, written)) if as_json else print_table(borrowed, written, Terminal())
 
 
-def suggest(found: Sequence[Candidate], global_batch_size: int, as_json: bool) -> None:
+def suggest(candidates: Sequence[Candidate], global_batch_size: int, as_json: bool) -> None:
     """Print the candidates, the most promising first."""
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json([asdict(candidate) for candidate in candidates])
     else:
-        print_suggestions(found, global_batch_size, Terminal())
+        print_suggestions(candidates, global_batch_size, Terminal())

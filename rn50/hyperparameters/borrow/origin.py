@@ -128,7 +128,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
         e if e is not None and e in result.epochs_to_target and status == "success" else None
         for e, status in zip(result.epochs, result.run_status, strict=False)
     )
-    said: dict[str, Any] = {
+    logged: dict[str, Any] = {
         "optimizer": result.optimizer,
         "base_learning_rate": result.base_learning_rate,
         "momentum": result.momentum,
@@ -138,7 +138,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
     }
     values = _values(
         result.name,
-        said,
+        logged,
         result.decay_epochs,
         runs,
         result.first_evaluation_epoch,
@@ -211,23 +211,23 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
 
 
 def _of_reference(name: str) -> Origin:
-    found = re.fullmatch(r"rcp/(?:([\d.]+)/)?(\d{1,9})", name)
-    ruleset = (found.group(1) if found else None) or rules.RULESETS[-1]
-    if not found or ruleset not in rules.RCP_RULESETS:
+    match = re.fullmatch(r"rcp/(?:([\d.]+)/)?(\d{1,9})", name)
+    ruleset = (match.group(1) if match else None) or rules.RULESETS[-1]
+    if not match or ruleset not in rules.RCP_RULESETS:
         known = ", ".join(rules.RCP_RULESETS)
         raise UserError(
             name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}"
         )
     file, points = recipe.reference_file(ruleset), _points(ruleset)
     key, point = next(
-        ((key, each) for key, each in points.items() if each["BS"] == int(found.group(2))), (None, None)
+        ((key, rcp) for key, rcp in points.items() if rcp["BS"] == int(match.group(2))), (None, None)
     )
     if point is None:
-        there = ", ".join(str(each["BS"]) for each in points.values())
-        raise UserError(name, f"ruleset {ruleset} has points at {there}", "name one")
-    said, runs = recipe.of_point(point), tuple(float(each) for each in point["Epochs to converge"])
-    decay = said.decay_epochs(rules.TRAIN_SAMPLES)
-    values = _values(name, said.values, None if decay is None else round(decay, 2), runs, None, None)
+        batches = ", ".join(str(rcp["BS"]) for rcp in points.values())
+        raise UserError(name, f"ruleset {ruleset} has points at {batches}", "name one")
+    reference, runs = recipe.of_point(point), tuple(float(epochs) for epochs in point["Epochs to converge"])
+    decay = reference.decay_epochs(rules.TRAIN_SAMPLES)
+    values = _values(name, reference.values, None if decay is None else round(decay, 2), runs, None, None)
     note = (
         f"a reference is evaluated after every epoch, a run after every {rules.EVAL_PERIOD_EPOCHS}: it "
         "ends at the next"
@@ -239,18 +239,25 @@ def _of_reference(name: str) -> Origin:
         ("file", f"{file.name}, SHA-256 {sha256(file)}"),
     )
     return Origin(
-        name, "reference convergence point", values, said.batch_size, provenance, runs, (note,), _span(said)
+        name,
+        "reference convergence point",
+        values,
+        reference.batch_size,
+        provenance,
+        runs,
+        (note,),
+        _span(reference),
     )
 
 
 def _of_file(name: str, path: pathlib.Path) -> Origin:
     """Read only the file's assignments; nothing in it is run."""
-    found = assignments.read(path)
-    found.refuse_missing()
+    assigned = assignments.read(path)
+    assigned.refuse_missing()
     values: dict[str, str] = {}
-    notes = [str(each) for each in found.not_read[:_MOST_NOTES]]
-    if len(found.not_read) > _MOST_NOTES:
-        notes.append(f"not read: {len(found.not_read) - _MOST_NOTES} more statements")
+    notes = [str(statement) for statement in assigned.not_read[:_MOST_NOTES]]
+    if len(assigned.not_read) > _MOST_NOTES:
+        notes.append(f"not read: {len(assigned.not_read) - _MOST_NOTES} more statements")
     ranks: int | None = 1
     doubtful = []
     for section, field_, variable in variables():
@@ -258,10 +265,14 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
         if section != "hyperparameters" and not is_rank:
             continue
         doubt = next(
-            (found.doubtful[each] for each in (variable.name, *variable.aliases) if each in found.doubtful),
+            (
+                assigned.doubtful[spelling]
+                for spelling in (variable.name, *variable.aliases)
+                if spelling in assigned.doubtful
+            ),
             None,
         )
-        set_as, text = variable.given(found.values)
+        set_as, text = variable.given(assigned.values)
         if doubt is not None:
             doubtful.append(variable.name)
             notes.append(f"{variable.name} is in doubt: {doubt}")
@@ -276,17 +287,17 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
         if is_rank:
             ranks = ranks * int(values.pop(variable.name)) if ranks and variable.name in values else None
     for fixed, rule in FIXED.items():
-        if found.values.get(fixed) and not re.fullmatch(rule.pattern, found.values[fixed]):
-            raise UserError(path, f"{fixed}={excerpt(found.values[fixed])} {rule.refusal}")
-    known = {each for _, _, variable in variables() for each in (variable.name, *variable.aliases)} | set(
-        FIXED
-    )
-    unknown = [each for each in found.values if each not in known and not is_passed_through(each)]
+        if assigned.values.get(fixed) and not re.fullmatch(rule.pattern, assigned.values[fixed]):
+            raise UserError(path, f"{fixed}={excerpt(assigned.values[fixed])} {rule.refusal}")
+    known = {
+        spelling for _, _, variable in variables() for spelling in (variable.name, *variable.aliases)
+    } | set(FIXED)
+    unknown = [key for key in assigned.values if key not in known and not is_passed_through(key)]
     if unknown:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
     batch = values.pop("BATCHSIZE", None)
     provenance = [("source", f"configuration file {name}")]
-    provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in found.files]
+    provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in assigned.files]
     global_batch_size = int(batch) * ranks if batch and ranks else None
     return Origin(
         name,
@@ -302,7 +313,7 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
 
 def _values(
     name: str,
-    said: dict[str, Any],
+    logged: dict[str, Any],
     decay: float | None,
     runs: Sequence[float | None],
     first: float | None,
@@ -310,31 +321,31 @@ def _values(
 ) -> dict[str, str]:
     """Return the variables that logged values stand for."""
     values: dict[str, str] = {}
-    if said.get("optimizer"):
+    if logged.get("optimizer"):
         try:
-            values["OPTIMIZER"] = optimizer(str(said["optimizer"]))
+            values["OPTIMIZER"] = optimizer(str(logged["optimizer"]))
         except ValueError as error:
             raise UserError(
-                name, f"its optimizer {said['optimizer']!r} {error}", "borrow from another result"
+                name, f"its optimizer {logged['optimizer']!r} {error}", "borrow from another result"
             ) from None
     for key, fixed in _FIXED.items():
-        if said.get(key) is not None and said[key] != fixed:
+        if logged.get(key) is not None and logged[key] != fixed:
             raise UserError(
                 name,
-                f"{recipe.NAMES[key]} is {said[key]!r}, and only {fixed} is implemented",
+                f"{recipe.NAMES[key]} is {logged[key]!r}, and only {fixed} is implemented",
                 "borrow from another",
             )
     for variable, key in _KEYS.items():
-        if said.get(key) is not None:
+        if logged.get(key) is not None:
             if (
-                isinstance(said[key], bool)
-                or not isinstance(said[key], (int, float))
-                or not math.isfinite(said[key])
+                isinstance(logged[key], bool)
+                or not isinstance(logged[key], (int, float))
+                or not math.isfinite(logged[key])
             ):
                 raise UserError(
-                    name, f"{recipe.NAMES[key]} {said[key]!r} is no number", "borrow from another result"
+                    name, f"{recipe.NAMES[key]} {logged[key]!r} is no number", "borrow from another result"
                 )
-            values[variable] = text(said[key])
+            values[variable] = text(logged[key])
     reached = [epochs for epochs in runs if epochs is not None]
     period = round(interval or rules.EVAL_PERIOD_EPOCHS)
     at = first if first is not None else statistics.median_low(reached) if reached else None
@@ -350,8 +361,8 @@ def _values(
     return values
 
 
-def _span(said: recipe.Recipe) -> int | None:
-    span = said.values.get("model_bn_span")
+def _span(recipe_: recipe.Recipe) -> int | None:
+    span = recipe_.values.get("model_bn_span")
     return span if isinstance(span, int) else None
 
 

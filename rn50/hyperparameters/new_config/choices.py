@@ -94,15 +94,15 @@ def devices(machine: Machine) -> Devices:
         ranks = min(2, machine.usable_cpus)
         mib = memory / MIB / ranks if memory else None
         return Devices("cpu", ranks, (), mib, mib, frozenset())
-    capabilities = frozenset(each.capability for each in gpus if each.capability)
-    models = tuple(dict.fromkeys(each.name for each in gpus))
-    sliced = [each for each in gpus if each.mig]
+    capabilities = frozenset(gpu.capability for gpu in gpus if gpu.capability)
+    models = tuple(dict.fromkeys(gpu.name for gpu in gpus))
+    sliced = [gpu for gpu in gpus if gpu.mig]
     if not sliced:
         engine = bool(capabilities) and capabilities <= JPEG_ENGINES
-        memories, free = [each.memory_mib for each in gpus], [each.free_mib for each in gpus]
+        memories, free = [gpu.memory_mib for gpu in gpus], [gpu.free_mib for gpu in gpus]
         return Devices("gpu", len(gpus), models, _least(memories), _least(free), capabilities, engine)
     if len(sliced) < len(gpus) or not sliced[0].instances:
-        indices = ",".join(str(each.index) for each in sliced)
+        indices = ",".join(str(gpu.index) for gpu in sliced)
         raise UserError(
             f"GPU {indices}",
             "in MIG mode, which ranks cannot use beside whole GPUs or without an instance",
@@ -117,13 +117,13 @@ def devices(machine: Machine) -> Devices:
 
 
 def _least(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
+    known = [mib for mib in values if mib is not None]
     return min(known) if len(known) == len(values) else None
 
 
 def described(machine: Machine, on: Devices) -> str:
     """Return the machine in one line."""
-    counted = Counter(each.name for each in machine.gpus)
+    counted = Counter(gpu.name for gpu in machine.gpus)
     gpus = (
         [f"{number} x {model}" for model, number in counted.items()]
         if len(on.models) > 1 or on.ranks > 1
@@ -201,7 +201,7 @@ def _why_not(traits: Traits, on: Devices, software: Software) -> str:
         return f"{traits.name} cannot use DEVICE={on.device}"
     if traits.container and software.nvidia_container:
         return ""  # a vendor's own build knows the vendor's GPUs
-    bad = sorted(each for each in on.capabilities if not traits.runs_on(each))
+    bad = sorted(capability for capability in on.capabilities if not traits.runs_on(capability))
     return f"{traits.name} has no code for compute capability {bad[0][0]}.{bad[0][1]}" if bad else ""
 
 

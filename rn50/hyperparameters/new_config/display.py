@@ -52,10 +52,10 @@ def print_lines(new: NewConfig, written: pathlib.Path, console: Terminal) -> Non
             + (f", chosen there for {source.global_batch_size}" if source.global_batch_size != total else ""),
         ),
         *expected(new.borrowed, new.plan, new.known, new.base),
-        *(("caution", each) for each in new.cautions),
-        *(("rules", each) for each in new.findings),
+        *(("caution", caution) for caution in new.cautions),
+        *(("rules", finding) for finding in new.findings),
         ("written", short(written)),
-        *(("next" if not number else "", each) for number, each in enumerate(commands(new, written))),
+        *(("next" if not number else "", command) for number, command in enumerate(commands(new, written))),
     ]
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)

@@ -181,7 +181,7 @@ def _behind(run: Iterator[Line], data: Iterator[Line], inputs: Iterator[Line]) -
 
 
 def _section(title: str, lines: Iterator[Line]) -> list[str]:
-    return [_heading(title), *(_line(*each) for each in lines), ""]
+    return [_heading(title), *(_line(*line) for line in lines), ""]
 
 
 def _heading(title: str) -> str:
@@ -218,9 +218,9 @@ def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borro
         *borrowed.header,
     ]
     lines: dict[str, Line] = {
-        each.name: (each.name, each.after or "", each.origin)
-        for each in borrowed.changes
-        if each.origin in ("borrowed", "assumed")
+        change.name: (change.name, change.after or "", change.origin)
+        for change in borrowed.changes
+        if change.origin in ("borrowed", "assumed")
     }
     h = borrowed.config.hyperparameters
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))

@@ -36,28 +36,28 @@ class Source:
 def of_base(base: pathlib.Path, on: Devices, precision: str) -> Source:
     """Keep the global batch size of a configuration as far as the memory allows."""
     config = rewrite.configuration(base)
-    wanted = config.global_batch_size
+    base_total = config.global_batch_size
     fitting = choices.fitting(on, precision, config.data)
-    even = max(1, round(wanted / on.ranks))
+    even = max(1, round(base_total / on.ranks))
     batch = even if fitting is None else min(even, fitting)
     total = batch * on.ranks
-    if total == wanted:
+    if total == base_total:
         reason = f"as {base.name}"
     elif batch < even:
-        reason = f"{wanted} in {base.name}; no more fit {on.room}"
+        reason = f"{base_total} in {base.name}; no more fit {on.room}"
     else:
-        reason = f"{wanted} in {base.name}, which {on.ranks} ranks do not divide"
+        reason = f"{base_total} in {base.name}, which {on.ranks} ranks do not divide"
     return Source(_origin_of(base), config.data, Choice(str(batch), reason), base)
 
 
 def _origin_of(base: pathlib.Path) -> origin.Origin:
     """Read the hyperparameters of a file; one of the checkout is named without the folder of the checkout."""
-    found = origin.find(str(base))
+    source = origin.find(str(base))
     if not config_file.is_ours(str(base)):
-        return found
+        return source
     ours = f"{config_file.CONFIGS.name}/{base.name}"
-    provenance = tuple((what, who.replace(found.name, ours)) for what, who in found.provenance)
-    return dataclasses.replace(found, name=ours, provenance=provenance)
+    provenance = tuple((what, who.replace(source.name, ours)) for what, who in source.provenance)
+    return dataclasses.replace(source, name=ours, provenance=provenance)
 
 
 def of_plan(on: Devices, precision: str) -> Source:
@@ -69,19 +69,29 @@ def of_plan(on: Devices, precision: str) -> Source:
             "GPU", "its driver does not report its memory", "give --from SYSTEM, whose batch size is taken"
         )
     planner = SystemPlanner()
-    known = [each for each in accelerators.known(planner.results) if each in planner.throughput.accelerators]
+    known = [
+        accelerator
+        for accelerator in accelerators.known(planner.results)
+        if accelerator in planner.throughput.accelerators
+    ]
     published = accelerators.of_gpu(on.models[0], known)
     candidates = planner.candidates(published or on.models[0], on.ranks, fitting)
-    even = [each for each in candidates if each.global_batch_size % (choices.BATCH_STEP * on.ranks) == 0]
+    even = [
+        candidate
+        for candidate in candidates
+        if candidate.global_batch_size % (choices.BATCH_STEP * on.ranks) == 0
+    ]
     plans = even or candidates
-    fewest = min(plans, key=lambda each: each.prediction.high)
-    alike = [each for each in plans if each.prediction.high <= fewest.prediction.high * (1 + ALIKE)]
+    fewest = min(plans, key=lambda candidate: candidate.prediction.high)
+    alike = [
+        candidate for candidate in plans if candidate.prediction.high <= fewest.prediction.high * (1 + ALIKE)
+    ]
     plan = max(
         alike,
-        key=lambda each: (
-            each.recipe.source.global_batch_size == each.global_batch_size,
-            each.recipe.runs,
-            -each.prediction.high,
+        key=lambda candidate: (
+            candidate.recipe.source.global_batch_size == candidate.global_batch_size,
+            candidate.recipe.runs,
+            -candidate.prediction.high,
         ),
     )
     within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
@@ -98,30 +108,30 @@ def is_far(recipe: origin.Origin, total: int) -> bool:
 
 def cautions(machine: Machine, on: Devices, source: Source) -> tuple[str, ...]:
     """Return what a reader has to know of the choice, a sentence each."""
-    found = list(source.plan.cautions) if source.plan else []
+    sentences = list(source.plan.cautions) if source.plan else []
     total = int(source.batch.value) * on.ranks
     if source.base and is_far(source.origin, total):
-        found.append(
+        sentences.append(
             f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}, far from "
             f"{total}: rn50 borrow --suggest --gbs {total} names nearer ones"
         )
     if source.plan and not source.known:
-        found.append(
+        sentences.append(
             f"nobody published a result with {on.models[0]}: its batch size is chosen as if it were another "
             "accelerator"
         )
-    found += [
-        f"{each.used_by_others}, which the batch size leaves to others: nvidia-smi names the processes"
-        for each in machine.gpus
-        if each.used_by_others
+    sentences += [
+        f"{gpu.used_by_others}, which the batch size leaves to others: nvidia-smi names the processes"
+        for gpu in machine.gpus
+        if gpu.used_by_others
     ]
     if len(on.models) > 1:
-        found.append(
+        sentences.append(
             f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest; CUDA_VISIBLE_DEVICES "
             "hides some"
         )
     if on.device == "cpu" and machine.nvidia_hardware:
-        found.append(
+        sentences.append(
             f"there is NVIDIA hardware, but no GPU can be used ({machine.no_gpu}): rn50 doctor says why"
         )
-    return tuple(found)
+    return tuple(sentences)

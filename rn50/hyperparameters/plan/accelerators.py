@@ -27,14 +27,14 @@ class UnknownError(UserError):
 def name(model: str) -> str:
     """Return the one-word form of an ``accelerator_model_name``: ``A100-SXM-80GB`` for ``NVIDIA
     A100-SXM4-80GB (400W)``."""
-    found = _word(model)
-    return _ALSO_CALLED.get(found, found)
+    word = _word(model)
+    return _ALSO_CALLED.get(word, word)
 
 
 def _word(model: str) -> str:
     words = _NOT_THE_MODEL.sub(" ", model).split()
-    found = re.sub(r"SXM\d?", "SXM", "-".join(words), flags=re.IGNORECASE)
-    return re.sub("PCIe", "PCIe", found, flags=re.IGNORECASE)
+    word = re.sub(r"SXM\d?", "SXM", "-".join(words), flags=re.IGNORECASE)
+    return re.sub("PCIe", "PCIe", word, flags=re.IGNORECASE)
 
 
 def is_card(accelerator: str) -> bool:
@@ -45,10 +45,10 @@ def is_card(accelerator: str) -> bool:
 def known(results: Iterable[PublishedResult]) -> list[str]:
     """Return the names in ``results``, each once, those with the most results first."""
     names = [name(result.accelerator_model) for result in results if result.accelerator_model]
-    return sorted(set(names), key=lambda each: (-names.count(each), each))
+    return sorted(set(names), key=lambda accelerator: (-names.count(accelerator), accelerator))
 
 
-def find(wanted: str, names: Iterable[str]) -> str:
+def find(query: str, names: Iterable[str]) -> str:
     """Return the one of ``names`` that ``wanted`` is, or is a part of; spaces, dashes and case do not matter.
 
     Raises:
@@ -56,16 +56,18 @@ def find(wanted: str, names: Iterable[str]) -> str:
         UserError: several are.
     """
     names = list(names)
-    sought = {_plain(wanted), _plain(_word(wanted))} - {""}
-    found = [each for each in names if _plain(each) in sought]
-    found = found or [each for each in names if any(part in _plain(each) for part in sought)]
-    found = found or [each for each in names if each == name(wanted)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UserError(f"--accelerator {wanted}", f"several are called so: {', '.join(found)}", "say which")
+    sought = {_plain(query), _plain(_word(query))} - {""}
+    matches = [accelerator for accelerator in names if _plain(accelerator) in sought]
+    matches = matches or [
+        accelerator for accelerator in names if any(part in _plain(accelerator) for part in sought)
+    ]
+    matches = matches or [accelerator for accelerator in names if accelerator == name(query)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UserError(f"--accelerator {query}", f"several are called so: {', '.join(matches)}", "say which")
     raise UnknownError(
-        f"--accelerator {wanted}",
+        f"--accelerator {query}",
         "nobody published a result with it",
         f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second",
     )
@@ -78,7 +80,9 @@ def of_gpu(gpu: str, names: Iterable[str]) -> str | None:
     The order of the words differs: ``NVIDIA A100 80GB PCIe`` is ``A100-PCIe-80GB``.
     """
     words = sorted(name(_HBM3.sub("SXM", gpu)).lower().split("-"))
-    return next((each for each in names if sorted(each.lower().split("-")) == words), None)
+    return next(
+        (accelerator for accelerator in names if sorted(accelerator.lower().split("-")) == words), None
+    )
 
 
 def _plain(text: str) -> str:

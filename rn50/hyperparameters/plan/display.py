@@ -39,13 +39,13 @@ _WIDE = 1.5 * Spread.measured
 def to_json(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON values; the hyperparameters are those that the source logged, its batch size
     included."""
-    said, recipe = plan.prediction, plan.recipe
+    prediction, recipe = plan.prediction, plan.recipe
     source = recipe.source
     return {
-        "epochs": round(said.epochs.expected, 2),
-        "minutes": round(said.minutes, 4),
-        "minutes_low": round(said.low, 4),
-        "minutes_high": round(said.high, 4),
+        "epochs": round(prediction.epochs.expected, 2),
+        "minutes": round(prediction.minutes, 4),
+        "minutes_low": round(prediction.low, 4),
+        "minutes_high": round(prediction.high, 4),
         "hyperparameters": {
             **{name: getattr(source, name) for name in BORROWED},
             "source": {
@@ -62,13 +62,13 @@ def to_json(plan: Plan) -> dict[str, Any]:
             },
         },
         "confidence": CONFIDENCE,
-        "epochs_low": round(said.epochs.low, 2),
-        "epochs_high": round(said.epochs.high, 2),
+        "epochs_low": round(prediction.epochs.low, 2),
+        "epochs_high": round(prediction.epochs.high, 2),
         "accelerator": plan.accelerator,
         "accelerators": plan.accelerators,
         "global_batch_size": plan.global_batch_size,
-        "images_per_second_per_accelerator": round(said.rate.images_per_second, 1),
-        "evaluations": round(said.evaluations, 1),
+        "images_per_second_per_accelerator": round(prediction.rate.images_per_second, 1),
+        "evaluations": round(prediction.evaluations, 1),
         "cautions": list(plan.cautions),
         "command": _command(plan),
     }
@@ -85,15 +85,15 @@ def curve_to_json(plans: Sequence[Plan]) -> dict[str, Any]:
 
 def print_plan(plan: Plan, console: Terminal) -> None:
     """Print the prediction as sentences, the hyperparameters to borrow, and the command that borrows them."""
-    said, recipe = plan.prediction, plan.recipe
+    prediction, recipe = plan.prediction, plan.recipe
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
     lines = [
-        f"{machine}: {_minutes(said.minutes)} minutes to 75.9 % top-1 ({CONFIDENCE:.0%} interval "
-        f"{_minutes(said.low)} to {_minutes(said.high)})",
-        f"{said.epochs.expected:.3g} epochs ({said.epochs.low:.3g} to {said.epochs.high:.3g}) at "
-        f"{said.rate.images_per_second:,.0f} images/s per accelerator (give or take "
-        f"{said.rate.spread:.0%}), about {said.evaluations:.0f} evaluations",
-        *([MEASURE] if said.rate.spread > _WIDE else []),
+        f"{machine}: {_minutes(prediction.minutes)} minutes to 75.9 % top-1 ({CONFIDENCE:.0%} interval "
+        f"{_minutes(prediction.low)} to {_minutes(prediction.high)})",
+        f"{prediction.epochs.expected:.3g} epochs ({prediction.epochs.low:.3g} to "
+        f"{prediction.epochs.high:.3g}) at {prediction.rate.images_per_second:,.0f} images/s per "
+        f"accelerator (give or take {prediction.rate.spread:.0%}), about {prediction.evaluations:.0f} evaluations",
+        *([MEASURE] if prediction.rate.spread > _WIDE else []),
         f"hyperparameters to borrow, whole: {recipe.source.name}: {_values(recipe.source)}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
         f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} "
@@ -104,7 +104,7 @@ def print_plan(plan: Plan, console: Terminal) -> None:
             f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you "
             "change that"
         )
-    for line in [*lines, *(f"caution: {each}" for each in plan.cautions), _command(plan)]:
+    for line in [*lines, *(f"caution: {caution}" for caution in plan.cautions), _command(plan)]:
         console.print(line)
 
 
@@ -116,17 +116,17 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
     for heading in ("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"):
         table.add_column(heading, justify="right", no_wrap=True)
     for plan in plans:
-        said = plan.prediction
+        prediction = plan.prediction
         table.add_row(
             f"{plan.accelerators:,}",
             f"{plan.global_batch_size:,}",
-            f"{said.epochs.expected:.3g}",
-            f"{said.rate.images_per_second:,.0f}",
-            _minutes(said.minutes),
-            f"{_minutes(said.low)} - {_minutes(said.high)}",
+            f"{prediction.epochs.expected:.3g}",
+            f"{prediction.rate.images_per_second:,.0f}",
+            _minutes(prediction.minutes),
+            f"{_minutes(prediction.low)} - {_minutes(prediction.high)}",
         )
     console.print(table)
-    for caution in dict.fromkeys(each for plan in plans for each in plan.cautions):
+    for caution in dict.fromkeys(sentence for plan in plans for sentence in plan.cautions):
         console.print(f"caution: {caution}")
     console.print("the same with --accelerators N ends with the command that borrows the hyperparameters")
 
@@ -143,11 +143,13 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         raise UserError(
             f"--plot {file}", f"the name does not end in .{', .'.join(FORMATS)}", "give --plot such a file"
         )
-    own = [each for each in results if accelerators.name(each.accelerator_model) == plans[0].accelerator]
+    matching = [
+        result for result in results if accelerators.name(result.accelerator_model) == plans[0].accelerator
+    ]
     dots = [
-        (each.accelerators, each.olympic_minutes)
-        for each in own
-        if each.accelerators and each.olympic_minutes
+        (result.accelerators, result.olympic_minutes)
+        for result in matching
+        if result.accelerators and result.olympic_minutes
     ]
     x = [plan.accelerators for plan in plans]
     from matplotlib.figure import Figure  # no text needs it

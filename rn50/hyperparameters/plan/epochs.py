@@ -55,12 +55,14 @@ class EpochModel:
 
     def __init__(self, results: Sequence[PublishedResult], weights: Weights = Weights()) -> None:
         usable = [
-            each for each in results if each.is_closed and each.epochs_to_target and each.global_batch_size
+            result
+            for result in results
+            if result.is_closed and result.epochs_to_target and result.global_batch_size
         ]
         self._weights = weights
-        self._recipes = [published.recipe(each) for each in usable]
-        self._batch_sizes = np.array([each.global_batch_size for each in usable], dtype=float)
-        needed = np.array([mean_epochs(each) for each in usable])
+        self._recipes = [published.recipe(result) for result in usable]
+        self._batch_sizes = np.array([result.global_batch_size for result in usable], dtype=float)
+        needed = np.array([mean_epochs(result) for result in usable])
         self._fewest = float(needed.min())
         self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
 
@@ -73,12 +75,12 @@ class EpochModel:
             weights, np.full(len(_OF_THE_REFERENCE), self._weights.reference / len(_OF_THE_REFERENCE))
         )
         if recipe is not None:
-            others = np.array([each != recipe for each in self._recipes] + [True] * len(_OF_THE_REFERENCE))
+            others = np.array([other != recipe for other in self._recipes] + [True] * len(_OF_THE_REFERENCE))
             weights[others] *= min(1.0, self._weights.other_recipes / weights[others].sum())
         trend = reference.at(global_batch_size).mean
         tail = (1 - CONFIDENCE) / 2
         quantiles = (_quantile(self._differences, weights, share) for share in (tail, 0.5, 1 - tail))
-        low, expected, high = (max(self._fewest, trend + each) for each in quantiles)
+        low, expected, high = (max(self._fewest, trend + difference) for difference in quantiles)
         return Epochs(expected, low, high)
 
 

@@ -86,9 +86,12 @@ class ThroughputModel:
         spread: Spread = Spread(),
     ) -> None:
         usable = [
-            (each, rate) for each in results for rate in [training_rate(each)] if rate and each.is_closed
+            (result, rate)
+            for result in results
+            for rate in [training_rate(result)]
+            if rate and result.is_closed
         ]
-        points = [point(each) for each, _ in usable] + ([measured[0]] if measured else [])
+        points = [point(result) for result, _ in usable] + ([measured[0]] if measured else [])
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         self._spread = spread
         # A measured system may differ from its like by any factor; only that the factor is the same
@@ -97,32 +100,32 @@ class ThroughputModel:
         self._mean = float(rates[: len(usable)].mean())
         self._known = _Features.of(points, planned=np.arange(len(points)) >= len(usable))
         shared = self._covariance(self._known, self._known)
-        own = np.where(self._known.planned, spread.measured, self._makers(self._known)) ** 2
-        noise = own
+        variances = np.where(self._known.planned, spread.measured, self._makers(self._known)) ** 2
+        noise = variances
         for _ in range(_ROUNDS):
             self._precision = np.linalg.inv(shared + np.diag(noise))
             self._weights = self._precision @ (rates - self._mean)
             # Expected squared deviation of a published rate: its squared residual plus the variance of the
             # process there.
             squared = (noise * self._weights) ** 2 + noise - noise**2 * np.diag(self._precision)
-            wider = (DEGREES_OF_FREEDOM + squared / own) / (DEGREES_OF_FREEDOM + 1)
-            noise = np.where(self._known.planned, own, own * wider)
+            wider = (DEGREES_OF_FREEDOM + squared / variances) / (DEGREES_OF_FREEDOM + 1)
+            noise = np.where(self._known.planned, variances, variances * wider)
 
     @property
     def accelerators(self) -> list[str]:
         """Return the names of the accelerators with a published or measured rate."""
         return sorted(set(self._known.names))
 
-    def predict(self, wanted: Point) -> Rate:
+    def predict(self, conditions: Point) -> Rate:
         """Return the rate of the planned system."""
-        at = _Features.of([wanted], planned=np.array([True]))
+        at = _Features.of([conditions], planned=np.array([True]))
         shared = self._covariance(at, self._known)[0]
         logarithm = self._mean + float(shared @ self._weights)
         variance = float(self._covariance(at, at)[0, 0] - shared @ self._precision @ shared)
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
     def _makers(self, at: "_Features") -> "np.ndarray[Any, Any]":
-        return np.where([names.is_card(each) for each in at.names], self._spread.card, self._spread.system)
+        return np.where([names.is_card(name) for name in at.names], self._spread.card, self._spread.system)
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
         """Return the covariance between two sets of points. Shape (points of a, points of b)."""
@@ -130,13 +133,13 @@ class ThroughputModel:
         same = a.names[:, None] == b.names
         apart = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves, strict=False))
         near = np.exp(-apart / (2 * s.octaves**2))
-        own = self._makers if self._planned is None else lambda _: self._planned
+        deviation = self._makers if self._planned is None else lambda _: self._planned
         trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves, strict=False))
         return np.asarray(
             s.accelerator**2 * same
             + s.trend**2 * trend
             + (s.bends**2 + s.own_bends**2 * same) * near
-            + np.multiply.outer(a.planned * own(a), b.planned * own(b))
+            + np.multiply.outer(a.planned * deviation(a), b.planned * deviation(b))
         )
 
 
@@ -151,9 +154,9 @@ class _Features:
 
     @classmethod
     def of(cls, points: Sequence[Point], planned: "np.ndarray[Any, Any]") -> "_Features":
-        together = np.log2([each.accelerators / 8 for each in points])
-        batch = np.log2([each.batch_size / 256 for each in points])
-        return cls(np.array([each.accelerator for each in points]), (together, batch), planned)
+        together = np.log2([conditions.accelerators / 8 for conditions in points])
+        batch = np.log2([conditions.batch_size / 256 for conditions in points])
+        return cls(np.array([conditions.accelerator for conditions in points]), (together, batch), planned)
 
 
 def system(result: PublishedResult) -> str:

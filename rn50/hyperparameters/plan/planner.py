@@ -83,16 +83,18 @@ class SystemPlanner:
         spread: Spread = Spread(),  # noqa: B008
     ) -> None:
         results = (
-            [each for each in published.distinct(OPTIMIZER) if each.is_closed] if results is None else results
+            [result for result in published.distinct(OPTIMIZER) if result.is_closed]
+            if results is None
+            else results
         )
-        self.results = [each for each in results if each.epochs_to_target]
+        self.results = [result for result in results if result.epochs_to_target]
         self.throughput = ThroughputModel(results, measured, spread)
         self._epochs = EpochModel(results, weights)
         self._proven = expected_epochs.proven(results)
-        timed = [each for each in results if images_per_second.training_rate(each)]
-        self._points = [images_per_second.point(each) for each in timed]
+        timed = [result for result in results if images_per_second.training_rate(result)]
+        self._points = [images_per_second.point(result) for result in timed]
         self._systems = {
-            (point.accelerator, system(each)) for point, each in zip(self._points, timed, strict=True)
+            (point.accelerator, system(result)) for point, result in zip(self._points, timed, strict=True)
         }
         self._points += [measured[0]] if measured else []
 
@@ -120,7 +122,7 @@ class SystemPlanner:
         with the nearest number of accelerators."""
         best = expected_epochs.rank(self._proven, global_batch_size)[0]
         source = min(
-            best.results, key=lambda each: abs(math.log2((each.accelerators or math.inf) / accelerators))
+            best.results, key=lambda result: abs(math.log2((result.accelerators or math.inf) / accelerators))
         )
         return Recipe(
             source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean
@@ -132,7 +134,7 @@ class SystemPlanner:
         Raises: UserError: the batch size is larger than any that reached the target, or smaller than the
             number of accelerators.
         """
-        largest = max(each.global_batch_size or 0 for each in self.results)
+        largest = max(result.global_batch_size or 0 for result in self.results)
         if global_batch_size > largest:
             raise UserError(
                 f"--global-batch-size {global_batch_size}",
@@ -141,9 +143,9 @@ class SystemPlanner:
             )
         _refuse_idle(accelerators, global_batch_size)
         recipe = self.recipe(global_batch_size, accelerators)
-        said = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
+        prediction = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
         cautions = tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe, fitting))
-        return Plan(accelerator, accelerators, global_batch_size, said, recipe, cautions)
+        return Plan(accelerator, accelerators, global_batch_size, prediction, recipe, cautions)
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
         """Return the plan whose interval ends with the fewest minutes, so that a proven batch size goes
@@ -154,9 +156,9 @@ class SystemPlanner:
             UserError: more accelerators than images in the largest published batch.
         """
         plans = self.candidates(accelerator, accelerators)
-        fewest_minutes = min(each.prediction.high for each in plans)
-        equal = [each for each in plans if each.prediction.high <= EQUAL * fewest_minutes]
-        return max(equal, key=lambda each: (each.evidence, -each.prediction.high))
+        fewest_minutes = min(candidate.prediction.high for candidate in plans)
+        equal = [candidate for candidate in plans if candidate.prediction.high <= EQUAL * fewest_minutes]
+        return max(equal, key=lambda candidate: (candidate.evidence, -candidate.prediction.high))
 
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
         """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and
@@ -174,10 +176,10 @@ class SystemPlanner:
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
-        sizes = {each.global_batch_size or 0 for each in self.results}
-        own = self._points if fitting else self._published(accelerator)
+        sizes = {result.global_batch_size or 0 for result in self.results}
+        points = self._points if fitting else self._published(accelerator)
         most = min(
-            math.floor(max(each.batch_size for each in own)),
+            math.floor(max(conditions.batch_size for conditions in points)),
             max(sizes) // accelerators,
             fitting or max(sizes),
         )
@@ -187,12 +189,14 @@ class SystemPlanner:
                 f"more than images in the largest published batch, {max(sizes)}",
                 "plan fewer",
             )
-        shared_out = min(1.0, max(each.accelerators for each in own) / accelerators) * min(
-            each.batch_size for each in own
+        shared_out = min(1.0, max(conditions.accelerators for conditions in points) / accelerators) * min(
+            conditions.batch_size for conditions in points
         )
-        fewest = min(most, math.ceil(max(shared_out, min(each.batch_size for each in self._points))))
+        fewest = min(
+            most, math.ceil(max(shared_out, min(conditions.batch_size for conditions in self._points)))
+        )
         batches = {round(size / accelerators) for size in sizes}
-        batches = {each for each in batches if fewest <= each <= most}
+        batches = {images for images in batches if fewest <= images <= most}
         if not fitting:
             batches |= {fewest, most}
         return [
@@ -206,15 +210,17 @@ class SystemPlanner:
 
     def _published(self, accelerator: str) -> list[Point]:
         """Return the points of an accelerator, of all accelerators if it has none."""
-        return [each for each in self._points if each.accelerator == accelerator] or self._points
+        return [
+            conditions for conditions in self._points if conditions.accelerator == accelerator
+        ] or self._points
 
     def _cautions(
         self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int
     ) -> list[str]:
-        own = self._published(accelerator)
-        smallest = min(each.global_batch_size or 0 for each in self.results)
-        together = max(each.accelerators for each in own)
-        batch, largest = global_batch_size / accelerators, max(each.batch_size for each in own)
+        points = self._published(accelerator)
+        smallest = min(result.global_batch_size or 0 for result in self.results)
+        together = max(conditions.accelerators for conditions in points)
+        batch, largest = global_batch_size / accelerators, max(conditions.batch_size for conditions in points)
         cautions = []
         if global_batch_size < smallest:
             cautions.append(
@@ -269,7 +275,7 @@ def planner_for(
         missing or impossible.
     """
     plain = SystemPlanner()
-    known = [each for each in names.known(plain.results) if each in plain.throughput.accelerators]
+    known = [model for model in names.known(plain.results) if model in plain.throughput.accelerators]
     if images_per_second is None:
         return plain, names.find(accelerator, known) if accelerator else known[0]
     if not accelerators or not global_batch_size:

@@ -30,9 +30,9 @@ class Pair(NamedTuple):
         return {"points": {who: list(point) for who, point in self.points.items()}, "seeds": self.seeds}
 
     @staticmethod
-    def of_json(said: dict[str, Any]) -> "Pair":
+    def of_json(stored: dict[str, Any]) -> "Pair":
         """Return the pair that ``to_json`` made plain data of."""
-        return Pair({who: Point(*values) for who, values in said["points"].items()}, said["seeds"])
+        return Pair({who: Point(*values) for who, values in stored["points"].items()}, stored["seeds"])
 
 
 class Slot(NamedTuple):
@@ -125,25 +125,25 @@ def verdict(folder: pathlib.Path, confirmed: Pair) -> Verdict:
     """Return what the finished runs show."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
     epochs = {
-        who: [run.epochs for run in of.runs if run.converged and run.epochs is not None]
-        for who, of in scores.items()
+        who: [run.epochs for run in result.runs if run.converged and run.epochs is not None]
+        for who, result in scores.items()
     }
-    missed = {who: sum(not run.converged for run in of.runs) for who, of in scores.items()}
+    missed = {who: sum(not run.converged for run in result.runs) for who, result in scores.items()}
     if not epochs[BASELINE] or not epochs[WINNER]:
         who = BASELINE if not epochs[BASELINE] else WINNER
         return Verdict(
             False, None, missed, scores, f"It does not stand: no run of the {who} reached the target."
         )
-    found = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the baseline", "the winner")
-    stands = found.shown and found.difference < 0 and missed[WINNER] <= missed[BASELINE]
+    comparison = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the baseline", "the winner")
+    stands = comparison.shown and comparison.difference < 0 and missed[WINNER] <= missed[BASELINE]
     words = "The difference stands" if stands else "The difference does not stand"
-    sentence = f"{words}: {found.sentence}."
+    sentence = f"{words}: {comparison.sentence}."
     for who, count in missed.items():
         if count:
             runs = len(scores[who].runs)
             sentence += (
                 f" {count} of {runs} runs of the {who} missed the target; its epochs are those of the others."
             )
-    if found.shown and found.difference < 0 and not stands:
+    if comparison.shown and comparison.difference < 0 and not stands:
         sentence += " A winner that misses more often than the baseline is none."
-    return Verdict(stands, found, missed, scores, sentence)
+    return Verdict(stands, comparison, missed, scores, sentence)

@@ -106,7 +106,7 @@ class Journal:
 
     def trials(self) -> list[Trial]:
         """Return all trials, by number."""
-        return [_trial(each) for each in self._study.get_trials(deepcopy=False)]
+        return [_trial(frozen) for frozen in self._study.get_trials(deepcopy=False)]
 
     def begin(self, point: Point, stage: str, seed: int, host: str) -> tuple[int, IO[Any]]:
         """Add a trial in one record, while ``alone``. It is alive until the stream is closed, here and in
@@ -154,13 +154,13 @@ class Journal:
 
     def abandoned(self) -> list[Trial]:
         """Return the running trials whose worker and run have ended; to be called while ``alone``."""
-        found = []
+        orphans = []
         for trial in self.trials():
             held = self._life(trial.number) if trial.state == "running" else None
             if held is not None:
                 held.close()
-                found.append(trial)
-        return found
+                orphans.append(trial)
+        return orphans
 
     def _id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
@@ -168,29 +168,29 @@ class Journal:
 
 def evidence(trials: list[Trial]) -> dict[Point, Evidence]:
     """Return the evidence of the trials by point."""
-    found: dict[Point, Evidence] = {}
+    by_point: dict[Point, Evidence] = {}
     for trial in trials:
-        known = found.get(trial.point, Evidence())
+        known = by_point.get(trial.point, Evidence())
         if trial.state == "finished" and trial.value is not None:
-            found[trial.point] = known._replace(values=(*known.values, trial.value))
+            by_point[trial.point] = known._replace(values=(*known.values, trial.value))
         elif trial.state == "stopped":
-            found[trial.point] = known._replace(ruled_out=True)
-    return found
+            by_point[trial.point] = known._replace(ruled_out=True)
+    return by_point
 
 
-def _trial(of: FrozenTrial) -> Trial:
-    facts: Mapping[str, Any] = of.user_attrs
-    values: dict[str, Any] = {name: of.params.get(name) for name in Point._fields}
+def _trial(frozen: FrozenTrial) -> Trial:
+    facts: Mapping[str, Any] = frozen.user_attrs
+    values: dict[str, Any] = {name: frozen.params.get(name) for name in Point._fields}
     for name in ("batch_size", "num_epochs"):
         values[name] = int(values[name])
     return Trial(
-        number=of.number,
+        number=frozen.number,
         point=Point(**values),
         stage=facts["stage"],
         seed=facts["seed"],
-        state=_STATES.get(of.state) or ("failed" if facts.get("note") else "interrupted"),
-        value=of.value if of.state == TrialState.COMPLETE else None,
+        state=_STATES.get(frozen.state) or ("failed" if facts.get("note") else "interrupted"),
+        value=frozen.value if frozen.state == TrialState.COMPLETE else None,
         note=facts.get("note", ""),
-        seconds=of.duration.total_seconds() if of.duration else None,
+        seconds=frozen.duration.total_seconds() if frozen.duration else None,
         host=facts["host"],
     )

@@ -206,7 +206,7 @@ class _Walk:
                 for value in [self._verdict(step)]
                 if value is not None
             ]
-            better = [each for each in better if each[0] < self.value]
+            better = [outcome for outcome in better if outcome[0] < self.value]
             if better:
                 self.value, way, best = min(better)
                 ways = (way,)

@@ -19,12 +19,12 @@ catches up."""
 def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
     """Return the epoch at which the target is crossed, None if it is not."""
     epoch, accuracy = 0.0, 0.0
-    for each in evaluations:
-        if each.accuracy >= rules.TARGET_ACCURACY:
-            return epoch + (rules.TARGET_ACCURACY - accuracy) / (each.accuracy - accuracy) * (
-                each.epoch - epoch
+    for evaluation in evaluations:
+        if evaluation.accuracy >= rules.TARGET_ACCURACY:
+            return epoch + (rules.TARGET_ACCURACY - accuracy) / (evaluation.accuracy - accuracy) * (
+                evaluation.epoch - epoch
             )
-        epoch, accuracy = each.epoch, each.accuracy
+        epoch, accuracy = evaluation.epoch, evaluation.accuracy
     return None
 
 
@@ -33,7 +33,9 @@ def value(evaluations: Sequence[Evaluation]) -> float:
     lacks to 1."""
     reached = epochs_to_target(evaluations)
     return (
-        MISSED + 1 - max((each.accuracy for each in evaluations), default=0.0) if reached is None else reached
+        MISSED + 1 - max((evaluation.accuracy for evaluation in evaluations), default=0.0)
+        if reached is None
+        else reached
     )
 
 
@@ -52,8 +54,11 @@ def why_stop(
     last = evaluations[-1].epoch
     if last >= limit:
         return f"after epoch {last:g} it cannot be better than the best any more"
-    top = max(each.accuracy for each in evaluations)
-    halfway = [max((each.accuracy for each in run if each.epoch <= last / 2), default=0.0) for run in best]
+    top = max(evaluation.accuracy for evaluation in evaluations)
+    halfway = [
+        max((evaluation.accuracy for evaluation in run if evaluation.epoch <= last / 2), default=0.0)
+        for run in best
+    ]
     patience = max([PATIENCE_EPOCHS, *(run[-1].epoch / 2 for run in best if run)])
     if halfway and last >= patience and top < min(halfway):
         return f"after epoch {last:g} it was not where the best was after {last / 2:g}"

@@ -74,15 +74,15 @@ class Outcome:
             "missed": self.verdict.missed if self.verdict else None,
             "trials": [
                 {
-                    "number": each.number,
-                    "stage": each.stage,
-                    **subject.variables(each.point),
-                    "seed": each.seed,
-                    "state": each.state,
-                    "value": each.value,
-                    "note": each.note,
+                    "number": record.number,
+                    "stage": record.stage,
+                    **subject.variables(record.point),
+                    "seed": record.seed,
+                    "state": record.state,
+                    "value": record.value,
+                    "note": record.note,
                 }
-                for each in self.trials
+                for record in self.trials
             ],
             "report": str(self.search.folder / REPORT),
             "config": str(self.config_file) if self.config_file else None,
@@ -105,9 +105,11 @@ class Outcome:
         files.write(self.search.folder / REPORT, self._markdown(), remedy="give another --output")
 
     def _config(self, winner: Point) -> str:
-        on, said = self.search.subject, self.verdict
-        assert said is not None
-        epochs = [run.epochs for run in said.scores[WINNER].runs if run.converged and run.epochs is not None]
+        on, verdict = self.search.subject, self.verdict
+        assert verdict is not None
+        epochs = [
+            run.epochs for run in verdict.scores[WINNER].runs if run.converged and run.epochs is not None
+        ]
         values = {**on.base.values, **subject.variables(winner)}
         if epochs:
             values.update(subject.evaluation_of(values, int(max(epochs))))
@@ -117,12 +119,12 @@ class Outcome:
             ("machine", on.base.machine),
             (
                 "expected",
-                f"{', '.join(f'{each:g}' for each in sorted(epochs)) or 'no'} epochs in its confirmation, "
+                f"{', '.join(f'{epoch:g}' for epoch in sorted(epochs)) or 'no'} epochs in its confirmation, "
                 "evaluated after every one",
             ),
             ("found", f"by `{self.command}`"),
             ("", f"from {on.base.file.name}: {', '.join(subject.changes(winner, on.start))}"),
-            ("verdict", said.sentence),
+            ("verdict", verdict.sentence),
         ]
         if on.config.data.train_samples != rules.TRAIN_SAMPLES:
             rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
@@ -215,16 +217,17 @@ class Outcome:
 
     def _points(self, points: dict[str, Point]) -> str:
         values = {who: subject.variables(point) for who, point in points.items()}
-        names = dict.fromkeys(name for of in values.values() for name in of)
+        names = dict.fromkeys(name for variables in values.values() for name in variables)
         return _rows(
-            ["variable", *points], [[name, *(of.get(name, "-") for of in values.values())] for name in names]
+            ["variable", *points],
+            [[name, *(variables.get(name, "-") for variables in values.values())] for name in names],
         )
 
-    def _confirmation(self, said: Verdict) -> list[str]:
+    def _confirmation(self, verdict: Verdict) -> list[str]:
         samples = self.search.subject.config.data.train_samples
         rows = []
-        for who, of in said.scores.items():
-            for run in of.runs:
+        for who, result in verdict.scores.items():
+            for run in result.runs:
                 epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
                 images = f"{run.epochs * samples:,.0f}" if run.converged and run.epochs else "-"
                 rows.append(
@@ -238,7 +241,7 @@ class Outcome:
                     ]
                 )
         parts = [_rows(["", "seed", "epochs", "images", "top-1", "minutes"], rows)]
-        d = said.difference
+        d = verdict.difference
         if d:
             change = (
                 f"Mean epochs {d.first:.2f} and {d.second:.2f}: {-d.difference / d.first:+.1%} fewer, "
@@ -247,7 +250,7 @@ class Outcome:
             parts.append(change.replace("+", ""))
         where = self.search.folder / confirmation.FOLDER
         parts.append(
-            said.sentence
+            verdict.sentence
             + f" Minutes are of runs that may have shared the machine; `rn50 compare {where / BASELINE} "
             f"{where / WINNER}` compares them too."
         )
@@ -260,7 +263,7 @@ class Outcome:
             partial = log.with_name(log.name + ".partial")
             file = log if log.exists() else partial
             seen = _evaluations(file)
-            top = max((each.accuracy for each in seen), default=0.0)
+            top = max((evaluation.accuracy for evaluation in seen), default=0.0)
             changes = subject.in_words(trial.point, self.search.subject.start)
             value = (
                 "-"
@@ -289,7 +292,7 @@ class Outcome:
 
 def _computing(saved: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield name and version of the packages that train and search, as they were saved."""
-    pattern = "|".join([*(each.packages for each in frameworks.every().values()), "optuna"])
+    pattern = "|".join([*(traits.packages for traits in frameworks.every().values()), "optuna"])
     for name, version in saved.items():
         package = name.rpartition("packages / ")[2]
         if name == f"packages / {package}" and re.fullmatch(pattern, package):

@@ -101,8 +101,8 @@ class Search:
         for share, job in list(self._jobs.items()):
             seen = job.training.evaluations()
             if job.task.trial is not None:
-                for each in seen[job.seen :]:
-                    self._journal.accuracy(job.task.trial, int(each.epoch), each.accuracy)
+                for evaluation in seen[job.seen :]:
+                    self._journal.accuracy(job.task.trial, int(evaluation.epoch), evaluation.accuracy)
             news, job.seen = news or len(seen) > job.seen, len(seen)
             status = job.training.poll()
             if status is not None:
@@ -124,9 +124,9 @@ class Search:
         known, plan = evidence(trials), self._scheduler.plan(trials)
         if plan.best is None or plan.value is None or plan.best == job.task.point:
             return None
-        own = known.get(job.task.point, Evidence())
+        point_evidence = known.get(job.task.point, Evidence())
         repeats = self._scheduler.options.repeats
-        verdict = method.decided(own, plan.value, repeats)
+        verdict = method.decided(point_evidence, plan.value, repeats)
         if verdict is not None and verdict >= plan.value:
             return "other runs of the same have ruled it out"
         of_best = [trial.number for trial in trials if trial.point == plan.best and trial.state == "finished"]
@@ -135,7 +135,9 @@ class Search:
             if plan.value < method.MISSED
             else []
         )
-        return objective.why_stop(job.training.evaluations(), method.limit(own, plan.value, repeats), curves)
+        return objective.why_stop(
+            job.training.evaluations(), method.limit(point_evidence, plan.value, repeats), curves
+        )
 
     def _end(self, job: _Job, status: int) -> str:
         """Record how a run ended, and return it in words."""
@@ -200,7 +202,7 @@ def _in_words(training: Training) -> str:
     reached = objective.epochs_to_target(seen)
     if reached is not None:
         return f"target reached after {seen[-1].epoch:g} epochs ({reached:.2f}), {training.seconds:.0f} s"
-    top = max((each.accuracy for each in seen), default=0.0)
+    top = max((evaluation.accuracy for evaluation in seen), default=0.0)
     return (
         f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, top-1 {top:.4f} at best, "
         f"{training.seconds:.0f} s"

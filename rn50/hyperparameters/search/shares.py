@@ -20,4 +20,4 @@ def of(workers: int, device: str) -> list[tuple[int, ...]]:
             "give every call of the command its own by CUDA_VISIBLE_DEVICES, on this machine or others, "
             "with the same --output",
         )
-    return [each.cpus for each in binding.plan(here, workers, near_gpus=False)]
+    return [share.cpus for share in binding.plan(here, workers, near_gpus=False)]

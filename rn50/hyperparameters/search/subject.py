@@ -62,8 +62,8 @@ class Subject:
         self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path
     ) -> dict[str, str]:
         """Return the environment of a run of ``point``."""
-        own = {"DATADIR": str(data), "SEED": str(seed), "RESULT_FILE": str(result_file), **EVALUATION}
-        return {**self.environ, **variables(point), **own}
+        per_run = {"DATADIR": str(data), "SEED": str(seed), "RESULT_FILE": str(result_file), **EVALUATION}
+        return {**self.environ, **variables(point), **per_run}
 
     def possible(self, point: Point) -> bool:
         """Return whether a point can be run and, in the closed division, departs from no rule that the
@@ -111,9 +111,9 @@ def read(name: str | None, environ: Mapping[str, str]) -> Subject:
     base = rewrite.read(file)
     inherited = {key: value for key, value in environ.items() if key not in EACH_RUNS_OWN or key == "DATADIR"}
     sourced = config_file.sourced_environment(file, inherited)
-    for each in EACH_RUNS_OWN:
-        if each != "DATADIR" and each not in EVALUATION:
-            sourced.pop(each, None)
+    for variable in EACH_RUNS_OWN:
+        if variable != "DATADIR" and variable not in EVALUATION:
+            sourced.pop(variable, None)
     config = from_environment(sourced)
     preflight.of(config)
     return Subject(base, sourced, config, pathlib.Path(config.data.folder).resolve())

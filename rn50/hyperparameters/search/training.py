@@ -95,8 +95,8 @@ class Training:
     def complaint(self) -> str:
         """Return the first line in which it says what was wrong."""
         lines = self.output.read_text(encoding="utf-8", errors="replace").splitlines()
-        said = [line[len("rn50: ") :] for line in lines if line.startswith("rn50: ")]
-        return said[0] if said else f"exit status {self._process.returncode}, see {self.output}"
+        complaints = [line[len("rn50: ") :] for line in lines if line.startswith("rn50: ")]
+        return complaints[0] if complaints else f"exit status {self._process.returncode}, see {self.output}"
 
     @property
     def diverged(self) -> bool:

@@ -65,14 +65,18 @@ class TrialScheduler:
             "--seeds-to-confirm": self.options.seeds,
             "--confirm-data": confirm,
         }
-        own = {**self.subject.identity, "options": chosen}
+        identity = {**self.subject.identity, "options": chosen}
         with self.journal.alone():
-            there = self.journal.said("search")
-            if there is None:
-                self.journal.say("search", own)
+            stored = self.journal.said("search")
+            if stored is None:
+                self.journal.say("search", identity)
                 return
-        for what, of in (("configuration", "config"), ("data", "data"), ("options", "options")):
-            differs = [name for name in {**there[of], **own[of]} if there[of].get(name) != own[of].get(name)]
+        for what, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
+            differs = [
+                name
+                for name in {**stored[key], **identity[key]}
+                if stored[key].get(name) != identity[key].get(name)
+            ]
             if differs:
                 raise UserError(
                     self.folder,
@@ -110,8 +114,8 @@ class TrialScheduler:
     @property
     def pair(self) -> Pair | None:
         """Return what is confirmed; None during the search, and if there is nothing to confirm."""
-        said = self.journal.said("confirmation")
-        return Pair.of_json(said) if said else None
+        stored = self.journal.said("confirmation")
+        return Pair.of_json(stored) if stored else None
 
     def plan(self, trials: list[Trial]) -> Plan:
         """Return the method's plan for the trials."""
@@ -133,8 +137,8 @@ class TrialScheduler:
             # be ruled out before its next run.
             return running > 0 and not ended, ended + running, -ended
 
-        wanted = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
-        return min(wanted, key=rank) if wanted else None
+        points = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
+        return min(points, key=rank) if points else None
 
     def _over(self, trials: list[Trial], plan: Plan) -> bool:
         """Return whether no trial begins any more. One call's answer holds for all, or the confirmation would
