@@ -75,7 +75,7 @@ def replacing(engine, tag):
 
 
 def layers(engine, name):
-    """The layers of an image, empty where there is none. Its identity tells less: each commit has its label."""
+    """The layers of an image, empty where there is none. Its identity differs by commit, for its labels."""
     asked = subprocess.run(
         [engine, "image", "inspect", "--format", "{{.RootFS.Layers}}", name], capture_output=True, text=True
     )
