@@ -105,7 +105,9 @@ def throughput(log: ResultLog) -> Throughput:
 
     if epochs:
         took = {number: trained_ms(epoch) for number, epoch in sorted(epochs.items())}
-        return Throughput(tuple((number, samples / ms * 1000) for number, ms in took.items() if ms), False)
+        return Throughput(
+            tuple((number, samples / ms * 1000) for number, ms in took.items() if ms > 0), False
+        )
     counts: dict[Any, Any] = {
         event.metadata["first_epoch_num"]: event.metadata.get("epoch_count")
         for event in log.by_key.get("block_start", ())
