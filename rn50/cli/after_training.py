@@ -91,7 +91,7 @@ def evaluate_weights(
 
 
 def _configured(name: str | None) -> configuration.Config | None:
-    """Return the configuration ``name``, or that of the environment; None where neither is there."""
+    """Return the configuration ``name``, else that of the environment, else None."""
     environ = process.environment()
     if name is None and not environ.get("CONFIG_FILE") and not environ.get("DGXSYSTEM"):
         return None

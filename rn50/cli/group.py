@@ -1,5 +1,4 @@
-"""The command that all verbs belong to, how it ends where something goes wrong, and the options that several
-verbs have."""
+"""Root command of all verbs, its handling of errors, and the options that several verbs share."""
 
 import contextlib
 import errno
@@ -34,19 +33,19 @@ from rn50.terminal import say
 _OUT_OF_MEMORY = re.compile(
     "cannot allocate memory|failed to map segment|can't start new thread|bad_alloc", re.IGNORECASE
 )
-"""Other words than MemoryError, by Python, C++ and the loader of libraries."""
+"""Messages other than MemoryError for too little memory, from Python, C++ and the dynamic loader."""
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, by its number, where it ends a verb as Ctrl-C does."""
+    """SIGTERM or SIGHUP, by number, which ends a verb as Ctrl-C does."""
 
 
 @contextlib.contextmanager
 def cleaned_up() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception, so that what is half done is cleaned up.
+    """Turn SIGTERM and SIGHUP into an exception, so that unfinished work is cleaned up.
 
-    It is for verbs that have something to clean up only: native code that hangs would keep the exception
-    waiting for ever.
+    Use it only for verbs that have something to clean up, because native code that hangs would delay the
+    exception for ever.
     """
 
     def end(number: int, _: object) -> None:
@@ -64,7 +63,7 @@ def cleaned_up() -> Iterator[None]:
 
 
 class Verbs(click.Group):
-    """Verbs of which a wrong name is answered by the nearest one, or by all."""
+    """Group of verbs that answers a wrong name with the nearest one, or with all."""
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         try:
@@ -78,8 +77,8 @@ class Verbs(click.Group):
 
 
 class _Group(Verbs):
-    """End with a line and status 2 for what the user can fix, with a line and status 1 for a fault, silently
-    where the reader of the output has gone."""
+    """Root group. A user error ends with a line and status 2, a fault with a line and status 1, a closed
+    output pipe silently."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -104,7 +103,7 @@ class _Group(Verbs):
         keep_working_folder_off_paths()
         try:
             return super().main(*args, **options)
-        except OSError as error:  # where even the reason could not be printed
+        except OSError as error:  # even the reason could not be printed
             with contextlib.suppress(OSError):
                 report(error)
             sys.exit(Status.USER_ERROR)
@@ -132,7 +131,7 @@ class _Group(Verbs):
         except KeyboardInterrupt:
             say("rn50: stopped by SIGINT; the same command starts again", err=True)
             context.exit(128 + signal.SIGINT)
-        except BaseException as error:  # a library's panic in Rust is no Exception
+        except BaseException as error:  # a library's panic in Rust is not an Exception
             if isinstance(error, BrokenPipeError) and terminal.reader_has_gone():
                 context.exit(128 + signal.SIGPIPE)
             if context.params["debug"]:
@@ -142,8 +141,7 @@ class _Group(Verbs):
 
 @contextlib.contextmanager
 def _shown_safely() -> Iterator[None]:
-    """Make harmless what the command line itself repeats of a wrong argument, and write out what was
-    printed."""
+    """Escape wrong arguments that click repeats in its errors, and flush the output."""
     try:
         yield
     except click.ClickException as error:
@@ -195,7 +193,7 @@ def report(error: BaseException) -> int:
 
 
 def _end_at_once(status: Status) -> NoReturn:
-    """End this process, whose native libraries may be half loaded and would wait for ever."""
+    """End this process without teardown, because half-loaded native libraries may wait for ever."""
     terminal.flush_or_drop()
     os._exit(status)
 
@@ -231,11 +229,11 @@ class _Configuration(click.Argument):
 config = click.argument(
     "name", metavar="[CONFIG]", required=False, cls=_Configuration, shell_complete=_configurations
 )
-"""The one way to name a configuration."""
+"""Argument of every verb that takes a configuration."""
 
 
 def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``config`` to a verb, and ``--set``, which gives it a file with other values in its place."""
+    """Add ``config`` and ``--set`` to a verb; ``--set`` gives it a temporary file with the changed values."""
 
     @functools.wraps(command)
     def changed(name: str | None, values: Sequence[str], **others: Any) -> Any:

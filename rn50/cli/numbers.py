@@ -1,5 +1,4 @@
-"""The numbers that options take: finite, in ASCII digits, within limits; the same that a configuration may
-say."""
+"""Numbers that options take: finite, in ASCII digits, within limits, as in a configuration."""
 
 from typing import Any
 
@@ -14,7 +13,7 @@ LONGEST_S = 1_000_000.0
 
 
 class _Range:
-    """A range as help and errors tell it."""
+    """Range, formatted for help and errors."""
 
     min: float | None
     max: float | None

@@ -1,4 +1,4 @@
-"""Parts of the verbs that run as every rank of a system."""
+"""Helpers of the verbs that run as every rank of a system."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from rn50.terminal import say
 
 
 def configured(name: str | None) -> tuple[configuration.Config, Mapping[str, str]]:
-    """Return the configuration ``name`` and the environment of a run of it; warn of values of ours that it
-    replaces."""
+    """Return the configuration ``name`` and the environment of its runs; warn of values in our environment
+    that it replaces."""
     from rn50.doctor import doctor
 
     inherited = process.environment()
@@ -29,8 +29,8 @@ def is_rank() -> bool:
 
 
 def bind(config: configuration.Config) -> None:
-    """Bind this process to a rank's cores and say so. Call it before NumPy or a framework is imported: they
-    start threads."""
+    """Bind this process to a rank's cores and say so. Call it before NumPy or a framework is imported,
+    because they start threads."""
     from rn50.launch import launchers
 
     global _bound

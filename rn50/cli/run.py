@@ -191,7 +191,8 @@ def train(context: click.Context) -> None:
     except Exception as error:
         if context.find_root().params["debug"]:
             raise
-        # At once: the exit handlers of native libraries wait for ranks that are gone, or complain of them.
+        # Skip the exit handlers of native libraries: they wait for ranks that are gone, or complain about
+        # them.
         status = group.report(error)
         sys.stdout.flush()
         os._exit(status)

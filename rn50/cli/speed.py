@@ -1,4 +1,4 @@
-"""Verbs that measure training and its input, and those that follow from what was measured."""
+"""Verbs that measure and tune the speed of training and its input."""
 
 import pathlib
 import shlex
@@ -99,7 +99,8 @@ def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as
 
 
 def words(possible: tuple[str, ...] | None = None) -> Any:
-    """Reads a list with commas; of ``possible`` words, or of whole numbers above 0."""
+    """Return a callback that reads a comma-separated list of ``possible`` words, or of whole numbers above
+    0."""
 
     def read(context: click.Context, option: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
         words = () if value is None else tuple(word.strip() for word in value.split(","))

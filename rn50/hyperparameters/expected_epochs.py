@@ -1,5 +1,4 @@
-"""Expected epochs of a recipe, from published runs of that very recipe or else from the reference, and the
-order of recipes.
+"""Expected epochs of a recipe, from its published runs or else from the reference; ranking of recipes.
 
 Source: the table of published results, and the reference convergence points of the newest ruleset.
 """
@@ -17,8 +16,8 @@ from rn50.results import published, recipe
 from rn50.results.published import PublishedResult
 
 DISTANCE_EPOCHS = 4.0
-"""Epochs that a recipe is taken to lose at twice or half its own batch size: one evaluation. A choice, not a
-measurement; it decides the order of candidates only."""
+"""Epochs that a recipe is assumed to lose at twice or half its own batch size: one evaluation. A choice, not
+a measurement; it only orders candidates."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,7 @@ class Prediction:
 @dataclass(frozen=True)
 class Proven:
     """Recipe that may be borrowed under ``name``, and the ``results`` that published it; a reference recipe
-    has none. ``excess`` is the number of epochs that it needs more than the reference at its own batch
-    size."""
+    has none. ``excess`` is its epochs minus those of the reference at its own batch size."""
 
     name: str
     global_batch_size: int
@@ -73,9 +71,8 @@ class Candidate:
 
 
 def of_recipe(values: Sequence[Any], epochs: Sequence[float | None]) -> Prediction | None:
-    """Return the prediction of a recipe on ImageNet, given its values in the order of ``published.GROUP``;
-    None if nothing is known of its optimizer. ``own`` are the epochs of its runs as ``of_own_runs`` takes
-    them."""
+    """Predict the epochs of a recipe on ImageNet; None if nothing is known of its optimizer. ``values`` are
+    in the order of ``published.GROUP``, ``epochs`` are those of its runs as ``of_own_runs`` takes them."""
     batch, optimizer = values[0], values[1]
     group = published.recipes(optimizer).get(published.recipe_key(*values), ())
     if group:
@@ -97,8 +94,8 @@ def of_recipe(values: Sequence[Any], epochs: Sequence[float | None]) -> Predicti
 
 
 def of_own_runs(epochs: Sequence[float | None]) -> Prediction | None:
-    """Return the prediction from the runs that a recipe is borrowed from, given their epochs, None for one
-    that missed; None if none of them reached the target."""
+    """Predict from the epochs of the runs that a recipe is borrowed from, None for a run that missed. Return
+    None if no run reached the target."""
     if any(epoch is not None for epoch in epochs):
         return _of_runs("the runs that it was borrowed from", epochs)
     return None
@@ -135,7 +132,7 @@ def candidates(global_batch_size: int, optimizer: str) -> list[Candidate]:
 
 
 def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
-    """Sort recipes by expected epochs as they are printed; among equal ones, the one with the most runs comes
+    """Sort recipes by expected epochs, rounded as they are printed; among equals, the most runs come
     first."""
     return sorted(
         recipes,
@@ -155,7 +152,7 @@ def expected(recipe_: Proven, global_batch_size: int) -> float:
 
 
 def proven(results: Iterable[PublishedResult]) -> list[Proven]:
-    """Return the complete recipes of closed-division results with which a run reached the target."""
+    """Return the complete recipes of closed-division results that reached the target in at least one run."""
     groups: dict[tuple[Any, ...], list[PublishedResult]] = {}
     for result in results:
         if result.is_closed:
@@ -209,8 +206,8 @@ def _of_reference(optimizer: str) -> list[Proven]:
 
 
 def _departs(values: dict[str, Any]) -> bool:
-    """Return whether the closed division's rules refuse a recipe; label smoothing is not stated and taken as
-    allowed."""
+    """Return whether a recipe breaks the closed division's rules. Label smoothing is not stated, so it counts
+    as allowed."""
     departures = rules.departures(
         values["optimizer"],
         values["global_batch_size"],

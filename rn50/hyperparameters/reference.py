@@ -49,7 +49,7 @@ def points() -> tuple[Point, ...]:
 
 
 def epochs(batch_sizes: "np.ndarray[Any, Any]", which: str = "mean") -> "np.ndarray[Any, Any]":
-    """Return the epochs, or another field of ``Point``, at batch sizes. Shape as ``batch_sizes``, float64."""
+    """Return field ``which`` of ``Point`` at batch sizes. Shape as ``batch_sizes``, float64."""
     return np.interp(
         batch_sizes, [point.batch_size for point in points()], [getattr(point, which) for point in points()]
     )

@@ -1,4 +1,4 @@
-"""Hyperparameters of somebody's run in a configuration file of this system.
+"""Put the hyperparameters of another run into a configuration file of this system.
 
 The group is taken whole because its values were chosen together. Run, data, input pipeline and environment
 stay those of the base configuration. A mix has to be asked for, with ``only`` for some of the values or
@@ -52,7 +52,7 @@ class Borrowed:
 
     @property
     def findings(self) -> list[str]:
-        """Return the reasons for which the official rules would reject its result, one per line."""
+        """Return why the official rules would reject its result, one reason per line."""
         return show.findings(self.config)
 
     @property
@@ -78,8 +78,8 @@ def borrow(
     """Return the configuration ``base`` with the hyperparameters of ``source``, at another batch size if one
     is given.
 
-    ``only`` takes no more than these variables, ``partial`` takes what the source has; the others keep the
-    values of the base.
+    ``only`` takes just these variables, ``partial`` takes what the source has. The others keep the base's
+    values.
 
     Raises UserError if the source lacks a value, the ranks do not divide the batch, or the configuration
     cannot be run.
@@ -164,8 +164,7 @@ def _per_rank(batch: int, config: Config) -> int:
 
 
 def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
-    """Say where a run of this configuration differs from those of the source in more than the
-    hyperparameters."""
+    """Yield how a run of this configuration differs from the source's runs, apart from hyperparameters."""
     here, trained = config.data.train_samples, source.train_samples
     if trained and trained != here:
         yield f"its runs trained on {trained:,} images, and this configuration trains on {here:,}"
@@ -178,8 +177,8 @@ def _on_imagenet(config: Config) -> bool:
 
 
 def _prediction(source: Origin, values: dict[str, str], batch: int, config: Config) -> Prediction | None:
-    """Return the epochs to expect. Those of the source's own runs count on data of the same size only, those
-    of published runs and of the reference on ImageNet only."""
+    """Return the epochs to expect. The source's own runs count only on data of the same size; published runs
+    and the reference count only on ImageNet."""
     decay = float(values.get("DECAY_EPOCHS", values["NUMEPOCHS"]))
     key = (
         batch,

@@ -22,7 +22,7 @@ _SHARED: dict[str, Callable[[Candidate], str]] = {
     "weight decay": lambda candidate: f"{candidate.values['weight_decay']:g}",
     "momentum": lambda candidate: f"{candidate.values['momentum']:g}",
 }
-"""Values of a recipe, which are said once where all candidates have the same."""
+"""Columns of a recipe's values. A value that all candidates share is printed once, above the table."""
 _COLUMNS: dict[str, Callable[[Candidate], str]] = {
     **_SHARED,
     "epochs": lambda candidate: (
@@ -98,8 +98,7 @@ def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Termi
 def print_suggestions(candidates: Sequence[Candidate], global_batch_size: int, console: Terminal) -> None:
     """Print a row for each candidate, what all have in common, and the command that borrows the first.
 
-    The name of the source stands last, and on a line of its own where it would not fit, because it is copied
-    whole.
+    The source comes last, or on its own line if it would not fit, because users copy it whole.
     """
     texts = {heading: [shown(candidate) for candidate in candidates] for heading, shown in _COLUMNS.items()}
     common = [heading for heading in _SHARED if len(candidates) > 1 and len(set(texts[heading])) == 1]

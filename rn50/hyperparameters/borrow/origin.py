@@ -28,7 +28,7 @@ from rn50.settings.shell import assignments
 from rn50.settings.variables import FIXED, excerpt, optimizer
 
 NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
-"""Variables without any one of which the recipe is incomplete."""
+"""Variables that a complete recipe needs."""
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
 """Variables that logs mostly omit, at the values of the reference and of nearly all published
 configurations."""
@@ -45,7 +45,7 @@ _FIXED = {
     "epsilon": rules.LARS_EPSILON,
 }
 _MOST_NOTES = 30
-"""Most statements that were not read and are named."""
+"""Limit of unread statements that the notes list."""
 FORMS = (
     "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published "
     "result, or rcp/[RULESET/]BATCH"
@@ -56,11 +56,11 @@ FORMS = (
 class Origin:
     """Hyperparameters and where they come from.
 
-    ``values`` are texts by the names of variables, complete or not. ``provenance`` are lines of (what, who or
-    where). ``epochs`` are those that its own runs needed, None for one that missed. ``notes`` say what was
-    not read. ``batch_norm_span`` is the number of images that batch norm was over. ``doubtful`` are variables
-    that it sets in a way that is not read. ``train_samples`` is the number of images that its runs trained
-    on, None if it has no runs.
+    ``values`` are texts by variable, complete or not. ``provenance`` are lines of (what, who or where).
+    ``epochs`` are those of its own runs, None for a run that missed. ``notes`` say what was not read.
+    ``batch_norm_span`` is the number of images that batch norm was over. ``doubtful`` are variables that it
+    sets in a way that is not read. ``train_samples`` is the number of images that its runs trained on, None
+    if it has no runs.
     """
 
     name: str
@@ -319,7 +319,7 @@ def _values(
     first: float | None,
     interval: float | None,
 ) -> dict[str, str]:
-    """Return the variables that logged values stand for."""
+    """Return logged values as configuration variables."""
     values: dict[str, str] = {}
     if logged.get("optimizer"):
         try:
@@ -352,7 +352,7 @@ def _values(
     if at is not None:
         values["EVAL_OFFSET"], values["EVAL_PERIOD"] = str((round(at) - 1) % period), str(period)
     if decay is not None:
-        # The slowest run goes on to an evaluation, and to one more if that is after the decay.
+        # Round the slowest run up to an evaluation, and add one more evaluation if that is after the decay.
         needed = math.ceil(max(reached, default=0))
         needed += (int(values.get("EVAL_OFFSET", needed)) + 1 - needed) % period
         values["NUMEPOCHS"] = str(needed + period if needed > decay else math.ceil(decay))

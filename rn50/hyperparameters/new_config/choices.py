@@ -27,7 +27,7 @@ GB."""
 RESERVED_MIB = 4096
 """GPU memory of the driver's context, weights, gradients, momentum, and workspaces of convolutions."""
 BATCH_STEP = 8
-"""Batch sizes on a GPU are multiples of it."""
+"""Step of batch sizes on a GPU."""
 JPEG_ENGINES = frozenset({(8, 0), (9, 0), (10, 0)})
 """Compute capabilities of the GPUs whose JPEG engine nvJPEG uses: A100 and A30, H100 and H200, B200.
 
@@ -36,7 +36,7 @@ DALI's pull request 4601. That it is so for 10.0 is inferred."""
 ENGINE_LOAD = "0.7"
 """Share of the images for the JPEG engine, as in Inspur's submission on 8 A100 (MLPerf Training v1.0)."""
 MOST_THREADS = 8
-"""DALI threads of a rank from which on `rn50 tune input` has to show that more help."""
+"""Most DALI threads per rank by default; `rn50 tune input` has to show that more help."""
 TENSOR_CORES = (7, 0)
 """The oldest compute capability that multiplies float16 faster than float32 (NVIDIA, Volta architecture
 whitepaper)."""
@@ -53,8 +53,8 @@ class Choice(NamedTuple):
 class Devices:
     """Devices that train, one for each rank.
 
-    ``memory_mib`` is that of the smallest, ``free_mib`` the least that no process holds, None if they are not
-    reported. ``jpeg_engine`` is True if each is known to have one.
+    ``memory_mib`` is that of the smallest, ``free_mib`` the least free memory; None if not reported.
+    ``jpeg_engine`` is True if each is known to have one.
     """
 
     device: str
@@ -67,7 +67,7 @@ class Devices:
 
     @property
     def unit(self) -> str:
-        """Name of what a rank has to itself."""
+        """Word for the device of one rank."""
         return "GPU" if self.device == "gpu" else "rank"
 
     @property
@@ -84,7 +84,7 @@ class Devices:
 
 
 def devices(machine: Machine) -> Devices:
-    """Return the devices of a machine: all its GPUs, or two ranks on all CPUs, as the demo has.
+    """Return the devices of a machine: all its GPUs, or two ranks on all CPUs, as in the demo.
 
     Raises UserError if some GPUs are in MIG mode and others are not, or one has no instance.
     """
@@ -206,7 +206,7 @@ def _why_not(traits: Traits, on: Devices, software: Software) -> str:
 
 
 def _is_installed(traits: Traits, software: Software, device: str) -> bool:
-    """Return True if its build for the device is there; a version names one for CPUs by its end."""
+    """Return True if its build for the device is installed; a version ending in +cpu is a build for CPUs."""
     pattern = device == "gpu" and traits.gpu_package or traits.package
     return any(
         re.fullmatch(pattern, name) and not (device == "gpu" and version.endswith("+cpu"))
@@ -241,15 +241,15 @@ def threads(machine: Machine, on: Devices) -> Choice:
 
 
 def step_mode(on: Devices, framework: str) -> Choice | None:
-    """Return STEP_MODE, None where the framework has a single one for the device."""
+    """Return STEP_MODE, None if the framework has only one for the device."""
     if on.device == "cpu" or "graph" not in frameworks.traits(framework).step_modes:
         return None
     return Choice("graph", "a step is launched as one CUDA graph")
 
 
 def fitting(on: Devices, precision: str, data: Data) -> int | None:
-    """Return the largest number of images of a rank that its free memory holds, on a GPU in steps of
-    ``BATCH_STEP``; None if the memory is not known."""
+    """Return the most images that fit a rank's free memory, on a GPU in steps of ``BATCH_STEP``; None if the
+    memory is not known."""
     if on.free_mib is None:
         return None
     halves = 2 if precision == "float32" or precision == "auto" and on.device == "cpu" else 1

@@ -40,9 +40,8 @@ _WIDTH = 35
 
 @dataclass(frozen=True)
 class NewConfig:
-    """Configuration that is not written yet; ``text`` is the whole file. ``plan`` is None for the
-    hyperparameters of ``base``. ``known`` is the name under which the accelerator's results were published,
-    if any were."""
+    """Configuration, not written yet; ``text`` is the whole file. ``plan`` is None for the hyperparameters of
+    ``base``. ``known`` is the name under which the accelerator's results were published, if any were."""
 
     name: str
     machine: str
@@ -59,12 +58,12 @@ class NewConfig:
 
     @property
     def findings(self) -> list[str]:
-        """Return the reasons for which the official rules would reject its result, one per line."""
+        """Return why the official rules would reject its result, one reason per line."""
         return show.findings(self.config)
 
 
 def valid_name(name: str) -> str:
-    """Return ``name`` if it can be that of a system and of its file. Raises UserError if it cannot."""
+    """Return ``name`` if it can name a system and its file. Raises UserError if it cannot."""
     if not _NAME.fullmatch(name) or files.path_part(name) != name:
         raise UserError(
             f"NAME {name}",
@@ -83,7 +82,7 @@ def make(
     output: pathlib.Path | None = None,
 ) -> NewConfig:
     """Return a configuration called ``name`` for a machine, with hyperparameters and data of ``base`` if it
-    is given. Its commands name ``output``, the file that it will be, by default one of configs/.
+    is given. Its commands name ``output``, the file to write, by default one of configs/.
 
     Raises UserError if the machine cannot train, or the configuration cannot be run.
     """
@@ -194,7 +193,7 @@ def _line(name: str, value: str, reason: str) -> str:
 
 
 def _borrowed(source: Source, name: str, on: Devices, behind: str) -> Borrowed:
-    """Borrow into a file of this name that has examples for hyperparameters."""
+    """Borrow into a draft file of this name with example hyperparameters."""
     examples = {
         variable.name: variable.example
         for section, _, variable in variables()
@@ -286,7 +285,7 @@ def expected(
 
 @contextlib.contextmanager
 def _draft(name: str, text: str) -> Iterator[pathlib.Path]:
-    """Write a file for as long as it is read. Errors name it without its folder."""
+    """Write a temporary file. Errors name it without its folder."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / config_file.file_of(name).name
         file.write_text(text, encoding="utf-8")
@@ -308,7 +307,7 @@ def short(file: pathlib.Path) -> str:
 
 
 def argument(name: str, output: pathlib.Path) -> str:
-    """Return what names the configuration ``name`` in a command, from any folder: itself, or its file."""
+    """Return how a command in any folder names the configuration: by ``name``, or by its file."""
     return name if output.resolve() == config_file.file_of(name) else shlex.quote(str(output.resolve()))
 
 

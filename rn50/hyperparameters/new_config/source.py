@@ -17,7 +17,7 @@ from rn50.settings import config_file, rewrite
 from rn50.settings.config import Data
 
 ALIKE = 0.03
-"""Share by which predicted minutes are off (docs/measurements.md). Of batch sizes that differ less, the one
+"""Relative error of predicted minutes (docs/measurements.md). Among batch sizes that differ less, the one
 with the most published runs is taken."""
 
 
@@ -51,7 +51,7 @@ def of_base(base: pathlib.Path, on: Devices, precision: str) -> Source:
 
 
 def _origin_of(base: pathlib.Path) -> origin.Origin:
-    """Read the hyperparameters of a file; one of the checkout is named without the folder of the checkout."""
+    """Read the hyperparameters of a file; a file of the checkout is named relative to it."""
     source = origin.find(str(base))
     if not config_file.is_ours(str(base)):
         return source
@@ -102,12 +102,12 @@ def of_plan(on: Devices, precision: str) -> Source:
 
 
 def is_far(recipe: origin.Origin, total: int) -> bool:
-    """Return whether a recipe is to be used at a batch size that is not near its own."""
+    """Return whether a recipe is used at a batch size far from its own."""
     return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
 
 
 def cautions(machine: Machine, on: Devices, source: Source) -> tuple[str, ...]:
-    """Return what a reader has to know of the choice, a sentence each."""
+    """Return cautions about the choice, a sentence each."""
     sentences = list(source.plan.cautions) if source.plan else []
     total = int(source.batch.value) * on.ranks
     if source.base and is_far(source.origin, total):

@@ -11,7 +11,7 @@ _NOT_THE_MODEL = re.compile(
 )
 """Maker, watts, cooling, and part numbers of boards that come in one kind only."""
 _HBM3 = re.compile(r"\bHBM3\b")
-"""Memory of H100's SXM boards, by which ``nvidia-smi`` names them."""
+"""Memory type by which ``nvidia-smi`` names the SXM boards of the H100."""
 _ALSO_CALLED = {
     "A100": "A100-SXM-40GB",  # in round v0.7, when there was no other A100; its system has SXM boards
     "A30-PCIe-24GB": "A30",
@@ -38,7 +38,7 @@ def _word(model: str) -> str:
 
 
 def is_card(accelerator: str) -> bool:
-    """Return True if an accelerator, by its ``name``, is a card in a slot and no board of its maker's own."""
+    """Return whether an accelerator, by its ``name``, is a card in a slot, not a board of its maker's own."""
     return not re.search(r"SXM|TPU|Gaudi|IPU|Ascend", accelerator)
 
 
@@ -49,11 +49,11 @@ def known(results: Iterable[PublishedResult]) -> list[str]:
 
 
 def find(query: str, names: Iterable[str]) -> str:
-    """Return the one of ``names`` that ``wanted`` is, or is a part of; spaces, dashes and case do not matter.
+    """Return the one of ``names`` that equals or contains ``query``; spaces, dashes and case do not matter.
 
     Raises:
-        UnknownError: none is.
-        UserError: several are.
+        UnknownError: none does.
+        UserError: several do.
     """
     names = list(names)
     sought = {_plain(query), _plain(_word(query))} - {""}
@@ -74,8 +74,7 @@ def find(query: str, names: Iterable[str]) -> str:
 
 
 def of_gpu(gpu: str, names: Iterable[str]) -> str | None:
-    """Return the one of ``names`` that is meant by the name that ``nvidia-smi`` gives a GPU; None if it is
-    another one.
+    """Return the one of ``names`` that ``nvidia-smi`` calls ``gpu``, or None.
 
     The order of the words differs: ``NVIDIA A100 80GB PCIe`` is ``A100-PCIe-80GB``.
     """

@@ -26,8 +26,7 @@ FORMATS = {
     "svg": {"Creator": files.MARK, "Date": None},
     "pdf": {"Creator": files.MARK, "CreationDate": None},
 }
-"""Format of a plot -> what its file says of itself: our mark and, so that the same plot is the same file, no
-date."""
+"""Format of a plot -> metadata of its file: our mark, and no date, so that equal plots are equal files."""
 
 MEASURE = (
     "to narrow the interval, time 30 seconds of it (rn50 bench throughput CONFIG --seconds 30) and plan with "
@@ -37,7 +36,7 @@ _WIDE = 1.5 * Spread.measured
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """Return a plan as JSON values; the hyperparameters are those that the source logged, its batch size
+    """Return a plan as JSON values; the hyperparameters are as the source logged them, batch size
     included."""
     prediction, recipe = plan.prediction, plan.recipe
     source = recipe.source
@@ -92,7 +91,8 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         f"{_minutes(prediction.low)} to {_minutes(prediction.high)})",
         f"{prediction.epochs.expected:.3g} epochs ({prediction.epochs.low:.3g} to "
         f"{prediction.epochs.high:.3g}) at {prediction.rate.images_per_second:,.0f} images/s per "
-        f"accelerator (give or take {prediction.rate.spread:.0%}), about {prediction.evaluations:.0f} evaluations",
+        f"accelerator (give or take {prediction.rate.spread:.0%}), about {prediction.evaluations:.0f} "
+        "evaluations",
         *([MEASURE] if prediction.rate.spread > _WIDE else []),
         f"hyperparameters to borrow, whole: {recipe.source.name}: {_values(recipe.source)}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
@@ -132,11 +132,10 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
 
 
 def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: pathlib.Path) -> None:
-    """Write the curve as the suffix of ``file`` says, with the minutes that ``results`` of that accelerator
-    took.
+    """Plot the curve in the format of ``file``'s suffix, with the minutes of this accelerator's ``results``.
 
     Raises:
-        UserError: the suffix is none of ``FORMATS``, or the file cannot be written.
+        UserError: the suffix is not in ``FORMATS``, or the file cannot be written.
     """
     form = file.suffix.lower()[1:]
     if form not in FORMATS:
@@ -152,7 +151,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         if result.accelerators and result.olympic_minutes
     ]
     x = [plan.accelerators for plan in plans]
-    from matplotlib.figure import Figure  # no text needs it
+    from matplotlib.figure import Figure  # text output does not need it
 
     from rn50.results.report.plots import reset
 
@@ -176,7 +175,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         axis.axes.grid(True, linewidth=0.4)
     drawn = io.BytesIO()
     figure.savefig(drawn, format=form, dpi=150, metadata=FORMATS[form])
-    # A PDF has its mark at the end, where nobody looks for it.
+    # No PDF is replaced, because its mark is at the end and only the beginning is checked.
     files.write(
         file,
         drawn.getvalue(),

@@ -43,7 +43,8 @@ class Weights:
 
 @dataclass(frozen=True)
 class Epochs:
-    """Expected epochs; ``low`` to ``high`` holds the mean of a result's runs with ``CONFIDENCE``."""
+    """Expected epochs; the mean of a result's runs is in ``low`` to ``high`` with probability
+    ``CONFIDENCE``."""
 
     expected: float
     low: float

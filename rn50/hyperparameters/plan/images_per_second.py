@@ -94,8 +94,8 @@ class ThroughputModel:
         points = [point(result) for result, _ in usable] + ([measured[0]] if measured else [])
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         self._spread = spread
-        # A measured system may differ from its like by any factor; only that the factor is the same
-        # everywhere is assumed.
+        # A measured system may differ from similar ones by any factor; this factor is assumed to be the same
+        # everywhere.
         self._planned = spread.accelerator if measured else None
         self._mean = float(rates[: len(usable)].mean())
         self._known = _Features.of(points, planned=np.arange(len(points)) >= len(usable))
@@ -173,7 +173,7 @@ def point(result: PublishedResult) -> Point:
 
 def training_rate(result: PublishedResult) -> float | None:
     """Return images/s per accelerator without evaluations and start-up, which
-    ``images_per_second_per_accelerator`` includes; None if the table lacks a value that this needs."""
+    ``images_per_second_per_accelerator`` includes; None if the table lacks a value for it."""
     speed, number, taken = (
         result.images_per_second_per_accelerator,
         result.accelerators,
@@ -189,8 +189,8 @@ def training_rate(result: PublishedResult) -> float | None:
 
 
 def evaluations(epochs: float, first: float | None, interval: float | None) -> float:
-    """Return the evaluations of a run of ``epochs``; if the first epoch or the interval is not known, it is
-    the usual 3 or 4."""
+    """Return the number of evaluations in ``epochs``; the usual 3 and 4 stand in for an unknown ``first`` and
+    ``interval``."""
     return max(1.0, 1 + (epochs - (first or 3)) / (interval or rules.EVAL_PERIOD_EPOCHS))
 
 

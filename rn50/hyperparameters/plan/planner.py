@@ -148,9 +148,8 @@ class SystemPlanner:
         return Plan(accelerator, accelerators, global_batch_size, prediction, recipe, cautions)
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
-        """Return the plan whose interval ends with the fewest minutes, so that a proven batch size goes
-        before one that may be a little faster. Of plans that are ``EQUAL`` it is the one with the most
-        evidence.
+        """Return the plan whose interval has the lowest upper end, so that a proven batch size wins over one
+        that may be a little faster. Among ``EQUAL`` plans the one with the most evidence wins.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
@@ -164,14 +163,14 @@ class SystemPlanner:
         """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and
         at the most and the fewest images.
 
-        The most images are those that were published, or measured, with this accelerator. The fewest are too,
-        except that more accelerators than were published may share the same images, down to the fewest that
-        any accelerator had.
+        The most and the fewest images are those published, or measured, with this accelerator. But more
+        accelerators than were published may share the same images, down to the fewest that any accelerator
+        had.
 
-        ``fitting`` is the largest number of images that the memory of one accelerator holds, if it is known.
-        Then the most and the fewest are those of all accelerators, as far as they fit, and the published
-        batch sizes alone are planned if one of them fits. An accelerator that nobody published may be planned
-        so too: only the batch size of its plan means something.
+        ``fitting`` is the largest number of images that the memory of one accelerator holds, 0 if it is not
+        known. If given, the most and the fewest are those of all accelerators, as far as they fit, and only
+        published batch sizes are planned if one fits. This also plans an accelerator that nobody published;
+        then only the plan's batch size is meaningful.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
@@ -268,8 +267,8 @@ def planner_for(
     """Return the planner for an accelerator, or for a measured rate and where it was measured, and the
     accelerator's name.
 
-    Without a name it is the accelerator with the most published results. With a measured rate and no name it
-    is a new one, known only by that rate.
+    Without a name, take the accelerator with the most published results. With a measured rate and no name,
+    take a new accelerator, known only by that rate.
 
     Raises: UserError: the name is not known or stands for several, or the conditions of a measured rate are
         missing or impossible.

@@ -31,7 +31,7 @@ class Pair(NamedTuple):
 
     @staticmethod
     def of_json(stored: dict[str, Any]) -> "Pair":
-        """Return the pair that ``to_json`` made plain data of."""
+        """Return the pair from the form of ``to_json``."""
         return Pair({who: Point(*values) for who, values in stored["points"].items()}, stored["seeds"])
 
 
@@ -47,8 +47,8 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of the confirmation, in figures and in words. ``stands`` says whether the difference does;
-    ``missed`` counts the runs that did not reach the target."""
+    """Outcome of the confirmation, in figures and in words. ``stands`` says whether the winner's gain is
+    confirmed; ``missed`` counts the runs that did not reach the target."""
 
     stands: bool
     difference: Difference | None
@@ -78,8 +78,8 @@ def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair
 
 
 def baseline_of(start: Point, trials: list[Trial]) -> Point | None:
-    """Return the first configuration that reached the target: the given one if any of its runs did, else that
-    of the first trial that did; None if none did."""
+    """Return ``start`` if any of its runs reached the target, else the point of the first trial that did,
+    else None."""
     reached = [trial.point for trial in trials if trial.value is not None and trial.value < method.MISSED]
     if start in reached:
         return start
@@ -96,7 +96,7 @@ def takes(baseline: float, winner: float, seeds: int, workers: int) -> float:
 
 
 def slots(folder: pathlib.Path, confirmed: Pair) -> list[tuple[str, int, int, pathlib.Path]]:
-    """Return all runs, baseline and winner in turn, so that a machine that gets slower does so for both."""
+    """Return all runs, baseline and winner in turn, so that a machine that slows down affects both."""
     runs = len(confirmed.seeds[BASELINE])
     return [
         (who, number, confirmed.seeds[who][number], folder / FOLDER / who / f"result_{number}.txt")
@@ -122,7 +122,7 @@ def next_slot(folder: pathlib.Path, confirmed: Pair) -> Slot | None:
 
 
 def verdict(folder: pathlib.Path, confirmed: Pair) -> Verdict:
-    """Return what the finished runs show."""
+    """Compare the finished runs of baseline and winner."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
     epochs = {
         who: [run.epochs for run in result.runs if run.converged and run.epochs is not None]

@@ -30,8 +30,8 @@ LARGEST = 1e9
 
 
 class Trial(NamedTuple):
-    """A trial as the journal has it. ``state`` is "running", "finished", "stopped" (as hopeless),
-    "interrupted" or "failed"."""
+    """Trial in the journal. ``state`` is "running", "finished", "stopped" (as hopeless), "interrupted" or
+    "failed"."""
 
     number: int
     point: Point
@@ -51,8 +51,8 @@ class Journal:
     """The journal of the search in ``folder``."""
 
     def __init__(self, folder: pathlib.Path):
-        """Open the journal, or create it. Raises UserError if the folder cannot be written or the journal
-        there is none."""
+        """Open the journal, or create it. Raises UserError if the folder cannot be written or its journal.log
+        is not a journal."""
         self.folder = folder
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         file, remedy = folder / "journal.log", "give another --output"
@@ -93,7 +93,7 @@ class Journal:
                 held.close()
 
     def say(self, key: str, value: Any) -> None:
-        """Set the search's value of ``key``; to be called while ``alone``."""
+        """Set the search's value of ``key``. Call it while ``alone``."""
         self._study.set_user_attr(key, value)
 
     def said(self, key: str) -> Any:
@@ -109,8 +109,8 @@ class Journal:
         return [_trial(frozen) for frozen in self._study.get_trials(deepcopy=False)]
 
     def begin(self, point: Point, stage: str, seed: int, host: str) -> tuple[int, IO[Any]]:
-        """Add a trial in one record, while ``alone``. It is alive until the stream is closed, here and in
-        every process that has it."""
+        """Add a trial in one record. Call it while ``alone``. The trial is alive until every process that has
+        the stream has closed it."""
         parameters = {name: value for name, value in point._asdict().items() if value is not None}
         distributions: dict[str, BaseDistribution] = {
             name: FloatDistribution(0, LARGEST) for name in parameters
@@ -137,7 +137,7 @@ class Journal:
         self._storage.set_trial_user_attr(self._id(number), "note", text)
 
     def accuracy(self, number: int, epoch: int, accuracy: float) -> None:
-        """Record the accuracy of a running trial, for those who look on."""
+        """Record the accuracy of a running trial, for monitoring."""
         self._storage.set_trial_intermediate_value(self._id(number), epoch, accuracy)
 
     def finish(self, number: int, value: float) -> None:
@@ -145,7 +145,7 @@ class Journal:
         self._study.tell(number, value, skip_if_finished=True)
 
     def stop(self, number: int) -> None:
-        """Mark a trial as stopped because it could not matter any more."""
+        """Mark a trial as stopped because it could no longer beat the best."""
         self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
 
     def fail(self, number: int) -> None:
@@ -153,7 +153,7 @@ class Journal:
         self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
 
     def abandoned(self) -> list[Trial]:
-        """Return the running trials whose worker and run have ended; to be called while ``alone``."""
+        """Return the trials marked as running whose worker and run have ended. Call it while ``alone``."""
         orphans = []
         for trial in self.trials():
             held = self._life(trial.number) if trial.state == "running" else None

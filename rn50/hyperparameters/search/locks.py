@@ -1,4 +1,4 @@
-"""Locks that end with the processes that hold them, however these end, on one machine or over a network file
+"""Locks that are released when their processes end, however they end, on one machine or a network file
 system."""
 
 import fcntl
@@ -18,8 +18,8 @@ def _without_waiting(name: str, flags: int) -> int:
 
 
 def locked(file: pathlib.Path, wait: bool) -> IO[Any] | None:
-    """Return the file, locked until it is closed in every process that has it; None if others have it and
-    this one does not wait.
+    """Return the file, locked until every process that has it closes it; None if the lock is held already and
+    ``wait`` is False.
 
     Raises UserError if the file cannot be written or the file system has no locks.
     """
@@ -43,8 +43,8 @@ def locked(file: pathlib.Path, wait: bool) -> IO[Any] | None:
 class JournalLock(JournalFileOpenLock):
     """Lock of Optuna's journal. Optuna's own locks are files, which stay behind when a worker is killed.
 
-    Acquiring it cuts off a line that a killed worker left unfinished: with such a line in its middle the
-    journal is unreadable.
+    Acquiring it cuts off a line that a killed worker left unfinished, because such a line in the middle makes
+    the journal unreadable.
     """
 
     def __init__(self, journal: pathlib.Path):

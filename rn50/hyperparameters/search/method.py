@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MISSED = 1000.0
-"""Value of a run that missed the target: this plus what its best accuracy lacks to 1. It is worse than any
-run that reached the target, and still comparable."""
+"""Value of a run that missed the target: this plus 1 minus its best accuracy. It is worse than any run that
+reached the target, and still comparable."""
 PASSES = 3
-"""Most passes, because nothing else ends a series of ever smaller gains."""
+"""Limit of passes, because nothing else ends a series of ever smaller gains."""
 NOISE = 0.1
 """Relative standard deviation between runs of one point; of a mean of n runs, NOISE / sqrt(n)."""
 DIGITS = 4
@@ -62,7 +62,7 @@ class Stage(NamedTuple):
 class Plan:
     """Next runs of a search. ``best`` is the best point and ``value`` its mean, None until the first point is
     decided. ``stage`` waits for the points ``wanted``, none at the end of the search. ``most_runs`` is the
-    number of runs to the end if everything helps."""
+    number of runs to the end if every step helps."""
 
     stage: str
     best: Point | None
@@ -135,12 +135,12 @@ def decided(known: Evidence, best_value: float, repeats: int) -> float | None:
 
 
 def _too_much(best_value: float, runs: int, repeats: int) -> float:
-    """Return the mean of ``runs`` runs from which on a point is ruled out."""
+    """Return the mean of ``runs`` runs that rules out a point."""
     return best_value * (1 + NOISE / math.sqrt(runs)) if runs < repeats else best_value
 
 
 def limit(known: Evidence, best_value: float, repeats: int) -> float:
-    """Return the value from which on the next run of a point rules it out."""
+    """Return the value at which the next run of a point rules it out."""
     runs = len(known.values) + 1
     return (
         math.inf if best_value >= MISSED else _too_much(best_value, runs, repeats) * runs - sum(known.values)
@@ -154,8 +154,8 @@ def plan(
     possible: Callable[[Point], bool] = lambda point: True,
     learning_rate_unit: float = 0,
 ) -> Plan:
-    """Return what to run next, given the evidence; ``repeats`` runs decide a point, and only ``possible``
-    points are tried."""
+    """Return the next runs, given the evidence; ``repeats`` runs decide a point, and only ``possible`` points
+    are tried."""
     order = stages(learning_rate_unit)
     runs = [(2 + stage.most - 1) * repeats for stage in order]
     left = repeats + runs[0] + PASSES * sum(runs[1:])
@@ -189,8 +189,7 @@ class _Walk:
     def through(self, stage: Stage) -> list[Point]:
         """Walk on; return the points that need more runs to be decided, none at the end of the stage.
 
-        One of two directions may be decided as better before the other is decided; the other is then compared
-        with it.
+        If one direction turns out better before the other is decided, the other is compared with it.
         """
         ways: tuple[int, ...] = (1, -1)
         for _ in range(stage.most):

@@ -12,8 +12,8 @@ from rn50.hyperparameters.search.method import MISSED
 from rn50.results.parse import Evaluation
 
 PATIENCE_EPOCHS = 4
-"""Epochs before which no run is hopeless: a longer warm-up or a larger learning rate begins more slowly, and
-catches up."""
+"""Epochs before which no run is hopeless, because a longer warm-up or a larger learning rate starts more
+slowly and catches up."""
 
 
 def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
@@ -29,8 +29,8 @@ def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
 
 
 def value(evaluations: Sequence[Evaluation]) -> float:
-    """Return the value of a run at its end: epochs to the target, or ``MISSED`` plus what its best accuracy
-    lacks to 1."""
+    """Return the value of a run at its end: epochs to the target, or ``MISSED`` plus 1 minus its best
+    accuracy."""
     reached = epochs_to_target(evaluations)
     return (
         MISSED + 1 - max((evaluation.accuracy for evaluation in evaluations), default=0.0)
@@ -42,11 +42,11 @@ def value(evaluations: Sequence[Evaluation]) -> float:
 def why_stop(
     evaluations: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]
 ) -> str | None:
-    """Return why a run that has not reached the target cannot matter any more, None as long as it may.
+    """Return why a run that has not reached the target can no longer beat the best, None while it may.
 
-    ``limit`` is the value from which on it puts its point out; ``best`` are the runs of the best point. From
-    half of their length on, a run is hopeless if its accuracy is still below that of each of them at half its
-    epoch. This is a margin, because a median or percentile of all trials would stop every second or fourth
+    ``limit`` is the value at which it rules out its point; ``best`` are the runs of the best point. From half
+    of their length on, a run is hopeless if its accuracy is still below that of each of them at half its
+    epoch. Half is a margin, because a median or percentile of all trials would stop every second or fourth
     run that is just as good.
     """
     if not evaluations or epochs_to_target(evaluations) is not None:

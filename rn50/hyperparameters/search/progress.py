@@ -39,7 +39,7 @@ class Progress:
             self._bar.stop()
 
     def event(self, line: str) -> None:
-        """Print that something has happened, with the time."""
+        """Print an event with the time."""
         self._console.print(f"{time.strftime('%H:%M:%S')} {line}")
 
     def tick(self) -> None:
@@ -48,7 +48,7 @@ class Progress:
             self._bar.refresh()
 
     def state(self, trials: list[Trial], plan: Plan, left: int, workers: int, seeds: int) -> None:
-        """Show how far the search is."""
+        """Show the progress of the search."""
         took = [trial.seconds for trial in trials if trial.seconds and trial.state in ("finished", "stopped")]
         whole = [trial.seconds for trial in trials if trial.seconds and trial.state == "finished"]
         self._took = sum(whole) / len(whole) if whole else 0.0

@@ -23,7 +23,7 @@ REPORT = "report.md"
 
 
 class Outcome:
-    """Everything that is reported of a search, made from its journal and its logs alone."""
+    """Outcome of a search, from its journal and logs alone."""
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
@@ -89,12 +89,11 @@ class Outcome:
         }
 
     def write(self) -> None:
-        """Write report and configuration, each whole or not at all. A configuration that is there already
-        stays as it is."""
+        """Write report and configuration, each whole or not at all. Keep an existing configuration."""
         if self.verdict and self.pair:
             name = f"config_{files.path_part(self.search.subject.config.run.system)}.sh"
             self.config_file = self.search.folder / name
-            with self.search.journal.alone():  # another call may come to its end at the same time
+            with self.search.journal.alone():  # another call may end at the same time
                 if not self.config_file.exists():
                     files.write(
                         self.config_file,

@@ -1,4 +1,4 @@
-"""One call of a search: its runs in hand, from their start to the record of their end."""
+"""One call of a search: start its runs, watch them, and record how they ended."""
 
 import signal
 import time
@@ -16,7 +16,7 @@ from rn50.hyperparameters.search.trial_scheduler import Task, TrialScheduler
 
 POLL_S = 1.0
 MOST_KILLED = 3
-"""Most runs of one call that may be killed by a signal that it did not send."""
+"""Limit of runs in one call that are killed by a signal from elsewhere."""
 
 
 class StoppedError(Exception):
@@ -29,7 +29,7 @@ class StoppedError(Exception):
 
 @dataclass
 class _Job:
-    """Run in hand. ``seen`` evaluations were recorded; ``reason`` says why it is being stopped."""
+    """Run in progress. ``seen`` evaluations were recorded; ``reason`` says why it is being stopped."""
 
     task: Task
     training: Training
@@ -96,7 +96,8 @@ class Search:
                 self._progress.event(f"{task.name}: begins")
 
     def _look(self) -> None:
-        """Check every run: record new evaluations, record its end, stop it if it cannot matter any more."""
+        """Check every run: record new evaluations, record its end, stop it if it can no longer beat the
+        best."""
         news = False
         for share, job in list(self._jobs.items()):
             seen = job.training.evaluations()
@@ -171,8 +172,8 @@ class Search:
         self._journal.finish(number, objective.value(job.training.evaluations()))
 
     def _again_or_raise(self, job: _Job, status: int) -> None:
-        """Let a run that was killed from outside begin again, ``MOST_KILLED`` times a call; raise UserError
-        for any other fault."""
+        """Let a run that was killed from outside begin again, up to ``MOST_KILLED`` times a call; raise
+        UserError for any other fault."""
         self._killed += 1
         if not was_killed(status) or self._killed > MOST_KILLED:
             raise UserError(

@@ -20,7 +20,7 @@ EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
 """Evaluation schedule of every run of a search: after each epoch, whatever the configuration says."""
 EACH_RUNS_OWN = ("DATADIR", "SEED", "RESULT_FILE", "CACHE_CLEARED", *EVALUATION)
 DECIDE_TOO = ("DGXNGPU", "DGXNNODES", "FRAMEWORK", "DEVICE", "PRECISION")
-"""Further variables that a search has in common on all machines."""
+"""Further variables that are the same on all machines of a search."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Subject:
 
     @property
     def start(self) -> Point:
-        """Return the point that the configuration is."""
+        """Return the configuration as a point."""
         h = self.config.hyperparameters
         return Point(
             h.learning_rate, h.batch_size, h.warmup_epochs, h.weight_decay, h.num_epochs, h.decay_epochs
@@ -48,7 +48,7 @@ class Subject:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return what is the same in all calls of one search, on whatever machine."""
+        """Return the values that all calls of one search share, on any machine."""
         values = self.config.as_environment()
         deciding = [
             variable.name
@@ -97,7 +97,7 @@ def changes(point: Point, before: Point) -> list[str]:
 
 
 def in_words(point: Point, before: Point) -> str:
-    """Return what differs in ``point``, in a line."""
+    """Return the differences of ``point`` in one line."""
     return " ".join(changes(point, before)) or "as it is"
 
 
@@ -120,8 +120,8 @@ def read(name: str | None, environ: Mapping[str, str]) -> Subject:
 
 
 def sizes(folder: pathlib.Path) -> dict[str, int]:
-    """Return the sizes of a data set's files, which identify it without opening a file: a run may have to be
-    the first to do that."""
+    """Return the sizes of a data set's files. They identify it without opening a file, because a run may have
+    to be the first to do that."""
     return {name: (folder / name).stat().st_size for name in layout.FILES}
 
 

@@ -1,5 +1,4 @@
-"""Run of a search: ``rn50 launch`` in a process of its own, on some of the cores, with its growing log
-read."""
+"""Run of a search: ``rn50 launch`` in its own process on some of the cores; its log is read as it grows."""
 
 import os
 import pathlib
@@ -20,8 +19,7 @@ COMMAND = python("-m", "rn50", "launch")
 
 
 class Training:
-    """Run from its start on. ``held`` is the lock that shows that it is alive; its process inherits the
-    lock."""
+    """Started run. ``held`` is the lock that shows that it is alive; its process inherits the lock."""
 
     def __init__(
         self, environ: Mapping[str, str], result_file: pathlib.Path, cpus: Sequence[int], held: IO[Any]
@@ -67,7 +65,7 @@ class Training:
 
     @property
     def partial(self) -> pathlib.Path:
-        """Return the path of its log while that grows."""
+        """Return the path of its log while it grows."""
         return self.result_file.with_name(self.result_file.name + ".partial")
 
     @property
@@ -93,7 +91,7 @@ class Training:
 
     @property
     def complaint(self) -> str:
-        """Return the first line in which it says what was wrong."""
+        """Return the first error that it printed, else its exit status."""
         lines = self.output.read_text(encoding="utf-8", errors="replace").splitlines()
         complaints = [line[len("rn50: ") :] for line in lines if line.startswith("rn50: ")]
         return complaints[0] if complaints else f"exit status {self._process.returncode}, see {self.output}"
@@ -110,5 +108,5 @@ def evaluations(file: pathlib.Path) -> list[Evaluation]:
 
 
 def was_killed(status: int) -> bool:
-    """Return whether an exit status of ``rn50 launch`` says that a signal ended it."""
+    """Return whether an exit status of ``rn50 launch`` means that a signal ended it."""
     return status < 0 or status > 128

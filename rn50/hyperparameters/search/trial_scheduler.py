@@ -1,5 +1,4 @@
-"""Next run of a worker, in agreement with all others of the same search: trials first, the confirmation at
-the end."""
+"""Next run of a worker, agreed with all other workers of the search: trials first, then the confirmation."""
 
 import pathlib
 import time
@@ -42,8 +41,8 @@ class Task(NamedTuple):
 
 
 class TrialScheduler:
-    """Scheduler of the trials and the confirmation of one search, whose workers each have one of their own
-    and agree."""
+    """Scheduler of one search's trials and confirmation. Each worker has its own; the journal keeps them in
+    agreement."""
 
     def __init__(self, on: Subject, folder: pathlib.Path, options: Options, progress: Progress):
         """Open the search in ``folder``. Raises UserError if the folder cannot be written or holds another
@@ -57,8 +56,8 @@ class TrialScheduler:
         self._agree()
 
     def _agree(self) -> None:
-        """Raise UserError unless all calls in one folder are of one search; the first call records what it is
-        of."""
+        """Raise UserError if the folder holds another search; the first call records the identity of the
+        search."""
         confirm = subject.sizes(self.options.confirm_data) if self.options.confirm_data else None
         chosen = {
             "--repeats": self.options.repeats,
@@ -113,7 +112,7 @@ class TrialScheduler:
 
     @property
     def pair(self) -> Pair | None:
-        """Return what is confirmed; None during the search, and if there is nothing to confirm."""
+        """Return the pair to confirm; None during the search, or if there is nothing to confirm."""
         stored = self.journal.said("confirmation")
         return Pair.of_json(stored) if stored else None
 
@@ -141,8 +140,8 @@ class TrialScheduler:
         return min(points, key=rank) if points else None
 
     def _over(self, trials: list[Trial], plan: Plan) -> bool:
-        """Return whether no trial begins any more. One call's answer holds for all, or the confirmation would
-        wait for others."""
+        """Return whether no more trials begin. One call's yes holds for all, or the confirmation would wait
+        for others."""
         if not self.journal.said("over") and (not self._left(trials, plan) or self._late(trials, plan)):
             self.journal.say("over", True)
         return bool(self.journal.said("over"))
@@ -198,8 +197,8 @@ class TrialScheduler:
         return Task(name, pair.points[slot.who], data, slot.seed, slot.result_file, slot.held, None)
 
     def _recover(self) -> None:
-        """Settle what killed workers left: a trial with a complete log is finished, one with a note stopped,
-        another begins again."""
+        """Settle the trials of killed workers: one with a complete log is finished, one with a note is
+        stopped, any other begins again."""
         for trial in self.journal.abandoned():
             file = self.journal.result_file(trial.number)
             if file.exists():
