@@ -19,7 +19,7 @@ from rn50.settings.variables import excerpt
 CONFIGS = (PACKAGES / "rn50" / "configs").resolve()
 """Folder of our own files. An unknown name is an error in our files, and ignored in any other."""
 
-PATHS = ("DATADIR", "LOGDIR", "RESULTS", "RESULT_FILE")
+PATHS = ("DATADIR", "INITIAL_WEIGHTS", "LOGDIR", "RESULTS", "RESULT_FILE")
 """Variables that hold paths, as in ``configs/start.sh``."""
 
 TIME_LIMIT_S = 10

@@ -2,13 +2,14 @@
 
 import contextlib
 import pathlib
+import re
 import time
 
 import pytest
 
 from rn50.errors import UserError
 from rn50.settings import config as configuration
-from rn50.settings import config_file
+from rn50.settings import config_file, variables
 from rn50.settings.shell import assignments
 from tests.settings.imagenet import IMAGENET
 
@@ -112,3 +113,14 @@ def test_bytes_that_are_no_text_are_the_same_in_every_reading(tmp_path):
 def test_a_file_that_does_not_exist(tmp_path):
     with pytest.raises(UserError, match="No such file"):
         config_file.source(str(tmp_path / "config_NONE.sh"))
+
+
+def test_the_shell_and_the_fields_hold_the_same_paths():
+    shell = re.search(r"for path_variable in (.*?);", (config_file.CONFIGS / "start.sh").read_text())[
+        1
+    ].split()
+    assert sorted(shell) == sorted(("CONFIG_FILE", *config_file.PATHS))
+    fields = {
+        variable.name for _, _, variable in configuration.variables() if variable.parse is variables.path
+    }
+    assert fields <= set(config_file.PATHS)
