@@ -82,7 +82,7 @@ def run_ranks(
     if starts_all and config.run.nodes > 1 and config.run.cache_cleared:
         _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")
         environ["CACHE_CLEARED"] = "0"
-    oom_kills = cgroup.oom_kills()
+    oom_kills = cgroup.oom_kills(Sources())
     adopt_orphans()
     others = _descendants()
     stop = _StopOnSignal()
@@ -139,7 +139,7 @@ def _remains(result_file: pathlib.Path | None) -> str:
 
 def _cause(number: int, oom_kills_before: int) -> str:
     """Return `` (cause)``, to follow "killed by <signal>", or "" if no cause is known."""
-    if number == signal.SIGKILL and cgroup.oom_kills() > oom_kills_before:
+    if number == signal.SIGKILL and cgroup.oom_kills(Sources()) > oom_kills_before:
         return " (out of memory: give the job more, or lower BATCHSIZE or DALI_PREFETCH_QUEUE)"
     if number == signal.SIGABRT and memory_limit_kib():
         return f" (ulimit -v {memory_limit_kib()} may be too little)"

@@ -1,16 +1,12 @@
 """Read the limits and out-of-memory kills of this process's control groups, of versions 1 and 2."""
 
-import pathlib
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rn50.machine import cpu_list
 from rn50.machine.sources import Sources
-
-OOM_FILES = {"memory": "memory.oom_control", "": "memory.events"}
-"""cgroup controller ("" for version 2) -> the file with its count "oom_kill"."""
-MOUNT = pathlib.Path("/sys/fs/cgroup")
 
 
 class Limits(NamedTuple):
@@ -27,12 +23,7 @@ class Limits(NamedTuple):
 def read(sources: Sources) -> Limits:
     """Return the limits of this process (cgroups(7), and the kernel's admin-guide/cgroup-v2 and
     cgroup-v1)."""
-    folders = _mounted(sources)
-
-    def values(controller: str, file: str) -> list[str]:
-        texts = (sources.text(f"{folder}/{file}") for folder in _chain(folders.get(controller)))
-        return [value for value in texts if value]
-
+    values = functools.partial(_values, sources, _mounted(sources))
     quotas = []
     for value in values("", "cpu.max"):
         quota, _, period = value.partition(" ")
@@ -54,6 +45,13 @@ def read(sources: Sources) -> Limits:
     return Limits(
         cpu_list.parse(sets[0]) if sets else None, min(quotas, default=None), min(limits, default=None)
     )
+
+
+def _values(sources: Sources, mounts: Mapping[str, tuple[str, str]], controller: str, file: str) -> list[str]:
+    """Return the contents of a controller's ``file``, from this process's group outwards; empty ones are left
+    out."""
+    texts = (sources.text(f"{folder}/{file}") for folder in _chain(mounts.get(controller)))
+    return [text for text in texts if text]
 
 
 def _mounted(sources: Sources) -> dict[str, tuple[str, str]]:
@@ -87,35 +85,16 @@ def _chain(mount: tuple[str, str] | None) -> Iterator[str]:
     yield folder
 
 
-def oom_kills() -> int:
+def oom_kills(sources: Sources) -> int:
     """Return how many processes of this control group the kernel has killed for lack of memory; 0 if it does
     not report it.
 
     Source of the format: Linux, Documentation/admin-guide, cgroup-v1/memory.rst and cgroup-v2.rst.
     """
-    return max((_oom_kills(path) for path in _oom_files()), default=0)
-
-
-def _oom_files() -> list[pathlib.Path]:
-    try:
-        lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    paths = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            if controller in OOM_FILES:
-                # In a container the path may be the host's, while the mount is the group itself.
-                paths += [
-                    MOUNT / controller / part / OOM_FILES[controller] for part in (path.lstrip("/"), "")
-                ]
-    return paths
-
-
-def _oom_kills(path: pathlib.Path) -> int:
-    try:
-        count = re.search(r"^oom_kill (\d+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(count[1]) if count else 0
+    mounts = _mounted(sources)
+    texts = (
+        _values(sources, mounts, "", "memory.events")[:1]
+        + _values(sources, mounts, "memory", "memory.oom_control")[:1]
+    )
+    counts = (re.search(r"^oom_kill (\d+)$", text, re.MULTILINE) for text in texts)
+    return max((int(count[1]) for count in counts if count), default=0)

@@ -185,6 +185,21 @@ def test_version_1_with_the_hosts_name_of_the_group(tmp_path, root):
     assert limits == cgroup.Limits(None, 2.5, None)
 
 
+@pytest.mark.parametrize(
+    "groups, mounts, file",
+    [
+        ("0::/a/b", V2, "sys/fs/cgroup/a/b/memory.events"),
+        ("4:memory:/docker/f00\n0::/", V1.format(root="/docker/f00").replace("cpu,cpuacct", "memory"),
+         "sys/fs/cgroup/memory/memory.oom_control"),
+    ],
+)  # fmt: skip
+def test_kills_for_lack_of_memory_are_those_of_the_innermost_group(tmp_path, groups, mounts, file):
+    files = {"sys/fs/cgroup/a/memory.events": "oom_kill 7", file: "oom 3\noom_kill 2\noom_group_kill 0"}
+    hierarchy(tmp_path, groups, mounts, files)
+    assert cgroup.oom_kills(Sources(tmp_path)) == 2
+    assert cgroup.oom_kills(Sources(tmp_path / "absent")) == 0
+
+
 def test_no_limits(tmp_path):
     assert hierarchy(tmp_path, "0::/", V2, {}) == cgroup.Limits(None, None, None)
 
