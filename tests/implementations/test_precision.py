@@ -68,7 +68,7 @@ def test_only_the_network_that_trains_is_left(warmed_up):
 
 
 def test_networks_of_both_precisions_are_timed_and_counted_as_progress(warmed_up, monkeypatch):
-    _, rank = warmed_up("auto")
+    _, rank = warmed_up("float32")
     built, ours, before = [], rank._resnet50, rank.steps
     monkeypatch.setattr(rank, "_resnet50", lambda name: built.append(name) or ours(name))
     precision.choose(rank.config, rank.communicator, rank._timed_step)

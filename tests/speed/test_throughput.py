@@ -59,8 +59,8 @@ def zoo_installed(framework):
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
+def test_every_cell_has_its_figures(tiny_environment, tmp_path):
+    framework = "mxnet"  # others have theirs beside models of their zoo, below
     installed(framework)
     done = bench_throughput(
         tiny_environment,

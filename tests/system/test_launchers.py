@@ -193,12 +193,9 @@ def test_two_hosts_train_one_model(launched, tmp_path, request, launcher):
         assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
 
 
-# Launchers differ before the train: one that rn50 calls, and one that calls rn50.
-@pytest.mark.parametrize("launcher", ["python", "srun"])
-def test_the_input_of_two_ranks_is_measured_and_tuned(
-    launched, tiny_environment, tmp_path, request, launcher
-):
-    (*command, _), environment = on_this_machine(launcher, request)
+def test_the_input_of_two_ranks_is_measured_and_tuned(launched, tiny_environment, tmp_path, request):
+    """By a launcher that calls rn50; tests/speed/test_tuning.py has one that rn50 calls."""
+    (*command, _), environment = on_this_machine("srun", request)
     mxnet = {**environment, "FRAMEWORK": "mxnet"}
     bench = launched(tmp_path, (*command, "bench", "input", "--seconds=2", "--rounds=2", "--json"), mxnet)
     assert bench.wait(BUSY_S) == 0, bench.err

@@ -65,6 +65,8 @@ def test_a_campaign_of_two_ranks_for_somebody(contained, checkout, engine):
     assert len({event["value"] for log in logs for event in events(log) if event["key"] == "seed"}) == 2
 
 
+# On one engine: what engines do with signals, the tests below show, and what is kept is the script's.
+@pytest.mark.parametrize("engine", ["docker"], indirect=True)
 def test_an_interrupted_campaign_is_resumed(contained, checkout):
     first, second = (checkout / "results" / "TINY" / f"result_{index}.txt" for index in range(2))
     job = contained(NEXP="2")
