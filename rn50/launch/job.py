@@ -19,7 +19,7 @@ from rn50.launch import launchers
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import adopt_orphans, ask_to_end_with_parent, memory_limit_kib
-from rn50.run import checkpoint, initial_weights, log_file, saved_weights, watchdog
+from rn50.run import beginning, checkpoint, log_file, saved_weights, watchdog
 from rn50.settings.config import Config
 from rn50.terminal import say
 
@@ -67,7 +67,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
         log_file.refuse_existing(result_file)
     saved_weights.refuse_impossible(config)
     checkpoint.refuse_impossible(config)
-    initial_weights.read(config)
+    beginning.initial_weights(config)
     watchdog.limits(environ)
     return run_ranks(config, environ, ("train",), result_file)
 

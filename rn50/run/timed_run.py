@@ -24,8 +24,8 @@ from rn50.benchmark import rules, schedule
 from rn50.data.certification import certificate
 from rn50.errors import Status, UserError
 from rn50.results import evaluation
-from rn50.run import all_reduce, checkpoint, initial_weights, provenance, saved_weights, training, watchdog
-from rn50.run.checkpoint import Checkpoint
+from rn50.run import all_reduce, beginning, checkpoint, provenance, saved_weights, training, watchdog
+from rn50.run.beginning import Beginning
 from rn50.run.clock import now_ms
 from rn50.run.display import Display
 from rn50.run.implementation import Communicator, Implementation
@@ -76,58 +76,37 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
     The error is raised again after that.
     """
     init_start_ms = now_ms()
-    initial, resumed = initial_weights.read(config), checkpoint.read(config)
-    implementation = create(_in_precision_of(resumed, config))
+    begins = beginning.of(config)
+    implementation = create(begins.configured(config))
     try:
         communicator = implementation.communicator
-        rank_display = display if communicator.rank == 0 else Display()
-        checkpoint.agree(resumed, communicator)
-        seed = agree_on_seed(resumed.seed if resumed else config.run.seed, communicator)
-        result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
-        if communicator.rank == 0:
+        is_first = communicator.rank == 0
+        checkpoint.agree(begins.checkpoint, communicator)
+        seed = agree_on_seed(begins.configured(config).run.seed, communicator)
+        if is_first:
             saved_weights.refuse_impossible(config)
             checkpoint.refuse_impossible(config)
+        result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
         log = RunLog(communicator.rank, result_file)
+        shown = display if is_first else Display()
         with (
             training.full_memory_named(config),
             _AbortOnSignal(log, communicator.rank),
-            _watch(implementation, log, rank_display) as watch,
+            _watch(implementation, log, shown) as watch,
         ):
+            rank = _Rank(
+                config, begins, implementation, seed, result_file if is_first else None, log, shown, watch
+            )
             try:
-                if result_file is not None and communicator.rank == 0:
-                    provenance.save(config, seed, result_file, resumed.epoch if resumed else None)
-                log.submission(config, init_start_ms, (rules.RESUMED,) if resumed else ())
-                for name, rule in config.departures.items() if config.division != config.run.division else ():
-                    rank_display.remark(f"{name}: {rule}; so the log names the open division")
-                rank_display.initialising("compiling and warming up on synthetic data")
-                _refuse_different_inputs(config, communicator)
-                for line in (*training.passed_over(config), *checkpoint.passed_over(config)):
-                    rank_display.remark(line)
-                watch.doing = "warming up"
-                tensors = implementation.warm_up(seed)
-                _tell_precision(implementation, result_file, rank_display)
-                if initial:
-                    initial_weights.give(config, initial, implementation)
-                if resumed:
-                    checkpoint.restore(resumed, implementation)
-                    rank_display.remark(
-                        f"goes on after epoch {resumed.epoch} of {resumed.file}; {rules.RESUMED}"
-                    )
-                watch.doing = "timing the ranks"
-                for line in all_reduce.before_the_clock(config, implementation, watch.hosts()):
-                    rank_display.remark(line)
-                log.hyperparameters(config, seed, communicator.size, tensors)
+                rank.prepare(init_start_ms)
                 communicator.barrier()
                 log.run_start()
                 watch.start_the_clock()
-                outcome = _against_the_clock(config, implementation, log, rank_display, watch, seed, resumed)
+                outcome = rank.train_to_target()
                 log.run_stop("success" if outcome.reached_target else "aborted")
                 log.finish()
-                if config.run.checkpoint_epochs and communicator.rank == 0:
-                    checkpoint.remove(config)
-                if config.run.save_weights and communicator.rank == 0:
-                    watch.doing = "saving the weights"
-                    saved_weights.save(config, implementation, seed, outcome.epoch, outcome.accuracy)
+                if is_first:
+                    rank.keep_weights(outcome)
                 communicator.barrier()  # a rank that ends first may take the others with it
             except BaseException:
                 log.run_stop("aborted")
@@ -137,12 +116,104 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
         implementation.close()
 
 
-def _in_precision_of(resumed: Checkpoint | None, config: Config) -> Config:
-    """Return the configuration with the precision of a checkpoint, because PRECISION=auto may become another
-    one."""
-    if resumed is None:
-        return config
-    return dataclasses.replace(config, run=dataclasses.replace(config.run, precision=resumed.precision))
+@dataclasses.dataclass(frozen=True)
+class _Rank:
+    """This rank of a timed run, from its log on."""
+
+    config: Config
+    begins: Beginning
+    implementation: Implementation
+    seed: int
+    result_file: pathlib.Path | None
+    """The log, on the rank that saves facts beside it."""
+    log: RunLog
+    display: Display
+    watch: Watchdog
+
+    def prepare(self, init_start_ms: int) -> None:
+        """Do everything before the clock: refuse what cannot be, warm up on synthetic data, time the ranks.
+        No file of the data set is touched."""
+        config, begins, implementation, display = self.config, self.begins, self.implementation, self.display
+        # Say and save what this run is.
+        if self.result_file is not None:
+            provenance.save(config, self.seed, self.result_file, begins.epoch or None)
+        self.log.submission(config, init_start_ms, begins.labels)
+        for name, rule in config.departures.items() if config.division != config.run.division else ():
+            display.remark(f"{name}: {rule}; so the log names the open division")
+        display.initialising("compiling and warming up on synthetic data")
+        _refuse_different_inputs(config, implementation.communicator)
+        for line in (*training.passed_over(config), *checkpoint.passed_over(config)):
+            display.remark(line)
+        # Warm up, which decides the precision, and only then take the weights to begin with.
+        self.watch.doing = "warming up"
+        tensors = implementation.warm_up(self.seed)
+        name, reason = implementation.precision
+        if reason:
+            display.remark(reason)
+        if self.result_file is not None:
+            provenance.add(self.result_file, {"precision": name, "precision_reason": reason})
+        begins.give(config, implementation)
+        if begins.checkpoint:
+            display.remark(f"goes on after epoch {begins.epoch} of {begins.checkpoint.file}; {rules.RESUMED}")
+        # A slow or badly placed rank holds up all others: name it before the clock.
+        self.watch.doing = "timing the ranks"
+        for line in all_reduce.before_the_clock(config, implementation, self.watch.hosts()):
+            display.remark(line)
+        self.log.hyperparameters(config, self.seed, implementation.communicator.size, tensors)
+
+    def train_to_target(self) -> Outcome:
+        """Do everything between ``run_start`` and ``run_stop``."""
+        config, implementation, log = self.config, self.implementation, self.log
+        # Open the data set. Its files are touched only now.
+        self.watch.doing = "opening the data set"
+        implementation.open_data()
+        hashes = _check_certificate(config, implementation.communicator, self.display)
+        log.samples(config, implementation.precision.name, hashes)
+        trained, accuracy = self.begins.epoch, 0.0
+        if trained:
+            implementation.begin_after(trained, checkpoint.seed_after(self.seed, trained))
+        loss_check = LossCheck(
+            config, lambda line: self.display.remark(f"warning: {line}"), trained=self.begins.is_pretrained
+        )
+        h = config.hyperparameters
+        every = schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)
+        evaluations = [epoch for epoch in every if epoch > trained]
+        for evaluated_epoch in evaluations:
+            # Train up to the next evaluation: a block of the log.
+            first = trained + 1
+            log.block_start(first, evaluated_epoch - trained)
+            for epoch in range(first, evaluated_epoch + 1):
+                self.watch.doing = f"training epoch {epoch}"
+                _train(epoch, implementation, log, self.display, loss_check)
+                if epoch < evaluated_epoch:
+                    self._save_checkpoint(epoch)
+            trained = evaluated_epoch
+            # Count the whole validation set.
+            self.watch.doing = "evaluating"
+            log.eval_start(trained)
+            accuracy = count_correct(implementation, config.data.eval_samples)
+            log.eval_stop(trained, accuracy)
+            log.block_stop(first)
+            self.display.evaluated(trained, accuracy)
+            # Stop at the target.
+            if accuracy >= rules.TARGET_ACCURACY:
+                return Outcome(True, trained, accuracy)
+            if evaluated_epoch != evaluations[-1]:
+                self._save_checkpoint(trained)
+        return Outcome(False, trained, accuracy)
+
+    def _save_checkpoint(self, epoch: int) -> None:
+        if checkpoint.is_due(self.config, epoch):
+            self.watch.doing = "saving a checkpoint"
+            checkpoint.write(self.config, self.implementation, self.seed, epoch)
+
+    def keep_weights(self, outcome: Outcome) -> None:
+        """Remove the checkpoint of the finished run, and save its weights with SAVE_WEIGHTS=1."""
+        if self.config.run.checkpoint_epochs:
+            checkpoint.remove(self.config)
+        if self.config.run.save_weights:
+            self.watch.doing = "saving the weights"
+            saved_weights.save(self.config, self.implementation, self.seed, outcome.epoch, outcome.accuracy)
 
 
 def _refuse_different_inputs(config: Config, communicator: Communicator) -> None:
@@ -158,77 +229,6 @@ def _refuse_different_inputs(config: Config, communicator: Communicator) -> None
             f"it is {library} on this rank, and not on every other",
             "install the same packages on every machine, or set INPUT_LIBRARY",
         )
-
-
-def _tell_precision(
-    implementation: Implementation, result_file: pathlib.Path | None, display: Display
-) -> None:
-    """Show why warm-up took its precision, and save both beside the log."""
-    name, reason = implementation.precision
-    if reason:
-        display.remark(reason)
-    if result_file is not None and implementation.communicator.rank == 0:
-        provenance.add(result_file, {"precision": name, "precision_reason": reason})
-
-
-def _against_the_clock(
-    config: Config,
-    implementation: Implementation,
-    log: RunLog,
-    display: Display,
-    watch: Watchdog,
-    seed: int,
-    resumed: Checkpoint | None,
-) -> Outcome:
-    """Do everything between ``run_start`` and ``run_stop``."""
-    h = config.hyperparameters
-    loss_check = LossCheck(
-        config,
-        lambda line: display.remark(f"warning: {line}"),
-        trained=resumed is not None or config.run.initial_weights is not None,
-    )
-    watch.doing = "opening the data set"
-    implementation.open_data()
-    log.samples(
-        config,
-        implementation.precision.name,
-        _check_certificate(config, implementation.communicator, display),
-    )
-    trained, accuracy = 0, 0.0
-    if resumed:
-        trained = resumed.epoch
-        implementation.begin_after(trained, checkpoint.seed_after(seed, trained))
-
-    def save_checkpoint(epoch: int) -> None:
-        if checkpoint.is_due(config, epoch):
-            watch.doing = "saving a checkpoint"
-            checkpoint.write(config, implementation, seed, epoch)
-
-    evaluations = [
-        epoch
-        for epoch in schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)
-        if epoch > trained
-    ]
-    for evaluated_epoch in evaluations:
-        first = trained + 1
-        log.block_start(first, evaluated_epoch - trained)
-        for epoch in range(first, evaluated_epoch + 1):
-            watch.doing = f"training epoch {epoch}"
-            _train(epoch, implementation, log, display, loss_check)
-            if epoch < evaluated_epoch:
-                save_checkpoint(epoch)
-        trained = evaluated_epoch
-        watch.doing = "evaluating"
-        log.eval_start(trained)
-        accuracy = count_correct(implementation, config.data.eval_samples)
-        log.eval_stop(trained, accuracy)
-        log.block_stop(first)
-        display.evaluated(trained, accuracy)
-        if accuracy >= rules.TARGET_ACCURACY:
-            return Outcome(True, trained, accuracy)
-        if evaluated_epoch != evaluations[-1]:
-            save_checkpoint(trained)
-    return Outcome(False, trained, accuracy)
 
 
 def _check_certificate(config: Config, communicator: Communicator, display: Display) -> dict[str, str] | None:
