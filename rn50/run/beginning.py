@@ -28,7 +28,7 @@ class Beginning(NamedTuple):
 
     @property
     def is_pretrained(self) -> bool:
-        """Whether its weights were trained."""
+        """True if its weights were trained before."""
         return self.weights is not None or self.checkpoint is not None
 
     @property
