@@ -9,14 +9,14 @@ help: ## list the targets
 setup: ## install the pinned packages into .venv
 	@requirements/install.sh mxnet-cpu
 
-demo: data ## five runs on a generated data set, checked, scored (NEXP=1: one)
+demo: data ## five runs on generated images, scored (NEXP=1: one run)
 	@DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 
-demo-paddle: data ## the same with Paddle for MXNet
+demo-paddle: data ## the same with Paddle in place of MXNet
 	@requirements/install.sh paddle-cpu
 	@DGXSYSTEM=DEMO_CPU_PADDLE ./run_experiments.sh
 
-demo-pytorch: data ## the same with PyTorch for MXNet
+demo-pytorch: data ## the same with PyTorch in place of MXNet
 	@requirements/install.sh pytorch-cpu
 	@DGXSYSTEM=DEMO_CPU_PYTORCH ./run_experiments.sh
 
@@ -25,7 +25,7 @@ DEPLOYED ?= results/deploy
 train_on = [ -e "$(DEPLOYED)/$(2)/result_0.safetensors" ] || INITIAL_WEIGHTS="$(DEPLOYED)/result_0.safetensors" $(1) SAVE_WEIGHTS=1 NEXP=1 \
 	RESULTS="$(DEPLOYED)/$(2)" DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 
-demo-deploy: data ## after training: one run's weights evaluated, pruned, exported, quantised and timed
+demo-deploy: data ## weights of a run: evaluate, prune, export, quantise, time
 	@requirements/install.sh deploy
 	@[ -e "$(DEPLOYED)/result_0.safetensors" ] || SAVE_WEIGHTS=1 NEXP=1 RESULTS="$(DEPLOYED)" DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 	@$(BIN)/rn50 evaluate "$(DEPLOYED)/result_0.safetensors" DEMO_CPU
@@ -50,11 +50,11 @@ pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 # What `make test` leaves to `make test-all`: tests/conftest.py says which tests are slow.
 light = (not slow or smoke) and not gpu
 
-test: setup ## the tests of MXNet and of all that is the same for every framework: ten minutes
+test: setup ## the tests of MXNet, and the shared ones: ten minutes
 	@requirements/install.sh test
 	@$(pytest) -m "$(light)"
 
-test-all: test test-rest ## these, then all others: every framework, launcher and container
+test-all: test test-rest ## these, then every framework, launcher and container
 
 test-rest: dev
 	@requirements/install.sh horovod
@@ -65,18 +65,18 @@ test-rest: dev
 fuzz: dev ## thousands of spoiled inputs: about an hour
 	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0
 
-test-gpu: ## the tests that need a GPU, with the packages that are there
+test-gpu: ## the tests that need a GPU, with the packages there are
 	@python=$$([ -x $(BIN)/python ] && echo $(BIN)/python || echo python3) && \
 	  $$python -m tests.support.gpu && $$python -m pytest -m gpu
 
-bench: data ## the figures of docs/measurements.md that a CPU can give
+bench: data ## measure what docs/measurements.md has of a CPU
 	$(BIN)/rn50 bench input DEMO_CPU
 	$(BIN)/rn50 bench throughput DEMO_CPU --data synthetic --precisions float32,bfloat16 -o results/bench
 	$(BIN)/python benchmarks/demo_difficulty.py data/demo
 	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/predictions.py
 
-bench-gpu: ## the figures of a GPU (PARTS=probe,tests: some of them)
+bench-gpu: ## measure a GPU (PARTS=probe,tests: some parts)
 	@benchmarks/gpu.sh $(if $(PARTS),--parts $(PARTS))
 
 docs: setup ## build the documentation site into site/
@@ -84,10 +84,10 @@ docs: setup ## build the documentation site into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
 
-picture: data ## make README's picture and sample output again, by a demo
+picture: data ## make README's picture and sample again, by a demo
 	@$(BIN)/python -m docs.picture
 
-reference: setup ## write docs/reference/ and outputs in docs/ again
+reference: setup ## write docs/reference/ and the outputs in docs/ again
 	@$(BIN)/python -m docs.generate
 
 lint: ruff mypy import-linter shellcheck ## ruff and its formatter, mypy, import-linter, shellcheck
@@ -114,7 +114,7 @@ commit = $(shell git describe --always --dirty --abbrev=40)
 set = requirements/$(STAGE:mxnet-gpu=mxnet-cu112).txt
 pinned = $(set) $(shell sed -n 's,^-r ,requirements/,p' $(set)) $(if $(findstring mxnet,$(STAGE)),requirements/horovod.txt)
 
-image: ## build a container image (STAGE, BASE_IMAGE: docs/docker.md)
+image: ## build a container image (docs/docker.md)
 	$(or $(ENGINE),$(error no docker or podman here; sudo apt-get install docker.io, or podman)) build \
 	  --network=host --tag=$(TAG) --build-arg=STAGE=$(STAGE) --build-arg=BASE_IMAGE=$(BASE_IMAGE) --build-arg=COMMIT=$(commit) \
 	  $(foreach name,http_proxy https_proxy no_proxy PIP_INDEX_URL PIP_EXTRA_INDEX_URL,$(if $($(name)),--build-arg=$(name))) \
@@ -123,5 +123,5 @@ image: ## build a container image (STAGE, BASE_IMAGE: docs/docker.md)
 	  --label=org.opencontainers.image.base.name=$(BASE_IMAGE) \
 	  $(shell sed -nE 's/^(mxnet|paddlepaddle|torch|nvidia-dali|horovod)(-cu[a-z0-9]*|-gpu)?==([^ ;]*).*/--label=rn50.\1=\3/p' $(pinned)) .
 
-requirements: ## resolve requirements/*.in again into hashed *.txt (needs uv)
+requirements: ## pin requirements/*.in again, hashed (needs uv)
 	requirements/compile.sh

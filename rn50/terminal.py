@@ -1,8 +1,8 @@
 """Output: all text for people and scripts goes through this module.
 
 Names, logs and configurations may be a stranger's. Their text is shown and never interpreted: no escape
-sequence, no new line that forges one of ours, no markup, no emoji code. On a terminal, tables fit its width;
-in a pipe, nothing is folded.
+sequence, no new line that forges one of ours, no markup, no emoji code. On a terminal, tables fit its width
+and sentences are folded between words; in a pipe, nothing is folded.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -25,6 +26,9 @@ from rn50.process import environment
 
 UNFOLDED = 1_000_000
 """Width of a pipe in columns; no table is as wide."""
+
+_WORD = re.compile(r"'[^']*'\S*|\S+")
+"""A word; a quoted name of a file is one, with its spaces."""
 
 
 def safe(text: str) -> str:
@@ -50,6 +54,32 @@ def styled(text: str, style: str) -> Text:
     return Text(safe(text), style=style)
 
 
+def _between_words(text: Text, width: int) -> Text:
+    """Return ``text`` with spaces in front of each word that would not fit into its row of ``width`` columns.
+
+    The terminal itself then folds there, so that text copied from it has no added line breaks. A word wider
+    than a row stays as it is.
+    """
+    if text.cell_len <= width or "\n" in text.plain:
+        return text
+    places: list[int] = []
+    fills: list[int] = []
+    column, end = 0, 0
+    for word in _WORD.finditer(text.plain):
+        column += cell_len(text.plain[end : word.start()])
+        size, end = cell_len(word[0]), word.end()
+        space = 1 if end < len(text.plain) else 0  # the space behind it, which would begin the next row
+        if size <= width < column % width + size + space:
+            places.append(word.start())
+            fills.append(-column % width)
+            column += fills[-1]
+        column += size
+    pieces = list(text.divide(places))
+    for piece, fill in zip(pieces, fills, strict=False):  # none behind the last
+        piece.pad_right(fill)
+    return Text().join(pieces)
+
+
 class Terminal(Console):
     """A console on standard output, standard error or ``file`` that shows each string as it is, on one
     line."""
@@ -67,13 +97,18 @@ class Terminal(Console):
             self._on_screen and self.is_terminal and not self.is_dumb_terminal and not environment().get("CI")
         )
 
+    def folded(self, line: str | Text) -> Text:
+        """Return a sentence that this terminal folds between words."""
+        return _between_words(Text(safe(line)) if isinstance(line, str) else line, self.width)
+
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(safe(text), **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        # The terminal itself wraps sentences, so that text copied from it has no added line breaks.
         if all(isinstance(renderable, (str, Text)) for renderable in objects):
             options.setdefault("soft_wrap", True)
+            if self.live and len(objects) == 1:
+                objects = (self.folded(objects[0]),)
         if self._on_screen:
             super().print(*objects, **options)
             return
@@ -93,9 +128,10 @@ class Terminal(Console):
 def say(line: str, err: bool = False) -> None:
     """Print one line on standard output; with ``err`` on standard error, over the remains of a progress
     bar."""
-    if err and Terminal(stderr=True).live:
-        click.echo("\r\x1b[2K", err=True, nl=False)
-    click.echo(safe(line), err=err)
+    line, console = safe(line), Terminal(stderr=err)
+    if console.live:
+        line = ("\r\x1b[2K" if err else "") + console.folded(line).plain
+    click.echo(line, err=err)
 
 
 def print_json(value: Any) -> None:

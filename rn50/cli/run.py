@@ -132,8 +132,20 @@ def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool) -> None:
         sys.exit(summary.end(paths, system))
 
 
+class _ForScripts(click.Command):
+    """A verb that scripts call; a person who names a configuration wants ``rn50 run``."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(context, args)
+        except click.UsageError as error:
+            error.message += ". To train: rn50 run CONFIG"
+            raise
+
+
 @click.command(
     "launch",
+    cls=_ForScripts,
     hidden=True,
     epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
     "configs/config_DEMO_CPU.sh",
@@ -166,7 +178,7 @@ def doctor(name: str | None, as_json: bool, brief: bool) -> None:
     )
 
 
-@click.command(hidden=True, epilog="Example: rn50 run DEMO_CPU --runs 1 calls it.")
+@click.command(cls=_ForScripts, hidden=True, epilog="Example: rn50 run DEMO_CPU --runs 1 calls it.")
 @click.pass_context
 def train(context: click.Context) -> None:
     """Be one rank of a timed run (rn50 launch starts them).
@@ -201,7 +213,10 @@ def train(context: click.Context) -> None:
 
 @click.group("config", cls=group.Verbs, short_help="Show a configuration, or write a new one")
 def config_group() -> None:
-    """Look at configurations."""
+    """Look at configurations: the files configs/config_NAME.sh, and yours.
+
+    rn50 doctor lists them, with what can run here.
+    """
 
 
 @config_group.command(

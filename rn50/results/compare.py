@@ -163,8 +163,8 @@ def correction(comparisons: Sequence[Comparison]) -> str | None:
         return None
     return (
         f"{tests} tests at once: p-values are adjusted (Benjamini and Hochberg) and intervals have "
-        f"{confidence:.1%} confidence (Benjamini and Yekutieli), so that of the differences called shown "
-        f"{1 - CONFIDENCE:.0%} at most are expected by chance"
+        f"{confidence:.1%} confidence (Benjamini and Yekutieli); of the differences that they show, "
+        f"at most {1 - CONFIDENCE:.0%} are expected to be chance"
     )
 
 
@@ -234,8 +234,8 @@ def _sentence(
     runs = f"{len(b)} {'run' if len(b) == 1 else 'runs'} against {len(a)}"
     if change == 0 and interval is None and min(len(a), len(b)) > 1:
         return (
-            f"no difference: every run of both has {first:g} {name}; one below the steps they are "
-            "reported in cannot be seen"
+            f"no difference: every run of both has {first:g} {name}; they are reported in steps, and a "
+            "difference below one step cannot be seen"
         )
     size = _figures(abs(change)) + (f" ({abs(change / first):.1%})" if first else "")
     figures = f"p = {p:.3f}"

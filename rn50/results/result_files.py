@@ -32,7 +32,11 @@ def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 
 def _below(path: pathlib.Path) -> list[pathlib.Path]:
     if not os.path.lexists(path):
-        raise UserError(path, "no such file or folder", "give result files or a folder of them")
+        raise UserError(
+            path,
+            "no such file or folder",
+            "give result files or a folder of them; rn50 run CONFIG makes one in results/",
+        )
     if not os.path.isdir(path):
         return [path]
     files = sorted(_walk(path), key=_in_order)

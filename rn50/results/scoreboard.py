@@ -179,7 +179,7 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
     lines = []
     if system.mean_minutes is not None:
         so_far = f"{system.mean_minutes:.4f} minutes{_unverified(system)}"
-        lines.append(f"{so_far} is the mean so far; all runs there are reached the target")
+        lines.append(f"{so_far} is the mean so far; every run so far reached the target")
     if system.convergence:
         lines.append(
             f"reference convergence {system.convergence.ruleset}: {_convergence(system, system.convergence)}"
@@ -194,7 +194,7 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
         lines.append(f"{system.images_per_second:,.0f} images/s over the whole run{detail}")
     if system.spread is not None:
         lines.append(
-            f"spread of the runs that converged {system.spread:.2%}: slowest less fastest, over their mean"
+            f"spread {system.spread:.2%}: (slowest - fastest) / mean of the runs that converged"
             + _of_equal_epochs(system)
         )
     return lines
@@ -210,7 +210,7 @@ def _of_equal_epochs(system: SystemScore) -> str:
     if len(minutes) < 2 or len(most) < 2:
         return ""
     spread = (max(most) - min(most)) / statistics.mean(most)
-    return f"; {spread:.2%} of the {len(most)} runs of {epochs:g} epochs"
+    return f"; {spread:.2%} among the {len(most)} that took {epochs:g} epochs"
 
 
 def _convergence(system: SystemScore, convergence: Convergence) -> str:

@@ -67,6 +67,7 @@ def test_every_verb_has_an_example_of_itself_and_json(words):
 @pytest.mark.parametrize("verb", ["launch", "train"])
 def test_a_verb_that_scripts_call_has_an_example_too(verb):
     assert "Example: " in rn50(verb, "--help").stdout
+    assert "To train: rn50 run CONFIG" in rn50(verb, "DEMO_CPU").stderr
 
 
 def completed(*words):

@@ -245,6 +245,7 @@ README = {
     "rn50 search DEMO_CPU -o search/demo": (2, NO_DATA),
     "rn50 plan --accelerators 8 --accelerator H100-SXM-80GB": (0, "minutes"),
     "rn50 borrow v1.0/Inspur/nf5688m6_mxnet DGXH100": (0, "LR +│ 11.0 +│ 10.5 +│ borrowed"),
+    "rn50 score results/DEMO_CPU": (0, "epochs +┃ accuracy"),
     "rn50 check results/DEMO_CPU": (0, "everything holds"),
     "rn50 package results/NF5688M6 -o submission": (2, "results/NF5688M6"),
 }

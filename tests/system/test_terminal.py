@@ -155,6 +155,18 @@ def test_a_ci_job_with_a_terminal_keeps_every_line(verbs):
     assert not CURSOR.search(shown.raw)
 
 
+@pytest.mark.smoke
+@pytest.mark.parametrize("arguments", [["run", "nowhere"], ["plan", "--accelerators", "8"]], ids=" ".join)
+def test_a_sentence_is_folded_between_words_and_can_be_copied(arguments):
+    shown, piped = on_terminal([*RN50, *arguments]), in_pipe([*RN50, *arguments])
+    lines = [line for line in shown.lines if line]
+    # The terminal gets spaces and no line break: the same words follow one another on the same lines.
+    assert [line.split() for line in lines] == [line.split() for line in piped.lines if line]
+    rows = [line[at : at + 80] for line in lines for at in range(0, len(line), 80)]
+    words = {word for line in piped.lines for word in line.split()}
+    assert len(rows) > len(lines) and {word for row in rows for word in row.split()} == words
+
+
 def test_a_table_in_a_pipe_is_not_folded():
     shown = in_pipe([*RN50, "borrow", "--suggest", "--gbs", "3264", "--limit", "40"])
     assert sum(bool(re.match(r" ?\d+ .* (v\d\.\d|rcp)/[^/]+/[^/]+$", line)) for line in shown.lines) == 40
@@ -383,9 +395,8 @@ def test_a_campaign_of_several_runs_and_ctrl_c(small):
     assert "1 of 5" in report.read_text(encoding="utf-8")  # written after the first run
     again = on_terminal([*RN50, "run", "--runs", "2", "--json"], **small)
     assert "run 1 of 2: kept" in again.text
-    assert again.status == FAULT and "seed 7 is that of result_0.txt too" in again.text, (
-        again.raw
-    )  # the file sets SEED
+    said = " ".join(again.text.split())  # a sentence is folded between words
+    assert again.status == FAULT and "seed 7 is that of result_0.txt too" in said, again.raw  # file sets SEED
 
 
 @pytest.mark.skipif(not (ROOT / ".venv" / "whole").is_file(), reason="make demo would install .venv")
