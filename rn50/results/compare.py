@@ -234,8 +234,8 @@ def _sentence(
     runs = f"{len(b)} {'run' if len(b) == 1 else 'runs'} against {len(a)}"
     if change == 0 and interval is None and min(len(a), len(b)) > 1:
         return (
-            f"no difference: every run of both has {first:g} {name}; one below the steps they are "
-            "reported in cannot be seen"
+            f"no difference: every run of both has {first:g} {name}; logs are too coarse to "
+            "show a smaller one"
         )
     size = _figures(abs(change)) + (f" ({abs(change / first):.1%})" if first else "")
     figures = f"p = {p:.3f}"
