@@ -252,7 +252,7 @@ def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
         if in_vain:
             console.print(f"{state}: {', '.join(in_vain)}", soft_wrap=False)
     for finding in findings(config):
-        console.print(f"rules: {finding}")
+        console.print(f"rules: {finding}", soft_wrap=False)
 
 
 def _columns(rows: Sequence[Row], width: int) -> Table:
