@@ -163,8 +163,8 @@ def correction(comparisons: Sequence[Comparison]) -> str | None:
         return None
     return (
         f"{tests} tests at once: p-values are adjusted (Benjamini and Hochberg) and intervals have "
-        f"{confidence:.1%} confidence (Benjamini and Yekutieli), so that of the differences called shown "
-        f"{1 - CONFIDENCE:.0%} at most are expected by chance"
+        f"{confidence:.1%} confidence (Benjamini and Yekutieli); of the differences that are shown, "
+        f"{1 - CONFIDENCE:.0%} at most are expected to be chance"
     )
 
 

@@ -115,7 +115,7 @@ def misspelt(path: str, known: set[str]) -> dict[str, str]:
 def spelling(name: str, known: set[str]) -> str:
     """Return "did you mean X?" for an unknown name that nearly matches a known one or swaps letters of it;
     else nothing."""
-    swapped = {each for each in known if sorted(each) == sorted(name)}
+    swapped = {known_name for known_name in known if sorted(known_name) == sorted(name)}
     return did_you_mean(name, known, nearness=0.9) or did_you_mean(name, swapped)
 
 
