@@ -192,4 +192,4 @@ def print_report(report: Report, console: Terminal) -> None:
     labels = "".join(f" [{label}]" for label in report.labels)
     console.print(verdict + labels, style="bold")
     if report.ok and report.excused:
-        console.print("FAILED above is the one run of five that may miss the target")
+        console.print("FAILED above: of five runs one may miss the target")
