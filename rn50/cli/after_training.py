@@ -35,7 +35,8 @@ _tolerance = click.option(
 @click.option(
     "--precision",
     type=click.Choice(["float32", "float16", "bfloat16"]),
-    help="Of the matrix products; in float32 every framework counts the same. An ONNX model has its own. "
+    help="Numbers of the matrix products; in float32 every framework counts the same. An ONNX model has its "
+    "own. "
     "[default: float32]",
 )
 @click.option(
@@ -133,8 +134,8 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     default="onnx",
     show_default=True,
     callback=_format,
-    help="Or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin with "
-    "OUTPUT.",
+    help="onnx, or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin "
+    "with OUTPUT.",
 )
 @_tolerance
 @group.as_json
@@ -212,7 +213,7 @@ def export_weights(
     default="onnx",
     show_default=True,
     callback=_format,
-    help="Or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.",
+    help="onnx, or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.",
 )
 @_tolerance
 @group.as_json

@@ -137,9 +137,9 @@ def verify(
 ) -> None:
     """Look at every record of DIR and write what was found as certificate.json beside the data.
 
-    Container and index, numbers, labels, headers of the images, duplicates, SHA-256 of every file. The
-    numbers expected are those of an earlier certificate, of rn50 pack or rn50 demo-data, else ImageNet's. A
-    run reads the certificate and refuses data at fault.
+    It looks at container and index, numbers, labels, headers of the images, duplicates, SHA-256 of every
+    file. The numbers expected are those of an earlier certificate, of rn50 pack or rn50 demo-data, else
+    ImageNet's. A run reads the certificate and refuses data at fault.
 
     Exit status: 0 whole, 1 faults, 2 it could not be looked at.
     """

@@ -30,6 +30,8 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
     rules of a result do not allow is marked as not valid, with the reasons. The score that reference
     convergence scales, from round v2.1 on, is shown apart. Images/s per accelerator are reported where the
     folder has a description of the system beside it.
+
+    Exit status: 0 also for a score that is not valid; "valid" of --json tells.
     """
     from rn50.progress import counting
     from rn50.results import score, scoreboard
@@ -115,8 +117,8 @@ def package_results(
     rulesets: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make the tree of a submission out of result folders of ours: results, descriptions of the systems, code
-    and scripts.
+    """Make the tree of a submission out of folders that rn50 run made: results, descriptions of the systems,
+    code and scripts.
 
     Nothing is written where something is missing, or a checker finds an error that is not just true of demo
     data; each is named. The descriptions are made of what the runs saved of their machine, and of what you

@@ -229,7 +229,10 @@ def config_group() -> None:
 @group.as_json
 def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
     """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or
-    ignored."""
+    ignored.
+
+    The last lines name what is set in vain, and what the closed division does not allow.
+    """
     from rn50.settings import show
 
     show.show(name, set_only, as_json)

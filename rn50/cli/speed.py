@@ -122,7 +122,9 @@ def words(possible: tuple[str, ...] | None = None) -> Any:
 )
 @group.config_with_values
 @click.option(
-    "--frameworks", callback=words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]"
+    "--frameworks",
+    callback=words(frameworks.names()),
+    help="Several with commas, as all lists below. [default: FRAMEWORK]",
 )
 @click.option(
     "--models",
@@ -134,15 +136,17 @@ def words(possible: tuple[str, ...] | None = None) -> Any:
 @click.option(
     "--precisions", callback=words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]"
 )
-@click.option("--batch-sizes", callback=words(), help="Of a rank. [default: BATCHSIZE]")
-@click.option("--ranks", callback=words(), help="On this machine, one per GPU. [default: DGXNGPU]")
+@click.option("--batch-sizes", callback=words(), help="Images a step of a rank. [default: BATCHSIZE]")
+@click.option(
+    "--ranks", callback=words(), help="Numbers of ranks on this machine, one per GPU. [default: DGXNGPU]"
+)
 @click.option(
     "--data",
     "kinds",
     default="synthetic,real",
     show_default=True,
     callback=words(("synthetic", "real")),
-    help="A random batch held on the device, and the data set at DATADIR.",
+    help="synthetic: a random batch held on the device; real: the data set at DATADIR.",
 )
 @click.option(
     "--seconds",

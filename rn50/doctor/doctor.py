@@ -159,11 +159,9 @@ def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list
 
 def misspelt(file: str) -> list[Finding]:
     """Return a warning for each name that a user's file sets and that is nearly a variable."""
-    aliases = {alias for _, _, variable in configuration.variables() for alias in variable.aliases}
-    known = configuration.known_names() | aliases
     return [
         Finding(WARNING, name, f"no variable, so {file} sets it without effect", question)
-        for name, question in config_file.misspelt(file, known).items()
+        for name, question in config_file.misspelt(file, configuration.every_name()).items()
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from rn50.benchmark import rules
+from rn50.results.parse import UNFINISHED
 from rn50.results.rcp import Convergence
 from rn50.results.score import RunScore, SystemScore
 from rn50.terminal import Terminal, csv_text
@@ -151,7 +152,9 @@ def headline(system: SystemScore) -> str:
         line = f"{system.name}: {system.olympic_minutes:.4f} minutes{_unverified(system)}, "
         line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
         line += "".join(
-            f"; {run.file.name} did not converge" for run in system.runs if run.in_set and not run.converged
+            f"; {run.file.name} {'is unfinished' if run.status == UNFINISHED else 'did not converge'}"
+            for run in system.runs
+            if run.in_set and not run.converged
         )
     return f"{line} [{system.label}]" if system.label else line
 

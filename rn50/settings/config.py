@@ -508,16 +508,18 @@ def known_names() -> set[str]:
     return {variable.name for _, _, variable in variables()} | set(FIXED) | set(UNUSED)
 
 
+def every_name() -> set[str]:
+    """Return ``known_names`` and the aliases of other makers."""
+    return known_names() | {alias for _, _, variable in variables() for alias in variable.aliases}
+
+
 def patterns_of_names() -> list[str]:
     """Return shell patterns of the names of all variables that a run reads, checks or passes through, to
     carry them elsewhere.
 
     ``LD_*`` is left out: it names files of one machine.
     """
-    aliases = {alias for _, _, variable in variables() for alias in variable.aliases}
-    return sorted(known_names() | aliases) + sorted(
-        f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_"
-    )
+    return sorted(every_name()) + sorted(f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_")
 
 
 def environment_of(name: str | None, environ: Mapping[str, str]) -> dict[str, str]:

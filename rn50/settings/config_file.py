@@ -109,8 +109,14 @@ def misspelt(path: str, known: set[str]) -> dict[str, str]:
     """Return the unknown names that a file sets and that nearly match a known one: name -> "did you mean
     X?"."""
     unknown = [name for name in names_set_by(path) if name not in known and not is_passed_through(name)]
-    meant = {name: did_you_mean(name, known, nearness=0.9) for name in unknown}
-    return {name: question for name, question in meant.items() if question}
+    return {name: question for name in unknown if (question := spelling(name, known))}
+
+
+def spelling(name: str, known: set[str]) -> str:
+    """Return "did you mean X?" for an unknown name that nearly matches a known one or swaps letters of it;
+    else nothing."""
+    swapped = {known_name for known_name in known if sorted(known_name) == sorted(name)}
+    return did_you_mean(name, known, nearness=0.9) or did_you_mean(name, swapped)
 
 
 def unknown_names(path: str, known: set[str]) -> list[str]:
@@ -146,6 +152,8 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
         status, complaint = 1, "it ends the shell"
     if status != 0:
         complaint = complaint or f"exit status {status}"
+        if ":::MLLOG" in assignments.text_of(Path(path)):
+            raise UserError(path, "a log of a run, no configuration", "rn50 score reads it")
         raise UserError(path, f"cannot be sourced ({complaint})", "keep plain `export NAME=value` lines")
     pairs = (entry.split("=", 1) for entry in output.split("\0") if "=" in entry)
     return {name: value for name, value in pairs if name not in ("PATH", "PWD", "OLDPWD", "SHLVL", "_")}

@@ -17,7 +17,7 @@ _SECTIONS = {
     "hyperparameters": re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL),
     "input_pipeline": re.compile(r"^# --- input pipeline\b.*?(?=^# --- |\Z)", re.MULTILINE | re.DOTALL),
 }
-_FORM = "give a file in the form of those in configs/"
+_FORM = "give a file in the form of those in configs/, as rn50 config new writes it"
 _VARIABLES = {variable.name: variable for _, _, variable in variables()}
 _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re.MULTILINE)
 GROUP = tuple(variable.name for section, _, variable in variables() if section == "hyperparameters")

@@ -14,13 +14,14 @@ from rn50.benchmark import rules
 from rn50.frameworks import traits
 from rn50.process import environment
 from rn50.settings import libraries
-from rn50.settings.config import SECTIONS, Config, environment_of, from_environment, variables
-from rn50.settings.config_file import find, is_passed_through, names_set_by, source
+from rn50.settings.config import SECTIONS, Config, environment_of, every_name, from_environment, variables
+from rn50.settings.config_file import find, is_passed_through, names_set_by, source, spelling
 from rn50.settings.variables import FIXED, UNUSED
 from rn50.terminal import UNFOLDED, Terminal, print_json
 
 NO_EFFECT = "no effect"
 PASSED_THROUGH = "passed through"
+IGNORED = "ignored"
 _VARIABLES = {variable.name: variable for _, _, variable in variables()}
 
 
@@ -184,7 +185,8 @@ def _other(name: str) -> tuple[str, str, str, str]:
             )
     if is_passed_through(name):
         return "environment", PASSED_THROUGH, meaning, f"to {libraries.reader(name)}"
-    return "environment", "ignored", meaning, "neither rn50 nor a library that it knows reads it"
+    reason = "neither rn50 nor a library that it knows reads it"
+    return "environment", IGNORED, meaning, "; ".join(filter(None, (reason, spelling(name, every_name()))))
 
 
 def findings(config: Config) -> list[str]:
@@ -225,7 +227,8 @@ def to_json(rows: list[Row], config: Config) -> dict[str, Any]:
 
 
 def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
-    """Print the value and the meaning of every variable, by section, then the findings of the rules.
+    """Print the value and the meaning of every variable, by section, then the names of those that are set in
+    vain, then the findings of the rules.
 
     In a pipe each variable is one line, so that grep finds it whole. A terminal gets columns that fit it, and
     no defaults without effect.
@@ -244,8 +247,12 @@ def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
             continue
         for row in of_section:
             console.print(f"  {row.name:<{width}}  {row.value or '-':<10}  {row.text}")
+    for state in (NO_EFFECT, IGNORED):
+        in_vain = [row.name for row in rows if row.state == state and row.origin != "default"]
+        if in_vain:
+            console.print(f"{state}: {', '.join(in_vain)}", soft_wrap=False)
     for finding in findings(config):
-        console.print(f"rules: {finding}")
+        console.print(f"rules: {finding}", soft_wrap=False)
 
 
 def _columns(rows: Sequence[Row], width: int) -> Table:
@@ -257,10 +264,7 @@ def _columns(rows: Sequence[Row], width: int) -> Table:
     table.add_column(overflow="fold")
     for row in rows:
         table.add_row(
-            row.name,
-            row.value or "-",
-            row.text,
-            style="yellow" if row.state in (NO_EFFECT, "ignored") else "",
+            row.name, row.value or "-", row.text, style="yellow" if row.state in (NO_EFFECT, IGNORED) else ""
         )
     return table
 

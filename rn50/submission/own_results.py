@@ -1,5 +1,6 @@
 """Read our results for packaging: the five runs of the score, their sidecar files, and problems."""
 
+import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,11 @@ def read(paths: Sequence[pathlib.Path]) -> list[OwnResult]:
     return results
 
 
+def made_elsewhere(result: OwnResult) -> bool:
+    """Return True if no log of a result has a sidecar file, as those of other code."""
+    return not any(os.path.lexists(sidecar.path(log.path)) for log in result.logs)
+
+
 def problems(result: OwnResult) -> Iterator[str]:
     """Yield why a result cannot be packaged, one line each, with the remedy."""
     failed = [run.file.name for run in result.score.runs if run.in_set and not run.converged]
@@ -76,6 +82,12 @@ def problems(result: OwnResult) -> Iterator[str]:
         yield (
             f"{result.folder}: {len(result.score.errors) - _MOST_REASONS} more errors; rn50 check tells them"
         )
+    if made_elsewhere(result):
+        yield (
+            f"{result.folder}: no log has the result_N.json beside it that rn50 run writes; package what "
+            "rn50 run made, and rn50 check the logs of others"
+        )
+        return
     for log, saved in zip(result.logs, result.saved, strict=False):
         if not saved:
             yield (

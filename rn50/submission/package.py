@@ -136,6 +136,8 @@ def _plan(
     warnings: list[str] = []
     for result in results:
         problems += own_results.problems(result)
+        if own_results.made_elsewhere(result):
+            continue
         description = describe.describe(result, details, here)
         problems += description.problems
         warnings += description.warnings

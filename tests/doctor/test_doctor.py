@@ -262,9 +262,11 @@ def test_epochs_of_a_few_steps_are_no_result():
 
 def test_a_name_of_somebodys_own_file_that_is_nearly_a_variable(tmp_path):
     file = tmp_path / "own.sh"
-    file.write_text("export DALI_THREDS=2 THREADS_OF_OTHERS=2 NUMEPOCHS=35\n")
-    [found] = doctor.misspelt(str(file))
-    assert (found.subject, found.remedy) == ("DALI_THREDS", "did you mean DALI_THREADS?")
+    file.write_text("export DALI_THREDS=2 BATCHSZIE=2 THREADS_OF_OTHERS=2 NUMEPOCHS=35\n")
+    assert {found.subject: found.remedy for found in doctor.misspelt(str(file))} == {
+        "DALI_THREDS": "did you mean DALI_THREADS?",
+        "BATCHSZIE": "did you mean BATCHSIZE?",
+    }
 
 
 def test_what_the_environment_says_in_vain_is_said():

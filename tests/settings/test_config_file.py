@@ -37,6 +37,7 @@ UNSOURCEABLE = [
     ("export LR=1\nexit 0\n", "ends the shell"),
     ("set -e\nfalse\n", "exit status 1"),
     ("foo(\n", "cannot be sourced"),
+    (':::MLLOG {"key": "it\'s"}\n', "a log of a run, no configuration"),
     ("sleep 60\n", "longer than"),
     ("yes flood >&2\n", "prints more than 4,194,304 bytes"),
     ("while :; do echo x >&2; done\n", "longer than|prints more than"),

@@ -179,7 +179,11 @@ def test_in_a_pipe_every_variable_is_one_line_with_value_meaning_and_reason(fore
         "DGXNSOCKET 2 CPU sockets of a machine; no effect: ranks are bound to the cores that are there"
         in said
     )
-    assert "BATCHSIZ 1 ignored: neither rn50 nor a library that it knows reads it" in said
+    assert (
+        "BATCHSIZ 1 ignored: neither rn50 nor a library that it knows reads it; did you mean BATCHSIZE?"
+        in said
+    )
+    assert "\nignored: BATCHSIZ, " in said and "\nno effect: " in said
     assert (
         "DECAY_EPOCHS - epochs after which the learning rate has decayed, if not NUMEPOCHS [default]" in said
     )

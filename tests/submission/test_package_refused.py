@@ -58,6 +58,10 @@ REFUSED = {
         lambda r: (r / "result_2.json").unlink(),
         ["result_2.json: not there, or not what rn50 saves"],
     ),
+    "nothing beside any log": (
+        lambda r: [file.unlink() for file in r.glob("result_*.json")],
+        ["NF5688M6: no log has its result_N.json beside it"],
+    ),
     "something else beside a log": (
         lambda r: (r / "result_2.json").write_text('{"config": []}'),
         ["result_2.json: not there, or not what rn50 saves"],

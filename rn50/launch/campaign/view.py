@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rn50.benchmark import rules
 from rn50.launch.campaign.state import ENDED, RUNNING, STOPPED, Campaign, RunState
+from rn50.results.parse import UNFINISHED
 from rn50.run.display import Progress
 from rn50.terminal import safe, styled
 
@@ -39,7 +40,7 @@ def render(campaign: Campaign, live: Progress | None) -> RenderableType:
             parts.append(styled(f"no news for {_duration(silent)}: has it been stopped?", "yellow"))
     parts += [Text(line) for line in earlier(campaign)]
     if not run and not campaign.is_over:
-        parts.append(Text("no run is going on; waiting for the next one"))
+        parts.append(Text("no run is going on; waiting for the next one (Ctrl-C ends the watching)"))
     return Group(*parts)
 
 
@@ -107,6 +108,8 @@ def outcome(run: RunState) -> str:
         return f"stopped after epoch {run.epoch}"
     if run.reached:
         return f"top-1 {run.reached.accuracy:.4f} at epoch {run.reached.epoch:g}{minutes}"
+    if run.log and run.log.status == UNFINISHED:
+        return f"no run_stop in its log, which ends in epoch {run.epoch + 1}"
     best = max((evaluation.accuracy for evaluation in run.evaluations), default=None)
     return f"missed the target{minutes}, best top-1 {_text(best, '.4f')}"
 

@@ -138,7 +138,10 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         for either in groups:
             if not log.first(*either):
                 name = " or ".join(either)
-                yield finding(log, None, rule, f"{name} is not logged", f"log {name}")
+                remedy = f"log {name}" + (
+                    "; if the log was cut short, put it back whole" if rule == ENDS else ""
+                )
+                yield finding(log, None, rule, f"{name} is not logged", remedy)
 
 
 def _types(log: ResultLog) -> Iterator[Finding]:
