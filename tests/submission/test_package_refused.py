@@ -60,7 +60,7 @@ REFUSED = {
     ),
     "nothing beside any log": (
         lambda r: [file.unlink() for file in r.glob("result_*.json")],
-        ["NF5688M6: no log has its result_N.json beside it"],
+        ["NF5688M6: no log has the result_N.json beside it that rn50 run writes"],
     ),
     "something else beside a log": (
         lambda r: (r / "result_2.json").write_text('{"config": []}'),

@@ -116,7 +116,7 @@ def test_scaled_minutes_and_the_verdict_of_reference_convergence(tmp_path, epoch
     assert '<p class="score">1.7000 <small>minutes, mean of the middle 3 of 5 runs<' in page
     shown = re.findall(r'<p class="scaled">([\d.]+) <small>minutes, scaled by reference convergence', page)
     assert shown == ([scaled] if scaled else []) and said in page
-    assert "<p>Spread of the runs that converged 3.92%" in page
+    assert "<p>Spread 3.92%: (slowest - fastest) / mean" in page
 
 
 def test_of_more_runs_the_median_set_is_shown(tmp_path):
