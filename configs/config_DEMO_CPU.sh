@@ -3,8 +3,8 @@
 #
 #   command     DGXSYSTEM=DEMO_CPU ./run_and_time.sh        (`make demo` does this for five seeds)
 #   machine     any CPU; two cores or more
-#   expected    epoch 7 (sometimes 11), 1.0 to 1.7 minutes on two cores with bfloat16 (docs/measurements.md)
-#   curve       3: 0.20-0.47, 7: 0.72-0.84, 11: 0.82-0.84 (top-1 of 12 runs)
+#   expected    epoch 7 (sometimes 11); on two cores 1.2 minutes with AVX-512, 2.5 to 2.8 without (docs/measurements.md)
+#   curve       3: 0.37-0.47, 7: 0.76-0.87 (top-1 of 6 runs)
 #   borrowed    nothing: tuned for this data set. What it prints is no MLPerf result, and says so.
 
 # --- hyperparameters (one group: together they decide convergence) -----------
