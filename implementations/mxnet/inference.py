@@ -8,7 +8,7 @@ from mxnet.gluon import SymbolBlock
 
 from implementations.mxnet import mx
 from implementations.mxnet.model import Layout, ResNet50
-from rn50.results.weights import Weights
+from rn50.weights.weights_file import Weights
 
 
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:

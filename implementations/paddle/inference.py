@@ -13,7 +13,7 @@ from implementations.paddle import paddle
 from implementations.paddle.model import ResNet50, tensors
 from rn50.errors import UserError
 from rn50.machine import hardware
-from rn50.results.weights import Weights
+from rn50.weights.weights_file import Weights
 
 CONVOLUTION, PRODUCT = "conv2d", "matmul_v2"
 """Operators that have weights. Paddle Inference computes the classifier's product in float32, quantised or

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from implementations.pytorch.model import ResNet50, tensors
-from rn50.results.weights import Weights
+from rn50.weights.weights_file import Weights
 
 
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:

@@ -4,7 +4,7 @@ normalised in the same way. Imports no PyTorch."""
 import re
 
 FACTS = {"width": "1", "image_size": "224", "eval_resize": "256", "framework": "torchvision"}
-"""Facts that its files do not contain; see ``rn50.results.weights.FACTS``."""
+"""Facts that its files do not contain; see ``rn50.weights.weights_file.FACTS``."""
 CLASSIFIER = "fc.weight"
 """Tensor that identifies such a file; its first dimension is the number of classes."""
 UNREAD = ".num_batches_tracked"

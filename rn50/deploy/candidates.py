@@ -9,8 +9,8 @@ from rich.table import Table
 from rn50 import files
 from rn50.deploy.evaluation import Evaluated
 from rn50.errors import UserError
-from rn50.results.evaluation import margin
 from rn50.terminal import Terminal
+from rn50.weights.counts import margin
 
 FLOAT = "float32"
 

@@ -20,9 +20,9 @@ from rn50.deploy import model_file
 from rn50.deploy.model_file import Model
 from rn50.errors import UserError
 from rn50.progress import counting
-from rn50.results import evaluation, evaluation_display
-from rn50.results.evaluation import Counts
 from rn50.settings.config import Config
+from rn50.weights import display
+from rn50.weights.counts import Counts, refuse_other_count
 
 ON_CPU = BatchFormat(None, "CHW", False)
 THREADS = len(os.sched_getaffinity(0))
@@ -86,7 +86,7 @@ def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_jso
         "sparse": None,
         "density": [],
     }
-    evaluation_display.tell(outcome, counts, report, as_json)
+    display.tell(outcome, counts, report, as_json)
 
 
 def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:
@@ -116,7 +116,7 @@ def evaluate_with(
                 raise UserError(model.name, "its logits are no finite numbers", model_file.REMEDY)
             counts.add(logits, labels)
             progress(counts.images, config.data.eval_samples)
-    evaluation.refuse_other_count(counts.images, config.data.eval_samples)
+    refuse_other_count(counts.images, config.data.eval_samples)
     return Evaluated(counts, seconds)
 
 

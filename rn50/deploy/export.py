@@ -8,9 +8,9 @@ from rn50.deploy import evaluation, graph, model_file
 from rn50.deploy.evaluation import Evaluated
 from rn50.deploy.model_file import Model
 from rn50.errors import UserError
-from rn50.results import weights
-from rn50.results.weights import Weights
 from rn50.settings.config import Config
+from rn50.weights import weights_file
+from rn50.weights.weights_file import Weights
 
 FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
 """Facts of the weights that the model keeps."""
@@ -18,7 +18,7 @@ FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
 
 def convert(source: pathlib.Path, name: str, fold: bool = True, preprocessing: bool = False) -> Model:
     """Return a file of weights as a model called ``name``. Raises UserError if it holds no weights."""
-    read = weights.read(source)
+    read = weights_file.read(source)
     return of_weights(read, name, {"source_sha256": files.sha256(source)}, fold, preprocessing)
 
 

@@ -9,7 +9,7 @@ from rn50 import files
 from rn50.benchmark import network, rules
 from rn50.benchmark.network import CLASSIFIER, Convolution
 from rn50.packages import needed_for
-from rn50.results.weights import Weights
+from rn50.weights.weights_file import Weights
 
 with needed_for("ONNX models"):
     import onnx

@@ -13,8 +13,8 @@ import numpy as np
 from rn50 import files
 from rn50.errors import UserError
 from rn50.packages import needed_for
-from rn50.results import weights
 from rn50.settings.config import Data
+from rn50.weights import weights_file
 
 with needed_for("ONNX models"):
     import onnx
@@ -77,7 +77,7 @@ class Model(NamedTuple):
 
 def read(file: pathlib.Path) -> Model:
     """Return the model of a file. Raises UserError if it is not a model, or of another kind."""
-    return parse(str(file), files.read_bytes(file, weights.LARGEST, REMEDY))
+    return parse(str(file), files.read_bytes(file, weights_file.LARGEST, REMEDY))
 
 
 def parse(name: str, content: bytes) -> Model:
@@ -97,13 +97,13 @@ def parse(name: str, content: bytes) -> Model:
         counts = f"has {len(inputs)} inputs and {len(proto.graph.output)} outputs"
         raise UserError(name, f"{counts}, expected one of each", REMEDY)
     facts = {entry.key: entry.value for entry in proto.metadata_props}
-    weights.refuse_other_facts(name, {**dict.fromkeys(weights.FACTS, "1"), **facts})
+    weights_file.refuse_other_facts(name, {**dict.fromkeys(weights_file.FACTS, "1"), **facts})
     images, logits = _tensor(inputs[0]), _tensor(proto.graph.output[0])
     size = images.shape[2] if len(images.shape) == 4 else None
     normalised = (
         images.type == TensorProto.FLOAT
         and images.shape == (None, 3, size, size)
-        and size in range(1, weights.FACTS["image_size"] + 1)
+        and size in range(1, weights_file.FACTS["image_size"] + 1)
     )
     if not normalised and (images.type, images.shape) != (TensorProto.UINT8, (None, None, None, 3)):
         expected = "float32 (N, 3, S, S) or uint8 (N, H, W, 3) with a dynamic N"

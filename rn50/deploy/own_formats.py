@@ -18,9 +18,9 @@ from rn50.deploy.candidates import FLOAT, Candidate, Choice, choose
 from rn50.deploy.model_file import Model
 from rn50.deploy.quantization import Way, calibration_images
 from rn50.errors import UserError
-from rn50.results import weights
 from rn50.settings.config import Config
 from rn50.terminal import say
+from rn50.weights import weights_file
 
 AGREEMENT = 1e-4
 """Largest difference from the logits of the ONNX model, relative to the largest of these."""
@@ -45,7 +45,7 @@ def write(
     written = _files(output, framework)
     for file in written:
         files.refuse_to_replace(file, files.BINARY, files.NOTHING)
-    read = weights.read(source)
+    read = weights_file.read(source)
     model, inference = export.convert(source, str(output)), frameworks.module(framework, "inference")
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder, "model"))
@@ -118,7 +118,7 @@ def quantize(
     with tempfile.TemporaryDirectory() as folder:
         path, made = (str(pathlib.Path(folder, name)) for name in ("float32", "int8"))
         with _silent():
-            inference.write(weights.read(source), path)
+            inference.write(weights_file.read(source), path)
         candidates = [
             _candidate(FLOAT, path, framework, model_file.int8_operators(model.proto), model, config)
         ]

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from rn50.benchmark import rules, sparsity
 from rn50.errors import UserError
-from rn50.results import weights
-from rn50.results.weights import Weights
 from rn50.run import checkpoint
 from rn50.run.checkpoint import Checkpoint
 from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
+from rn50.weights import weights_file
+from rn50.weights.weights_file import Weights
 
 
 class Beginning(NamedTuple):
@@ -73,7 +73,7 @@ def initial_weights(config: Config) -> Weights | None:
     """
     if config.run.initial_weights is None:
         return None
-    saved, data = weights.read(pathlib.Path(config.run.initial_weights)), config.data
+    saved, data = weights_file.read(pathlib.Path(config.run.initial_weights)), config.data
     for variable, theirs, ours in (
         ("NUMCLASSES", saved.classes, data.classes),
         ("WIDTH", saved.width, data.width),

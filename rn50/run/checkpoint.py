@@ -17,11 +17,11 @@ from safetensors import numpy as format_
 from rn50 import files, frameworks
 from rn50.benchmark import schedule
 from rn50.errors import UserError
-from rn50.results import weights
 from rn50.run import all_reduce
 from rn50.run.implementation import Communicator, Implementation
 from rn50.settings.config import Config
 from rn50.settings.variables import SEED, excerpt
+from rn50.weights import weights_file
 
 SUFFIX = ".checkpoint.safetensors"
 LARGEST_SEED = 1 << 31
@@ -148,7 +148,7 @@ def read(config: Config) -> Checkpoint | None:
         return None
     except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(file, f"no checkpoint ({error})", _REMEDY) from None
-    weights.refuse_impossible(file, arrays, _REMEDY)
+    weights_file.refuse_impossible(file, arrays, _REMEDY)
     return Checkpoint(file, int(facts["epoch"]), int(facts["seed"]), facts["precision"], arrays)
 
 

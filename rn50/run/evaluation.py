@@ -6,12 +6,12 @@ from typing import Any
 
 from rn50.benchmark import sparsity
 from rn50.errors import UserError
-from rn50.results import evaluation, evaluation_display, weights
-from rn50.results.evaluation import Counts
-from rn50.results.weights import Weights
 from rn50.run import all_reduce
 from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
+from rn50.weights import display, weights_file
+from rn50.weights.counts import Counts, refuse_other_count
+from rn50.weights.weights_file import Weights
 
 SEED = 1
 """Seed of the initial values, which the weights replace."""
@@ -22,7 +22,7 @@ def environment_for(file: pathlib.Path, config: Config) -> dict[str, str]:
 
     Raises UserError if the file is not ours, or its network is for another number of classes.
     """
-    saved = weights.read(file)
+    saved = weights_file.read(file)
     if saved.classes != config.data.classes:
         raise UserError(
             file,
@@ -59,7 +59,7 @@ def evaluate(
 
     Raises UserError unless every image of the validation set was counted.
     """
-    saved = weights.read(file)
+    saved = weights_file.read(file)
     implementation = create(config)
     try:
         communicator = implementation.communicator
@@ -69,10 +69,10 @@ def evaluate(
         for logits, labels in implementation.predictions():
             local.add(logits, labels)
         counts = Counts(all_reduce.in_pieces(communicator, local.numbers), saved.classes)
-        evaluation.refuse_other_count(counts.images, config.data.eval_samples)
+        refuse_other_count(counts.images, config.data.eval_samples)
         if communicator.rank == 0:
             outcome = to_json(file, saved, config, implementation.precision.name, counts)
-            evaluation_display.tell(outcome, counts, report, as_json)
+            display.tell(outcome, counts, report, as_json)
         communicator.barrier()
     finally:
         implementation.close()

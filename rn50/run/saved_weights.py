@@ -6,9 +6,9 @@ import pathlib
 from rn50 import files
 from rn50.data.certification import certificate
 from rn50.errors import UserError
-from rn50.results import weights
 from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
+from rn50.weights import weights_file
 
 
 def refuse_impossible(config: Config) -> None:
@@ -19,7 +19,7 @@ def refuse_impossible(config: Config) -> None:
             raise UserError(
                 "SAVE_WEIGHTS=1", "the weights are saved beside the log, which has no file", "set RESULT_FILE"
             )
-        file = weights.path(pathlib.Path(config.run.result_file))
+        file = weights_file.path(pathlib.Path(config.run.result_file))
         files.refuse_to_replace(file, files.WEIGHTS, files.NOTHING, "set another RESULT_FILE")
 
 
@@ -40,7 +40,7 @@ def save(config: Config, implementation: Implementation, seed: int, epoch: int, 
         "certificate": certified.sha256 if certified else "none",
     }
     arrays = implementation.weights()
-    weights.write(
-        weights.path(pathlib.Path(str(config.run.result_file))),
-        weights.Weights(arrays, {name: str(value) for name, value in facts.items()}),
+    weights_file.write(
+        weights_file.path(pathlib.Path(str(config.run.result_file))),
+        weights_file.Weights(arrays, {name: str(value) for name, value in facts.items()}),
     )

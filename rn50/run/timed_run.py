@@ -23,7 +23,6 @@ from rn50 import files, process
 from rn50.benchmark import rules, schedule
 from rn50.data.certification import certificate
 from rn50.errors import Status, UserError
-from rn50.results import evaluation
 from rn50.run import all_reduce, beginning, checkpoint, provenance, saved_weights, training, watchdog
 from rn50.run.beginning import Beginning
 from rn50.run.clock import now_ms
@@ -34,6 +33,7 @@ from rn50.run.mlperf_log import RunLog
 from rn50.run.watchdog import Watchdog
 from rn50.settings.config import Config
 from rn50.terminal import say
+from rn50.weights.counts import refuse_other_count
 
 LAST_WORDS_S = 5
 """Time limit in seconds for ending the log, because the disk may be what hangs."""
@@ -65,7 +65,7 @@ def count_correct(implementation: Implementation, expected: int) -> float:
         int(n)
         for n in implementation.communicator.all_reduce(np.array(implementation.evaluate(), dtype=np.int64))
     )
-    evaluation.refuse_other_count(total, expected)
+    refuse_other_count(total, expected)
     return correct / total
 
 

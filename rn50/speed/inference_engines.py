@@ -12,7 +12,7 @@ from rn50.deploy import export, model_file
 from rn50.deploy.model_file import Model
 from rn50.errors import UserError
 from rn50.packages import needed_for
-from rn50.results import weights
+from rn50.weights import weights_file
 
 with needed_for("rn50 bench inference"):
     import onnxruntime
@@ -56,7 +56,7 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
     is not a model, an engine that is missing or has nothing to run, and a precision that no engine has.
     """
     runnable: list[Subject] = []
-    of_weights = [file for file in files if file.suffix == weights.SUFFIX]
+    of_weights = [file for file in files if file.suffix == weights_file.SUFFIX]
     for engine in engines:
         if engine in PROVIDERS:
             _refuse_missing(engine)
@@ -105,14 +105,14 @@ def _refuse_missing(engine: str) -> None:
 
 def _model(file: pathlib.Path) -> Model:
     """Read an ONNX file, or convert weights as ``rn50 export`` would."""
-    return export.convert(file, str(file)) if file.suffix == weights.SUFFIX else model_file.read(file)
+    return export.convert(file, str(file)) if file.suffix == weights_file.SUFFIX else model_file.read(file)
 
 
 def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:
     """Return a function from images to logits, and one from a batch size to random images for it."""
     if subject.engine not in PROVIDERS:
         framework, way = _parts(subject.engine)
-        read = weights.read(subject.file)
+        read = weights_file.read(subject.file)
         run: Run = frameworks.module(framework, "inference").create(read, way, subject.precision, threads)
         return run, lambda batch_size: _images(batch_size, read.image_size)
     model, provider = _model(subject.file), PROVIDERS[subject.engine]

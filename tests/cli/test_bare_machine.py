@@ -17,8 +17,8 @@ from rn50.benchmark import network
 from rn50.cli.group import report
 from rn50.errors import Status, UserError
 from rn50.files import ROOT
-from rn50.results import weights
 from rn50.settings.config import environment_of
+from rn50.weights import weights_file
 from tests.results.scored import write_runs
 from tests.support import image_tree
 
@@ -80,7 +80,7 @@ def bare(tmp_path_factory, tiny_folder, python):
     write_runs(folder / "runs", 100, 101, 102, 103, 104)
     facts = {"classes": "10", "width": "0.25", "image_size": "48", "eval_resize": "56"}
     arrays = {name: np.zeros(shape, np.float32) for name, shape in network.shapes(10, 0.25).items()}
-    weights.write(folder / "weights.safetensors", weights.Weights(arrays, facts))
+    weights_file.write(folder / "weights.safetensors", weights_file.Weights(arrays, facts))
     environ = {**environment_of("DEMO_CPU", os.environ), "DATADIR": str(tiny_folder)}
     for name in ("PYTHONPATH", "RESULTS", "RESULT_FILE"):
         environ.pop(name, None)

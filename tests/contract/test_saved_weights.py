@@ -12,8 +12,9 @@ import pytest
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch import job
-from rn50.results import parse, weights
+from rn50.results import parse
 from rn50.run import saved_weights
+from rn50.weights import weights_file
 from tests.conftest import with_changes
 from tests.contract import toy
 
@@ -35,7 +36,7 @@ def test_the_weights_lie_beside_the_log_and_say_of_which_run(tiny_config, tmp_pa
     outcome, calls, events, _ = toy.run(tiny_config, tmp_path, [500, 800], save_weights=True)
     assert outcome.reached_target and calls[-3:] == ["evaluate", "weights", "close"]
     assert events[-1]["key"] == "run_stop" and events[-1]["metadata"]["status"] == "success"
-    saved = weights.read(tmp_path / "result_0.safetensors")
+    saved = weights_file.read(tmp_path / "result_0.safetensors")
     assert (saved.classes, saved.width, saved.image_size, saved.eval_resize) == (10, 0.125, 32, 36)
     own = {
         name: saved.facts[name]
@@ -70,7 +71,7 @@ def test_the_certificate_is_that_of_the_data(tiny_config, tmp_path):
     saved_weights.save(config, toy.Toy(config, [], []), 1, 2, 0.5)
     with open(f"{tiny_config.data.folder}/certificate.json", "rb") as certificate:
         sha256 = hashlib.sha256(certificate.read()).hexdigest()
-    assert weights.read(tmp_path / "result_3.safetensors").facts["certificate"] == sha256
+    assert weights_file.read(tmp_path / "result_3.safetensors").facts["certificate"] == sha256
 
 
 def test_an_existing_file_is_refused_before_anything_starts(tiny_config, tmp_path):
@@ -143,7 +144,7 @@ def test_what_a_framework_trained_is_read_again(tiny_config, tmp_path, name):
         return made[0]
 
     outcome = toy.timed_run.run(config, create, toy.timed_run.Display())
-    saved = weights.read(tmp_path / "result_0.safetensors")
+    saved = weights_file.read(tmp_path / "result_0.safetensors")
     assert float(saved.facts["accuracy"]) == outcome.accuracy and saved.facts["framework"] == name
     for each, array in made[0].weights().items():
         np.testing.assert_array_equal(saved.arrays[each], array)

@@ -5,7 +5,7 @@ import numpy as np
 
 from rn50.benchmark import network
 from rn50.deploy import evaluation, export, model_file
-from rn50.results.weights import Weights
+from rn50.weights.weights_file import Weights
 
 FACTS = {"classes": "10", "width": "0.125", "image_size": "32", "eval_resize": "36"}
 

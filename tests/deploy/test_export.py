@@ -13,7 +13,7 @@ from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.deploy import evaluation, export, graph, model_file
 from rn50.errors import UserError
-from rn50.results import weights
+from rn50.weights import weights_file
 from tests.conftest import with_changes
 from tests.deploy.networks import FACTS, fitted_weights, random_weights
 from tests.support import documented
@@ -107,7 +107,7 @@ def test_the_verb_evaluates_what_it_writes(tiny_config, tiny_environment, tmp_pa
     source, output = tmp_path / "result_0.safetensors", tmp_path / "model.onnx"
     some = fitted_weights(tiny_config)
     correct, total = counted(evaluation.evaluate(export.of_weights(some, "x", {}), tiny_config))
-    weights.write(source, some._replace(facts={**some.facts, "accuracy": str(correct / total)}))
+    weights_file.write(source, some._replace(facts={**some.facts, "accuracy": str(correct / total)}))
     done = rn50("export", source, "-o", output, "--json", environ=tiny_environment)
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
@@ -148,7 +148,7 @@ def test_the_verb_evaluates_what_it_writes(tiny_config, tiny_environment, tmp_pa
 
 def test_without_a_configuration_it_says_that_it_did_not_evaluate(tmp_path):
     source = tmp_path / "result_0.safetensors"
-    weights.write(source, random_weights())
+    weights_file.write(source, random_weights())
     done = rn50("export", source, "-o", tmp_path / "model.onnx", environ={"DGXSYSTEM": "", "CONFIG_FILE": ""})
     assert done.exit_code == 0 and "not evaluated" in done.stderr and "top-1" not in done.stdout
     assert "122 nodes, 10 classes, batch norm folded" in done.stdout
@@ -157,7 +157,7 @@ def test_without_a_configuration_it_says_that_it_did_not_evaluate(tmp_path):
 def test_a_model_of_another_accuracy_is_not_written(tiny_config, tiny_environment, tmp_path):
     source, output = tmp_path / "result_0.safetensors", tmp_path / "model.onnx"
     some = random_weights()
-    weights.write(source, some._replace(facts={**some.facts, "accuracy": "0.75"}))
+    weights_file.write(source, some._replace(facts={**some.facts, "accuracy": "0.75"}))
     done = rn50("export", source, "-o", output, environ=tiny_environment)
     assert done.exit_code == 2 and not output.exists()
     assert f"{output}: not written: its top-1 is 0." in done.stderr and f"{source} says 0.7500" in done.stderr

@@ -11,7 +11,7 @@ from rn50 import files
 from rn50.cli import main
 from rn50.deploy import export
 from rn50.errors import UserError
-from rn50.results import weights
+from rn50.weights import weights_file
 from tests.deploy.networks import random_weights
 from tests.support.four_epochs import write_run
 
@@ -20,7 +20,7 @@ from tests.support.four_epochs import write_run
 def kept(tmp_path_factory):
     """A file of every kind, as rn50 writes it."""
     folder = tmp_path_factory.mktemp("kept")
-    weights.write(folder / "weights", random_weights())
+    weights_file.write(folder / "weights", random_weights())
     export.export(folder / "weights", folder / "model", True, False, None, 1)
     header = {"file": files.MARK, "epoch": "4"}
     files.write(folder / "checkpoint", format_.save({"a": np.zeros(3000, np.float32)}, header))

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from rn50.cli import main
 from rn50.deploy import evaluation, export, own_formats
-from rn50.results import weights
+from rn50.weights import weights_file
 from tests.contract.frameworks import installed
 from tests.deploy.networks import fitted_weights, random_weights
 from tests.support import documented
@@ -21,7 +21,7 @@ def rn50(*arguments, environ=None):
 
 @pytest.fixture
 def source(tmp_path):
-    weights.write(tmp_path / "result_0.safetensors", random_weights())
+    weights_file.write(tmp_path / "result_0.safetensors", random_weights())
     return tmp_path / "result_0.safetensors"
 
 
@@ -32,7 +32,7 @@ def test_what_is_written_is_evaluated(tiny_config, tiny_environment, tmp_path, f
     source, output = tmp_path / "result_0.safetensors", tmp_path / "model"
     some = fitted_weights(tiny_config)
     before = evaluation.evaluate(export.of_weights(some, "x", {}), tiny_config)
-    weights.write(source, some._replace(facts={**some.facts, "accuracy": str(before.top_1)}))
+    weights_file.write(source, some._replace(facts={**some.facts, "accuracy": str(before.top_1)}))
     done = rn50(source, "--to", framework, "-o", output, "--json", environ=tiny_environment)
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
@@ -102,7 +102,7 @@ def test_paddle_quantises_by_its_own_means(tiny_config, tiny_environment, tmp_pa
     """What it writes is evaluated, its convolutions are int8, and what its libraries print stays hidden."""
     installed("paddle")
     source, output = tmp_path / "result_0.safetensors", tmp_path / "int8"
-    weights.write(source, fitted_weights(tiny_config))
+    weights_file.write(source, fitted_weights(tiny_config))
     done = CliRunner(mix_stderr=False).invoke(
         main,
         [
@@ -140,7 +140,7 @@ def test_a_calibration_that_quantises_nothing_in_paddle_is_not_written(tiny_conf
     """Its "min_max" is such a one: it returns the network as it was, without an error."""
     installed("paddle")
     source = tmp_path / "result_0.safetensors"
-    weights.write(source, fitted_weights(tiny_config))
+    weights_file.write(source, fitted_weights(tiny_config))
     traits = own_formats.frameworks.traits("paddle")._replace(calibrations={"minmax": "min_max"})
     monkeypatch.setattr(own_formats.frameworks, "traits", lambda name: traits)
     with pytest.raises(

@@ -13,9 +13,9 @@ from rn50.deploy import evaluation, export, model_file, quantization
 from rn50.deploy.candidates import Candidate, Choice
 from rn50.deploy.quantization import Way
 from rn50.errors import UserError
-from rn50.results import weights
-from rn50.results.evaluation import Counts
 from rn50.terminal import Terminal
+from rn50.weights import weights_file
+from rn50.weights.counts import Counts
 from tests.deploy.networks import fitted_weights, random_weights
 from tests.support import documented
 
@@ -146,7 +146,7 @@ def test_bad_input(tiny_config, tiny_environment, exported, tmp_path):
     refused("/nowhere: No such file or directory; set DATADIR to a folder", DATADIR="/nowhere")
     refused("none.onnx: cannot be read (No such file or directory)", tmp_path / "none.onnx")
     other = tmp_path / "result_0.safetensors"
-    weights.write(other, random_weights())
+    weights_file.write(other, random_weights())
     refused("result_0.safetensors: no ONNX file", other)
     quantised = tmp_path / "quantised.onnx"
     quantization.quantize(source, quantised, [Way("dynamic")], tiny_config, 4, 100)

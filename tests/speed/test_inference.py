@@ -16,12 +16,12 @@ from rn50.cli import main
 from rn50.deploy import export, model_file
 from rn50.errors import UserError
 from rn50.machine import hardware
-from rn50.results import weights
 from rn50.speed import inference, inference_curve, inference_engines, inference_process
 from rn50.speed.inference import Result
 from rn50.speed.inference_engines import Subject
 from rn50.speed.inference_process import Load, Round
 from rn50.speed.rates import Rates
+from rn50.weights import weights_file
 from tests.contract.frameworks import installed
 from tests.deploy.networks import random_weights
 from tests.support import documented
@@ -33,7 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def models(tmp_path_factory):
     """Files of the same network: weights, a model of them, and one with preprocessing."""
     folder = tmp_path_factory.mktemp("models")
-    weights.write(folder / "w.safetensors", random_weights())
+    weights_file.write(folder / "w.safetensors", random_weights())
     for name, preprocessing in (("model.onnx", False), ("whole.onnx", True)):
         made = export.convert(folder / "w.safetensors", name, preprocessing=preprocessing)
         (folder / name).write_bytes(made.content)

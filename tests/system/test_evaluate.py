@@ -10,7 +10,8 @@ import subprocess
 import pytest
 
 from rn50.benchmark import rules
-from rn50.results import run, weights
+from rn50.results import run
+from rn50.weights import weights_file
 from tests.contract.frameworks import FRAMEWORKS, installed
 from tests.support import documented
 from tests.system.job import RN50, ROOT
@@ -49,14 +50,14 @@ def trained(rn50, tiny_environment, kept):
     if not log.exists():
         status, _, said = rn50("launch", **{**tiny_environment, "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)})
         assert status == 3, said
-    return weights.path(log)
+    return weights_file.path(log)
 
 
 @pytest.mark.smoke
 def test_weights_are_saved_evaluated_and_exported(rn50, trained, tiny_environment, tmp_path):
     status, printed, said = rn50("evaluate", trained, "--json", **tiny_environment)
     assert status == 0, said
-    assert json.loads(printed)["top1"] == float(weights.read(trained).facts["accuracy"])
+    assert json.loads(printed)["top1"] == float(weights_file.read(trained).facts["accuracy"])
     if not importlib.util.find_spec("onnx"):
         pytest.skip("onnx is not installed")
     model = tmp_path / "model.onnx"
@@ -65,7 +66,7 @@ def test_weights_are_saved_evaluated_and_exported(rn50, trained, tiny_environmen
 
 
 def test_every_framework_and_two_ranks_count_the_same(rn50, trained, tiny_environment, tmp_path):
-    accuracy = float(weights.read(trained).facts["accuracy"])
+    accuracy = float(weights_file.read(trained).facts["accuracy"])
     data = tmp_path / "validation"  # it needs no training set
     data.mkdir()
     for name in ("val.rec", "val.idx"):
@@ -108,7 +109,7 @@ def test_a_run_that_begins_with_pruned_weights_ends_with_half_of_them(
         "launch", **{**environment, "SPARSITY": "2:4", "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)}
     )
     assert status == 3, said
-    status, printed, said = rn50("evaluate", weights.path(log), **tiny_environment)
+    status, printed, said = rn50("evaluate", weights_file.path(log), **tiny_environment)
     assert status == 0, said
     assert (
         "density 50.0%: 53 layers, " in printed
@@ -141,7 +142,7 @@ def test_a_run_that_rounds_as_in_int8_is_labelled(rn50, trained, tiny_environmen
     status, _, said = rn50("launch", **{**environment, "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)})
     assert status == 3, said
     assert run.read(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.QUANTIZED}"
-    assert weights.read(weights.path(log)).classes == 10
+    assert weights_file.read(weights_file.path(log)).classes == 10
     for changes, problem in (
         (
             {"INITIAL_WEIGHTS": ""},

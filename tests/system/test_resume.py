@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rn50.benchmark import rules
-from rn50.results import parse, run, score, weights
+from rn50.results import parse, run, score
+from rn50.weights import weights_file
 from tests.contract.frameworks import installed
 from tests.system.job import BUSY_S, RN50, Job, configuration_file, events
 
@@ -59,7 +60,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tiny_environment, tmp_path, 
         4,
         5,
     ]
-    ours, theirs = (weights.read(weights.path(file)) for file in (whole, log))
+    ours, theirs = (weights_file.read(weights_file.path(file)) for file in (whole, log))
     for name, array in ours.arrays.items():
         np.testing.assert_array_equal(array, theirs.arrays[name], err_msg=name)
     assert theirs.facts["seed"] == ours.facts["seed"] == "7"
@@ -119,8 +120,8 @@ def test_a_campaign_that_was_killed_resumes_and_leaves_weights(tiny_environment,
     results = tmp_path / "results"
     command = (*RN50, "run", str(file), "--runs", "1", "-o", str(results), "--resume", "--save-weights")
     killed_in_epoch(Job({}, command), results / "result_0.txt", 4)
-    assert not weights.path(results / "result_0.txt").exists()
+    assert not weights_file.path(results / "result_0.txt").exists()
     job = Job({}, command)
     assert job.wait(BUSY_S) == 0, job.err
     assert "goes on after epoch 2 of" in job.out + job.err
-    assert weights.read(weights.path(results / "result_0.txt")).facts["epoch"] == "5"
+    assert weights_file.read(weights_file.path(results / "result_0.txt")).facts["epoch"] == "5"

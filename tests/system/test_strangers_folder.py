@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from rn50 import process
-from rn50.results import weights
+from rn50.weights import weights_file
 from tests.support import campaigns, image_tree
 from tests.support.typed import ROOT, assert_well, in_pipe
 
@@ -56,7 +56,7 @@ def given(tmp_path, tiny_environment, argument):
         log = tmp_path / "result_0.txt"
         values = {**tiny_environment, "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)}
         assert_well(in_pipe([RN50, "launch"], **values), {3})
-        return weights.path(log)
+        return weights_file.path(log)
     return argument
 
 

@@ -9,7 +9,7 @@ from safetensors import numpy as format_  # noqa: E402
 from torch import nn  # noqa: E402
 
 from implementations.pytorch import inference  # noqa: E402
-from rn50.results import weights  # noqa: E402
+from rn50.weights import weights_file  # noqa: E402
 
 CLASSES = 12
 
@@ -72,7 +72,7 @@ def test_the_same_images_give_the_same_logits(kind, tmp_path):
                 tensor.copy_(torch.rand_like(tensor, dtype=torch.float32) + 0.5)
     file = tmp_path / "resnet50.safetensors"
     format_.save_file({name: tensor.numpy() for name, tensor in network.state_dict().items()}, str(file))
-    read = weights.read(file)
+    read = weights_file.read(file)
     assert (read.classes, read.width, read.image_size, read.eval_resize) == (CLASSES, 1, 224, 256)
     images = np.random.default_rng(0).standard_normal((2, 3, 64, 64), dtype=np.float32)
     with torch.inference_mode():

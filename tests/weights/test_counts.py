@@ -5,9 +5,8 @@ import pytest
 from scipy import stats
 
 from rn50 import files
-from rn50.results import evaluation
-from rn50.results.evaluation import BINS, Counts
-from rn50.results.report import evaluation_page
+from rn50.weights import page
+from rn50.weights.counts import BINS, Counts, margin
 
 
 def drawn(images=400, classes=12, seed=0):
@@ -84,7 +83,7 @@ def test_the_page_names_what_is_confused(tmp_path):
     }
     file = tmp_path / "page.html"
     for _ in range(2):  # the page replaces itself
-        evaluation_page.write(file, found, counts)
+        page.write(file, found, counts)
     text = file.read_text()
     assert (
         "<tr><td>2</td><td>1</td><td>2</td></tr>" in text
@@ -97,4 +96,4 @@ def test_the_page_names_what_is_confused(tmp_path):
 @pytest.mark.parametrize("correct", [0, 3, 28, 57])
 def test_margin_is_that_of_scipy(correct):
     interval = stats.binomtest(correct, 57).proportion_ci(method="wilson")
-    assert evaluation.margin(correct, 57) == pytest.approx((interval.high - interval.low) * 50, rel=1e-4)
+    assert margin(correct, 57) == pytest.approx((interval.high - interval.low) * 50, rel=1e-4)

@@ -8,8 +8,8 @@ import numpy as np
 
 import rn50
 from rn50 import files
-from rn50.results.evaluation import Counts
 from rn50.results.report import plots
+from rn50.weights.counts import Counts
 
 MOST_NAMED = 20
 """Most rows of each table."""
@@ -30,8 +30,8 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
         lstrip_blocks=True,
     )
     of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    page = templates.get_template("evaluation.html.j2").render(
-        found=evaluation,
+    page = templates.get_template("page.html.j2").render(
+        evaluation=evaluation,
         mark=files.MARK,
         version=rn50.__version__,
         worst=_worst(confusion),

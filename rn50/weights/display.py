@@ -3,8 +3,8 @@
 import pathlib
 from typing import Any
 
-from rn50.results.evaluation import BINS, Counts, margin
 from rn50.terminal import Terminal, print_json, say
+from rn50.weights.counts import BINS, Counts, margin
 
 _TOLD, _DIGITS = ("framework", "seed", "epoch", "accuracy", "quantization"), 16
 """Facts of a file that are printed, and the most characters of each."""
@@ -13,9 +13,9 @@ _TOLD, _DIGITS = ("framework", "seed", "epoch", "accuracy", "quantization"), 16
 def tell(evaluation: dict[str, Any], counts: Counts, report: pathlib.Path | None, as_json: bool) -> None:
     """Print an evaluation, plain data that includes ``counts``; write its page if ``report`` is a file."""
     if report is not None:
-        from rn50.results.report import evaluation_page
+        from rn50.weights import page
 
-        evaluation_page.write(report, evaluation, counts)
+        page.write(report, evaluation, counts)
     if as_json:
         print_json(evaluation)
     else:

@@ -9,8 +9,8 @@ from safetensors import numpy as format_
 
 from rn50.benchmark import network
 from rn50.errors import UserError
-from rn50.results import weights
-from rn50.results.weights import Weights
+from rn50.weights import weights_file
+from rn50.weights.weights_file import Weights
 
 FACTS = {"classes": "10", "width": "0.125", "image_size": "48", "eval_resize": "55", "seed": "7"}
 
@@ -26,15 +26,15 @@ def some():
 
 def test_what_is_written_is_read(some, tmp_path):
     file = tmp_path / "result_0.safetensors"
-    weights.write(file, some)
-    read = weights.read(file)
+    weights_file.write(file, some)
+    read = weights_file.read(file)
     assert list(read.arrays) == list(some.arrays) and read.facts["seed"] == "7"
     assert (read.classes, read.width, read.image_size, read.eval_resize) == (10, 0.125, 48, 55)
     for name, array in read.arrays.items():
         assert array.dtype == np.float32
         np.testing.assert_array_equal(array, some.arrays[name])
     with pytest.raises(UserError, match="result_0.safetensors: exists"):
-        weights.write(file, some)
+        weights_file.write(file, some)
     assert [each.name for each in tmp_path.iterdir()] == ["result_0.safetensors"]
 
 
@@ -86,7 +86,7 @@ def test_another_header_is_refused(some, tmp_path, change, said):
     with pytest.raises(
         UserError, match=f"^{file}: .*{said}.*; give a file that SAVE_WEIGHTS=1 or rn50 wrote$"
     ):
-        weights.read(file)
+        weights_file.read(file)
 
 
 @pytest.mark.parametrize("content", [b"", b"no tensors", b"\xff" * 100, b"\x80\x02}q\x00."])
@@ -94,21 +94,21 @@ def test_another_file_is_refused(tmp_path, content):
     file = tmp_path / "other"
     file.write_bytes(content)
     with pytest.raises(UserError, match="other: no safetensors file"):
-        weights.read(file)
+        weights_file.read(file)
 
 
 def test_a_truncated_file_is_refused(some, tmp_path):
     file = tmp_path / "cut.safetensors"
     file.write_bytes(format_.save(dict(some.arrays), FACTS)[:-1])
     with pytest.raises(UserError, match="cut.safetensors: no safetensors file"):
-        weights.read(file)
+        weights_file.read(file)
 
 
 def test_what_is_no_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="is a folder"):
-        weights.read(tmp_path)
+        weights_file.read(tmp_path)
     with pytest.raises(UserError, match="No such file"):
-        weights.read(tmp_path / "none")
+        weights_file.read(tmp_path / "none")
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,6 @@ def test_what_is_no_file_is_refused(tmp_path):
 )
 def test_weights_of_a_run_that_diverged_are_refused(some, tmp_path, name, value, said):
     spoiled = {**some.arrays, name: np.full(8, value, np.float32)}
-    weights.write(tmp_path / "nan.safetensors", Weights(spoiled, FACTS))
+    weights_file.write(tmp_path / "nan.safetensors", Weights(spoiled, FACTS))
     with pytest.raises(UserError, match=f"{name} {said}; train again: that run diverged"):
-        weights.read(tmp_path / "nan.safetensors")
+        weights_file.read(tmp_path / "nan.safetensors")
