@@ -71,7 +71,8 @@ def test_networks_of_both_precisions_are_timed_and_counted_as_progress(warmed_up
     _, rank = warmed_up("float32")
     built, ours, before = [], rank._resnet50, rank.steps
     monkeypatch.setattr(rank, "_resnet50", lambda name: built.append(name) or ours(name))
-    precision.choose(rank.config, rank.communicator, rank._timed_step)
+    automatic = with_changes(rank.config, run={"precision": "auto"})
+    precision.choose(automatic, rank.communicator, rank._timed_step)
     assert built == [*precision.TIMED] * precision.VISITS
     assert rank.steps >= before + len(built) * (1 + precision.LEAST_STEPS)
 

@@ -18,7 +18,7 @@ from rn50.speed import curve, measurable, networks, throughput, worker
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
 from rn50.speed.rates import Rates
-from tests.contract.frameworks import FRAMEWORKS, installed
+from tests.contract.frameworks import installed
 from tests.support import documented
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -103,7 +103,7 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path):
     assert not list((tmp_path / "to").glob("*.partial"))
 
 
-@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+@pytest.mark.parametrize("framework", ["paddle", "pytorch"])  # MXNet's are in the next test
 def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framework):
     zoo_installed(framework)
     done = bench_throughput(
