@@ -92,7 +92,7 @@ def spoiled(draw, document, most=3):
         for key in path[:-1]:
             inside = inside[key]
         if draw(st.integers(0, 3)):
-            inside[path[-1]] = draw(values)
+            inside[path[-1]] = copy.deepcopy(draw(values))  # a later place may lie in it
         else:
             del inside[path[-1]]
     return draw(values) if draw(st.integers(0, 30)) == 30 else result
