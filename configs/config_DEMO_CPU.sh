@@ -3,7 +3,7 @@
 #
 #   command     DGXSYSTEM=DEMO_CPU ./run_and_time.sh        (`make demo` does this for five seeds)
 #   machine     any CPU; two cores or more
-#   expected    epoch 7 (sometimes 11); on two cores 1.2 minutes with AVX-512, 2.5 to 2.8 without (docs/measurements.md)
+#   expected    epoch 7; 2.5 to 3.3 minutes on two cores without AVX-512, beside other work (docs/measurements.md)
 #   curve       3: 0.37-0.47, 7: 0.76-0.87 (top-1 of 6 runs)
 #   borrowed    nothing: tuned for this data set. What it prints is no MLPerf result, and says so.
 

@@ -1,6 +1,5 @@
 """Environment and memory limit of this process; how its children start, and end with it."""
 
-import atexit
 import ctypes
 import multiprocessing.util
 import os
@@ -9,7 +8,6 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import NoReturn
 
 from rn50.errors import UserError
 
@@ -77,16 +75,6 @@ def refuse_little_memory() -> None:
 def end_with_parent() -> None:
     """Have the kernel send this process SIGTERM when the thread that started it ends, whatever ends it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def leave(status: int) -> NoReturn:
-    """Run the exit handlers of Python and end this process, without the teardown of the interpreter and of
-    native libraries.
-
-    During teardown, a Gloo thread may abort a rank whose work is done (pytorch#179291).
-    """
-    atexit._run_exitfuncs()
-    os._exit(status)
 
 
 def adopt_orphans() -> None:

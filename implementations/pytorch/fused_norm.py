@@ -42,7 +42,7 @@ class _Norm(torch.autograd.Function):
         division, out = divided(x), torch.empty_like(x)
         mean, scale = moments(x, running_mean, running_var, momentum, eps)
         normalise_kernel[division.programs](
-            x, out, mean, scale, gamma, beta, division.rows, division.columns, RELU=relu, **SHAPE
+            x, out, mean, scale, gamma, beta, *division.size, RELU=relu, **SHAPE
         )
         context.save_for_backward(x, gamma, beta, mean, scale)
         context.relu = relu
@@ -55,18 +55,7 @@ class _Norm(torch.autograd.Function):
         parts = division.parts(gradients.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
         gradients.sums_of_parts[(parts * division.column_blocks,)](
-            gradient,
-            x,
-            sums,
-            mean,
-            scale,
-            gamma,
-            beta,
-            division.rows,
-            division.columns,
-            parts,
-            RELU=context.relu,
-            **SHAPE,
+            gradient, x, sums, mean, scale, gamma, beta, *division.size, parts, RELU=context.relu, **SHAPE
         )
         for_beta, for_gamma = sums.sum(1)
         dx = _input_gradient(gradient, x, gamma, beta, mean, scale, for_beta, for_gamma, context.relu)
@@ -94,7 +83,7 @@ class _EndOfBlock(torch.autograd.Function):
         mean, scale = moments(x, running_mean, running_var, momentum, eps)
         mask = empty_mask(division, x.device)
         block.end_of_block[division.programs](
-            x, shortcut, out, mask, mean, scale, gamma, beta, division.rows, division.columns, **NARROW
+            x, shortcut, out, mask, mean, scale, gamma, beta, *division.size, **NARROW
         )
         context.save_for_backward(x, mask, gamma, beta, mean, scale)
         context.set_materialize_grads(False)
@@ -117,8 +106,7 @@ class _EndOfBlock(torch.autograd.Function):
             sums,
             mean,
             scale,
-            division.rows,
-            division.columns,
+            *division.size,
             parts,
             TWO=len(given) == 2,
             **NARROW,
@@ -150,18 +138,7 @@ class _Stem(torch.autograd.Function):
         positions = torch.empty_like(out, dtype=torch.uint8)
         division = divided(out, NARROW)
         stem.stem[division.programs](
-            x,
-            out,
-            positions,
-            mean,
-            scale,
-            gamma,
-            beta,
-            division.rows,
-            division.columns,
-            *sides,
-            *out.shape[2:],
-            **NARROW,
+            x, out, positions, mean, scale, gamma, beta, *division.size, *sides, *out.shape[2:], **NARROW
         )
         context.save_for_backward(x, positions, gamma, mean, scale)
         return out
@@ -174,17 +151,7 @@ class _Stem(torch.autograd.Function):
         parts = division.parts(stem.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
         stem.stem_sums[(parts * division.column_blocks,)](
-            gradient,
-            positions,
-            x,
-            sums,
-            mean,
-            scale,
-            division.rows,
-            division.columns,
-            parts,
-            *sides,
-            **NARROW,
+            gradient, positions, x, sums, mean, scale, *division.size, parts, *sides, **NARROW
         )
         for_beta, for_gamma = sums.sum(1)
         stem.stem_input_gradient[division.programs](
@@ -197,8 +164,7 @@ class _Stem(torch.autograd.Function):
             gamma,
             for_beta,
             for_gamma,
-            division.rows,
-            division.columns,
+            *division.size,
             *sides,
             **NARROW,
         )
@@ -218,19 +184,7 @@ def _input_gradient(
 ) -> torch.Tensor:
     division, dx = divided(x), torch.empty_like(x)
     gradients.input_gradient[division.programs](
-        gradient,
-        x,
-        dx,
-        mean,
-        scale,
-        gamma,
-        beta,
-        for_beta,
-        for_gamma,
-        division.rows,
-        division.columns,
-        RELU=relu,
-        **SHAPE,
+        gradient, x, dx, mean, scale, gamma, beta, for_beta, for_gamma, *division.size, RELU=relu, **SHAPE
     )
     return dx
 

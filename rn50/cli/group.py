@@ -1,5 +1,6 @@
 """Root command of all verbs, its handling of errors, and the options that several verbs share."""
 
+import atexit
 import contextlib
 import errno
 import functools
@@ -20,13 +21,7 @@ from rn50 import packages, terminal
 from rn50.benchmark import rules
 from rn50.cli import ranks
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
-from rn50.process import (
-    environment,
-    keep_working_folder_off_paths,
-    leave,
-    memory_limit_kib,
-    refuse_little_memory,
-)
+from rn50.process import environment, keep_working_folder_off_paths, memory_limit_kib, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
 
@@ -110,8 +105,9 @@ class _Group(Verbs):
         except SystemExit as ended:
             if not ranks.is_rank() or not isinstance(ended.code, int):
                 raise
-            terminal.flush_or_drop()
-            leave(ended.code)
+            # A Gloo thread may abort a rank whose work is done during teardown (pytorch#179291).
+            atexit._run_exitfuncs()
+            end_at_once(ended.code)
         finally:
             terminal.flush_or_drop()
 
@@ -158,7 +154,7 @@ def report(error: BaseException) -> int:
         _OUT_OF_MEMORY.search(str(error)) and (limit or not isinstance(error, UserError))
     ):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
-        _end_at_once(Status.USER_ERROR)
+        end_at_once(Status.USER_ERROR)
     if isinstance(error, UserError):
         for line in error.lines:
             say(f"rn50: {line}", err=True)
@@ -187,13 +183,14 @@ def report(error: BaseException) -> int:
     message = f"rn50: {type(error).__name__}: {reason[0]}"
     if limit:
         say(f"{message}; ulimit -v {limit} may be the reason, raise it", err=True)
-        _end_at_once(Status.FAULT)
+        end_at_once(Status.FAULT)
     say(f"{message} (RN50_DEBUG=1 in the environment shows where)", err=True)
     return Status.FAULT
 
 
-def _end_at_once(status: Status) -> NoReturn:
-    """End this process without teardown, because half-loaded native libraries may wait for ever."""
+def end_at_once(status: int) -> NoReturn:
+    """Write out what was printed and end this process without teardown, in which native libraries may wait
+    for ever or abort."""
     terminal.flush_or_drop()
     os._exit(status)
 

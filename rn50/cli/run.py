@@ -1,6 +1,5 @@
 """Verbs on runs, and on the machine and the configuration that they run on."""
 
-import os
 import pathlib
 import sys
 
@@ -205,9 +204,7 @@ def train(context: click.Context) -> None:
             raise
         # Skip the exit handlers of native libraries: they wait for ranks that are gone, or complain about
         # them.
-        status = group.report(error)
-        sys.stdout.flush()
-        os._exit(status)
+        group.end_at_once(group.report(error))
     sys.exit(Status.SUCCESS if outcome.reached_target else Status.TARGET_MISSED)
 
 

@@ -3,12 +3,11 @@
 import pathlib
 from typing import Any
 
-import jinja2
 import numpy as np
 
 import rn50
 from rn50 import files
-from rn50.results.report import plots
+from rn50.results.report import plots, templates
 from rn50.weights.counts import Counts
 
 MOST_NAMED = 20
@@ -22,15 +21,9 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
     """
     confusion = counts.confusion
     assert confusion is not None
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    page = templates.get_template("page.html.j2").render(
+    template = templates.beside(__file__).get_template("page.html.j2")
+    page = template.render(
         evaluation=evaluation,
         mark=files.MARK,
         version=rn50.__version__,

@@ -1,5 +1,7 @@
 """What other programs leave where a run reads: headers of checkpoints, and metadata of installed packages."""
 
+import contextlib
+import io
 import pathlib
 import sys
 import tempfile
@@ -10,11 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors import numpy as format_
 
+from rn50.cli import group
 from rn50.errors import UserError
 from rn50.machine import software
 from rn50.run import checkpoint
 from rn50.settings.variables import SEED
-from rn50.terminal import safe
 from tests.conftest import with_changes
 from tests.fuzz.mutations import spoiled_bytes
 
@@ -52,7 +54,10 @@ def test_the_header_of_a_checkpoint(tiny_config, facts, missing, data):
         try:
             found = checkpoint.read(config)
         except UserError as error:
-            assert str(checkpoint.path(config)) in str(error) and "\x1b" not in safe(str(error))
+            shown = io.StringIO()
+            with contextlib.redirect_stderr(shown):
+                group.report(error)
+            assert str(checkpoint.path(config)) in shown.getvalue() and "\x1b" not in shown.getvalue()
         else:
             assert found and 1 <= found.epoch < 11 and SEED.holds(found.seed) and found.precision == "float32"
 

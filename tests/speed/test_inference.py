@@ -192,16 +192,29 @@ def test_a_process_that_dies_does_not_stop_the_others(models, monkeypatch):
     assert documented.differences("bench inference", told) == []
 
 
-def test_latency_at_a_rate_includes_the_wait():
+class Clock:
+    """A clock that goes on only while somebody sleeps; a busy machine would delay arrivals too."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def test_latency_at_a_rate_includes_the_wait(monkeypatch):
     """An engine that takes 20 ms gets 100 requests per second: each waits for all before it."""
-    slow = inference_process.arrivals(lambda images: time.sleep(0.02), np.zeros(1), 0.2, 100)
-    assert len(slow.latencies) == 20 and slow.latencies[-1] > 5 * slow.latencies[0]
+    clock = Clock()
+    monkeypatch.setattr(inference_process, "time", clock)
+    slow = inference_process.arrivals(lambda images: clock.sleep(0.02), np.zeros(1), 0.2, 100)
+    assert slow.latencies == pytest.approx([0.02 + 0.01 * index for index in range(20)])
     result = inference._result(Subject(pathlib.Path("m"), "e", "float32"), 1, [slow], 100)
     assert not result.kept_up and result.images_per_second.median < 60
-    for _ in range(10):  # a busy machine delays arrivals too
-        fast = inference_process.arrivals(lambda images: None, np.zeros(1), 0.2, 100)
-        if inference._result(result.subject, 1, [fast], 100).kept_up:
-            break
+    fast = inference_process.arrivals(lambda images: None, np.zeros(1), 0.2, 100)
+    assert fast.latencies == pytest.approx([0.0] * 20) and fast.seconds == pytest.approx(0.2)
     assert inference._result(result.subject, 1, [fast], 100).kept_up
 
 

@@ -100,9 +100,7 @@ def moments(
     parts = division.parts(RESIDENT)
     means, deviations = torch.empty(2, parts, division.columns, device=x.device)
     mean, scale = torch.empty(2, division.columns, device=x.device)
-    moments_of_parts[(parts * division.column_blocks,)](
-        x, means, deviations, division.rows, division.columns, parts, **SHAPE
-    )
+    moments_of_parts[(parts * division.column_blocks,)](x, means, deviations, *division.size, parts, **SHAPE)
     combine_moments[(triton.cdiv(division.columns, COMBINED_COLUMNS),)](
         means,
         deviations,
@@ -110,8 +108,7 @@ def moments(
         scale,
         running_mean,
         running_var,
-        division.rows,
-        division.columns,
+        *division.size,
         parts,
         momentum,
         eps,

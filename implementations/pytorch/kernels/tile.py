@@ -88,6 +88,11 @@ class Division(NamedTuple):
     row_tiles: int
 
     @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns, as kernels take them."""
+        return self.rows, self.columns
+
+    @property
     def programs(self) -> tuple[int]:
         """Grid of a kernel with a program for each tile."""
         return (self.row_tiles * self.column_blocks,)

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jinja2
-
 import rn50
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.results import compare, conditions, recipe, scoreboard, timing
 from rn50.results import run as running
 from rn50.results import score as scoring
-from rn50.results.report import origin, plots, recipes
+from rn50.results.report import origin, plots, recipes, templates
 from rn50.results.score import RunScore, SystemScore
 from rn50.results.validity import compliance
 from rn50.settings import header
@@ -97,21 +95,15 @@ def render(
 ) -> str:
     """Return the page for these results, with links to their logs from ``folder``. The official checker runs
     on the logs under every ruleset."""
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters["number"] = recipes.number
-    templates.filters["link"] = lambda file: _link(file, folder)
+    environment = templates.beside(__file__)
+    environment.filters["number"] = recipes.number
+    environment.filters["link"] = lambda file: _link(file, folder)
     references = rulesets[-1] if rulesets else rules.RULESETS[-1]
     pages = []
     for system in systems:
         pages.append(_system(system, rulesets, references))
         progress(len(pages), len(systems))
-    return templates.get_template("report.html.j2").render(
+    return environment.get_template("report.html.j2").render(
         systems=pages,
         overview=_overview(pages) if len(pages) > 1 else None,
         labels=list(dict.fromkeys(system.label for system in systems if system.label)),
