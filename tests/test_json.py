@@ -28,6 +28,7 @@ ELSEWHERE = {
     "package": "submission/test_package.py",
 }
 """Verb -> the test that calls ``documented.differences`` with what it printed."""
+GOLDEN = pathlib.Path(__file__).parent / "golden" / "json.txt"
 TYPES = {"rate", "comparison", "borrow --suggest"}
 
 
@@ -53,6 +54,16 @@ def test_every_verb_with_json_is_documented_and_compared():
         )
     here = pathlib.Path(__file__).read_text(encoding="utf-8")
     assert [verb for verb in documented.verbs() if verb not in ELSEWHERE and f'"{verb}"' not in here] == []
+
+
+def test_no_field_has_changed_unnoticed():
+    """The page is what verbs print. A contract changes only together with tests/golden/json.txt."""
+    fields = [
+        f"{verb}: {path}: {type_}"
+        for verb, fields in documented.verbs().items()
+        for path, type_ in fields.items()
+    ]
+    assert sorted(fields) == GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
 def test_the_comparison_finds_what_differs():
