@@ -68,6 +68,8 @@ class Traits(NamedTuple):
     """Compute capabilities for which its GPU build has machine code; empty: any GPU."""
     ptx: tuple[int, int] | None = None
     """Compute capability of its PTX, which a driver compiles for every newer GPU; None: it has none."""
+    cuda: int = 0
+    """Major version of the CUDA of its set for GPUs; 0: it has none."""
     least_capabilities: Mapping[str, tuple[int, int]] = {}
     """Value of PRECISION -> the least compute capability that it needs, if any."""
     horovod: bool = False

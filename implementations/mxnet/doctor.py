@@ -13,7 +13,7 @@ from rn50.doctor import gpu_build
 from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
 from rn50.doctor.packages import install as install_command
 from rn50.files import ROOT
-from rn50.machine.gpus import Gpu
+from rn50.machine.gpus import Gpu, newer
 from rn50.machine.software import Software
 from rn50.settings.config import Config
 
@@ -120,12 +120,8 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
 
 
 def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
-    finding = gpu_build.driver(version, 11, grave)
-    if (
-        finding.severity == OK
-        and gpu_build.newer(FULL_DRIVER, version)
-        and environ.get("MXNET_USE_FUSION") != "0"
-    ):
+    finding = gpu_build.driver(version, frameworks.traits("mxnet").cuda, grave)
+    if finding.severity == OK and newer(FULL_DRIVER, version) and environ.get("MXNET_USE_FUSION") != "0":
         shown = (
             f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators "
             "that it does not know"

@@ -24,6 +24,7 @@ from rn50 import frameworks, process
 from rn50.benchmark import quantization
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
+from rn50.machine import hardware
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
 from rn50.settings.config import Config
@@ -41,6 +42,15 @@ def image_layout(device: str, environ: Mapping[str, str]) -> str:
     return "HWC" if device == "gpu" and environ.get(container) else "CHW"
 
 
+def _require_code(config: Config, index: int) -> None:
+    """Raise UserError unless MXNet's wheel has code for a GPU. MXNet does not tell its compute capability, so
+    the driver's tool is asked. NVIDIA's container has another build."""
+    traits = frameworks.traits("mxnet")
+    gpus = hardware.read().gpus
+    if not process.environment().get(traits.container) and index < len(gpus) and gpus[index].capability:
+        training.require_code(config, gpus[index].capability)
+
+
 class MxnetImplementation:
     """See ``rn50.run.implementation.Implementation``."""
 
@@ -53,6 +63,8 @@ class MxnetImplementation:
             )
         self.communicator: Any = connect(config)
         local_rank = self.communicator.local_rank
+        if on_gpu:
+            _require_code(config, local_rank)
         self.context = mx.gpu(local_rank) if on_gpu else mx.cpu()
         self.precision = precision.before_warm_up(config)
         self.batch_format = BatchFormat(

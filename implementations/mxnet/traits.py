@@ -65,6 +65,7 @@ TRAITS = Traits(
     inference={"hybridized": ("float32", "bfloat16")},
     exports=("-symbol.json", "-0000.params"),
     capabilities=MACHINE_CODE,
+    cuda=11,
     horovod=True,
     gradient_buckets=True,
     variables=Variables(PREFIX, READ, ELSEWHERE),

@@ -39,4 +39,4 @@ def gpus(
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     traits = frameworks.traits("paddle")
     yield gpu_build.capability(used, traits, "paddlepaddle-gpu", grave)
-    yield gpu_build.driver(used[0].driver, 11, grave)
+    yield gpu_build.driver(used[0].driver, traits.cuda, grave)

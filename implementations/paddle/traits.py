@@ -21,6 +21,7 @@ TRAITS = Traits(
     calibrations={"minmax": "abs_max", "entropy": "KL", "percentile": "hist"},
     exports=(".pdmodel", ".pdiparams"),
     capabilities=MACHINE_CODE,
+    cuda=11,
     least_capabilities={"float16": (7, 0), "bfloat16": (8, 0)},  # as in its paddle/amp/auto_cast.py
     launchers={
         "fleetrun": Launcher(

@@ -14,9 +14,6 @@ from rn50.settings.config import Config
 DALI_OF = {"cpu": "nvidia-dali-cuda110", "gpu": "nvidia-dali-cuda130"}
 """DALI in the set of each device. Two of them would overwrite each other's files."""
 
-NEWEST_CUDA = 13
-"""Major version of the CUDA of ``requirements/pytorch-gpu.in``."""
-
 COMPILED = {"cpu": ("compile",), "gpu": ("compile", "fused")}
 """Values of STEP_MODE with which PyTorch's compiler or Triton builds C or C++ code, by device."""
 
@@ -38,20 +35,20 @@ def gpus(
     used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
-    cuda = _cuda(software.packages)
+    traits = frameworks.traits("pytorch")
+    cuda = _cuda(software.packages, traits.cuda)
     if cuda is None:
         return
-    if cuda >= NEWEST_CUDA:  # builds for older CUDA support other GPUs; a run asks PyTorch which
-        traits = frameworks.traits("pytorch")
+    if cuda >= traits.cuda:  # builds for older CUDA support other GPUs; a run asks PyTorch which
         yield gpu_build.capability(used, traits, f"PyTorch for CUDA {cuda}", grave)
-    yield gpu_build.driver(used[0].driver, min(cuda, NEWEST_CUDA), grave)
+    yield gpu_build.driver(used[0].driver, min(cuda, traits.cuda), grave)
 
 
-def _cuda(have: Mapping[str, str]) -> int | None:
-    """Return the major version of the CUDA that PyTorch, or the set that would be installed, is built for;
-    None if unknown."""
+def _cuda(have: Mapping[str, str], of_set: int) -> int | None:
+    """Return the major version of the CUDA that PyTorch is built for, or ``of_set`` where it would be
+    installed; None if unknown."""
     if "torch" not in have:
-        return NEWEST_CUDA
+        return of_set
     match = re.search(r"\+cu(\d+)\d$", have["torch"])
     if match:
         return int(match[1])

@@ -1,11 +1,11 @@
 """SGD and LARS in PyTorch, in agreement with ``rn50/benchmark/optimizers.py``.
 
 All parameters are one tensor, and so are their gradients and their momentum (``model.flatten_parameters``).
-So one operation updates them all. The learning rate is written to a tensor on the device in every step, and
-the host waits for nothing.
+So one operation updates them all. Learning rate and number of samples are written to tensors on the device,
+so that the host waits for nothing and the update can be a CUDA graph.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -51,6 +51,11 @@ class Sgd:
         decay = torch.zeros(self._count, device=weights.device)
         decay[: self._decayed] = hyperparameters.weight_decay
         self._weight_decay = decay[self._owner].unsqueeze(1)
+        self._learning_rate, self._samples = (
+            torch.full((), value, device=weights.device) for value in (0.0, 1.0)
+        )
+        self.run: Callable[[], None] = self.update
+        """Makes an update: ``update``, or what replays it."""
 
     def momentum(self) -> dict[str, torch.Tensor]:
         """Return the momentum by the names of the parameters."""
@@ -70,14 +75,21 @@ class Sgd:
     def step(self, learning_rate: float, samples: int) -> None:
         """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the
         gradients."""
-        rates = self._rates(learning_rate, samples)[self._owner].unsqueeze(1)
-        change = self._gradients.div_(samples).addcmul_(self._weight_decay, self._weights)
+        self._learning_rate.fill_(learning_rate)
+        self._samples.fill_(samples)
+        self.run()
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Make one update with the learning rate and the number of samples on the device."""
+        rates = self._rates()[self._owner].unsqueeze(1)
+        change = self._gradients.div_(self._samples).addcmul_(self._weight_decay, self._weights)
         self._velocities.mul_(self._hyperparameters.momentum).addcmul_(rates, change)
         self._weights.sub_(self._velocities)
 
-    def _rates(self, learning_rate: float, samples: int) -> torch.Tensor:
+    def _rates(self) -> torch.Tensor:
         """Return the learning rate of every parameter, of shape (parameters,)."""
-        return torch.full((self._count,), learning_rate, device=self._weights.device)
+        return self._learning_rate.repeat(self._count)
 
 
 class Lars(Sgd):
@@ -97,15 +109,15 @@ class Lars(Sgd):
             [flat[begin : begin + size] for begin, size in spans] for flat in (weights, gradients)
         )
 
-    def _rates(self, learning_rate: float, samples: int) -> torch.Tensor:
-        h, rates = self._hyperparameters, super()._rates(learning_rate, samples)
+    def _rates(self) -> torch.Tensor:
+        h, rates = self._hyperparameters, super()._rates()
         # PyTorch has no public function for the norms of many tensors at once; torch.nn.utils.clip_grad_norm_
         # uses this one.
         weights, gradients = (
             torch.stack(torch._foreach_norm(tensors))
             for tensors in (self._scaled_weights, self._scaled_gradients)
         )
-        gradients = gradients / samples
+        gradients = gradients / self._samples
         ratios = h.lars_eta * weights / (gradients + h.weight_decay * weights + rules.LARS_EPSILON)
         rates[: self._decayed] *= torch.where((weights > 0) & (gradients > 0), ratios, 1.0)
         return rates

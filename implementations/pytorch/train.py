@@ -24,7 +24,7 @@ from implementations.pytorch.model import (
     trainable,
 )
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
-from implementations.pytorch.step import Eager, normalise_of, of_full_batches
+from implementations.pytorch.step import Eager, captured, is_captured, normalise_of, of_full_batches
 from implementations.pytorch.traits import TRAITS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
@@ -34,13 +34,19 @@ from rn50.run.implementation import EpochResult, Progress
 from rn50.settings.config import Config
 
 
-def _require_code(config: Config, index: int) -> None:
-    """Raise UserError unless the driver suits PyTorch, and PyTorch has code for a GPU."""
+def _require_driver() -> None:
+    """Raise UserError if the driver is older than the CUDA that PyTorch was built for. Call it before the
+    ranks connect, which takes their GPUs."""
     try:
-        capability = torch.cuda.get_device_capability(index)
-    except RuntimeError as error:  # the driver is older than the CUDA that PyTorch was built for
+        torch.cuda.init()
+    except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError("DEVICE=gpu", reason, "rn50 doctor says which driver PyTorch needs") from error
+
+
+def _require_code(config: Config, index: int) -> None:
+    """Raise UserError unless PyTorch has code for a GPU."""
+    capability = torch.cuda.get_device_capability(index)
     # Names such as sm_75 and sm_90a, and compute_120 for PTX.
     names = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", name) for name in torch.cuda.get_arch_list()]
     codes = [(match[1], (int(match[2]), int(match[3]))) for match in names if match]
@@ -61,6 +67,7 @@ class PytorchImplementation:
             training.require_gpus(
                 config, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs"
             )
+            _require_driver()
         self.communicator: Any = connect(config)
         local_rank = self.communicator.local_rank
         if on_gpu:
@@ -113,6 +120,8 @@ class PytorchImplementation:
         self._full_step = of_full_batches(
             self.config.run.step_mode, self._ragged_step, batch.images, batch.labels
         )
+        if is_captured(self.config.run.step_mode, self.device):
+            self.optimizer.run, _ = captured(self.optimizer.update, self.device)
         self.forward_seconds = training.warm_up(
             self.config, batches, self._trial_step, self._trial_evaluation
         )

@@ -43,6 +43,7 @@ TRAITS = Traits(
         "which takes minutes",
     },
     capabilities=MACHINE_CODE,
+    cuda=13,
     ptx=MACHINE_CODE[-1],
     uses_amx=True,
     rate_with_amx=18.3,

@@ -1,16 +1,11 @@
 """Check that a framework's GPU build has code for the GPUs, and that their driver runs its CUDA."""
 
-import re
 from collections.abc import Sequence
 
 from rn50 import frameworks
 from rn50.doctor.finding import INSTALL_DRIVER, OK, WARNING, Finding
 from rn50.frameworks import Traits
-from rn50.machine.gpus import Gpu
-
-OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-"""Major version of CUDA -> the oldest driver for its libraries, by minor version compatibility (NVIDIA, CUDA
-Compatibility, table 1)."""
+from rn50.machine.gpus import OLDEST_DRIVER, Gpu, newer
 
 
 def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Finding:
@@ -46,12 +41,3 @@ def driver(version: str, cuda: int, grave: str) -> Finding:
     if newer(oldest, version):
         return Finding(grave, "driver", f"{version}; CUDA {cuda} needs {oldest} or newer", INSTALL_DRIVER)
     return Finding(OK, "driver", f"{version}; CUDA {cuda} runs on it")
-
-
-def newer(first: str, second: str) -> bool:
-    """Return True if version ``first`` is newer than ``second``."""
-    return _numbers(first) > _numbers(second)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]

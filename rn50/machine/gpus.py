@@ -29,6 +29,10 @@ FIELDS = (
 OWN_MIB = 2048
 """GPU memory that the driver and a desktop take; where more is used, other computations hold it."""
 
+OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+"""Major version of CUDA -> the oldest driver for its libraries, by minor version compatibility (NVIDIA, CUDA
+Compatibility, table 1)."""
+
 SLOWED = {
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",
@@ -75,6 +79,12 @@ class Gpu:
         if self.mig or (self.used_mib or 0) <= OWN_MIB:
             return ""
         return f"GPU {self.index}: {self.used_mib:.0f} MiB are in use"
+
+
+def newer(first: str, second: str) -> bool:
+    """Return True if driver version ``first`` is newer than ``second``."""
+    numbers = ([int(number) for number in re.findall(r"\d+", version)] for version in (first, second))
+    return next(numbers) > next(numbers)
 
 
 def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:

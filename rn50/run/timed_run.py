@@ -145,7 +145,7 @@ class _Rank:
         for line in (*training.passed_over(config), *checkpoint.passed_over(config)):
             display.remark(line)
         # Warm up, which decides the precision, and only then take the weights to begin with.
-        self.watch.doing = "warming up"
+        self.watch.doing = watchdog.WARMING_UP
         tensors = implementation.warm_up(self.seed)
         name, reason = implementation.precision
         if reason:

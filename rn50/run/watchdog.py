@@ -37,6 +37,7 @@ ADDRESSES = 16
 DATAGRAM = 1024
 
 WAITING_FOR_DATA = "waiting for data"
+WARMING_UP = "warming up"
 
 
 class Limits(NamedTuple):
@@ -49,8 +50,9 @@ class Limits(NamedTuple):
     """The run ends when a step takes this long after the clock has started."""
     still_before_the_clock: float = 300
     """The same limit before the clock, where a step may choose algorithms."""
-    compiling: float = 1800
-    """The same limit before the first step, when kernels are compiled and tuned."""
+    warming_up: float = 1800
+    """The same limit in the warm-up, when kernels are compiled and tuned: PyTorch's max-autotune takes 6 to 9
+    minutes."""
 
 
 def limits(environ: Mapping[str, str]) -> Limits:
@@ -124,7 +126,8 @@ class Heartbeats:
         """Return a line that says who waits for whom if no step has ended for ``share`` of the limit; else
         None."""
         least = min(seen.steps for seen in self.ranks.values())
-        limit = self._limits.still_before_the_clock if least else self._limits.compiling
+        warms_up = any(seen.doing == WARMING_UP for seen in self.ranks.values())
+        limit = self._limits.warming_up if warms_up else self._limits.still_before_the_clock
         if self._clock_runs:
             limit = max(self._limits.still, SLOW_STEPS * self._longest_pause)
         if self._still < share * limit:

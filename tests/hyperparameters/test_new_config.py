@@ -110,7 +110,8 @@ def test_a_gpu_that_others_use_is_said():
     assert [each for each in new.cautions if "in use" in each] == [
         f"GPU {index}: 60000 MiB {said}" for index in (0, 1)
     ]
-    assert not new_config.make("MINE", machine(2, A100, (8, 0), 80, 2000), BARE).cautions
+    cautions = new_config.make("MINE", machine(2, A100, (8, 0), 80, 2000), BARE).cautions
+    assert not any("in use" in line for line in cautions)
 
 
 @pytest.mark.parametrize(
@@ -332,6 +333,24 @@ def test_cautions(tmp_path):
     )
     [caution] = new_config.make("MINE", broken, BARE).cautions
     assert "no GPU can be used (nvidia-smi: command not found)" in caution
+
+
+@pytest.mark.parametrize(
+    "framework, driver, needed",
+    [
+        ("pytorch", "535.129.03", "580.65.06"),
+        ("pytorch", "580.65.06", ""),
+        ("mxnet", "440.33.01", "450.80.02"),
+    ],
+)
+def test_a_driver_that_is_too_old_for_the_packages_is_said(framework, driver, needed):
+    one = machine(1, A100, (8, 0), 80)
+    one = dataclasses.replace(one, gpus=(dataclasses.replace(one.gpus[0], driver=driver),))
+    said = [
+        line for line in new_config.make("MINE", one, BARE, framework=framework).cautions if "driver" in line
+    ]
+    assert bool(said) is bool(needed)
+    assert all(line.startswith(f"driver {driver} is too old") and needed in line for line in said)
 
 
 def command(*arguments):

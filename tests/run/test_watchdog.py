@@ -94,11 +94,19 @@ def test_where_steps_are_long_more_patience_is_shown():
     assert 90 <= second <= 110 and "rank 0 (host0) training epoch 1" in fault
 
 
-@pytest.mark.parametrize("steps, limit", [(0, USUAL.compiling), (1, USUAL.still_before_the_clock)])
-def test_before_the_clock_compiling_may_take_its_time(steps, limit):
-    """Before the first step kernels are compiled, which takes minutes; later a step hangs."""
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize(
+    "doing, limit",
+    [
+        ("warming up", USUAL.warming_up),
+        (["timing the ranks", "warming up"], USUAL.warming_up),
+        ("timing the ranks", USUAL.still_before_the_clock),
+    ],
+)
+def test_in_the_warm_up_compiling_may_take_its_time(steps, doing, limit):
+    """Kernels are compiled in the first step and where shapes or precision change; later a step hangs."""
     heartbeats = Heartbeats([0, 1], 2, USUAL)
-    second, _ = turns(heartbeats, 2000, [steps, steps], doing="warming up")
+    second, _ = turns(heartbeats, 2000, [steps, steps], doing=doing)
     assert limit <= second <= limit + 2
 
 

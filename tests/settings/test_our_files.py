@@ -47,6 +47,22 @@ def test_our_imagenet_files_keep_the_official_rules(file):
     assert show.findings(config) == []
 
 
+@pytest.mark.parametrize(
+    "name", ["H200", "DGXH100", "8xDGXH100", "1xL40S", "NF5688M6_PYTORCH", "DGXA100_PYTORCH"]
+)
+def test_steps_of_pytorch_are_graphs_on_a_gpu(name):
+    assert config_of(name).run.step_mode == "graph"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [file for file in OURS if re.search("A100|H100|H200|A30|NF5", file.name)],
+    ids=lambda file: file.stem,
+)
+def test_a_gpu_with_a_jpeg_engine_uses_it(file):
+    assert config_of(file.stem[len("config_") :]).input_pipeline.hw_decoder_load == 0.7
+
+
 def test_the_inspur_run():
     file = ROOT / "configs" / "config_NF5688M6.sh"
     config = configuration.from_environment(config_file.source(str(file)), str(file))

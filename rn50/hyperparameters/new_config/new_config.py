@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rn50 import files
+from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters.borrow import borrow
@@ -114,7 +114,7 @@ def make(
         source.base,
         source.plan,
         source.known,
-        cautions(machine, on, source),
+        cautions(machine, on, source, frameworks.traits(chosen.value)),
         text,
     )
 

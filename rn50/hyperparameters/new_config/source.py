@@ -7,11 +7,13 @@ import pathlib
 from dataclasses import dataclass
 
 from rn50.errors import UserError
+from rn50.frameworks import Traits
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.new_config import choices
 from rn50.hyperparameters.new_config.choices import Choice, Devices
 from rn50.hyperparameters.plan import accelerators
 from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
+from rn50.machine.gpus import OLDEST_DRIVER, newer
 from rn50.machine.hardware import Machine
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Data
@@ -106,8 +108,8 @@ def is_far(recipe: origin.Origin, total: int) -> bool:
     return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
 
 
-def cautions(machine: Machine, on: Devices, source: Source) -> tuple[str, ...]:
-    """Return cautions about the choice, a sentence each."""
+def cautions(machine: Machine, on: Devices, source: Source, traits: Traits) -> tuple[str, ...]:
+    """Return cautions about the choice, a sentence each. ``traits`` are the framework's."""
     sentences = list(source.plan.cautions) if source.plan else []
     total = int(source.batch.value) * on.ranks
     if source.base and is_far(source.origin, total):
@@ -124,6 +126,13 @@ def cautions(machine: Machine, on: Devices, source: Source) -> tuple[str, ...]:
         f"{gpu.used_by_others}, which the batch size leaves to others: nvidia-smi names the processes"
         for gpu in machine.gpus
         if gpu.used_by_others
+    ]
+    drivers = {gpu.driver for gpu in machine.gpus} if on.device == "gpu" and traits.cuda else set()
+    sentences += [
+        f"driver {driver} is too old for {traits.name}'s set, whose CUDA {traits.cuda} needs "
+        f"{OLDEST_DRIVER[traits.cuda]}: rn50 doctor says how to get a newer one"
+        for driver in sorted(drivers)
+        if newer(OLDEST_DRIVER[traits.cuda], driver)
     ]
     if len(on.models) > 1:
         sentences.append(

@@ -1,6 +1,7 @@
 """The training step learns, and a fault in another rank is named."""
 
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import pytest
 pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("mxnet")
 
+from implementations.mxnet import train  # noqa: E402
 from implementations.mxnet.communicator import lost_rank_named  # noqa: E402
 from implementations.mxnet.train import create  # noqa: E402
-from rn50.errors import RankLostError  # noqa: E402
+from rn50.errors import RankLostError, UserError  # noqa: E402
+from tests.conftest import with_changes  # noqa: E402
 
 
 def test_one_batch_is_learned_by_heart(tiny_config):
@@ -26,6 +29,25 @@ def test_one_batch_is_learned_by_heart(tiny_config):
     assert losses[0] == pytest.approx(np.log(10), rel=0.2)
     assert floor <= losses[-1] < (losses[0] + floor) / 2
     rank.close()
+
+
+@pytest.mark.parametrize(
+    "capability, container, taken",
+    [((9, 0), "", False), ((8, 0), "", True), ((9, 0), "23.10", True), (None, "", True)],
+)
+def test_the_wheel_refuses_a_gpu_that_it_has_no_code_for(
+    tiny_config, monkeypatch, capability, container, taken
+):
+    gpu = types.SimpleNamespace(capability=capability)
+    monkeypatch.setattr(train.hardware, "read", lambda: types.SimpleNamespace(gpus=(gpu,)))
+    monkeypatch.setenv("NVIDIA_MXNET_VERSION", container)
+    monkeypatch.setattr(mx.context, "num_gpus", lambda: 1)
+    config = with_changes(tiny_config, run={"device": "gpu"})
+    if taken:
+        assert train.create(config).context == mx.gpu(0)
+        return
+    with pytest.raises(UserError, match="^DEVICE=gpu: MXNet has code for .* this GPU has 9.0; take another"):
+        train.create(config)
 
 
 @pytest.mark.parametrize(

@@ -95,12 +95,27 @@ def test_our_network_takes_four_channels_on_a_gpu_in_half_precision(
     tiny_config, monkeypatch, precision, model, channels
 ):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90a", "compute_120"])
     monkeypatch.setattr(train, "LookBack", lambda device: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     config = with_changes(tiny_config, run={"device": "gpu", "precision": precision})
     assert measure.create(config, model).batch_format.channels == channels
+
+
+def test_an_old_driver_is_named_before_the_ranks_connect(tiny_config, monkeypatch):
+    def init():
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 12020).\nUpdate it.")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    monkeypatch.setattr(train, "connect", lambda config: pytest.fail("connects"))
+    config = with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu", "ranks_per_node": 2})
+    with pytest.raises(
+        UserError, match=r"^DEVICE=gpu: The NVIDIA driver .* too old .*; rn50 doctor says which"
+    ):
+        train.create(config)
 
 
 @pytest.mark.parametrize(
