@@ -9,7 +9,7 @@
 # --- hyperparameters (one group: together they decide convergence) -----------
 export OPTIMIZER=lars
 export BATCHSIZE=32                 # images of each rank, 64 in all
-export LR=2.0
+export LR=3.0
 export WARMUP_EPOCHS=1
 export NUMEPOCHS=12
 export MOM=0.9
@@ -39,7 +39,7 @@ export NUMVALEXAMPLES=2000
 export NUMCLASSES=10
 export IMAGE_SIZE=48
 export EVAL_RESIZE=54
-export CROP_AREA_MIN=0.4
+export CROP_AREA_MIN=0.6
 export WIDTH=0.25
 
 # --- input pipeline (speed only) ---------------------------------------------

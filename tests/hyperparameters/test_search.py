@@ -109,7 +109,7 @@ def test_no_time_left_but_for_the_confirmation(seek, tmp_path):
 
 def test_the_baseline_is_the_first_trial_that_reaches_the_target(seek, tmp_path):
     config = tmp_path / "config_FAR.sh"
-    config.write_text(DEMO.read_text().replace("LR=2.0", "LR=0.02"))
+    config.write_text(DEMO.read_text().replace("LR=3.0", "LR=0.02"))
     result = seek("--trials", 9, "--json", config=config)
     assert result.exit_code == DONE, result.stderr
     told = json.loads(result.stdout)

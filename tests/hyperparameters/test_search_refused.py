@@ -31,7 +31,7 @@ def test_what_a_user_can_mend(seek, arguments, environ, says):
 @pytest.mark.parametrize(
     "change, says",
     [
-        (("LR=2.0", "LR=fast"), "config_X.sh: LR=fast is not a number"),
+        (("LR=3.0", "LR=fast"), "config_X.sh: LR=fast is not a number"),
         (("WARMUP_EPOCHS=1", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
         (("# --- hyperparameters", "# ---"), "config_X.sh: no section `# --- hyperparameters`"),
     ],
