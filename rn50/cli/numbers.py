@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from rn50.settings.variables import integer, number
+from rn50.settings.parsers import integer, number
 
 MOST_WORKERS = 100_000
 MOST_IMAGES = 100_000_000

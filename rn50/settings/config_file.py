@@ -10,16 +10,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rn50 import files
-from rn50.errors import UserError, did_you_mean
+from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.files import PACKAGES, ROOT
+from rn50.settings import parsers
+from rn50.settings.fields import VARIABLES
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.shell import assignments
-from rn50.settings.variables import excerpt
 
 CONFIGS = (PACKAGES / "rn50" / "configs").resolve()
 """Folder of our own files. An unknown name is an error in our files, and ignored in any other."""
 
-PATHS = ("DATADIR", "INITIAL_WEIGHTS", "LOGDIR", "RESULTS", "RESULT_FILE")
+PATHS = (
+    "LOGDIR",
+    "RESULTS",
+    *(name for name, variable in VARIABLES.items() if variable.parse is parsers.path),
+)
 """Variables that hold paths, as in ``configs/start.sh``."""
 
 TIME_LIMIT_S = 10

@@ -14,15 +14,15 @@ from rn50.benchmark import rules
 from rn50.frameworks import traits
 from rn50.process import environment
 from rn50.settings import libraries
-from rn50.settings.config import SECTIONS, Config, environment_of, every_name, from_environment, variables
+from rn50.settings.config import Config, environment_of, every_name, from_environment
 from rn50.settings.config_file import find, is_passed_through, names_set_by, source, spelling
+from rn50.settings.fields import SECTIONS, VARIABLES, variables
 from rn50.settings.variables import FIXED, UNUSED
 from rn50.terminal import UNFOLDED, Terminal, print_json
 
 NO_EFFECT = "no effect"
 PASSED_THROUGH = "passed through"
 IGNORED = "ignored"
-_VARIABLES = {variable.name: variable for _, _, variable in variables()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +154,7 @@ def describe(config: Config, environ: Mapping[str, str], config_file: str | None
 def why_no_effect(name: str, config: Config) -> str | None:
     """Return why the value of a variable has no effect in ``config``, or None if it has one."""
     resolved = config.as_environment()
-    if resolved.get(name, "") in ("", "0", "0.0") and _VARIABLES[name].is_read(resolved):
+    if resolved.get(name, "") in ("", "0", "0.0") and VARIABLES[name].is_read(resolved):
         return None  # a setting that is turned off has its effect
     return next(
         (entry.reason for entry in WITHOUT_EFFECT if name in entry.names and entry.applies(config)), None

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rn50 import files
-from rn50.errors import UserError, UserErrors
+from rn50.errors import UserError, UserErrors, excerpt
 from rn50.settings.shell import arithmetic
 from rn50.settings.shell.statements import NotPlainError, Statement, after, statements
-from rn50.settings.variables import excerpt
 
 LARGEST_FILE = 1 << 18
 _MOST_FILES = 20
@@ -154,13 +153,8 @@ class _Reader:
             self._open.pop()
 
     def _noted(self, statement: Statement, reason: str) -> NotRead:
-        beginning = " ".join(statement.text.split())
-        return NotRead(
-            self._open[-1],
-            statement.line,
-            beginning if len(beginning) <= 60 else beginning[:57] + "...",
-            reason,
-        )
+        beginning = excerpt(" ".join(statement.text.split()), 60)
+        return NotRead(self._open[-1], statement.line, beginning, reason)
 
     def _note(self, statement: Statement, reason: str) -> str:
         note = self._noted(statement, reason)
@@ -216,7 +210,7 @@ class _Reader:
         elif command == "true" or (command == "set" and all(map(_SHELL_OPTIONS.fullmatch, arguments))):
             pass
         else:
-            raise NotPlainError(f"runs {command if len(command) <= 40 else command[:37] + '...'}")
+            raise NotPlainError(f"runs {excerpt(command, 40)}")
 
     def _evaluated(self, statement: Statement, word: str) -> tuple[str, str | None]:
         """Return the name and value that a word assigns. If the value is unknown, it is None, and all names
