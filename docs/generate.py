@@ -100,7 +100,7 @@ def command_line() -> str:
 
 
 def _context(command: click.Command, name: str) -> click.Context:
-    return click.Context(command, info_name=name, terminal_width=100, **command.context_settings)
+    return click.Context(command, info_name=name, terminal_width=100, **main.context_settings)
 
 
 def _verbs(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
