@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from rich.table import Table
 
@@ -27,17 +26,22 @@ IGNORED = "ignored"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One value. ``state`` is "used", "passed through", "no effect" or "ignored". ``meaning`` says what the
-    variable does, and is empty if that is not known. ``reason`` says why the value has no effect or is
-    ignored, or who it is passed to. ``origin`` says who set it: "file", "environment" or "default"."""
+    """One value of a configuration."""
 
     name: str
+    """Variable."""
     value: str
+    """Its value, as a file would set it; empty where it is not set."""
     section: str
+    """hyperparameters, run, data, input_pipeline or environment."""
     state: str
+    """used, passed through, no effect or ignored."""
     meaning: str
+    """Its effect; empty where that is not known."""
     reason: str
+    """Why it has no effect or is ignored, or who reads it; else empty."""
     origin: str
+    """file, environment or default."""
 
     @property
     def text(self) -> str:
@@ -51,6 +55,19 @@ class Row:
         )
         description = "; ".join(filter(None, (self.meaning, state)))
         return description if self.origin == "file" else f"{description} [{self.origin}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A configuration as ``--json`` prints it."""
+
+    system: str
+    """DGXSYSTEM."""
+    global_batch_size: int
+    """BATCHSIZE times all ranks."""
+    findings: list[str]
+    """Why the official rules would reject a result of it."""
+    values: list[Row]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,16 +233,6 @@ def findings(config: Config) -> list[str]:
     return problems
 
 
-def to_json(rows: list[Row], config: Config) -> dict[str, Any]:
-    """Return rows and findings as plain data."""
-    return {
-        "system": config.run.system,
-        "global_batch_size": config.global_batch_size,
-        "findings": findings(config),
-        "values": [dataclasses.asdict(row) for row in rows],
-    }
-
-
 def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
     """Print the value and the meaning of every variable, by section, then the names of those that are set in
     vain, then the findings of the rules.
@@ -284,4 +291,8 @@ def show(name: str | None, set_only: bool, as_json: bool) -> None:
     config = from_environment(environ, config_file)
     rows = describe(config, environ, config_file)
     rows = [row for row in rows if not set_only or row.origin != "default"]
-    print_json(to_json(rows, config)) if as_json else print_table(rows, config, Terminal())
+    if as_json:
+        shown = Shown(config.run.system, config.global_batch_size, findings(config), rows)
+        print_json(dataclasses.asdict(shown))
+    else:
+        print_table(rows, config, Terminal())
