@@ -232,14 +232,10 @@ def quantize_model(
         choice.show(model, Terminal())
 
 
-def _engines(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+def _engines() -> tuple[str, ...]:
     from rn50.speed import inference_engines
 
-    engines = tuple(word.strip() for word in value.split(","))
-    for engine in engines:
-        if engine not in inference_engines.names():
-            raise click.BadParameter(f"{engine!r} is none of {', '.join(inference_engines.names())}")
-    return engines
+    return inference_engines.names()
 
 
 @bench.verb(
@@ -251,7 +247,7 @@ def _engines(context: click.Context, option: click.Parameter, value: str) -> tup
 @click.option(
     "--engines",
     default="onnxruntime",
-    callback=_engines,
+    callback=words(_engines),
     help="Engines, with commas between them. A framework's runs weights, ONNX Runtime both.",
 )
 @click.option("--batch-sizes", default="1,2,4,8", callback=words(), help="Images of a request.")

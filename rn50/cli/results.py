@@ -157,4 +157,6 @@ def package_results(
     for warning in outcome.warnings:
         say(f"warning: {warning}", err=True)
     print_json(package.to_json_outcome(outcome)) if as_json else package.print_outcome(outcome, Terminal())
-    sys.exit(Status.USER_ERROR if not outcome.written else Status.FAULT if outcome.errors else Status.SUCCESS)
+    if not outcome.written:
+        sys.exit(Status.USER_ERROR)
+    sys.exit(Status.FAULT if outcome.errors else Status.SUCCESS)

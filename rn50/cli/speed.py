@@ -4,6 +4,7 @@ import functools
 import pathlib
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -86,17 +87,18 @@ def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as
     input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
 
 
-def words(possible: tuple[str, ...] | None = None) -> Any:
-    """Return a callback that reads a comma-separated list of ``possible`` words, or of whole numbers above
-    0."""
+def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -> Any:
+    """Return a callback that reads a comma-separated list of ``possible`` words, given or called for when
+    they are needed, or of whole numbers above 0."""
 
     def read(context: click.Context, option: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
         words = () if value is None else tuple(word.strip() for word in value.split(","))
         if possible is None:
             return tuple(Whole(1, 1_000_000).convert(word, option, context) for word in words) or None
+        known = possible() if callable(possible) else possible
         for word in words:
-            if word not in possible:
-                raise click.BadParameter(f"{word!r} is none of {', '.join(possible)}")
+            if word not in known:
+                raise click.BadParameter(f"{word!r} is none of {', '.join(known)}")
         return words or None
 
     return read
