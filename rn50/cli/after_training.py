@@ -156,17 +156,13 @@ def export_weights(
         print_json(written)
         return
     nodes = "" if written["nodes"] is None else f"{written['nodes']} nodes, "
-    say(
-        f"{', '.join(written['files'])}: {written['bytes'] / 1e6:,.2f} MB, {nodes}"
-        f"{written['classes']} classes, batch norm "
-        f"{'folded' if written['folded'] else 'kept'}{', preprocessing included' if preprocessing else ''}"
-    )
+    norm = "folded" if written["folded"] else "kept"
+    included = ", preprocessing included" if preprocessing else ""
+    size = f"{written['bytes'] / 1e6:,.2f} MB, {nodes}{written['classes']} classes"
+    say(f"{', '.join(written['files'])}: {size}, batch norm {norm}{included}")
     if written["top_1"] is None:
-        say(
-            "not evaluated: name the configuration that trained it, as in rn50 export WEIGHTS DEMO_CPU "
-            "-o MODEL",
-            err=True,
-        )
+        example = "rn50 export WEIGHTS DEMO_CPU -o MODEL"
+        say(f"not evaluated: name the configuration that trained it, as in {example}", err=True)
     else:
         say(f"top-1 {written['top_1']:.4f} ({written['correct']:,} of {written['total']:,})")
 

@@ -46,13 +46,8 @@ class Row:
     @property
     def text(self) -> str:
         """Return meaning, state and origin of the variable, in words."""
-        state = (
-            ""
-            if self.state == "used"
-            else f"{self.state} {self.reason}"
-            if self.state == PASSED_THROUGH
-            else f"{self.state}: {self.reason}"
-        )
+        states = {"used": "", PASSED_THROUGH: f"{self.state} {self.reason}"}
+        state = states.get(self.state, f"{self.state}: {self.reason}")
         description = "; ".join(filter(None, (self.meaning, state)))
         return description if self.origin == "file" else f"{description} [{self.origin}]"
 
@@ -149,17 +144,9 @@ def describe(config: Config, environ: Mapping[str, str], config_file: str | None
         name, given = variable.given(environ)
         value = resolved.get(variable.name, "")
         reason = why_no_effect(variable.name, config)
-        rows.append(
-            Row(
-                name,
-                given or value,
-                section,
-                NO_EFFECT if reason else "used",
-                variable.meaning,
-                reason or "",
-                origin[name] if given else "default",
-            )
-        )
+        state = NO_EFFECT if reason else "used"
+        set_by = origin[name] if given else "default"
+        rows.append(Row(name, given or value, section, state, variable.meaning, reason or "", set_by))
     known = {row.name for row in rows}
     for name in dict.fromkeys(in_file + sorted(filter(is_passed_through, environ))):
         if name in environ and name not in known:

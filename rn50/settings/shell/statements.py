@@ -108,7 +108,8 @@ def _tokens(text: str) -> Iterator[_Token]:
 def _behind_here_document(text: str, i: int, delimiter: str) -> int:
     while i < len(text):
         end = text.find("\n", i)
-        line, i = text[i : len(text) if end < 0 else end], len(text) if end < 0 else end + 1
+        end = len(text) if end < 0 else end
+        line, i = text[i:end], end + 1
         if line.lstrip("\t") == delimiter:
             return i
     return i
