@@ -85,6 +85,7 @@ class RankLostError(Exception):
     """Another rank of the job has stopped; its own message, or the launcher's, says why."""
 
     status = Status.FAULT
+    lines = ("another rank of the run has stopped",)
 
     def __init__(self) -> None:
-        super().__init__("another rank of the run has stopped")
+        super().__init__(*self.lines)

@@ -7,6 +7,7 @@ import click
 
 from rn50 import process
 from rn50.cli import group, ranks
+from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.speed import bench, rounds, words
 from rn50.errors import UserError, UserErrors
@@ -16,7 +17,7 @@ from rn50.terminal import Terminal, print_json, say
 verb = functools.partial(group.main.verb, heading="Results and weights")
 
 ONNX = ".onnx"
-_output = click.option("--output", "-o", required=True, type=group.PATH, help="The file to write.")
+_output = click.option("--output", "-o", required=True, type=PATH, help="The file to write.")
 _tolerance = click.option(
     "--tolerance", default=1.0, type=Number(0, 100), help="Percentage points of top-1 that may be lost."
 )
@@ -27,7 +28,7 @@ _tolerance = click.option(
     "Evaluate saved weights, or a model",
     "rn50 evaluate results/DEMO_CPU/result_0.safetensors DEMO_CPU",
 )
-@click.argument("weights", metavar="FILE", type=group.PATH)
+@click.argument("weights", metavar="FILE", type=PATH)
 @group.config
 @click.option(
     "--precision",
@@ -37,7 +38,7 @@ _tolerance = click.option(
     "[default: float32]",
 )
 @click.option(
-    "--report", type=group.PATH, help="Write a page with the confusion of classes and the calibration there."
+    "--report", type=PATH, help="Write a page with the confusion of classes and the calibration there."
 )
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
@@ -108,7 +109,7 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     "Write weights as an ONNX model",
     "rn50 export results/DEMO_CPU/result_0.safetensors DEMO_CPU -o model.onnx",
 )
-@click.argument("weights", metavar="WEIGHTS", type=group.PATH)
+@click.argument("weights", metavar="WEIGHTS", type=PATH)
 @group.config
 @_output
 @click.option("--fold/--no-fold", default=True, help="Make each batch norm a part of its convolution.")
@@ -172,7 +173,7 @@ def export_weights(
     "Quantise an ONNX model to int8",
     "rn50 quantize model.onnx DEMO_CPU -o int8.onnx --method all --calibration all",
 )
-@click.argument("model", metavar="MODEL", type=group.PATH)
+@click.argument("model", metavar="MODEL", type=PATH)
 @group.config
 @_output
 @click.option(
@@ -239,7 +240,7 @@ def _engines() -> tuple[str, ...]:
     "Measure latency of models by engine",
     "rn50 bench inference model.onnx int8.onnx --batch-sizes 1,8,64 --picture latency.svg",
 )
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=group.PATH)
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=PATH)
 @click.option(
     "--engines",
     default="onnxruntime",
@@ -267,7 +268,7 @@ def _engines() -> tuple[str, ...]:
     help="How long a model is measured on an engine at a batch size.",
 )
 @rounds
-@click.option("--picture", type=group.PATH, help="Write latency and throughput as an SVG picture.")
+@click.option("--picture", type=PATH, help="Write latency and throughput as an SVG picture.")
 @group.as_json
 def bench_inference(
     models: tuple[pathlib.Path, ...],

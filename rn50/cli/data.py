@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import click
 
 from rn50.cli import group
+from rn50.cli.group import PATH
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Whole
 from rn50.errors import Status
 from rn50.terminal import Terminal, print_json, say
@@ -16,7 +17,7 @@ verb = functools.partial(group.main.verb, heading="Set up and data")
 
 
 @verb("demo-data", "Generate the demo data set", "rn50 demo-data data/demo")
-@click.argument("folder", type=group.PATH)
+@click.argument("folder", type=PATH)
 @click.option("--seed", default=1, type=Whole(0, 2**32 - 1), help="Seed of the images.")
 @click.option(
     "--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on."
@@ -41,12 +42,12 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: 
 
 
 @verb("pack", "Pack ImageNet's folders as RecordIO", "rn50 pack /data/ILSVRC2012 /data/imagenet")
-@click.argument("source", type=group.PATH)
-@click.argument("folder", metavar="OUT", type=group.PATH)
+@click.argument("source", type=PATH)
+@click.argument("folder", metavar="OUT", type=PATH)
 @click.option("--seed", default=0, type=Whole(0, 2**32 - 1), help="Seed of the order of the records.")
 @click.option(
     "--val-truth",
-    type=group.PATH,
+    type=PATH,
     help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of "
     "name and class [default: the development kit in SOURCE or beside it].",
 )
@@ -78,8 +79,8 @@ def pack(
 
 
 @verb("unpack", "Unpack RecordIO into class folders", "rn50 unpack /data/imagenet /data/folders")
-@click.argument("source", metavar="DIR", type=group.PATH)
-@click.argument("folder", metavar="OUT", type=group.PATH)
+@click.argument("source", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="OUT", type=PATH)
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
 @group.as_json
 def unpack(source: pathlib.Path, folder: pathlib.Path, workers: int | None, as_json: bool) -> None:
@@ -106,7 +107,7 @@ def _print_numbers(folder: pathlib.Path, numbers: Mapping[str, int], then: str, 
 
 
 @verb("verify", "Check a data set and write its certificate", "rn50 verify /data/imagenet --full")
-@click.argument("folder", metavar="DIR", type=group.PATH)
+@click.argument("folder", metavar="DIR", type=PATH)
 @click.option("--full", is_flag=True, help="Decode every image too, not only its headers.")
 @click.option("--classes", type=Whole(1, MOST_IMAGES), help="Classes there ought to be.")
 @click.option(

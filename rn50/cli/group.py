@@ -173,29 +173,13 @@ def report(error: BaseException) -> int:
     ):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
         end_at_once(Status.USER_ERROR)
-    if isinstance(error, UserError):
+    if isinstance(error, (UserError, RankLostError)):
         for line in error.lines:
             say(f"rn50: {line}", err=True)
         return error.status
-    if isinstance(error, RankLostError):
-        say(f"rn50: {error}", err=True)
-        return error.status
-    if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
-        say(
-            f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one",
-            err=True,
-        )
-        return Status.USER_ERROR
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        say(
-            f"rn50: {error.strerror}; free some, or name another place for the output or for temporary "
-            "files (TMPDIR)",
-            err=True,
-        )
-        return Status.USER_ERROR
-    missing = packages.distribution(error) if isinstance(error, ModuleNotFoundError) else ""
-    if missing and missing not in ("rn50", "implementations"):
-        say(f"rn50: the package {missing} is not installed; {packages.install(missing)}", err=True)
+    fixable = _fixable(error)
+    if fixable:
+        say(f"rn50: {fixable}", err=True)
         return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]
     message = f"rn50: {type(error).__name__}: {reason[0]}"
@@ -204,6 +188,19 @@ def report(error: BaseException) -> int:
         end_at_once(Status.FAULT)
     say(f"{message} (RN50_DEBUG=1 in the environment shows where)", err=True)
     return Status.FAULT
+
+
+def _fixable(error: BaseException) -> str:
+    """Return what is wrong and the remedy, if the user can fix an error of Python's own; else nothing."""
+    if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
+        return f"{error.filename}: {error.strerror}; name another file or folder, or fix this one"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        another = "name another place for the output or for temporary files (TMPDIR)"
+        return f"{error.strerror}; free some, or {another}"
+    missing = packages.distribution(error) if isinstance(error, ModuleNotFoundError) else ""
+    if missing and missing not in ("rn50", "implementations"):
+        return f"the package {missing} is not installed; {packages.install(missing)}"
+    return ""
 
 
 def end_at_once(status: int) -> NoReturn:

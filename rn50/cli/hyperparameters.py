@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
+from rn50.cli.group import PATH
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
 from rn50.terminal import Terminal, print_json, say
@@ -125,7 +126,7 @@ def _sources(context: click.Context, argument: click.Parameter, incomplete: str)
 @click.option(
     "--output",
     "-o",
-    type=group.PATH,
+    type=PATH,
     help="Write the configuration there; by default it is shown what would change.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
@@ -191,7 +192,7 @@ def borrow(
     "-o",
     "folder",
     required=True,
-    type=group.PATH,
+    type=PATH,
     help="Folder of the search, its trials and its report; shared by all workers.",
 )
 @click.option(
@@ -221,7 +222,7 @@ def borrow(
 )
 @click.option(
     "--confirm-data",
-    type=group.PATH,
+    type=PATH,
     metavar="DIR",
     help="Other data to confirm on than those that were searched on.",
 )

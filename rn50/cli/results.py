@@ -9,6 +9,7 @@ import click
 
 from rn50.benchmark import rules
 from rn50.cli import group
+from rn50.cli.group import PATH
 from rn50.errors import Status, UserError
 from rn50.terminal import Terminal, print_json, say
 
@@ -47,7 +48,7 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
         click.echo(scoreboard.to_csv(scores), nl=False)
     else:
         scoreboard.print_table(scores, Terminal())
-        given = shlex.join(map(str, paths)) if len(paths) == 1 else "group.PATHS"
+        given = shlex.join(map(str, paths)) if len(paths) == 1 else "PATHS"
         Terminal().print(f"next: rn50 check {given}    |    rn50 report {given}")
 
 
@@ -77,7 +78,7 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
 @click.option(
     "--output",
     "-o",
-    type=group.PATH,
+    type=PATH,
     help="Where to write it; by default report.html in the folder of the result, or here if they are "
     "several.",
 )
@@ -119,13 +120,13 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     "-o",
     "folder",
     required=True,
-    type=group.PATH,
+    type=PATH,
     help="Folder of the submission; what it holds of other systems stays as it is.",
 )
 @click.option(
     "--system-file",
     "details",
-    type=group.PATH,
+    type=PATH,
     help="YAML or JSON file of what no machine tells, as in  cooling: air-cooled  [default: system.yaml "
     "beside the results].",
 )

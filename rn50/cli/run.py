@@ -9,6 +9,7 @@ import click
 from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group, ranks
+from rn50.cli.group import PATH
 from rn50.cli.numbers import Whole
 from rn50.errors import Status
 from rn50.files import ROOT, refuse_without_checkout
@@ -79,7 +80,7 @@ def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
     help="Take hyperparameters and data of this configuration, a file or a name of configs/ [default: what "
     "rn50 plan advises; without a GPU DEMO_CPU].",
 )
-@click.option("--output", "-o", type=group.PATH, help="[default: configs/config_NAME.sh]")
+@click.option("--output", "-o", type=PATH, help="[default: configs/config_NAME.sh]")
 @click.option(
     "--framework",
     metavar="NAME",
@@ -116,9 +117,7 @@ def config_new(
 @verb("run", "Make the five runs of a result", "rn50 run DEMO_CPU")
 @group.config_with_values
 @_runs
-@click.option(
-    "--output", "-o", "results", type=group.PATH, help="Folder of the results [default: results/CONFIG]."
-)
+@click.option("--output", "-o", "results", type=PATH, help="Folder of the results [default: results/CONFIG].")
 @click.option(
     "--save-weights",
     is_flag=True,
@@ -182,7 +181,7 @@ def run_campaign(
 
 
 @verb("watch", "Show a campaign that runs elsewhere", "rn50 watch results/DEMO_CPU")
-@click.argument("results", type=group.PATH)
+@click.argument("results", type=PATH)
 @_runs
 @group.as_json
 def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:

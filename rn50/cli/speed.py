@@ -11,6 +11,7 @@ import click
 
 from rn50 import frameworks, process
 from rn50.cli import group
+from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.ranks import bind, configured, run_as_ranks
 from rn50.errors import Status
@@ -143,7 +144,7 @@ def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -
     "-o",
     "folder",
     default="throughput",
-    type=group.PATH,
+    type=PATH,
     help="Folder of the report and of a log for every cell.",
 )
 @click.option("--published", is_flag=True, help="Show what others have published beside it.")
@@ -214,8 +215,8 @@ def bench_throughput(
     "Measure reading, cold and warm",
     "rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60",
 )
-@click.argument("folder", metavar="DIR", type=group.PATH)
-@click.argument("other", metavar="[DIR2]", required=False, type=group.PATH)
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("other", metavar="[DIR2]", required=False, type=PATH)
 @_seconds(20.0)
 @rounds
 @group.as_json
@@ -246,7 +247,7 @@ def tune() -> None:
 @click.option(
     "--output",
     "-o",
-    type=group.PATH,
+    type=PATH,
     help="Write the configuration there, if it is faster; by default it is shown what would change.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
@@ -287,14 +288,9 @@ def tune_input(
 @rounds
 @click.option("--steps", default=10, type=Whole(1, 10_000), help="Training steps under the profiler.")
 @click.option(
-    "--output",
-    "-o",
-    "folder",
-    default="profile",
-    type=group.PATH,
-    help="Folder of figures, timelines and logs.",
+    "--output", "-o", "folder", default="profile", type=PATH, help="Folder of figures, timelines and logs."
 )
-@click.option("--baseline", type=group.PATH, help="Folder of an earlier profile: what has changed since.")
+@click.option("--baseline", type=PATH, help="Folder of an earlier profile: what has changed since.")
 @click.option("--job", hidden=True)
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)

@@ -181,10 +181,8 @@ def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
         f'ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH; . "./$1" >/dev/null || exit; command '
         "-p env -0"
     )
-    with (
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as err,
-    ):  # files, because ulimit does not limit a pipe
+    # Files, because ulimit does not limit a pipe.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-c", script, "bash", file.name],
             cwd=str(file.parent),
