@@ -152,7 +152,7 @@ def json_output() -> str:
     """Return the page of JSON output with the sections that are written from the classes of the verbs."""
     page = JSON.read_text(encoding="utf-8")
     for verb, class_ in _results(main, ""):
-        fields = [(_code(path), type_, meaning) for path, type_, meaning in _fields(class_)]
+        fields = [(_code(path), type_, meaning) for path, type_, meaning in fields_of(class_)]
         section = "\n".join((f"## `{verb}`", "", *_table(("field", "type", "meaning"), fields)))
         before, heading, behind = page.partition(f"## `{verb}`\n")
         behind = behind[behind.index("\n## ") + 1 :] if "\n## " in behind else ""
@@ -194,7 +194,7 @@ def _results(group: Verbs, path: str) -> Iterator[tuple[str, type]]:
             yield f"{path}{name}", getattr(importlib.import_module(module), class_)
 
 
-def _fields(class_: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
+def fields_of(class_: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield (path, type, meaning) of the fields of a class; the text below a field is its meaning."""
     meanings = dict(re.findall(r'^    (\w+): .*\n    """(.*?)\."""', inspect.getsource(class_), re.MULTILINE))
     for name, type_ in typing.get_type_hints(class_).items():
@@ -207,7 +207,7 @@ def _fields(class_: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
             lower = meaning[:1].lower() + meaning[1:] if meaning[1:2].islower() else meaning
             yield path, JSON_TYPES[type_] + null, lower
         else:
-            yield from _fields(type_, f"{path}.")
+            yield from fields_of(type_, f"{path}.")
 
 
 JSON_TYPES = {str: "text", int: "integer", float: "number", bool: "true or false"}

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import shutil
+from typing import NamedTuple
 
 import click
 import pytest
@@ -53,6 +54,31 @@ def test_no_field_has_changed_unnoticed():
         for path, type_ in fields.items()
     ]
     assert sorted(fields) == golden
+
+
+class Part(NamedTuple):
+    """A part of ``Whole``."""
+
+    share: float
+    """Part of the bytes."""
+
+
+class Whole(NamedTuple):
+    """What a verb could print."""
+
+    name: str | None
+    """ONNX model; null without one."""
+    parts: list[Part]
+    sizes: tuple[int, ...]
+    """Bytes of each."""
+
+
+def test_the_fields_of_a_class_are_documented_from_what_stands_below_them():
+    assert list(generate.fields_of(Whole)) == [
+        ("name", "text or null", "ONNX model; null without one"),
+        ("parts[].share", "number", "part of the bytes"),
+        ("sizes[]", "integer", "bytes of each"),
+    ]
 
 
 def test_the_comparison_finds_what_differs():
