@@ -31,6 +31,11 @@ def did_you_mean(name: str, names: Iterable[str], nearness: float = 0.6) -> str:
     return f"did you mean {by_lower[near[0]]}?" if near else ""
 
 
+def excerpt(text: str, longest: int = 100) -> str:
+    """Return a text as errors show it: its beginning and "..." if it has more than ``longest`` characters."""
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
 class UserError(Exception):
     """An error that the user can fix: ``subject`` (the file or variable at fault), ``problem`` and
     ``remedy``.
@@ -80,6 +85,7 @@ class RankLostError(Exception):
     """Another rank of the job has stopped; its own message, or the launcher's, says why."""
 
     status = Status.FAULT
+    lines = ("another rank of the run has stopped",)
 
     def __init__(self) -> None:
-        super().__init__("another rank of the run has stopped")
+        super().__init__(*self.lines)

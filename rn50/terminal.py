@@ -37,16 +37,15 @@ def safe(text: str) -> str:
     This escapes control characters, new lines, marks that reorder text, and the bytes of a file name that is
     not UTF-8: ESC becomes ``\x1b``. Spaces of other widths become plain ones.
     """
-    if text.isprintable():
-        return text
-    return "".join(
-        character
-        if character.isprintable()
-        else " "
-        if character.isspace() and character > "\x85" and character not in "\u2028\u2029"
-        else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(character: str) -> str:
+    if character.isprintable():
+        return character
+    if character.isspace() and character > "\x85" and character not in "\u2028\u2029":
+        return " "
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def styled(text: str, style: str) -> Text:

@@ -12,7 +12,7 @@ from typing import Any
 import mxnet as mx
 
 from rn50.benchmark import optimizers, rules
-from rn50.settings.config import Hyperparameters
+from rn50.settings.fields import Hyperparameters
 
 
 class SquaredNorms:

@@ -13,7 +13,7 @@ from paddle.incubate.optimizer import LarsMomentumOptimizer
 from implementations.paddle import paddle
 from implementations.paddle.model import Named
 from rn50.benchmark import optimizers, rules
-from rn50.settings.config import Hyperparameters
+from rn50.settings.fields import Hyperparameters
 
 SMALLEST_DECAY = 1e-30
 """Weight decay that changes no float32 number. With 0 the kernel drops the trust ratio too."""

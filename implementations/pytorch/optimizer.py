@@ -11,7 +11,7 @@ import torch
 
 from implementations.pytorch.model import ALIGNMENT, Named, starts, views
 from rn50.benchmark import optimizers, rules
-from rn50.settings.config import Hyperparameters
+from rn50.settings.fields import Hyperparameters
 
 
 def in_order(parameters: Sequence[Named]) -> Sequence[Named]:

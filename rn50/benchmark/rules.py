@@ -83,7 +83,7 @@ TASK = {
     "crop_area_min": CROP_AREA[0],
     "width": 1.0,
 }
-"""The benchmark's task: the values of ``config.Data``, by field name."""
+"""The benchmark's task: the values of ``fields.Data``, by field name."""
 
 
 def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,36 +1,34 @@
 """Verbs on the weights that a run has saved, and on models made of them."""
 
+import functools
 import pathlib
 
 import click
 
 from rn50 import process
 from rn50.cli import group, ranks
+from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.speed import bench, rounds, words
 from rn50.errors import UserError, UserErrors
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
+verb = functools.partial(group.main.verb, heading="Results and weights")
+
 ONNX = ".onnx"
-_output = click.option(
-    "--output", "-o", required=True, type=click.Path(path_type=pathlib.Path), help="The file to write."
-)
+_output = click.option("--output", "-o", required=True, type=PATH, help="The file to write.")
 _tolerance = click.option(
-    "--tolerance",
-    default=1.0,
-    show_default=True,
-    type=Number(0, 100),
-    help="Percentage points of top-1 that may be lost.",
+    "--tolerance", default=1.0, type=Number(0, 100), help="Percentage points of top-1 that may be lost."
 )
 
 
-@click.command(
+@verb(
     "evaluate",
-    short_help="Evaluate saved weights, or a model",
-    epilog="Example: rn50 evaluate results/DEMO_CPU/result_0.safetensors DEMO_CPU",
+    "Evaluate saved weights, or a model",
+    "rn50 evaluate results/DEMO_CPU/result_0.safetensors DEMO_CPU",
 )
-@click.argument("weights", metavar="FILE", type=click.Path(path_type=pathlib.Path))
+@click.argument("weights", metavar="FILE", type=PATH)
 @group.config
 @click.option(
     "--precision",
@@ -40,9 +38,7 @@ _tolerance = click.option(
     "[default: float32]",
 )
 @click.option(
-    "--report",
-    type=click.Path(path_type=pathlib.Path),
-    help="Write a page with the confusion of classes and the calibration there.",
+    "--report", type=PATH, help="Write a page with the confusion of classes and the calibration there."
 )
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
@@ -108,20 +104,15 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command(
+@verb(
     "export",
-    short_help="Write weights as an ONNX model",
-    epilog="Example: rn50 export results/DEMO_CPU/result_0.safetensors DEMO_CPU -o model.onnx",
+    "Write weights as an ONNX model",
+    "rn50 export results/DEMO_CPU/result_0.safetensors DEMO_CPU -o model.onnx",
 )
-@click.argument("weights", metavar="WEIGHTS", type=click.Path(path_type=pathlib.Path))
+@click.argument("weights", metavar="WEIGHTS", type=PATH)
 @group.config
 @_output
-@click.option(
-    "--fold/--no-fold",
-    default=True,
-    show_default=True,
-    help="Make each batch norm a part of its convolution.",
-)
+@click.option("--fold/--no-fold", default=True, help="Make each batch norm a part of its convolution.")
 @click.option(
     "--with-preprocessing",
     "preprocessing",
@@ -132,7 +123,6 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     "--to",
     "format_",
     default="onnx",
-    show_default=True,
     callback=_format,
     help="onnx, or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin "
     "with OUTPUT.",
@@ -167,51 +157,42 @@ def export_weights(
         print_json(written)
         return
     nodes = "" if written["nodes"] is None else f"{written['nodes']} nodes, "
-    say(
-        f"{', '.join(written['files'])}: {written['bytes'] / 1e6:,.2f} MB, {nodes}"
-        f"{written['classes']} classes, batch norm "
-        f"{'folded' if written['folded'] else 'kept'}{', preprocessing included' if preprocessing else ''}"
-    )
+    norm = "folded" if written["folded"] else "kept"
+    included = ", preprocessing included" if preprocessing else ""
+    size = f"{written['bytes'] / 1e6:,.2f} MB, {nodes}{written['classes']} classes"
+    say(f"{', '.join(written['files'])}: {size}, batch norm {norm}{included}")
     if written["top_1"] is None:
-        say(
-            "not evaluated: name the configuration that trained it, as in rn50 export WEIGHTS DEMO_CPU "
-            "-o MODEL",
-            err=True,
-        )
+        example = "rn50 export WEIGHTS DEMO_CPU -o MODEL"
+        say(f"not evaluated: name the configuration that trained it, as in {example}", err=True)
     else:
         say(f"top-1 {written['top_1']:.4f} ({written['correct']:,} of {written['total']:,})")
 
 
-@click.command(
+@verb(
     "quantize",
-    short_help="Quantise an ONNX model to int8",
-    epilog="Example: rn50 quantize model.onnx DEMO_CPU -o int8.onnx --method all --calibration all",
+    "Quantise an ONNX model to int8",
+    "rn50 quantize model.onnx DEMO_CPU -o int8.onnx --method all --calibration all",
 )
-@click.argument("model", metavar="MODEL", type=click.Path(path_type=pathlib.Path))
+@click.argument("model", metavar="MODEL", type=PATH)
 @group.config
 @_output
 @click.option(
     "--method",
     default="static",
-    show_default=True,
     type=click.Choice(["dynamic", "static", "all"]),
     help="Take the ranges of activations at run time, or calibrate them on training images.",
 )
 @click.option(
     "--calibration",
     default="minmax",
-    show_default=True,
     type=click.Choice(["minmax", "entropy", "percentile", "all"]),
     help="How static ranges are chosen.",
 )
-@click.option(
-    "--images", default=128, show_default=True, type=Whole(1, 100_000), help="Training images that calibrate."
-)
+@click.option("--images", default=128, type=Whole(1, 100_000), help="Training images that calibrate.")
 @click.option(
     "--to",
     "format_",
     default="onnx",
-    show_default=True,
     callback=_format,
     help="onnx, or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.",
 )
@@ -248,38 +229,28 @@ def quantize_model(
         choice.show(model, Terminal())
 
 
-def _engines(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+def _engines() -> tuple[str, ...]:
     from rn50.speed import inference_engines
 
-    engines = tuple(word.strip() for word in value.split(","))
-    for engine in engines:
-        if engine not in inference_engines.names():
-            raise click.BadParameter(f"{engine!r} is none of {', '.join(inference_engines.names())}")
-    return engines
+    return inference_engines.names()
 
 
-@bench.command(
+@bench.verb(
     "inference",
-    short_help="Measure latency of models by engine",
-    epilog="Example: rn50 bench inference model.onnx int8.onnx --batch-sizes 1,8,64 --picture latency.svg",
+    "Measure latency of models by engine",
+    "rn50 bench inference model.onnx int8.onnx --batch-sizes 1,8,64 --picture latency.svg",
 )
-@click.argument(
-    "models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path)
-)
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=PATH)
 @click.option(
     "--engines",
     default="onnxruntime",
-    show_default=True,
-    callback=_engines,
+    callback=words(_engines),
     help="Engines, with commas between them. A framework's runs weights, ONNX Runtime both.",
 )
-@click.option(
-    "--batch-sizes", default="1,2,4,8", show_default=True, callback=words(), help="Images of a request."
-)
+@click.option("--batch-sizes", default="1,2,4,8", callback=words(), help="Images of a request.")
 @click.option(
     "--precisions",
     default="float32",
-    show_default=True,
     callback=words(("float32", "bfloat16", "int8")),
     help="Precisions of the frameworks' engines, where they have them; an ONNX model has its own.",
 )
@@ -293,16 +264,11 @@ def _engines(context: click.Context, option: click.Parameter, value: str) -> tup
 @click.option(
     "--seconds",
     default=5.0,
-    show_default=True,
     type=Number(0.01, LONGEST_S),
     help="How long a model is measured on an engine at a batch size.",
 )
 @rounds
-@click.option(
-    "--picture",
-    type=click.Path(path_type=pathlib.Path),
-    help="Write latency and throughput as an SVG picture.",
-)
+@click.option("--picture", type=PATH, help="Write latency and throughput as an SVG picture.")
 @group.as_json
 def bench_inference(
     models: tuple[pathlib.Path, ...],

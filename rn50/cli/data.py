@@ -1,5 +1,6 @@
 """Verbs on data sets."""
 
+import functools
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -7,23 +8,23 @@ from collections.abc import Mapping
 import click
 
 from rn50.cli import group
+from rn50.cli.group import PATH
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Whole
 from rn50.errors import Status
 from rn50.terminal import Terminal, print_json, say
 
+verb = functools.partial(group.main.verb, heading="Set up and data")
 
-@click.command(
-    "demo-data", short_help="Generate the demo data set", epilog="Example: rn50 demo-data data/demo"
-)
-@click.argument("folder", type=click.Path(path_type=pathlib.Path))
-@click.option("--seed", default=1, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the images.")
+
+@verb("demo-data", "Generate the demo data set", "rn50 demo-data data/demo")
+@click.argument("folder", type=PATH)
+@click.option("--seed", default=1, type=Whole(0, 2**32 - 1), help="Seed of the images.")
 @click.option(
     "--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on."
 )
 @click.option(
     "--scale",
     default=1,
-    show_default=True,
     type=Whole(1, 16),
     help="Multiply the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.",
 )
@@ -40,18 +41,13 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: 
         print_json({"folder": str(folder), "seed": seed, "split": settings.val_split, "scale": scale})
 
 
-@click.command(
-    short_help="Pack ImageNet's folders as RecordIO",
-    epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet",
-)
-@click.argument("source", type=click.Path(path_type=pathlib.Path))
-@click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
-@click.option(
-    "--seed", default=0, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the order of the records."
-)
+@verb("pack", "Pack ImageNet's folders as RecordIO", "rn50 pack /data/ILSVRC2012 /data/imagenet")
+@click.argument("source", type=PATH)
+@click.argument("folder", metavar="OUT", type=PATH)
+@click.option("--seed", default=0, type=Whole(0, 2**32 - 1), help="Seed of the order of the records.")
 @click.option(
     "--val-truth",
-    type=click.Path(path_type=pathlib.Path),
+    type=PATH,
     help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of "
     "name and class [default: the development kit in SOURCE or beside it].",
 )
@@ -82,12 +78,9 @@ def pack(
     _print_numbers(folder, numbers, f"; rn50 verify {folder} looks at every one", as_json)
 
 
-@click.command(
-    short_help="Unpack RecordIO into class folders",
-    epilog="Example: rn50 unpack /data/imagenet /data/folders",
-)
-@click.argument("source", metavar="DIR", type=click.Path(path_type=pathlib.Path))
-@click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
+@verb("unpack", "Unpack RecordIO into class folders", "rn50 unpack /data/imagenet /data/folders")
+@click.argument("source", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="OUT", type=PATH)
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
 @group.as_json
 def unpack(source: pathlib.Path, folder: pathlib.Path, workers: int | None, as_json: bool) -> None:
@@ -113,11 +106,8 @@ def _print_numbers(folder: pathlib.Path, numbers: Mapping[str, int], then: str, 
         )
 
 
-@click.command(
-    short_help="Check a data set and write its certificate",
-    epilog="Example: rn50 verify /data/imagenet --full",
-)
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
+@verb("verify", "Check a data set and write its certificate", "rn50 verify /data/imagenet --full")
+@click.argument("folder", metavar="DIR", type=PATH)
 @click.option("--full", is_flag=True, help="Decode every image too, not only its headers.")
 @click.option("--classes", type=Whole(1, MOST_IMAGES), help="Classes there ought to be.")
 @click.option(

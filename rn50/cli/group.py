@@ -60,6 +60,34 @@ def cleaned_up() -> Iterator[None]:
 class Verbs(click.Group):
     """Group of verbs that answers a wrong name with the nearest one, or with all."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.sections: dict[str, list[click.Command]] = {}
+        self.results: dict[str, str] = {}
+
+    def verb(
+        self,
+        name: str,
+        summary: str,
+        example: str | None = None,
+        heading: str = "",
+        result: str = "",
+        cls: type[click.Command] = click.Command,
+    ) -> Callable[[Callable[..., Any]], Any]:
+        """Return a decorator that makes a function a verb, listed in the help under ``heading``.
+
+        ``result``, as "module:class", is what ``--json`` prints, for the page that documents its fields.
+        """
+
+        def add(function: Callable[..., Any]) -> click.Command:
+            epilog = example and f"Example: {example}"
+            command = self.command(name, cls=cls, short_help=summary, epilog=epilog)(function)
+            self.sections.setdefault(heading, []).append(command)
+            self.results[name] = result
+            return command
+
+        return add
+
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         try:
             return super().resolve_command(context, args)
@@ -74,16 +102,6 @@ class Verbs(click.Group):
 class _Group(Verbs):
     """Root group. A user error ends with a line and status 2, a fault with a line and status 1, a closed
     output pipe silently."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.sections: dict[str, Sequence[click.Command]] = {}
-
-    def add_section(self, heading: str, *verbs: click.Command) -> None:
-        """Add verbs under a heading of the help."""
-        self.sections[heading] = verbs
-        for verb in verbs:
-            self.add_command(verb)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(len(verb.name or "") for verbs in self.sections.values() for verb in verbs)
@@ -155,29 +173,13 @@ def report(error: BaseException) -> int:
     ):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
         end_at_once(Status.USER_ERROR)
-    if isinstance(error, UserError):
+    if isinstance(error, (UserError, RankLostError)):
         for line in error.lines:
             say(f"rn50: {line}", err=True)
         return error.status
-    if isinstance(error, RankLostError):
-        say(f"rn50: {error}", err=True)
-        return error.status
-    if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
-        say(
-            f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one",
-            err=True,
-        )
-        return Status.USER_ERROR
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        say(
-            f"rn50: {error.strerror}; free some, or name another place for the output or for temporary "
-            "files (TMPDIR)",
-            err=True,
-        )
-        return Status.USER_ERROR
-    missing = packages.distribution(error) if isinstance(error, ModuleNotFoundError) else ""
-    if missing and missing not in ("rn50", "implementations"):
-        say(f"rn50: the package {missing} is not installed; {packages.install(missing)}", err=True)
+    fixable = _fixable(error)
+    if fixable:
+        say(f"rn50: {fixable}", err=True)
         return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]
     message = f"rn50: {type(error).__name__}: {reason[0]}"
@@ -188,6 +190,19 @@ def report(error: BaseException) -> int:
     return Status.FAULT
 
 
+def _fixable(error: BaseException) -> str:
+    """Return what is wrong and the remedy, if the user can fix an error of Python's own; else nothing."""
+    if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
+        return f"{error.filename}: {error.strerror}; name another file or folder, or fix this one"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        another = "name another place for the output or for temporary files (TMPDIR)"
+        return f"{error.strerror}; free some, or {another}"
+    missing = packages.distribution(error) if isinstance(error, ModuleNotFoundError) else ""
+    if missing and missing not in ("rn50", "implementations"):
+        return f"the package {missing} is not installed; {packages.install(missing)}"
+    return ""
+
+
 def end_at_once(status: int) -> NoReturn:
     """Write out what was printed and end this process without teardown, in which native libraries may wait
     for ever or abort."""
@@ -195,15 +210,23 @@ def end_at_once(status: int) -> NoReturn:
     os._exit(status)
 
 
-paths = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
-rulesets = click.option(
-    "--ruleset",
-    "rulesets",
-    multiple=True,
-    default=("1.0.0", "1.1.0", "2.0.0", "4.0.0"),
-    show_default=True,
-    help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times.",
-)
+PATH = click.Path(path_type=pathlib.Path)
+paths = click.argument("paths", nargs=-1, required=True, type=PATH)
+
+
+def rulesets(named_by: str = "") -> Any:
+    """Return the option ``--ruleset``; by default that of the round which a folder, ``named_by``, names."""
+    known = f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times"
+    default = f"[default: that of the round a folder {named_by}, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0]"
+    return click.option(
+        "--ruleset",
+        "rulesets",
+        multiple=True,
+        default=() if named_by else ("1.0.0", "1.1.0", "2.0.0", "4.0.0"),
+        help=f"{known} {default}." if named_by else f"{known}.",
+    )
+
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -252,7 +275,7 @@ def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
     return config(option(changed))
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(rn50.__version__, prog_name="rn50")
 @click.option(
     "--debug", is_flag=True, envvar="RN50_DEBUG", help="Show tracebacks; RN50_DEBUG=1: of every process."

@@ -1,5 +1,6 @@
 """Verbs on hyperparameters: what to expect of some, and where to take them from."""
 
+import functools
 import pathlib
 import sys
 
@@ -9,14 +10,18 @@ from click.shell_completion import CompletionItem
 from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
+from rn50.cli.group import PATH
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
 from rn50.terminal import Terminal, print_json, say
 
+verb = functools.partial(group.main.verb, heading="Hyperparameters")
 
-@click.command(
-    short_help="Predict minutes and epochs of a system",
-    epilog="Example: rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB",
+
+@verb(
+    "plan",
+    "Predict minutes and epochs of a system",
+    "rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB",
 )
 @click.option(
     "--accelerators",
@@ -95,9 +100,10 @@ def _sources(context: click.Context, argument: click.Parameter, incomplete: str)
     return names or [CompletionItem(incomplete, type="file")]
 
 
-@click.command(
-    short_help="Take over proven hyperparameters",
-    epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet DGXA100 -o config_MINE.sh",
+@verb(
+    "borrow",
+    "Take over proven hyperparameters",
+    "rn50 borrow v1.0/Inspur/nf5688m6_mxnet DGXA100 -o config_MINE.sh",
 )
 @click.argument("source", required=False, shell_complete=_sources)
 @group.config
@@ -120,21 +126,13 @@ def _sources(context: click.Context, argument: click.Parameter, incomplete: str)
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=pathlib.Path),
+    type=PATH,
     help="Write the configuration there; by default it is shown what would change.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--suggest", is_flag=True, help="Rank what may be borrowed for a global batch size.")
-@click.option(
-    "--optimizer",
-    default="lars",
-    show_default=True,
-    type=click.Choice(rules.OPTIMIZERS),
-    help="For --suggest.",
-)
-@click.option(
-    "--limit", "-n", default=10, show_default=True, type=Whole(1, 1_000), help="For --suggest: how many."
-)
+@click.option("--optimizer", default="lars", type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
+@click.option("--limit", "-n", default=10, type=Whole(1, 1_000), help="For --suggest: how many.")
 @group.as_json
 def borrow(
     source: str | None,
@@ -182,9 +180,10 @@ def borrow(
     display.show(borrowed, output, as_json)
 
 
-@click.command(
-    short_help="Search better ones, confirmed by fresh seeds",
-    epilog="Example: DATADIR=/data/tune rn50 search DEMO_CPU -o search/demo --workers 2 --minutes 110 "
+@verb(
+    "search",
+    "Search better ones, confirmed by fresh seeds",
+    "DATADIR=/data/tune rn50 search DEMO_CPU -o search/demo --workers 2 --minutes 110 "
     "--confirm-data data/demo",
 )
 @group.config
@@ -193,13 +192,12 @@ def borrow(
     "-o",
     "folder",
     required=True,
-    type=click.Path(path_type=pathlib.Path),
+    type=PATH,
     help="Folder of the search, its trials and its report; shared by all workers.",
 )
 @click.option(
     "--workers",
     default=1,
-    show_default=True,
     type=Whole(1, MOST_WORKERS),
     help="Runs at a time, each on its share of the cores.",
 )
@@ -213,20 +211,18 @@ def borrow(
 @click.option(
     "--repeats",
     default=3,
-    show_default=True,
     type=Whole(1, 1_000),
     help="Runs, each with its seed, that a point needs to take the place of the best one.",
 )
 @click.option(
     "--seeds-to-confirm",
     default=rules.RUNS,
-    show_default=True,
     type=Whole(2, 1_000),
     help="Runs of the winner, and of the baseline.",
 )
 @click.option(
     "--confirm-data",
-    type=click.Path(path_type=pathlib.Path),
+    type=PATH,
     metavar="DIR",
     help="Other data to confirm on than those that were searched on.",
 )

@@ -1,5 +1,6 @@
 """Verbs on results."""
 
+import functools
 import pathlib
 import shlex
 import sys
@@ -8,13 +9,14 @@ import click
 
 from rn50.benchmark import rules
 from rn50.cli import group
+from rn50.cli.group import PATH
 from rn50.errors import Status, UserError
 from rn50.terminal import Terminal, print_json, say
 
+verb = functools.partial(group.main.verb, heading="Results and weights")
 
-@click.command(
-    "score", short_help="Score five runs, or published results", epilog="Example: rn50 score results/DEMO_CPU"
-)
+
+@verb("score", "Score five runs, or published results", "rn50 score results/DEMO_CPU")
 @group.paths
 @click.option(
     "--ruleset",
@@ -50,19 +52,9 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
         Terminal().print(f"next: rn50 check {given}    |    rn50 report {given}")
 
 
-@click.command(
-    "check",
-    short_help="Run the official checkers, and ours",
-    epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0",
-)
+@verb("check", "Run the official checkers, and ours", "rn50 check results/DEMO_CPU --ruleset 4.0.0")
 @group.paths
-@click.option(
-    "--ruleset",
-    "rulesets",
-    multiple=True,
-    help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times "
-    "[default: that of the round a folder of a published tree names, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].",
-)
+@group.rulesets("of a published tree names")
 @group.as_json
 def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool) -> None:
     """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
@@ -80,35 +72,65 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 
-@click.command(
-    "package",
-    short_help="Make the tree of a submission",
-    epilog="Example: rn50 package results/NF5688M6 -o submission",
+@verb("report", "Write a page of all that is known", "rn50 report results/DEMO_CPU")
+@group.paths
+@group.rulesets()
+@click.option(
+    "--output",
+    "-o",
+    type=PATH,
+    help="Where to write it; by default report.html in the folder of the result, or here if they are "
+    "several.",
 )
+@group.as_json
+def report_results(
+    paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], output: pathlib.Path | None, as_json: bool
+) -> None:
+    """Write all that is known of one or several results on one HTML page, which needs nothing but itself.
+
+    Beside the hyperparameters stand the nearest published results and reference convergence points.
+    """
+    from rn50.progress import counting
+    from rn50.results.report import report
+
+    with counting("checking and drawing results") as progress:
+        written = report.write(paths, rulesets, output, progress)
+    print_json({"report": str(written)}) if as_json else say(f"report: {written}")
+
+
+@verb("compare", "Compare results; say what five runs show", "rn50 compare results/BEFORE results/AFTER")
+@group.paths
+@group.as_json
+def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
+    """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs
+    show a difference.
+
+    Welch's interval and the exact permutation test, both corrected for the number of tests made at once.
+    """
+    from rn50.results import compare, score
+
+    comparisons = compare.compare(score.score(paths))
+    print_json(compare.to_json(comparisons)) if as_json else compare.print_table(comparisons, Terminal())
+
+
+@verb("package", "Make the tree of a submission", "rn50 package results/NF5688M6 -o submission")
 @group.paths
 @click.option(
     "--output",
     "-o",
     "folder",
     required=True,
-    type=click.Path(path_type=pathlib.Path),
+    type=PATH,
     help="Folder of the submission; what it holds of other systems stays as it is.",
 )
 @click.option(
     "--system-file",
     "details",
-    type=click.Path(path_type=pathlib.Path),
+    type=PATH,
     help="YAML or JSON file of what no machine tells, as in  cooling: air-cooled  [default: system.yaml "
     "beside the results].",
 )
-@click.option(
-    "--ruleset",
-    "rulesets",
-    multiple=True,
-    help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times "
-    "[default: that of the round a folder of --output names, as in training_results_v2.1, else 1.0.0, "
-    "1.1.0, 2.0.0 and 4.0.0].",
-)
+@group.rulesets("of --output names, as in training_results_v2.1")
 @group.as_json
 def package_results(
     paths: tuple[pathlib.Path, ...],
@@ -136,51 +158,6 @@ def package_results(
     for warning in outcome.warnings:
         say(f"warning: {warning}", err=True)
     print_json(package.to_json_outcome(outcome)) if as_json else package.print_outcome(outcome, Terminal())
-    sys.exit(Status.USER_ERROR if not outcome.written else Status.FAULT if outcome.errors else Status.SUCCESS)
-
-
-@click.command(
-    "report", short_help="Write a page of all that is known", epilog="Example: rn50 report results/DEMO_CPU"
-)
-@group.paths
-@group.rulesets
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=pathlib.Path),
-    help="Where to write it; by default report.html in the folder of the result, or here if they are "
-    "several.",
-)
-@group.as_json
-def report_results(
-    paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], output: pathlib.Path | None, as_json: bool
-) -> None:
-    """Write all that is known of one or several results on one HTML page, which needs nothing but itself.
-
-    Beside the hyperparameters stand the nearest published results and reference convergence points.
-    """
-    from rn50.progress import counting
-    from rn50.results.report import report
-
-    with counting("checking and drawing results") as progress:
-        written = report.write(paths, rulesets, output, progress)
-    print_json({"report": str(written)}) if as_json else say(f"report: {written}")
-
-
-@click.command(
-    "compare",
-    short_help="Compare results; say what five runs show",
-    epilog="Example: rn50 compare results/BEFORE results/AFTER",
-)
-@group.paths
-@group.as_json
-def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
-    """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs
-    show a difference.
-
-    Welch's interval and the exact permutation test, both corrected for the number of tests made at once.
-    """
-    from rn50.results import compare, score
-
-    comparisons = compare.compare(score.score(paths))
-    print_json(compare.to_json(comparisons)) if as_json else compare.print_table(comparisons, Terminal())
+    if not outcome.written:
+        sys.exit(Status.USER_ERROR)
+    sys.exit(Status.FAULT if outcome.errors else Status.SUCCESS)

@@ -1,5 +1,6 @@
 """Verbs on runs, and on the machine and the configuration that they run on."""
 
+import functools
 import pathlib
 import sys
 
@@ -8,6 +9,7 @@ import click
 from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group, ranks
+from rn50.cli.group import PATH
 from rn50.cli.numbers import Whole
 from rn50.errors import Status
 from rn50.files import ROOT, refuse_without_checkout
@@ -15,21 +17,107 @@ from rn50.packages import needed_for
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json
 
-_runs = click.option(
-    "--runs", default=rules.RUNS, show_default=True, type=Whole(1, 10_000), help="Runs of the campaign."
+set_up = functools.partial(group.main.verb, heading="Set up and data")
+verb = functools.partial(group.main.verb, heading="Run")
+
+_runs = click.option("--runs", default=rules.RUNS, type=Whole(1, 10_000), help="Runs of the campaign.")
+
+
+@set_up("doctor", "Examine this machine, and name each fix", "DATADIR=/path/to/imagenet rn50 doctor NF5688M6")
+@group.config_with_values
+@group.as_json
+@click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
+def doctor(name: str | None, as_json: bool, brief: bool) -> None:
+    """Tell what this machine can run, what not and why, and the command that fixes it.
+
+    Looks at CONFIG; where none is named, at every system of configs/.
+
+    Exit status: 0 the system can run, 1 it cannot.
+    """
+    from rn50.doctor.doctor import configured, show
+
+    sys.exit(
+        Status.SUCCESS if show(configured(process.environment(), name), as_json, brief) else Status.FAULT
+    )
+
+
+@set_up("config", "Show a configuration, or write a new one", cls=group.Verbs)
+def config_group() -> None:
+    """Look at configurations: the files configs/config_NAME.sh, and yours.
+
+    rn50 doctor lists them, with what can run here.
+    """
+
+
+@config_group.verb(
+    "show",
+    "Show every value, and what it means",
+    "rn50 config show NF5688M6",
+    result="rn50.settings.show:Shown",
 )
+@group.config_with_values
+@click.option(
+    "--set-only", is_flag=True, help="Leave out defaults: only what the file or the environment sets."
+)
+@group.as_json
+def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
+    """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or
+    ignored.
+
+    The last lines name what is set in vain, and what the closed division does not allow.
+    """
+    from rn50.settings import show
+
+    show.show(name, set_only, as_json)
 
 
-@click.command("run", short_help="Make the five runs of a result", epilog="Example: rn50 run DEMO_CPU")
+@config_group.verb("new", "Write a configuration for this machine", "rn50 config new MINE")
+@click.argument("name")
+@click.option(
+    "--from",
+    "base",
+    metavar="SYSTEM",
+    help="Take hyperparameters and data of this configuration, a file or a name of configs/ [default: what "
+    "rn50 plan advises; without a GPU DEMO_CPU].",
+)
+@click.option("--output", "-o", type=PATH, help="[default: configs/config_NAME.sh]")
+@click.option(
+    "--framework",
+    metavar="NAME",
+    help="[default: one that can use this machine: an installed one, else what suits its GPUs best]",
+)
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@group.as_json
+def config_new(
+    name: str,
+    base: str | None,
+    output: pathlib.Path | None,
+    framework: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a complete configuration called NAME for this machine, every value with its reason.
+
+    With GPUs it trains on ImageNet, at the batch size that fits their memory with the fewest minutes that
+    rn50 plan predicts, with the published hyperparameters that it names. Without one it trains on the demo
+    data set. Input settings are defaults, which rn50 tune input improves.
+    """
+    from rn50.hyperparameters.new_config import display, new_config
+    from rn50.machine import hardware, software
+    from rn50.settings import config_file, rewrite
+
+    file = output or new_config.output_of(name)
+    rewrite.refuse_output(file, force)
+    source = config_file.find(base, {}) if base else None
+    new = new_config.make(name, hardware.read(), software.read(), source, framework, file)
+    rewrite.write(new.text, file, force)
+    display.show(new, file, as_json)
+
+
+@verb("run", "Make the five runs of a result", "rn50 run DEMO_CPU")
 @group.config_with_values
 @_runs
-@click.option(
-    "--output",
-    "-o",
-    "results",
-    type=click.Path(path_type=pathlib.Path),
-    help="Folder of the results [default: results/CONFIG].",
-)
+@click.option("--output", "-o", "results", type=PATH, help="Folder of the results [default: results/CONFIG].")
 @click.option(
     "--save-weights",
     is_flag=True,
@@ -92,10 +180,8 @@ def run_campaign(
     sys.exit(status)
 
 
-@click.command(
-    "watch", short_help="Show a campaign that runs elsewhere", epilog="Example: rn50 watch results/DEMO_CPU"
-)
-@click.argument("results", type=click.Path(path_type=pathlib.Path))
+@verb("watch", "Show a campaign that runs elsewhere", "rn50 watch results/DEMO_CPU")
+@click.argument("results", type=PATH)
 @_runs
 @group.as_json
 def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
@@ -117,7 +203,7 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
         watch.watch(results, runs)
 
 
-@click.command("summary", hidden=True, epilog="Example: ./run_experiments.sh calls it after each run.")
+@group.main.command("summary", hidden=True, epilog="Example: ./run_experiments.sh calls it after each run.")
 @group.paths
 @click.option("--system", required=True)
 @click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
@@ -142,7 +228,7 @@ class _ForScripts(click.Command):
             raise
 
 
-@click.command(
+@group.main.command(
     "launch",
     cls=_ForScripts,
     hidden=True,
@@ -156,28 +242,9 @@ def launch_run() -> None:
     sys.exit(launch(configuration.from_environment(), process.environment()))
 
 
-@click.command(
-    short_help="Examine this machine, and name each fix",
-    epilog="Example: DATADIR=/path/to/imagenet rn50 doctor NF5688M6",
+@group.main.command(
+    "train", cls=_ForScripts, hidden=True, epilog="Example: rn50 run DEMO_CPU --runs 1 calls it."
 )
-@group.config_with_values
-@group.as_json
-@click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
-def doctor(name: str | None, as_json: bool, brief: bool) -> None:
-    """Tell what this machine can run, what not and why, and the command that fixes it.
-
-    Looks at CONFIG; where none is named, at every system of configs/.
-
-    Exit status: 0 the system can run, 1 it cannot.
-    """
-    from rn50.doctor.doctor import configured, show
-
-    sys.exit(
-        Status.SUCCESS if show(configured(process.environment(), name), as_json, brief) else Status.FAULT
-    )
-
-
-@click.command(cls=_ForScripts, hidden=True, epilog="Example: rn50 run DEMO_CPU --runs 1 calls it.")
 @click.pass_context
 def train(context: click.Context) -> None:
     """Be one rank of a timed run (rn50 launch starts them).
@@ -206,77 +273,3 @@ def train(context: click.Context) -> None:
         # them.
         group.end_at_once(group.report(error))
     sys.exit(Status.SUCCESS if outcome.reached_target else Status.TARGET_MISSED)
-
-
-@click.group("config", cls=group.Verbs, short_help="Show a configuration, or write a new one")
-def config_group() -> None:
-    """Look at configurations: the files configs/config_NAME.sh, and yours.
-
-    rn50 doctor lists them, with what can run here.
-    """
-
-
-@config_group.command(
-    "show", short_help="Show every value, and what it means", epilog="Example: rn50 config show NF5688M6"
-)
-@group.config_with_values
-@click.option(
-    "--set-only", is_flag=True, help="Leave out defaults: only what the file or the environment sets."
-)
-@group.as_json
-def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
-    """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or
-    ignored.
-
-    The last lines name what is set in vain, and what the closed division does not allow.
-    """
-    from rn50.settings import show
-
-    show.show(name, set_only, as_json)
-
-
-@config_group.command(
-    "new", short_help="Write a configuration for this machine", epilog="Example: rn50 config new MINE"
-)
-@click.argument("name")
-@click.option(
-    "--from",
-    "base",
-    metavar="SYSTEM",
-    help="Take hyperparameters and data of this configuration, a file or a name of configs/ [default: what "
-    "rn50 plan advises; without a GPU DEMO_CPU].",
-)
-@click.option(
-    "--output", "-o", type=click.Path(path_type=pathlib.Path), help="[default: configs/config_NAME.sh]"
-)
-@click.option(
-    "--framework",
-    metavar="NAME",
-    help="[default: one that can use this machine: an installed one, else what suits its GPUs best]",
-)
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
-@group.as_json
-def config_new(
-    name: str,
-    base: str | None,
-    output: pathlib.Path | None,
-    framework: str | None,
-    force: bool,
-    as_json: bool,
-) -> None:
-    """Write a complete configuration called NAME for this machine, every value with its reason.
-
-    With GPUs it trains on ImageNet, at the batch size that fits their memory with the fewest minutes that
-    rn50 plan predicts, with the published hyperparameters that it names. Without one it trains on the demo
-    data set. Input settings are defaults, which rn50 tune input improves.
-    """
-    from rn50.hyperparameters.new_config import display, new_config
-    from rn50.machine import hardware, software
-    from rn50.settings import config_file, rewrite
-
-    file = output or new_config.output_of(name)
-    rewrite.refuse_output(file, force)
-    source = config_file.find(base, {}) if base else None
-    new = new_config.make(name, hardware.read(), software.read(), source, framework, file)
-    rewrite.write(new.text, file, force)
-    display.show(new, file, as_json)

@@ -1,22 +1,27 @@
 """Verbs that measure and tune the speed of training and its input."""
 
+import functools
 import pathlib
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from rn50 import frameworks, process
 from rn50.cli import group
+from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.ranks import bind, configured, run_as_ranks
 from rn50.errors import Status
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
+verb = functools.partial(group.main.verb, heading="Speed")
 
-@click.group(cls=group.Verbs, short_help="Measure input, storage, network, training")
+
+@verb("bench", "Measure input, storage, network, training", cls=group.Verbs)
 def bench() -> None:
     """Measure this system."""
 
@@ -31,15 +36,9 @@ def _become_rank(config: configuration.Config, model: str | None = None) -> Any:
     return measurable.load(config.run.framework, model)
 
 
-@bench.command(
-    "comm",
-    short_help="Time all-reduces by size",
-    epilog="Example: NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json",
-)
+@bench.verb("comm", "Time all-reduces by size", "NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json")
 @group.config_with_values
-@click.option(
-    "--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size."
-)
+@click.option("--largest-mib", default=256, type=Whole(1, 4_096), help="Stop at this size.")
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_communication(name: str | None, largest_mib: int, as_rank: bool, as_json: bool) -> None:
@@ -54,28 +53,19 @@ def bench_communication(name: str | None, largest_mib: int, as_rank: bool, as_js
 
 def _seconds(default: float) -> Any:
     return click.option(
-        "--seconds",
-        default=default,
-        show_default=True,
-        type=Number(1, LONGEST_S),
-        help="About how long to take.",
+        "--seconds", default=default, type=Number(1, LONGEST_S), help="About how long to take."
     )
 
 
 rounds = click.option(
     "--rounds",
     default=5,
-    show_default=True,
     type=Whole(1, 1_000),
     help="How often to measure; fewer than 5 times show no difference.",
 )
 
 
-@bench.command(
-    "input",
-    short_help="Measure the input pipeline, stage by stage",
-    epilog="Example: rn50 bench input DEMO_CPU --seconds 20",
-)
+@bench.verb("input", "Measure the input pipeline, stage by stage", "rn50 bench input DEMO_CPU --seconds 20")
 @group.config_with_values
 @_seconds(60.0)
 @rounds
@@ -98,26 +88,27 @@ def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as
     input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
 
 
-def words(possible: tuple[str, ...] | None = None) -> Any:
-    """Return a callback that reads a comma-separated list of ``possible`` words, or of whole numbers above
-    0."""
+def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -> Any:
+    """Return a callback that reads a comma-separated list of ``possible`` words, given or called for when
+    they are needed, or of whole numbers above 0."""
 
     def read(context: click.Context, option: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
         words = () if value is None else tuple(word.strip() for word in value.split(","))
         if possible is None:
             return tuple(Whole(1, 1_000_000).convert(word, option, context) for word in words) or None
+        known = possible() if callable(possible) else possible
         for word in words:
-            if word not in possible:
-                raise click.BadParameter(f"{word!r} is none of {', '.join(possible)}")
+            if word not in known:
+                raise click.BadParameter(f"{word!r} is none of {', '.join(known)}")
         return words or None
 
     return read
 
 
-@bench.command(
+@bench.verb(
     "throughput",
-    short_help="Measure a matrix of training settings",
-    epilog=f"Example: rn50 bench throughput DEMO_CPU --frameworks {','.join(frameworks.names())} --models "
+    "Measure a matrix of training settings",
+    f"rn50 bench throughput DEMO_CPU --frameworks {','.join(frameworks.names())} --models "
     "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2 --published",
 )
 @group.config_with_values
@@ -129,7 +120,6 @@ def words(possible: tuple[str, ...] | None = None) -> Any:
 @click.option(
     "--models",
     default="ours",
-    show_default=True,
     help="Ours, and models of the framework's own zoo beside it, on synthetic data of the size that "
     "they want.",
 )
@@ -144,25 +134,17 @@ def words(possible: tuple[str, ...] | None = None) -> Any:
     "--data",
     "kinds",
     default="synthetic,real",
-    show_default=True,
     callback=words(("synthetic", "real")),
     help="synthetic: a random batch held on the device; real: the data set at DATADIR.",
 )
-@click.option(
-    "--seconds",
-    default=10.0,
-    show_default=True,
-    type=Number(1, LONGEST_S),
-    help="About how long a cell trains.",
-)
+@click.option("--seconds", default=10.0, type=Number(1, LONGEST_S), help="About how long a cell trains.")
 @rounds
 @click.option(
     "--output",
     "-o",
     "folder",
     default="throughput",
-    show_default=True,
-    type=click.Path(path_type=pathlib.Path),
+    type=PATH,
     help="Folder of the report and of a log for every cell.",
 )
 @click.option("--published", is_flag=True, help="Show what others have published beside it.")
@@ -228,13 +210,13 @@ def bench_throughput(
     sys.exit(Status.FAULT if measured.failed else Status.SUCCESS)
 
 
-@bench.command(
+@bench.verb(
     "storage",
-    short_help="Measure reading, cold and warm",
-    epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60",
+    "Measure reading, cold and warm",
+    "rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60",
 )
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
-@click.argument("other", metavar="[DIR2]", required=False, type=click.Path(path_type=pathlib.Path))
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("other", metavar="[DIR2]", required=False, type=PATH)
 @_seconds(20.0)
 @rounds
 @group.as_json
@@ -251,31 +233,64 @@ def bench_storage(
     storage.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
 
 
-@click.command(
-    "profile",
-    short_help="Find where the time of a step goes",
-    epilog="Example: rn50 profile DEMO_CPU -o after --baseline before",
+@verb("tune", "Search faster settings of the input", cls=group.Verbs)
+def tune() -> None:
+    """Search settings that decide speed alone."""
+
+
+@tune.verb(
+    "input",
+    "Search faster settings of the input pipeline",
+    "DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh",
 )
-@group.config_with_values
-@_seconds(30.0)
-@rounds
-@click.option(
-    "--steps", default=10, show_default=True, type=Whole(1, 10_000), help="Training steps under the profiler."
-)
+@group.config
 @click.option(
     "--output",
     "-o",
-    "folder",
-    default="profile",
-    show_default=True,
-    type=click.Path(path_type=pathlib.Path),
-    help="Folder of figures, timelines and logs.",
+    type=PATH,
+    help="Write the configuration there, if it is faster; by default it is shown what would change.",
 )
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@_seconds(600.0)
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def tune_input(
+    name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_rank: bool, as_json: bool
+) -> None:
+    """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them
+    changed.
+
+    DATADIR is the data. Tried are those in effect there: fused or separate decoding, threads, hardware
+    decoder, cache, prefetching, mapping of the file. What came out is measured once more beside CONFIG, in
+    turn, and written only where every round finds it faster.
+
+    Exit status: 0 also where nothing faster was found; "faster" of --json tells.
+    """
+    from rn50.data import preflight
+    from rn50.settings import config_file
+    from rn50.speed import tuned_config
+
+    base = config_file.find(name, process.environment()).resolve()
+    if not as_rank:
+        if output is not None:
+            tuned_config.refuse_output(output, force)
+        environ = tuned_config.environment_of(base, process.environment())
+        resolved = tuned_config.configuration_of(environ, base)
+        preflight.of(resolved)
+        run_as_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json))
+    resolved = configuration.from_environment()
+    tuned_config.tune(resolved, _become_rank(resolved), base, output, force, seconds, as_json)
+
+
+@verb("profile", "Find where the time of a step goes", "rn50 profile DEMO_CPU -o after --baseline before")
+@group.config_with_values
+@_seconds(30.0)
+@rounds
+@click.option("--steps", default=10, type=Whole(1, 10_000), help="Training steps under the profiler.")
 @click.option(
-    "--baseline",
-    type=click.Path(path_type=pathlib.Path),
-    help="Folder of an earlier profile: what has changed since.",
+    "--output", "-o", "folder", default="profile", type=PATH, help="Folder of figures, timelines and logs."
 )
+@click.option("--baseline", type=PATH, help="Folder of an earlier profile: what has changed since.")
 @click.option("--job", hidden=True)
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
@@ -319,52 +334,3 @@ def profile_training(
         print_json(profile.to_json(now, before))
     else:
         profile.show(now, before, folder, Terminal())
-
-
-@click.group(cls=group.Verbs, short_help="Search faster settings of the input")
-def tune() -> None:
-    """Search settings that decide speed alone."""
-
-
-@tune.command(
-    "input",
-    short_help="Search faster settings of the input pipeline",
-    epilog="Example: DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh",
-)
-@group.config
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=pathlib.Path),
-    help="Write the configuration there, if it is faster; by default it is shown what would change.",
-)
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
-@_seconds(600.0)
-@click.option("--as-rank", is_flag=True, hidden=True)
-@group.as_json
-def tune_input(
-    name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_rank: bool, as_json: bool
-) -> None:
-    """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them
-    changed.
-
-    DATADIR is the data. Tried are those in effect there: fused or separate decoding, threads, hardware
-    decoder, cache, prefetching, mapping of the file. What came out is measured once more beside CONFIG, in
-    turn, and written only where every round finds it faster.
-
-    Exit status: 0 also where nothing faster was found; "faster" of --json tells.
-    """
-    from rn50.data import preflight
-    from rn50.settings import config_file
-    from rn50.speed import tuned_config
-
-    base = config_file.find(name, process.environment()).resolve()
-    if not as_rank:
-        if output is not None:
-            tuned_config.refuse_output(output, force)
-        environ = tuned_config.environment_of(base, process.environment())
-        resolved = tuned_config.configuration_of(environ, base)
-        preflight.of(resolved)
-        run_as_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json))
-    resolved = configuration.from_environment()
-    tuned_config.tune(resolved, _become_rank(resolved), base, output, force, seconds, as_json)

@@ -13,7 +13,7 @@ import numpy as np
 from rn50 import files
 from rn50.errors import UserError
 from rn50.packages import needed_for
-from rn50.settings.config import Data
+from rn50.settings.fields import Data
 from rn50.weights import weights_file
 
 with needed_for("ONNX models"):

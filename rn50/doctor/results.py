@@ -14,7 +14,8 @@ from rn50.machine import software
 from rn50.results import sidecar
 from rn50.results.parse import read_log
 from rn50.results.validity.result_rules import differences
-from rn50.settings.config import RUNS_OWN, Config, variables
+from rn50.settings.config import Config
+from rn50.settings.fields import RUNS_OWN_NAMES
 
 ROOM = 100 << 20
 """A campaign's logs take some hundred kilobytes. With less free space than this, something else is about to
@@ -44,7 +45,7 @@ def findings(result_file: pathlib.Path, config: Config) -> Iterator[Finding]:
 def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
     """Return how variables and code of the kept runs differ from those of ``config``; empty if they do
     not."""
-    ignored = {variable.name for _, field, variable in variables() if field in RUNS_OWN}
+    ignored = set(RUNS_OWN_NAMES)
     if not config.input_pipeline.threads:
         ignored.add("DALI_THREADS")  # a run saves how many it took
     runs = {log.name: sidecar.read(log) for log in kept}

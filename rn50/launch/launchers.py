@@ -17,8 +17,9 @@ from rn50.launch import hosts
 from rn50.machine import binding, hardware
 from rn50.process import python
 from rn50.run import local_ranks
-from rn50.settings.config import Config, variables
+from rn50.settings.config import Config
 from rn50.settings.config_file import is_passed_through
+from rn50.settings.fields import variables
 
 
 class Start(NamedTuple):

@@ -18,7 +18,7 @@ from rn50.results import conditions, recipe, sidecar, significance, timing
 from rn50.results.parse import ResultLog, read_log
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
-from rn50.settings import config
+from rn50.settings.fields import RUNS_OWN_NAMES
 from rn50.terminal import Terminal
 
 QUANTITIES = {
@@ -33,9 +33,7 @@ SAME_LOGS = "the same logs"
 
 OTHER_PACKAGES = "packages that do not compute"
 """Name of a setting: their number and a hash of their names and versions, which would fill pages."""
-_OF_A_RUN = frozenset(
-    variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN
-) | {"seed", "precision_reason"}
+_OF_A_RUN = RUNS_OWN_NAMES | {"seed", "precision_reason"}
 """Names that are not settings of a result, because every run has its own value."""
 _COMPUTES = re.compile(
     "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])

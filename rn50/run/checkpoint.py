@@ -16,11 +16,11 @@ from safetensors import numpy as format_
 
 from rn50 import files, frameworks
 from rn50.benchmark import schedule
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 from rn50.run import all_reduce
 from rn50.run.implementation import Communicator, Implementation
+from rn50.settings.bounds import SEED
 from rn50.settings.config import Config
-from rn50.settings.variables import SEED, excerpt
 from rn50.weights import weights_file
 
 SUFFIX = ".checkpoint.safetensors"

@@ -20,7 +20,8 @@ from rn50.results.parse import EPOCH_SAMPLES
 from rn50.run import training
 from rn50.run.clock import now_ms
 from rn50.run.log_file import LogFile
-from rn50.settings.config import Config, Hyperparameters
+from rn50.settings.config import Config
+from rn50.settings.fields import Hyperparameters
 
 with needed_for("the log of a timed run"):
     from mlperf_logging.mllog import constants

@@ -8,6 +8,7 @@ from pathlib import Path
 from rn50 import files
 from rn50.errors import UserError, did_you_mean
 from rn50.settings import config, config_file
+from rn50.settings.fields import RUNS_OWN_NAMES
 
 _LONGEST = 100
 """Most characters of a system's name, which becomes the name of a folder."""
@@ -44,8 +45,7 @@ def _pair(given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not equals or not value.isprintable():
         raise UserError(f"--set {given}", "no NAME=VALUE", "write --set LR=1")
-    per_run = {variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN}
-    if name in per_run:
+    if name in RUNS_OWN_NAMES:
         raise UserError(f"--set {given}", "each run has its own", f"set {name} in the environment")
     if name not in config.known_names() and not config_file.is_passed_through(name):
         meant = did_you_mean(name, config.known_names()) or "rn50 config show lists all"

@@ -10,16 +10,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rn50 import files
-from rn50.errors import UserError, did_you_mean
+from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.files import PACKAGES, ROOT
+from rn50.settings import parsers
+from rn50.settings.fields import VARIABLES
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.shell import assignments
-from rn50.settings.variables import excerpt
 
 CONFIGS = (PACKAGES / "rn50" / "configs").resolve()
 """Folder of our own files. An unknown name is an error in our files, and ignored in any other."""
 
-PATHS = ("DATADIR", "INITIAL_WEIGHTS", "LOGDIR", "RESULTS", "RESULT_FILE")
+PATHS = (
+    "LOGDIR",
+    "RESULTS",
+    *(name for name, variable in VARIABLES.items() if variable.parse is parsers.path),
+)
 """Variables that hold paths, as in ``configs/start.sh``."""
 
 TIME_LIMIT_S = 10
@@ -176,10 +181,8 @@ def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
         f'ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH; . "./$1" >/dev/null || exit; command '
         "-p env -0"
     )
-    with (
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as err,
-    ):  # files, because ulimit does not limit a pipe
+    # Files, because ulimit does not limit a pipe.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-c", script, "bash", file.name],
             cwd=str(file.parent),

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rn50 import files
-from rn50.errors import UserError, UserErrors
-from rn50.settings.config import Config, from_environment, variables
+from rn50.errors import UserError, UserErrors, excerpt
+from rn50.settings.config import Config, from_environment
+from rn50.settings.fields import VARIABLES, variables
 from rn50.settings.shell import assignments
 
 _SECTIONS = {
@@ -18,7 +19,6 @@ _SECTIONS = {
     "input_pipeline": re.compile(r"^# --- input pipeline\b.*?(?=^# --- |\Z)", re.MULTILINE | re.DOTALL),
 }
 _FORM = "give a file in the form of those in configs/, as rn50 config new writes it"
-_VARIABLES = {variable.name: variable for _, _, variable in variables()}
 _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re.MULTILINE)
 GROUP = tuple(variable.name for section, _, variable in variables() if section == "hyperparameters")
 """Names of the hyperparameters, which decide convergence together."""
@@ -108,7 +108,7 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
         config = configuration(file, base.file)
     resolved, before = config.as_environment(), base.config
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
-    read_as = {name: _VARIABLES[name].read for name in values}
+    read_as = {name: VARIABLES[name].read for name in values}
     if not kept or any(
         name not in resolved or read_as[name](resolved[name]) != read_as[name](values[name])
         for name in values
@@ -121,7 +121,7 @@ def _one_line(text: str) -> str:
     """Return text as one printable line of at most 200 characters, because names from other files must not
     end the comment."""
     text = "".join(character if character.isprintable() else " " for character in text)
-    return text if len(text) <= 200 else text[:197] + "..."
+    return excerpt(text, 200)
 
 
 def write(text: str, output: pathlib.Path, force: bool) -> None:

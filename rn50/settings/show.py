@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from rich.table import Table
 
@@ -14,43 +13,56 @@ from rn50.benchmark import rules
 from rn50.frameworks import traits
 from rn50.process import environment
 from rn50.settings import libraries
-from rn50.settings.config import SECTIONS, Config, environment_of, every_name, from_environment, variables
+from rn50.settings.config import Config, environment_of, every_name, from_environment
 from rn50.settings.config_file import find, is_passed_through, names_set_by, source, spelling
+from rn50.settings.fields import SECTIONS, VARIABLES, variables
 from rn50.settings.variables import FIXED, UNUSED
 from rn50.terminal import UNFOLDED, Terminal, print_json
 
 NO_EFFECT = "no effect"
 PASSED_THROUGH = "passed through"
 IGNORED = "ignored"
-_VARIABLES = {variable.name: variable for _, _, variable in variables()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One value. ``state`` is "used", "passed through", "no effect" or "ignored". ``meaning`` says what the
-    variable does, and is empty if that is not known. ``reason`` says why the value has no effect or is
-    ignored, or who it is passed to. ``origin`` says who set it: "file", "environment" or "default"."""
+    """One value of a configuration."""
 
     name: str
+    """Variable."""
     value: str
+    """Its value, as a file would set it; empty where it is not set."""
     section: str
+    """hyperparameters, run, data, input_pipeline or environment."""
     state: str
+    """used, passed through, no effect or ignored."""
     meaning: str
+    """Its effect; empty where that is not known."""
     reason: str
+    """Why it has no effect or is ignored, or who reads it; else empty."""
     origin: str
+    """file, environment or default."""
 
     @property
     def text(self) -> str:
         """Return meaning, state and origin of the variable, in words."""
-        state = (
-            ""
-            if self.state == "used"
-            else f"{self.state} {self.reason}"
-            if self.state == PASSED_THROUGH
-            else f"{self.state}: {self.reason}"
-        )
+        states = {"used": "", PASSED_THROUGH: f"{self.state} {self.reason}"}
+        state = states.get(self.state, f"{self.state}: {self.reason}")
         description = "; ".join(filter(None, (self.meaning, state)))
         return description if self.origin == "file" else f"{description} [{self.origin}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A configuration as ``--json`` prints it."""
+
+    system: str
+    """DGXSYSTEM."""
+    global_batch_size: int
+    """BATCHSIZE times all ranks."""
+    findings: list[str]
+    """Why the official rules would reject a result of it."""
+    values: list[Row]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,17 +144,9 @@ def describe(config: Config, environ: Mapping[str, str], config_file: str | None
         name, given = variable.given(environ)
         value = resolved.get(variable.name, "")
         reason = why_no_effect(variable.name, config)
-        rows.append(
-            Row(
-                name,
-                given or value,
-                section,
-                NO_EFFECT if reason else "used",
-                variable.meaning,
-                reason or "",
-                origin[name] if given else "default",
-            )
-        )
+        state = NO_EFFECT if reason else "used"
+        set_by = origin[name] if given else "default"
+        rows.append(Row(name, given or value, section, state, variable.meaning, reason or "", set_by))
     known = {row.name for row in rows}
     for name in dict.fromkeys(in_file + sorted(filter(is_passed_through, environ))):
         if name in environ and name not in known:
@@ -154,7 +158,7 @@ def describe(config: Config, environ: Mapping[str, str], config_file: str | None
 def why_no_effect(name: str, config: Config) -> str | None:
     """Return why the value of a variable has no effect in ``config``, or None if it has one."""
     resolved = config.as_environment()
-    if resolved.get(name, "") in ("", "0", "0.0") and _VARIABLES[name].is_read(resolved):
+    if resolved.get(name, "") in ("", "0", "0.0") and VARIABLES[name].is_read(resolved):
         return None  # a setting that is turned off has its effect
     return next(
         (entry.reason for entry in WITHOUT_EFFECT if name in entry.names and entry.applies(config)), None
@@ -216,16 +220,6 @@ def findings(config: Config) -> list[str]:
     return problems
 
 
-def to_json(rows: list[Row], config: Config) -> dict[str, Any]:
-    """Return rows and findings as plain data."""
-    return {
-        "system": config.run.system,
-        "global_batch_size": config.global_batch_size,
-        "findings": findings(config),
-        "values": [dataclasses.asdict(row) for row in rows],
-    }
-
-
 def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
     """Print the value and the meaning of every variable, by section, then the names of those that are set in
     vain, then the findings of the rules.
@@ -284,4 +278,8 @@ def show(name: str | None, set_only: bool, as_json: bool) -> None:
     config = from_environment(environ, config_file)
     rows = describe(config, environ, config_file)
     rows = [row for row in rows if not set_only or row.origin != "default"]
-    print_json(to_json(rows, config)) if as_json else print_table(rows, config, Terminal())
+    if as_json:
+        shown = Shown(config.run.system, config.global_batch_size, findings(config), rows)
+        print_json(dataclasses.asdict(shown))
+    else:
+        print_table(rows, config, Terminal())

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rn50.settings import show
-from rn50.settings.config import Config, variables
+from rn50.settings.config import Config
+from rn50.settings.fields import variables
 from rn50.settings.variables import Variable
 
 NAMES: dict[str, str] = {

@@ -13,7 +13,8 @@ from rn50 import frameworks
 from rn50.data.pipeline.batches import Batches, BatchFormat
 from rn50.run.implementation import Communicator, EpochResult, Precision
 from rn50.run.training import Pace
-from rn50.settings.config import Config, InputPipeline
+from rn50.settings.config import Config
+from rn50.settings.fields import InputPipeline
 
 
 class Operator(NamedTuple):

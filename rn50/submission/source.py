@@ -13,7 +13,7 @@ from typing import Any
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
-from rn50.settings.config import RUNS_OWN
+from rn50.settings.fields import RUNS_OWN
 from rn50.submission.own_results import OwnResult
 
 CHECKOUT = files.ROOT

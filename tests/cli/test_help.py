@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from rn50.cli import main
 
-SCREEN = 40
+SCREEN = 45
 SHORT = 45
 GROUPS = ["Set up and data:", "Run:", "Speed:", "Hyperparameters:", "Results and weights:"]
 

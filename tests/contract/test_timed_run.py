@@ -15,6 +15,7 @@ from rn50.results import parse
 from rn50.run import provenance, timed_run
 from rn50.run.implementation import EpochResult, Precision
 from rn50.settings import config as configuration
+from rn50.settings import fields
 from tests.conftest import with_changes
 from tests.contract.toy import TENSORS, Toy, run
 
@@ -241,7 +242,7 @@ def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
     assert facts["packages"]["numpy"] == np.__version__
     assert facts["system"] == description.read()
     assert configuration.from_environment(facts["variables"]) == configuration.Config(
-        **{name: type_(**facts["config"][name]) for name, type_ in configuration.SECTIONS.items()}
+        **{name: type_(**facts["config"][name]) for name, type_ in fields.SECTIONS.items()}
     )
 
 

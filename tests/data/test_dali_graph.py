@@ -20,7 +20,7 @@ from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import BatchFormat
 from rn50.errors import UserError
 from rn50.settings import show
-from rn50.settings.config import InputPipeline, variables
+from rn50.settings.fields import InputPipeline, variables
 from tests.conftest import HAS_GPU, ON_GPU, with_changes
 from tests.data import dali_graph
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rn50.errors import UserError
 from rn50.results import score
-from rn50.settings.variables import integer
+from rn50.settings.parsers import integer
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES
 from tests.fuzz.mutations import dumped, log_text, nasty, spoiled, spoiled_bytes, spoiled_records
 from tests.fuzz.victim import assert_answers, rn50

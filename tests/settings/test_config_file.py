@@ -9,7 +9,7 @@ import pytest
 
 from rn50.errors import UserError
 from rn50.settings import config as configuration
-from rn50.settings import config_file, variables
+from rn50.settings import config_file
 from rn50.settings.shell import assignments
 from tests.settings.imagenet import IMAGENET
 
@@ -121,7 +121,3 @@ def test_the_shell_and_the_fields_hold_the_same_paths():
         1
     ].split()
     assert sorted(shell) == sorted(("CONFIG_FILE", *config_file.PATHS))
-    fields = {
-        variable.name for _, _, variable in configuration.variables() if variable.parse is variables.path
-    }
-    assert fields <= set(config_file.PATHS)

@@ -7,7 +7,7 @@ import pytest
 
 from rn50.errors import UserError
 from rn50.settings import config as configuration
-from rn50.settings import variables
+from rn50.settings import fields, parsers
 from tests.settings.imagenet import IMAGENET, read, refusal, states
 
 CPU = {"DEVICE": "cpu"}
@@ -159,10 +159,10 @@ def test_an_impossible_value_is_refused_with_the_rule_it_breaks(name, value, rul
 
 
 @pytest.mark.parametrize(
-    "variable", [variable for _, _, variable in configuration.variables()], ids=lambda each: each.name
+    "variable", [variable for _, _, variable in fields.variables()], ids=lambda each: each.name
 )
 def test_no_number_is_accepted_whatever_its_size(variable):
-    if variable.parse in (variables.integer, variables.number, variables.epochs):
+    if variable.parse in (parsers.integer, parsers.number, parsers.epochs):
         assert f"{variable.name}=1e300" in refusal(**{variable.name: "1e300"})
 
 

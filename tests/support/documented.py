@@ -1,13 +1,11 @@
 """The fields of ``--json`` that docs/reference/json.md documents, to compare with those that a verb
 prints."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from rn50.files import ROOT
+from docs import generate
 
-PAGE = ROOT / "docs" / "reference" / "json.md"
 TYPES: dict[str, Any] = {
     "text": str,
     "integer": int,
@@ -20,15 +18,7 @@ TYPES: dict[str, Any] = {
 
 def verbs() -> dict[str, dict[str, str]]:
     """Return verb -> path of a field -> its type; a type of the page's own, such as "rate", is a verb too."""
-    found: dict[str, dict[str, str]] = {}
-    others: dict[str, str] = {}
-    for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
-        fields = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", section, re.MULTILINE))
-        other = re.search(r"^The fields of `([^`]+)`(?:\.|, and:)$", section, re.MULTILINE)
-        for name in re.findall("`([^`]+)`", section.splitlines()[0]):
-            found[name] = fields
-            others.update({name: other[1]} if other else {})
-    return {name: {**found.get(others.get(name, ""), {}), **fields} for name, fields in found.items()}
+    return generate.documented(generate.json_output())
 
 
 def differences(verb: str, value: Any) -> list[str]:

@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50.benchmark import rules
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 from rn50.files import sha256
 from rn50.results import published, recipe, tree
 from rn50.results.parse import TOKEN, read_log
 from rn50.results.result_files import find_result_files
-from rn50.settings.config import variables
 from rn50.settings.config_file import is_passed_through
+from rn50.settings.fields import variables
+from rn50.settings.parsers import optimizer
 from rn50.settings.shell import assignments
-from rn50.settings.variables import FIXED, excerpt, optimizer
+from rn50.settings.variables import FIXED
 
 NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
 """Variables that a complete recipe needs."""

@@ -13,7 +13,7 @@ from rn50.errors import UserError
 from rn50.frameworks import Traits
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
-from rn50.settings.config import Data
+from rn50.settings.fields import Data
 
 MIB = 1 << 20
 IMAGE_MIB = 64

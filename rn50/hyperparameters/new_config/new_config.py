@@ -28,7 +28,8 @@ from rn50.hyperparameters.plan.planner import Plan
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.settings import config_file, rewrite, show
-from rn50.settings.config import Config, Data, variables
+from rn50.settings.config import Config
+from rn50.settings.fields import Data, variables
 
 DEMO = "DEMO_CPU"
 """Configuration for a machine without a GPU."""

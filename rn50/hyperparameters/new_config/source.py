@@ -16,7 +16,7 @@ from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanne
 from rn50.machine.gpus import OLDEST_DRIVER, newer
 from rn50.machine.hardware import Machine
 from rn50.settings import config_file, rewrite
-from rn50.settings.config import Data
+from rn50.settings.fields import Data
 
 ALIKE = 0.03
 """Relative error of predicted minutes (docs/measurements.md). Among batch sizes that differ less, the one

@@ -13,7 +13,7 @@ from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
-from rn50.settings.config import variables as config_variables
+from rn50.settings.fields import variables as config_variables
 from rn50.settings.rewrite import Base
 
 EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}

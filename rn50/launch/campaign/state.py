@@ -14,7 +14,7 @@ from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, read_log
 from rn50.results.validity import label
 from rn50.run.log_file import partial_name
 from rn50.settings import header
-from rn50.settings.variables import EPOCHS
+from rn50.settings.bounds import EPOCHS
 
 WAITING, RUNNING, STOPPED, ENDED = "waiting", "running", "stopped", "ended"
 

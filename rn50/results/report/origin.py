@@ -12,7 +12,8 @@ from rn50 import frameworks
 from rn50.errors import UserError
 from rn50.results import sidecar, system_description, tree
 from rn50.results.run import Run
-from rn50.settings import config, config_file, header
+from rn50.settings import config_file, header
+from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 from rn50.settings.shell import assignments
 
 _SHORT = 12
@@ -156,8 +157,7 @@ def repetition(run: Run) -> Repetition | None:
     saved = run.saved
     if not saved.get("variables"):
         return None
-    per_run = {variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN}
-    variables = {name: value for name, value in saved["variables"].items() if name not in per_run}
+    variables = {name: value for name, value in saved["variables"].items() if name not in RUNS_OWN_NAMES}
     system = variables.get("DGXSYSTEM", "")
     given = _beside_the_file(system, variables)
     configuration = None
@@ -185,7 +185,7 @@ def _beside_the_file(system: str, variables: Mapping[str, str]) -> dict[str, str
         return None
     of_file = assignments.read(config_file.file_of(system)).values
     given = {"DGXSYSTEM": system}
-    for _, _, variable in config.variables():
+    for variable in VARIABLES.values():
         name, value = variable.name, variables.get(variable.name)
         try:
             default = variable.read(of_file[name]) if name in of_file else variable.default

@@ -23,7 +23,7 @@ from rn50.results.run import Run, median_set
 from rn50.results.validity import clock_rules, label, log_rules, sidecar_rules, timeline_rules
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
-from rn50.settings.config import RUNS_OWN
+from rn50.settings.fields import RUNS_OWN
 
 MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"

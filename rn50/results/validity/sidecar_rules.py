@@ -6,12 +6,13 @@ The label of a run is compared in ``result_rules``.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rn50.errors import excerpt
 from rn50.results import recipe, sidecar
 from rn50.results.run import Run
 from rn50.results.validity.findings import Finding
 from rn50.results.validity.log_rules import finding
-from rn50.settings.config import variables
-from rn50.settings.variables import Variable, excerpt
+from rn50.settings.fields import variables
+from rn50.settings.variables import Variable
 
 _MOST_NAMED = 3
 _HYPERPARAMETERS = {

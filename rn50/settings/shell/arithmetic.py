@@ -10,6 +10,8 @@ import operator
 import re
 from collections.abc import Callable
 
+from rn50.settings.shell.statements import NotPlainError
+
 _NUMBER = r"0[xX][0-9a-fA-F]{1,16}|[1-9]\d{0,18}|0"
 _PLAIN = re.compile(rf"(?:(?:{_NUMBER})(?!\w)|[A-Za-z_]\w*|[-+*/%()\s])*", re.ASCII)
 _NAME = re.compile(r"\b[A-Za-z_]\w*", re.ASCII)
@@ -31,22 +33,22 @@ def evaluate(expression: str, value_of: Callable[[str], str]) -> int:
     """Return the value of ``expression``. ``value_of`` gives the text that a name stands for; an empty text
     counts as 0.
 
-    Raises ValueError with what is wrong: another operator, a name that is not a whole number, a division by
-    zero.
+    Raises NotPlainError with what is wrong: another operator, a name that is not a whole number, a division
+    by zero.
     """
     if len(expression) > _LONGEST or not _PLAIN.fullmatch(expression) or _OTHER_OPERATORS.search(expression):
-        raise ValueError(f"arithmetic that is not read: {expression[:40]}")
+        raise NotPlainError(f"has arithmetic that is not read: {expression[:40]}")
 
     def number(name: re.Match[str]) -> str:
         value = value_of(name.group()).strip() or "0"
         if not re.fullmatch(f"-?(?:{_NUMBER})", value):
-            raise ValueError(f"{name.group()}, which is not a plain whole number, in the arithmetic")
+            raise NotPlainError(f"has {name.group()}, which is not a plain whole number, in the arithmetic")
         return f"({value})"
 
     try:
         return _value(ast.parse(_NAME.sub(number, expression).strip() or "0", mode="eval").body)
     except (SyntaxError, ZeroDivisionError) as error:
-        raise ValueError(f"arithmetic that bash refuses: {expression[:40]}") from error
+        raise NotPlainError(f"has arithmetic that bash refuses: {expression[:40]}") from error
 
 
 def _value(node: ast.expr) -> int:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rn50 import files
-from rn50.errors import UserError, UserErrors
+from rn50.errors import UserError, UserErrors, excerpt
 from rn50.settings.shell import arithmetic
 from rn50.settings.shell.statements import NotPlainError, Statement, after, statements
-from rn50.settings.variables import excerpt
 
 LARGEST_FILE = 1 << 18
 _MOST_FILES = 20
@@ -79,13 +78,8 @@ class Assignments:
     def refuse_missing(self) -> None:
         """Raise UserError with a line for every sourced file that is missing."""
         if self.missing:
-            remedy = "put it beside the file"
-            raise UserErrors(
-                *(
-                    UserError(f"{statement.file}:{statement.line}", statement.reason, remedy)
-                    for statement in self.missing
-                )
-            )
+            places = [(f"{statement.file}:{statement.line}", statement.reason) for statement in self.missing]
+            raise UserErrors(*(UserError(*place, "put it beside the file") for place in places))
 
 
 def read(path: Path) -> Assignments:
@@ -154,13 +148,8 @@ class _Reader:
             self._open.pop()
 
     def _noted(self, statement: Statement, reason: str) -> NotRead:
-        beginning = " ".join(statement.text.split())
-        return NotRead(
-            self._open[-1],
-            statement.line,
-            beginning if len(beginning) <= 60 else beginning[:57] + "...",
-            reason,
-        )
+        beginning = excerpt(" ".join(statement.text.split()), 60)
+        return NotRead(self._open[-1], statement.line, beginning, reason)
 
     def _note(self, statement: Statement, reason: str) -> str:
         note = self._noted(statement, reason)
@@ -197,9 +186,8 @@ class _Reader:
                 raise NotPlainError(f"{command} with options or words that are not read")
             # Unlike plain assignments, the words of a command are all expanded before the first of them takes
             # effect.
-            for name, value in [
-                self._evaluated(statement, word) for word in filter(_ASSIGNMENT.match, arguments)
-            ]:
+            assigning = filter(_ASSIGNMENT.match, arguments)
+            for name, value in [self._evaluated(statement, word) for word in assigning]:
                 self._set(name, value)
             if readonly:
                 self._readonly |= {re.split(r"\+?=", word)[0] for word in arguments}
@@ -216,7 +204,7 @@ class _Reader:
         elif command == "true" or (command == "set" and all(map(_SHELL_OPTIONS.fullmatch, arguments))):
             pass
         else:
-            raise NotPlainError(f"runs {command if len(command) <= 40 else command[:37] + '...'}")
+            raise NotPlainError(f"runs {excerpt(command, 40)}")
 
     def _evaluated(self, statement: Statement, word: str) -> tuple[str, str | None]:
         """Return the name and value that a word assigns. If the value is unknown, it is None, and all names
@@ -287,7 +275,7 @@ class _Reader:
             raise NotPlainError("sources what is no file beside it or below")
         if path in self._open or len(self.files) >= _MOST_FILES:
             raise NotPlainError(
-                "sources a file that is being read" if path in self._open else "sources too many files"
+                f"sources {'a file that is being read' if path in self._open else 'too many files'}"
             )
         try:
             self.file(path)
@@ -312,10 +300,9 @@ class _Reader:
         parts: list[str] = []
         i = length = 0
         while i < len(raw):
-            special = raw[i] in ("\\`$" if in_quotes else "\\`$'\"") and not (
-                in_quotes and raw.startswith("$'", i)
-            )
-            end = after(raw, i) if special else i + 1
+            plain = raw[i] not in ("\\`$" if in_quotes else "\\`$'\"")
+            plain = plain or (in_quotes and raw.startswith("$'", i))
+            end = i + 1 if plain else after(raw, i)
             piece, i = raw[i:end], end
             parts.append(self._piece(piece, raw, in_quotes, depth))
             if piece == "$" and i < len(raw):
@@ -339,13 +326,8 @@ class _Reader:
         if piece[0] == '"' and not in_quotes:
             return self._expand(piece[1:-1], True, depth + 1)
         if piece.startswith("$((") and piece.endswith("))"):
-            try:
-                expression = self._expand(piece[3:-2], True, depth + 1)
-                return str(arithmetic.evaluate(expression, lambda name: self._value_of(name) or ""))
-            except ValueError as error:
-                raise NotPlainError(
-                    f"has {error}" if not isinstance(error, NotPlainError) else str(error)
-                ) from None
+            expression = self._expand(piece[3:-2], True, depth + 1)
+            return str(arithmetic.evaluate(expression, lambda name: self._value_of(name) or ""))
         if piece.startswith("${"):
             return self._parameter(piece[2:-1], in_quotes, depth)
         if piece.startswith(("$(", "`", "$'")):

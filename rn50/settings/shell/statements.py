@@ -4,41 +4,14 @@ Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" a
 manual for ``$'...'``.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_OPERATORS = (
-    "<<<",
-    "<<-",
-    "&&",
-    "||",
-    ";;",
-    "<<",
-    ">>",
-    "<&",
-    ">&",
-    "&>",
-    "<>",
-    ">|",
-    "|&",
-    ";",
-    "&",
-    "|",
-    "(",
-    ")",
-    "<",
-    ">",
-)
-_CLOSERS = {
-    "if": "fi",
-    "for": "done",
-    "while": "done",
-    "until": "done",
-    "select": "done",
-    "case": "esac",
-    "{": "}",
-    "[[": "]]",
-}
+_OPERATOR = re.compile(r"<<<|<<-|&&|\|\||;;|<<|>>|<&|>&|&>|<>|>\||\|&|[;&|()<>]")
+_LOOPS = ("for", "while", "until", "select")
+_CLOSERS = {**dict.fromkeys(_LOOPS, "done"), "if": "fi", "case": "esac", "{": "}", "[[": "]]"}
+_CLOSES = {"$(": ")", "${": "}", "$'": "'"}
 _BEFORE_A_COMMAND = ("then", "do", "else", "elif", "if", "while", "until", "!", "time", "{")
 _DEEPEST = 20
 """Deepest nesting of quotes and substitutions."""
@@ -74,31 +47,21 @@ def after(text: str, i: int, depth: int = 0) -> int:
     if start == "\\":
         return min(i + 2, len(text))
     if start == "'":
-        return _find(text, "'", i + 1) + 1
+        end = text.find("'", i + 1)
+        if end < 0:
+            raise NotPlainError("a ' that is never closed")
+        return end + 1
     if start in '"`':
         return _behind(text, i + 1, start, depth, in_quotes=True)
-    if opened == "$(":
-        return _behind(text, i + 2, ")", depth)
-    if opened == "${":
-        return _behind(text, i + 2, "}", depth)
-    if opened == "$'":
-        return _behind(text, i + 2, "'", depth, in_quotes=True)
-    if start == "(":
-        return _behind(text, i + 1, ")", depth)
-    return i + 1
-
-
-def _find(text: str, closer: str, i: int) -> int:
-    end = text.find(closer, i)
-    if end < 0:
-        raise NotPlainError(f"a {closer} that is never closed")
-    return end
+    if opened in _CLOSES:
+        return _behind(text, i + 2, _CLOSES[opened], depth, in_quotes=opened == "$'")
+    return _behind(text, i + 1, ")", depth) if start == "(" else i + 1
 
 
 def _behind(text: str, i: int, closer: str, depth: int, in_quotes: bool = False) -> int:
     """Return the index behind ``closer``. In quotes, a quote of the other kind and a parenthesis are plain
     characters."""
-    special = "\\" if closer == "'" else "\\$" if closer == "`" else "\\$`" if in_quotes else "\\$`'\"("
+    special = {"'": "\\", "`": "\\$"}.get(closer, "\\$`" if in_quotes else "\\$`'\"(")
     while i < len(text):
         if text[i] == closer:
             return i + 1
@@ -129,12 +92,10 @@ def _tokens(text: str) -> Iterator[_Token]:
                 i = _behind_here_document(text, i, delimiter)
             here_documents = []
         else:
-            operator = next((candidate for candidate in _OPERATORS if text.startswith(candidate, i)), None)
-            start = i
+            operator, start = _OPERATOR.match(text, i), i
             if operator:
-                i += len(operator)
-                delimiter_next = operator in ("<<", "<<-")
-                yield operator, start, i, False
+                i, delimiter_next = operator.end(), operator[0] in ("<<", "<<-")
+                yield operator[0], start, i, False
                 continue
             while i < len(text) and text[i] not in " \t\r\n;&|()<>":
                 i = after(text, i)
@@ -147,7 +108,8 @@ def _tokens(text: str) -> Iterator[_Token]:
 def _behind_here_document(text: str, i: int, delimiter: str) -> int:
     while i < len(text):
         end = text.find("\n", i)
-        line, i = text[i : len(text) if end < 0 else end], len(text) if end < 0 else end + 1
+        end = len(text) if end < 0 else end
+        line, i = text[i:end], end + 1
         if line.lstrip("\t") == delimiter:
             return i
     return i

@@ -1,0 +1,93 @@
+"""Parsers of what variables hold. Each raises ValueError with a message that follows "NAME=value "."""
+
+import math
+import re
+from collections.abc import Callable
+
+from rn50 import frameworks
+from rn50.settings import bounds
+
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+
+
+def text(value: str) -> str:
+    """Return a text. Bytes of the environment that are not UTF-8 raise ValueError.
+
+    They arrive as lone surrogates, and so does UTF-8 where the locale is ASCII.
+    """
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        raise ValueError("is not UTF-8") from None
+
+
+def path(value: str) -> str:
+    """Return a path in the characters that open it in this locale. Raises as ``text`` does."""
+    text(value)
+    return value
+
+
+def integer(value: str) -> int:
+    """Return a whole number. "2.0" is accepted."""
+    number_ = number(value)
+    if number_ != int(number_):
+        raise ValueError("is not a whole number")
+    return int(number_)
+
+
+def number(value: str) -> float:
+    """Return a finite number in ASCII digits, plain or scientific. ``float`` also accepts "1_0", full-width
+    digits and "nan"."""
+    if not _NUMBER.fullmatch(value) and not _NOT_FINITE.fullmatch(value):
+        raise ValueError("is not a number")
+    result = float(value)
+    if not math.isfinite(result):
+        raise ValueError("is not a finite number")
+    return result
+
+
+def flag(value: str) -> bool:
+    if value not in ("0", "1"):
+        raise ValueError("is neither 0 nor 1")
+    return value == "1"
+
+
+def framework(value: str) -> str:
+    """Return the name of an implementation. The settings are checked against its traits."""
+    if value not in frameworks.names():
+        raise ValueError(f"is no implementation (there is {', '.join(frameworks.names())})")
+    return value
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in choices:
+            raise ValueError("is not one of " + ", ".join(choices))
+        return value.lower()
+
+    return parse
+
+
+def epochs(value: str) -> float:
+    """Return a number of epochs, as an int if it is whole, as in published logs."""
+    number_ = number(value)
+    return int(number_) if number_ == int(number_) else number_
+
+
+def threads(value: str) -> tuple[int, ...]:
+    """Return the numbers of threads, one per level of nested parallel regions, as OpenMP reads them."""
+    counts = tuple(integer(level.strip()) for level in value.split(","))
+    if not all(map(bounds.MACHINE.holds, counts)):
+        raise ValueError(bounds.MACHINE.text)
+    return counts
+
+
+def optimizer(value: str) -> str:
+    """Return "sgd", or "lars" for its spellings in published files: lars, sgdwlars, sgdwfastlars,
+    sgdwfastlarsv2."""
+    if re.fullmatch(r"lars|sgdw(fast)?lars(v2)?", value.lower()):
+        return "lars"
+    if value.lower() == "sgd":
+        return "sgd"
+    raise ValueError("is no known optimizer, lars and sgd are")
