@@ -21,6 +21,12 @@ class Place:
     ruleset: str | None
 
     @property
+    def submitter(self) -> str:
+        """Round, where a folder names it, and organisation, like v1.0/Inspur."""
+        name = self.organisation.name
+        return f"v{self.ruleset.removesuffix('.0')}/{name}" if self.ruleset else name
+
+    @property
     def description(self) -> pathlib.Path:
         """Path of the system description."""
         return self.organisation / "systems" / f"{self.system}.json"
