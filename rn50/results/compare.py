@@ -14,7 +14,7 @@ from rich.table import Table
 from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.results import conditions, recipe, sidecar, significance, timing
+from rn50.results import recipe, sidecar, significance, timing
 from rn50.results.parse import ResultLog, read_log
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
@@ -93,10 +93,8 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
         UserError: fewer than two results.
     """
     if len(systems) < 2:
-        raise UserError(
-            "one result only",
-            remedy="give two folders of results or more, the first is what the others are compared with",
-        )
+        remedy = "give two folders of results or more, the first is what the others are compared with"
+        raise UserError("one result only", remedy=remedy)
     first, *others = (_Side.of(system, name) for system, name in zip(systems, names(systems), strict=True))
     tests = [
         (i, key)
@@ -295,20 +293,19 @@ def _logged(log: ResultLog) -> dict[str, str]:
 
 def _saved(log: ResultLog) -> dict[str, str]:
     """Return a sidecar file's settings by variable, and its computing packages; all other packages as one."""
-    variables = sidecar.read(log.path).get("variables", {})
+    saved = sidecar.read(log.path)
+    variables = saved.get("variables", {})
     settings = {name: value for name, value in variables.items() if name not in _OF_A_RUN}
     others = []
-    for name, value in conditions.saved(log.path).items():
+    for name, value in sidecar.named(saved).items():
         section, _, package = name.partition(" / ")
         if section == "packages" and not _COMPUTES.fullmatch(package):
             others.append(f"{package} {value}")
         elif not (section == "config" and variables) and name not in _OF_A_RUN:
             settings[name] = value
     if others:
-        listed = "\n".join(sorted(others))
-        settings[OTHER_PACKAGES] = (
-            f"{len(others)} (SHA-256 {hashlib.sha256(listed.encode(errors='surrogatepass')).hexdigest()[:8]})"
-        )
+        listed = "\n".join(sorted(others)).encode(errors="surrogatepass")
+        settings[OTHER_PACKAGES] = f"{len(others)} (SHA-256 {hashlib.sha256(listed).hexdigest()[:8]})"
     return settings
 
 
@@ -343,19 +340,13 @@ def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
     differ."""
     for comparison in comparisons:
         table = Table(title=f"{comparison.second} against {comparison.first}", title_justify="left")
-        for heading in ("mean of the runs", "first", "second", "difference", "p"):
-            table.add_column(
-                heading, justify="left" if heading == "mean of the runs" else "right", no_wrap=True
-            )
+        table.add_column("mean of the runs", no_wrap=True)
+        for heading in ("first", "second", "difference", "p"):
+            table.add_column(heading, justify="right", no_wrap=True)
         for d in comparison.differences:
             change = _signed(d.difference) + (f" ({d.difference / d.first:+.1%})" if d.first else "")
-            table.add_row(
-                QUANTITIES[d.quantity][0],
-                _figures(d.first),
-                _figures(d.second),
-                change,
-                f"{d.p_adjusted:.3f}",
-            )
+            means = _figures(d.first), _figures(d.second)
+            table.add_row(QUANTITIES[d.quantity][0], *means, change, f"{d.p_adjusted:.3f}")
         if comparison.same_logs:
             lines = [f"{SAME_LOGS}: {comparison.second} is a copy of {comparison.first}"]
         else:

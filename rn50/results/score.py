@@ -109,11 +109,8 @@ def score(
         if len(files) >= MANY_FILES:
             progress(done, len(files))
         if timed_run.log.benchmark not in (None, rules.BENCHMARK):
-            raise UserError(
-                file,
-                f"a log of {timed_run.log.benchmark}",
-                f"only {rules.BENCHMARK} is scored, leave this file out",
-            )
+            remedy = f"only {rules.BENCHMARK} is scored, leave this file out"
+            raise UserError(file, f"a log of {timed_run.log.benchmark}", remedy)
         folders.setdefault(file.parent.resolve(), []).append(timed_run)
     return [score_runs(folder, runs, ruleset) for folder, runs in folders.items()]
 

@@ -36,11 +36,8 @@ def refuse_unknown(rulesets: Iterable[str]) -> None:
     """Raise UserError for a ruleset that does not know this benchmark."""
     for ruleset in rulesets:
         if ruleset not in rules.RULESETS:
-            raise UserError(
-                f"ruleset {ruleset}",
-                f"not one that knows {rules.BENCHMARK}",
-                f"give one of {', '.join(rules.RULESETS)}",
-            )
+            remedy = f"give one of {', '.join(rules.RULESETS)}"
+            raise UserError(f"ruleset {ruleset}", f"not one that knows {rules.BENCHMARK}", remedy)
 
 
 def place(folder: pathlib.Path) -> Place | None:

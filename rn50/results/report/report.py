@@ -12,10 +12,10 @@ from typing import Any
 import rn50
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.results import compare, conditions, recipe, scoreboard, timing
+from rn50.results import compare, recipe, scoreboard, timing
 from rn50.results import run as running
 from rn50.results import score as scoring
-from rn50.results.report import origin, plots, recipes, templates
+from rn50.results.report import plots, recipes, templates, what_ran
 from rn50.results.score import RunScore, SystemScore
 from rn50.results.validity import compliance
 from rn50.settings import header
@@ -61,19 +61,16 @@ class _Run:
         return self.verdict.startswith(("dropped", "not in"))
 
 
-Progress = Callable[[int, int], None]
-"""Callback with the number of results drawn and of all results."""
-
-
 def write(
     paths: Sequence[pathlib.Path],
     rulesets: Sequence[str],
     output: pathlib.Path | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
     """Write the report of all results that ``paths`` mean and return its path: ``output``, or ``report.html``
     in the folder of the result, or in the current folder where there are several. Without ``rulesets`` no
     official checker runs, and the page says that they run at the end of the campaign.
+    ``progress(done, total)`` counts the results drawn.
 
     Raises:
         UserError: as in ``score.score`` and ``compliance.check``, or the report cannot be written.
@@ -90,7 +87,7 @@ def write(
 def render(
     systems: Sequence[SystemScore],
     rulesets: Sequence[str],
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     folder: pathlib.Path = pathlib.Path(),
 ) -> str:
     """Return the page for these results, with links to their logs from ``folder``. The official checker runs
@@ -141,10 +138,14 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     longest = max((point.epoch for run in runs for point in run.points), default=0)
     schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
     verdicts = compliance.check(files, rulesets) if rulesets else []
-    parts = {run.score.file.name: _parts(run.times) for run in runs if run.times}
+    parts = {
+        run.score.file.name: {part: getattr(run.times, part) or 0.0 for part in PARTS}
+        for run in runs
+        if run.times
+    }
     used = [part for part in PARTS if any(row.get(part) for row in parts.values())]
     evaluated = any(run.points for run in runs)
-    expected = header.curve(origin.header_of(reads[0]))
+    expected = header.curve(what_ran.header_of(reads[0]))
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
@@ -153,7 +154,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "so_far": len(runs) if len(runs) < rules.RUNS else None,
         "remarks": scoreboard.remarks(system, with_throughput=False),
         "runs": runs,
-        "head": origin.head(reads),
+        "head": what_ran.head(reads),
         "expected": bool(expected),
         "facts": _facts(system, runs),
         "throughputs": _throughputs(system, runs),
@@ -172,8 +173,8 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "in_blocks": any(run.throughput.in_blocks for run in runs),
         "parts": [(PARTS[part], [row[part] for row in parts.values()]) for part in used],
         "parts_of": list(parts),
-        "repetition": origin.repetition(reads[0]),
-        "environment": conditions.sections(files[0].resolve().parent, files),
+        "repetition": what_ran.repetition(reads[0]),
+        "environment": what_ran.environment(reads),
         "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
         "passed": sum(verdict.ok for verdict in verdicts),
         "checks": len(verdicts),
@@ -243,7 +244,7 @@ def _range(ascending: Iterable[str]) -> str:
 
 def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, float, str]]:
     """Return the known throughputs as (name, images/s, sentence that explains it)."""
-    accelerators = system.accelerators or origin.gpus(runs[0].read)
+    accelerators = system.accelerators or what_ran.gpus(runs[0].read)
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
     rates = [
         (
@@ -265,10 +266,6 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, f
         ),
     ]
     return [(name, rate, sentence) for name, rate, sentence in rates if rate is not None]
-
-
-def _parts(times: timing.RunTimes | None) -> dict[str, float]:
-    return {part: getattr(times, part) or 0.0 for part in PARTS}
 
 
 def _messages(verdicts: Sequence[compliance.Verdict]) -> list[tuple[str, str, bool]]:

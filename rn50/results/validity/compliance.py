@@ -13,7 +13,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
@@ -109,10 +109,7 @@ def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Return the verdicts as JSON values; ``ok`` is true where every verdict is a pass."""
     return {
         "ok": all(verdict.ok for verdict in verdicts),
-        "verdicts": [
-            {"file": str(v.file), "ruleset": v.ruleset, "ok": v.ok, "messages": list(v.messages)}
-            for v in verdicts
-        ],
+        "verdicts": [{**asdict(verdict), "file": str(verdict.file)} for verdict in verdicts],
     }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from rn50 import frameworks
 from rn50.benchmark import rules
-from rn50.results import conditions, sidecar
+from rn50.results import sidecar
 from rn50.results.parse import ResultLog, finite
 from rn50.results.run import Run, median_set
 from rn50.results.validity import clock_rules, label, log_rules, sidecar_rules, timeline_rules
@@ -182,7 +182,7 @@ def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
 def _saved(run: Run) -> dict[str, str]:
     if not sidecar.is_whole(run.saved):
         return {}
-    saved = dict(conditions.flat(run.saved))
+    saved = dict(sidecar.flat(run.saved))
     return {name: saved[name] for name in saved if _SAVED.fullmatch(name) and name not in _OF_A_RUN}
 
 
