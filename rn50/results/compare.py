@@ -14,7 +14,7 @@ from rich.table import Table
 from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.results import conditions, recipe, sidecar, significance, timing
+from rn50.results import recipe, sidecar, significance, timing
 from rn50.results.parse import ResultLog, read_log
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
@@ -91,67 +91,87 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
         UserError: fewer than two results.
     """
     if len(systems) < 2:
-        raise UserError(
-            "one result only",
-            remedy="give two folders of results or more, the first is what the others are compared with",
-        )
-    logs = [[read_log(run.file) for run in system.runs] for system in systems]
-    contents = [sorted(files.sha256(run.file) for run in system.runs) for system in systems]
-    called = names(systems)
-    samples = [_samples(system, of_system) for system, of_system in zip(systems, logs, strict=False)]
-    data = [_data(system, of_system) for system, of_system in zip(systems, logs, strict=False)]
-    pairs = [
+        remedy = "give two folders of results or more, the first is what the others are compared with"
+        raise UserError("one result only", remedy=remedy)
+    first, *others = (_Side.of(system, name) for system, name in zip(systems, names(systems), strict=True))
+    tests = [
         (i, key)
-        for i in range(1, len(systems))
-        for key in QUANTITIES
-        if samples[0][key] and samples[i][key] and data[0] == data[i] and contents[0] != contents[i]
+        for i, other in enumerate(others)
+        for key in _comparable(first, other)
+        if min(len(first.samples[key]), len(other.samples[key])) > 1
     ]
-    tests = [(i, key) for i, key in pairs if min(len(samples[0][key]), len(samples[i][key])) > 1]
     adjusted = significance.adjusted(
-        [significance.permutation_p(samples[0][key], samples[i][key]) for i, key in tests]
+        [significance.permutation_p(first.samples[key], others[i].samples[key]) for i, key in tests]
     )
-    p_adjusted, confidence = (
-        dict(zip(tests, adjusted, strict=False)),
-        significance.confidence_at_once(adjusted),
-    )
-
-    def differences(i: int) -> Iterator[Difference]:
-        for key in QUANTITIES:
-            if samples[0][key] and samples[i][key]:
-                p = p_adjusted.get((i, key))
-                outcome = difference(
-                    key, samples[0][key], samples[i][key], called[0], called[i], p, confidence
-                )
-                if (i, key) not in pairs:
-                    reason = SAME_LOGS if contents[0] == contents[i] else "not comparable: other data"
-                    outcome = replace(outcome, shown=False, sentence=reason)
-                yield outcome
-
-    return [
-        Comparison(
-            first=called[0],
-            second=called[i],
-            differences=tuple(differences(i)),
-            settings=tuple(_settings(logs[0], logs[i])),
-            cautions=(
-                *_cautions(systems[0], logs[0], systems[i], logs[i], called[0], called[i]),
-                *_in_both(contents[0], contents[i]),
-            ),
-            tests=len(tests),
-            confidence=confidence,
-            same_logs=contents[0] == contents[i],
+    p_adjusted = dict(zip(tests, adjusted, strict=True))
+    confidence = significance.confidence_at_once(adjusted)
+    comparisons = []
+    for i, other in enumerate(others):
+        differences = [
+            difference(
+                key, first.samples[key], other.samples[key], other.name, p_adjusted.get((i, key)), confidence
+            )
+            for key in _in_both(first, other)
+        ]
+        if not _comparable(first, other):
+            reason = SAME_LOGS if first.hashes == other.hashes else "not comparable: other data"
+            differences = [replace(change, shown=False, sentence=reason) for change in differences]
+        comparisons.append(
+            Comparison(
+                first=first.name,
+                second=other.name,
+                differences=tuple(differences),
+                settings=tuple(_settings(first.logs, other.logs)),
+                cautions=tuple(_cautions(first, other)),
+                tests=len(tests),
+                confidence=confidence,
+                same_logs=first.hashes == other.hashes,
+            )
         )
-        for i in range(1, len(systems))
-    ]
+    return comparisons
 
 
-def _in_both(first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
-    """Yield the caution on results that have some logs in common, given as hashes."""
-    common = len(set(first) & set(second))
-    if common and first != second:
-        yield (
-            f"{common} of the logs {'is' if common == 1 else 'are'} in both, so the runs are not independent"
-        )
+@dataclass(frozen=True)
+class _Side:
+    """A result with what is compared of it.
+
+    ``samples`` are the values of each quantity, one per run; only runs that converged have epochs and minutes
+    to target. ``data`` are the numbers of training images, which identify data sets other than ImageNet. A
+    result without a label counts as ImageNet, although some of them log only whole batches of it. ``hashes``
+    are those of the logs.
+    """
+
+    name: str
+    system: SystemScore
+    logs: Sequence[ResultLog]
+    samples: dict[str, list[float]]
+    data: set[int | None]
+    hashes: list[str]
+
+    @classmethod
+    def of(cls, system: SystemScore, name: str) -> "_Side":
+        logs = [read_log(run.file) for run in system.runs]
+        rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
+        samples = {
+            "epochs": [run.epochs for run in system.runs if run.converged and run.epochs is not None],
+            "minutes": [run.minutes for run in system.runs if run.converged and run.minutes is not None],
+            "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
+        }
+        data: set[int | None] = {rules.TRAIN_SAMPLES}
+        if system.label:
+            data = {log.train_samples for log in logs}
+        return cls(name, system, logs, samples, data, sorted(files.sha256(log.path) for log in logs))
+
+
+def _in_both(first: _Side, second: _Side) -> list[str]:
+    """Return the quantities of which both sides have values."""
+    return [key for key in QUANTITIES if first.samples[key] and second.samples[key]]
+
+
+def _comparable(first: _Side, second: _Side) -> list[str]:
+    """Return the quantities whose difference says something."""
+    apart = first.data == second.data and first.hashes != second.hashes
+    return _in_both(first, second) if apart else []
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:
@@ -175,28 +195,10 @@ def names(systems: Sequence[SystemScore]) -> list[str]:
     ]
 
 
-def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> dict[str, list[float]]:
-    """Return the values of each quantity, one per run; only runs that converged have epochs and minutes to
-    target."""
-    rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
-    return {
-        "epochs": [run.epochs for run in system.runs if run.converged and run.epochs is not None],
-        "minutes": [run.minutes for run in system.runs if run.converged and run.minutes is not None],
-        "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
-    }
-
-
-def _data(system: SystemScore, logs: Sequence[ResultLog]) -> set[int | None]:
-    """Return the numbers of training images, which identify data sets other than ImageNet. A result without a
-    label counts as ImageNet, although some of them log only whole batches of it."""
-    return {log.train_samples for log in logs} if system.label else {rules.TRAIN_SAMPLES}
-
-
 def difference(
     quantity: str,
     a: Sequence[float],
     b: Sequence[float],
-    a_name: str,
     b_name: str,
     p_adjusted: float | None = None,
     confidence: float = CONFIDENCE,
@@ -207,48 +209,35 @@ def difference(
     first, second = statistics.mean(a), statistics.mean(b)
     low, high = significance.welch_interval(a, b, confidence)
     p = significance.permutation_p(a, b)
-    of_all = p if p_adjusted is None else p_adjusted
-    shown = of_all < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
-    interval = None if low is None or high is None else (low, high, confidence)
-    sentence = _sentence(quantity, a, b, a_name, b_name, interval, of_all, shown)
-    return Difference(
-        quantity, first, second, (len(a), len(b)), second - first, low, high, p, of_all, shown, sentence
+    at_once = p if p_adjusted is None else p_adjusted
+    shown = at_once < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
+    without_sentence = Difference(
+        quantity, first, second, (len(a), len(b)), second - first, low, high, p, at_once, shown, ""
     )
+    return replace(without_sentence, sentence=_sentence(without_sentence, b_name, confidence))
 
 
-def _sentence(
-    quantity: str,
-    a: Sequence[float],
-    b: Sequence[float],
-    a_name: str,
-    b_name: str,
-    interval: tuple[float, float, float] | None,
-    p: float,
-    shown: bool,
-) -> str:
-    """Return the sentence of a ``Difference``; ``interval`` is (low, high, confidence)."""
-    name, more, less = QUANTITIES[quantity]
-    first, change = statistics.mean(a), statistics.mean(b) - statistics.mean(a)
-    runs = f"{len(b)} {'run' if len(b) == 1 else 'runs'} against {len(a)}"
-    if change == 0 and interval is None and min(len(a), len(b)) > 1:
+def _sentence(d: Difference, name: str, confidence: float) -> str:
+    """Return the sentence on a difference of the result ``name`` from another."""
+    quantity, more, less = QUANTITIES[d.quantity]
+    a, b = d.runs
+    runs = f"{b} {'run' if b == 1 else 'runs'} against {a}"
+    if d.difference == 0 and d.low is None and min(a, b) > 1:
         return (
-            f"no difference: every run of both has {first:g} {name}; they are reported in steps, and a "
+            f"no difference: every run of both has {d.first:g} {quantity}; they are reported in steps, and a "
             "difference below one step cannot be seen"
         )
-    size = _figures(abs(change)) + (f" ({abs(change / first):.1%})" if first else "")
-    figures = f"p = {p:.3f}"
-    if interval:
-        low, high, confidence = interval
-        figures = f"{100 * confidence:.3g}% interval {_signed(low)} to {_signed(high)}, {figures}"
-    if shown:
-        return f"{runs} show that {b_name} {more if change > 0 else less}, by {size}; {figures}"
-    if min(len(a), len(b)) < 2 or 2 / math.comb(len(a) + len(b), len(a)) >= 1 - CONFIDENCE:
+    size = _figures(abs(d.difference)) + (f" ({abs(d.difference / d.first):.1%})" if d.first else "")
+    figures, spread = f"p = {d.p_adjusted:.3f}", ""
+    if d.low is not None and d.high is not None:
+        interval = f"{_signed(d.low)} to {_signed(d.high)}"
+        figures = f"{100 * confidence:.3g}% interval {interval}, {figures}"
+        spread = f"; with this spread they could show one of about {_figures((d.high - d.low) / 2)}"
+    if d.shown:
+        return f"{runs} show that {name} {more if d.difference > 0 else less}, by {size}; {figures}"
+    if min(a, b) < 2 or 2 / math.comb(a + b, a) >= 1 - CONFIDENCE:
         return f"{runs} cannot show a difference, whatever it is; here it is {size}"
-    if interval:
-        figures += (
-            f"; with this spread they could show one of about {_figures((interval[1] - interval[0]) / 2)}"
-        )
-    return f"{runs} do not show a difference: it is {size}; {figures}"
+    return f"{runs} do not show a difference: it is {size}; {figures}{spread}"
 
 
 def _figures(value: float) -> str:
@@ -302,45 +291,41 @@ def _logged(log: ResultLog) -> dict[str, str]:
 
 def _saved(log: ResultLog) -> dict[str, str]:
     """Return a sidecar file's settings by variable, and its computing packages; all other packages as one."""
-    variables = sidecar.read(log.path).get("variables", {})
+    saved = sidecar.read(log.path)
+    variables = saved.get("variables", {})
     settings = {name: value for name, value in variables.items() if name not in _OF_A_RUN}
     others = []
-    for name, value in conditions.saved(log.path).items():
+    for name, value in sidecar.named(saved).items():
         section, _, package = name.partition(" / ")
         if section == "packages" and not _COMPUTES.fullmatch(package):
             others.append(f"{package} {value}")
         elif not (section == "config" and variables) and name not in _OF_A_RUN:
             settings[name] = value
     if others:
-        listed = "\n".join(sorted(others))
-        settings[OTHER_PACKAGES] = (
-            f"{len(others)} (SHA-256 {hashlib.sha256(listed.encode(errors='surrogatepass')).hexdigest()[:8]})"
-        )
+        listed = "\n".join(sorted(others)).encode(errors="surrogatepass")
+        settings[OTHER_PACKAGES] = f"{len(others)} (SHA-256 {hashlib.sha256(listed).hexdigest()[:8]})"
     return settings
 
 
-def _cautions(
-    a: SystemScore,
-    a_logs: Sequence[ResultLog],
-    b: SystemScore,
-    b_logs: Sequence[ResultLog],
-    a_name: str,
-    b_name: str,
-) -> Iterator[str]:
-    if _data(a, a_logs) != _data(b, b_logs):
+def _cautions(first: _Side, second: _Side) -> Iterator[str]:
+    sides = (first, second)
+    if first.data != second.data:
         yield "they were trained on different data, so the figures do not say which is better"
-    if a.label or b.label:
-        yield (
-            f"{' and '.join(name for system, name in ((a, a_name), (b, b_name)) if system.label)}: "
-            f"{a.label or b.label}"
-        )
-    for system, name in ((a, a_name), (b, b_name)):
-        missed = sum(not run.converged for run in system.runs)
+    labelled = [side for side in sides if side.system.label]
+    if labelled:
+        yield f"{' and '.join(side.name for side in labelled)}: {labelled[0].system.label}"
+    for side in sides:
+        runs = side.system.runs
+        missed = sum(not run.converged for run in runs)
         if missed:  # the others are no longer a sample of all its runs
             yield (
-                f"{missed} of {len(system.runs)} runs of {name} did not converge; epochs and minutes are "
+                f"{missed} of {len(runs)} runs of {side.name} did not converge; epochs and minutes are "
                 "of those that did"
             )
+    common = len(set(first.hashes) & set(second.hashes))
+    if common and first.hashes != second.hashes:
+        verb = "is" if common == 1 else "are"
+        yield f"{common} of the logs {verb} in both, so the runs are not independent"
 
 
 def to_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
@@ -353,19 +338,13 @@ def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
     differ."""
     for comparison in comparisons:
         table = Table(title=f"{comparison.second} against {comparison.first}", title_justify="left")
-        for heading in ("mean of the runs", "first", "second", "difference", "p"):
-            table.add_column(
-                heading, justify="left" if heading == "mean of the runs" else "right", no_wrap=True
-            )
+        table.add_column("mean of the runs", no_wrap=True)
+        for heading in ("first", "second", "difference", "p"):
+            table.add_column(heading, justify="right", no_wrap=True)
         for d in comparison.differences:
             change = _signed(d.difference) + (f" ({d.difference / d.first:+.1%})" if d.first else "")
-            table.add_row(
-                QUANTITIES[d.quantity][0],
-                _figures(d.first),
-                _figures(d.second),
-                change,
-                f"{d.p_adjusted:.3f}",
-            )
+            means = _figures(d.first), _figures(d.second)
+            table.add_row(QUANTITIES[d.quantity][0], *means, change, f"{d.p_adjusted:.3f}")
         if comparison.same_logs:
             lines = [f"{SAME_LOGS}: {comparison.second} is a copy of {comparison.first}"]
         else:

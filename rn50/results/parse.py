@@ -152,13 +152,11 @@ def read_log(path: pathlib.Path) -> ResultLog:
     if start and stop and stop.time_ms < start.time_ms:
         findings.append(f"line {stop.line}: run_stop is earlier than run_start; not counted")
         stop = None
-    status = UNFINISHED if start else NOT_STARTED
-    if stop:
-        logged = stop.metadata.get("status")
-        if isinstance(logged, str):
-            status = logged
-        else:
-            findings.append(f"line {stop.line}: run_stop without a status")
+    status = stop.metadata.get("status") if stop else None
+    if stop and not isinstance(status, str):
+        findings.append(f"line {stop.line}: run_stop without a status")
+    if not isinstance(status, str):
+        status = UNFINISHED if start else NOT_STARTED
     return ResultLog(
         path=path,
         events=events,
@@ -284,10 +282,8 @@ def _first(key: str, by_key: _ByKey, findings: list[str], repeatable: bool = Tru
     ``repeatable`` key may be repeated with the same value."""
     events = by_key.get(key, ())
     if len(events) > 1 and not (repeatable and all(event.value == events[0].value for event in events)):
-        findings.append(
-            f"line {events[1].line}: {key} logged {len(events)} times; the first, in line "
-            f"{events[0].line}, counts"
-        )
+        times = f"{key} logged {len(events)} times"
+        findings.append(f"line {events[1].line}: {times}; the first, in line {events[0].line}, counts")
     return events[0] if events else None
 
 
@@ -314,10 +310,8 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
     for event in by_key.get("eval_accuracy", ()):
         accuracy, epoch = finite(event.value), epoch_number(event.metadata.get("epoch_num"))
         if accuracy is None or not 0 <= accuracy <= 1:
-            value = _shown(event.value)
-            findings.append(
-                f"line {event.line}: eval_accuracy {value} is not a fraction between 0 and 1; not counted"
-            )
+            problem = f"eval_accuracy {_shown(event.value)} is not a fraction between 0 and 1"
+            findings.append(f"line {event.line}: {problem}; not counted")
         elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
         else:
@@ -327,11 +321,8 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
 def finite(value: Any) -> float | None:
     """Return a JSON value if it is a finite number, else None: Python parses NaN and Infinity, and true
     counts as 1."""
-    return (
-        value
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        else None
-    )
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if number and math.isfinite(value) else None
 
 
 def epoch_number(value: Any) -> float | None:

@@ -81,11 +81,8 @@ class PublishedResult:
     def epochs_to_target(self) -> list[float]:
         """Epochs of the runs that converged."""
         runs = zip(self.epochs, self.run_status, self.accuracy, strict=False)
-        return [
-            e
-            for e, status, a in runs
-            if e is not None and status == "success" and (a or 0) >= rules.TARGET_ACCURACY
-        ]
+        reached = ((e, a or 0) for e, status, a in runs if e is not None and status == "success")
+        return [epochs for epochs, accuracy in reached if accuracy >= rules.TARGET_ACCURACY]
 
 
 GROUP = (
@@ -115,12 +112,9 @@ def nearest(
     that optimizer."""
 
     def distance(result: PublishedResult) -> tuple[float, float, float]:
+        batch = _ratio(result.global_batch_size, global_batch_size)
         machine = _ratio(result.accelerators, accelerators) if accelerators else 0.0
-        return (
-            _ratio(result.global_batch_size, global_batch_size),
-            machine,
-            result.olympic_minutes or math.inf,
-        )
+        return batch, machine, result.olympic_minutes or math.inf
 
     return sorted(distinct(optimizer), key=distance)[:number]
 
@@ -179,14 +173,15 @@ _Cell = tuple[Callable[[Any], str], Callable[[str], Any]]
 
 
 def _shortest(value: float | None) -> str:
-    return "" if value is None else str(int(value)) if value == int(value) else repr(value)
+    if value is None:
+        return ""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
-_number: _Cell = (_shortest, lambda text: float(text) if text else None)
 _CELLS: dict[Any, _Cell] = {
     str: (str, str),
     int | None: (_shortest, lambda text: int(text) if text else None),
-    float | None: _number,
+    float | None: (_shortest, lambda text: float(text) if text else None),
     tuple[str, ...]: (" ".join, lambda text: tuple(text.split())),
     Numbers: (
         lambda values: " ".join(_shortest(value) or "-" for value in values),

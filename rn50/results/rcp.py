@@ -24,8 +24,8 @@ class Convergence:
 
     ruleset: str
     passed: bool
-    factor: float
     message: str
+    factor: float
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def judge(ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...]
             )
     finally:
         root.removeHandler(silence)
-    return Convergence(ruleset, bool(passed), float(factor), message)
+    return Convergence(ruleset, bool(passed), message, float(factor))
 
 
 def _write_log(file: pathlib.Path, global_batch_size: int, epochs: float | None) -> None:

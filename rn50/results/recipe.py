@@ -84,12 +84,8 @@ def reference_file(ruleset: str) -> pathlib.Path:
     ``Epochs to converge``."""
     with needed_for("reference convergence points"):
         import mlperf_logging
-    return (
-        pathlib.Path(mlperf_logging.__file__).parent
-        / "rcp_checker"
-        / f"training_{ruleset}"
-        / "rcps_resnet.json"
-    )
+    checker = pathlib.Path(mlperf_logging.__file__).parent / "rcp_checker"
+    return checker / f"training_{ruleset}" / "rcps_resnet.json"
 
 
 def of_point(point: dict[str, Any]) -> Recipe:
@@ -102,9 +98,8 @@ def of_point(point: dict[str, Any]) -> Recipe:
 def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequence[tuple[float, float]]:
     """Return (epoch, learning rate) along a run of ``epochs``; empty where the recipe lacks a value or has
     another schedule than ``rn50.benchmark.schedule``."""
-    base, warmup = (
-        finite(recipe.values.get(key)) for key in ("base_learning_rate", "learning_rate_warmup_epochs")
-    )
+    base = finite(recipe.values.get("base_learning_rate"))
+    warmup = finite(recipe.values.get("learning_rate_warmup_epochs"))
     decay = recipe.decay_epochs(train_samples)
     fixed = {"end_learning_rate": rules.END_LEARNING_RATE, "learning_rate_decay_poly_power": rules.POLY_POWER}
     if any(recipe.values.get(key) not in (None, value) for key, value in fixed.items()):
@@ -113,9 +108,6 @@ def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequenc
         return ()
     # The schedule counts steps; hundredths of an epoch stand for them.
     last = round(100 * epochs)
-    points = sorted(({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)}) - {0})
-    return [
-        (p / 100, schedule.learning_rate(p, base, round(100 * warmup), round(100 * decay)))
-        for p in points
-        if p <= last
-    ]
+    warm, end = round(100 * warmup), round(100 * decay)
+    points = {round(last * i / 200) for i in range(1, 201)} | {warm}
+    return [(p / 100, schedule.learning_rate(p, base, warm, end)) for p in sorted(points) if 0 < p <= last]

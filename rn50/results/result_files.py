@@ -32,21 +32,16 @@ def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 
 def _below(path: pathlib.Path) -> list[pathlib.Path]:
     if not os.path.lexists(path):
-        raise UserError(
-            path,
-            "no such file or folder",
-            "give result files or a folder of them; rn50 run CONFIG makes one in results/",
-        )
+        remedy = "give result files or a folder of them; rn50 run CONFIG makes one in results/"
+        raise UserError(path, "no such file or folder", remedy)
     if not os.path.isdir(path):
         return [path]
     files = sorted(_walk(path), key=_in_order)
     if not files:
-        raise UserError(
-            path, "no result_*.txt below it", "give a folder that holds result files, or the files themselves"
-        )
-    return [
-        file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK
-    ] or files
+        remedy = "give a folder that holds result files, or the files themselves"
+        raise UserError(path, "no result_*.txt below it", remedy)
+    published = [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK]
+    return published or files
 
 
 def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -54,11 +49,8 @@ def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     loop."""
 
     def refuse(error: OSError) -> None:
-        raise UserError(
-            error.filename,
-            f"cannot be read ({error.strerror})",
-            "make the folder readable, or name those that are",
-        )
+        remedy = "make the folder readable, or name those that are"
+        raise UserError(error.filename, f"cannot be read ({error.strerror})", remedy)
 
     for below, _, names in os.walk(folder, onerror=refuse):
         for name in names:

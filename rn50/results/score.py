@@ -34,11 +34,11 @@ class RunScore:
     accuracy: float | None
     status: str
     minutes: float | None
-    converged: bool
     kept: bool
-    findings: tuple[str, ...]
-    in_set: bool = True
+    in_set: bool
     """False for a run beyond the five that the score is made of."""
+    findings: tuple[str, ...]
+    converged: bool
 
 
 @dataclass(frozen=True)
@@ -51,27 +51,30 @@ class SystemScore:
     ``convergence`` compares the epochs to target on ImageNet with the reference. ``scaled_minutes`` is the
     published score where it passes, from round v2.1 on. ``images_per_second`` is the number of training
     images of the kept runs over their whole time. ``spread`` is (slowest - fastest) / mean of the runs of the
-    set that converged, as a fraction.
+    set that converged, as a fraction. ``images_per_second_per_accelerator`` is None where the system
+    description is missing or names no accelerators. ``submitter`` is who published it, in a published tree.
     """
 
     system: str
     valid: bool
     olympic_minutes: float | None
     reasons: tuple[str, ...]
-    errors: tuple[Finding, ...]
-    label: str | None
-    runs: tuple[RunScore, ...]
-    convergence: rcp.Convergence | None = None
-    scaled_minutes: float | None = None
-    division: str | None = None
-    spread: float | None = None
-    accelerators: int | None = None
-    images_per_second: float | None = None
-    mean_minutes: float | None = None
+    mean_minutes: float | None
     """Mean of fewer runs than a score takes, where all converged and no rule is broken: an estimate of the
     score."""
-    unverified: str | None = None
+    label: str | None
+    unverified: str | None
     """``rules.NOT_VERIFIED`` for a result that MLCommons has not reviewed, else None."""
+    division: str | None
+    convergence: rcp.Convergence | None
+    spread: float | None
+    accelerators: int | None
+    images_per_second: float | None
+    images_per_second_per_accelerator: float | None
+    runs: tuple[RunScore, ...]
+    errors: tuple[Finding, ...]
+    scaled_minutes: float | None
+    submitter: str | None
 
     @property
     def name(self) -> str:
@@ -80,16 +83,6 @@ class SystemScore:
         for label_ in rules.LABELS:
             name = name.replace(f" ({label_})", "")
         return name or self.system
-
-    @property
-    def images_per_second_per_accelerator(self) -> float | None:
-        """``images_per_second`` per accelerator; None where the system description is missing or names no
-        accelerators."""
-        return (
-            self.images_per_second / self.accelerators
-            if self.images_per_second and self.accelerators
-            else None
-        )
 
 
 def score(
@@ -116,11 +109,8 @@ def score(
         if len(files) >= MANY_FILES:
             progress(done, len(files))
         if timed_run.log.benchmark not in (None, rules.BENCHMARK):
-            raise UserError(
-                file,
-                f"a log of {timed_run.log.benchmark}",
-                f"only {rules.BENCHMARK} is scored, leave this file out",
-            )
+            remedy = f"only {rules.BENCHMARK} is scored, leave this file out"
+            raise UserError(file, f"a log of {timed_run.log.benchmark}", remedy)
         folders.setdefault(file.parent.resolve(), []).append(timed_run)
     return [score_runs(folder, runs, ruleset) for folder, runs in folders.items()]
 
@@ -140,51 +130,53 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     ruleset = ruleset or (place.ruleset if place else None) or rules.RULESETS[-1]
     accelerators = system_description.accelerators(place)
     judged = result_rules.judge(runs, (ruleset,), accelerators)
-    chosen = judged.chosen
-    reasons = _too_few([runs[i] for i in chosen])
-    kept = run.kept(chosen, runs) if not reasons else []
-    minutes = [runs[i].log.minutes or 0.0 for i in kept]
+    chosen = [runs[i] for i in judged.chosen]
+    reasons = _too_few(chosen)
+    in_mean = [] if reasons else run.kept(judged.chosen, runs)
+    kept = [runs[i] for i in in_mean]
+    minutes = [timed_run.log.minutes or 0.0 for timed_run in kept]
     mean = sum(minutes) / len(minutes) if minutes else None
-    convergence = None
-    batch_size = runs[chosen[0]].log.global_batch_size
-    if (
-        mean is not None
-        and batch_size
-        and batch_size > 0
-        and not judged.label
-        and ruleset in rules.RCP_RULESETS
-    ):
-        converged = [runs[i] for i in chosen if runs[i].converged]
-        epochs = (*sorted(map(_epochs, converged)), *[None] * (len(chosen) - len(converged)))
-        convergence = rcp.judge(ruleset, batch_size, epochs)
-    scaled = mean is not None and convergence and convergence.passed and ruleset in rules.SCALED_RULESETS
-    times = [runs[i].log.minutes or 0.0 for i in chosen if runs[i].converged]
+    convergence = scaled_minutes = None
+    if mean is not None and not judged.label and ruleset in rules.RCP_RULESETS:
+        convergence = _convergence(chosen, ruleset)
+    if mean is not None and convergence and convergence.passed and ruleset in rules.SCALED_RULESETS:
+        scaled_minutes = mean * convergence.factor
+    times = [timed_run.log.minutes or 0.0 for timed_run in chosen if timed_run.converged]
+    mean_time = sum(times) / len(times) if times else 0.0
     # Where several runs missed the target there is no score, and ``_too_few`` has given the reason.
     errors = [error for error in judged.errors if error.rule != result_rules.MISSED]
     reasons += [error.where_and_what for error in errors]
     so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
-    images = [_epochs(runs[i]) * (runs[i].log.epoch_samples or 0) for i in kept]
+    images = [_epochs(timed_run) * (timed_run.log.epoch_samples or 0) for timed_run in kept]
+    rate = sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None
+    saved = ((timed_run.log, timed_run.saved) for timed_run in runs)
     return SystemScore(
         system=_system(folder, runs),
         valid=not reasons,
         olympic_minutes=mean,
         reasons=tuple(reasons),
-        errors=tuple(errors),
+        mean_minutes=mean_time if so_far else None,
         label=judged.label,
-        runs=tuple(_run_score(timed_run, i in kept, i in chosen) for i, timed_run in enumerate(runs)),
-        convergence=convergence,
+        unverified=label.unverified(saved, bool(place and place.ruleset)),
         division=next((timed_run.log.division for timed_run in runs if timed_run.log.division), None),
-        scaled_minutes=mean * convergence.factor if scaled and mean is not None and convergence else None,
-        spread=(max(times) - min(times)) / (sum(times) / len(times))
-        if len(times) > 1 and any(times)
-        else None,
+        convergence=convergence,
+        spread=(max(times) - min(times)) / mean_time if len(times) > 1 and mean_time else None,
         accelerators=accelerators,
-        images_per_second=sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None,
-        mean_minutes=sum(times) / len(times) if so_far else None,
-        unverified=label.unverified(
-            ((timed_run.log, timed_run.saved) for timed_run in runs), bool(place and place.ruleset)
-        ),
+        images_per_second=rate,
+        images_per_second_per_accelerator=rate / accelerators if rate and accelerators else None,
+        runs=tuple(_run_score(r, i in in_mean, i in judged.chosen) for i, r in enumerate(runs)),
+        errors=tuple(errors),
+        scaled_minutes=scaled_minutes,
+        submitter=place.submitter if place else None,
     )
+
+
+def _convergence(runs: Sequence[Run], ruleset: str) -> rcp.Convergence | None:
+    """Compare the runs of a set with the reference; None where the log has no batch size."""
+    batch_size = runs[0].log.global_batch_size
+    converged = sorted(_epochs(timed_run) for timed_run in runs if timed_run.converged)
+    epochs = (*converged, *[None] * (len(runs) - len(converged)))
+    return rcp.judge(ruleset, batch_size, epochs) if batch_size and batch_size > 0 else None
 
 
 def _epochs(timed_run: Run) -> float:
@@ -211,8 +203,8 @@ def _run_score(timed_run: Run, kept: bool, in_set: bool) -> RunScore:
         accuracy=decided.accuracy if decided else None,
         status=log.status,
         minutes=log.minutes,
-        converged=timed_run.converged,
         kept=kept,
-        findings=log.findings,
         in_set=in_set,
+        findings=log.findings,
+        converged=timed_run.converged,
     )

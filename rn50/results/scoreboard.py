@@ -1,9 +1,11 @@
 """Write scores as JSON and CSV for scripts, and as a table and sentences for people."""
 
+import pathlib
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from rn50.benchmark import rules
@@ -14,6 +16,16 @@ from rn50.terminal import Terminal, csv_text
 
 NOT_VALID = "NOT A VALID RESULT"
 _MOST_REASONS = 5
+_DIGITS = {
+    "olympic_minutes": 4,
+    "mean_minutes": 4,
+    "scaled_minutes": 4,
+    "minutes": 4,
+    "spread": 6,
+    "images_per_second": 1,
+    "images_per_second_per_accelerator": 1,
+}
+"""Decimals of the fields that JSON and CSV round."""
 
 
 def to_json(scores: Sequence[SystemScore]) -> dict[str, Any]:
@@ -22,48 +34,26 @@ def to_json(scores: Sequence[SystemScore]) -> dict[str, Any]:
     return {"systems": [_system_to_json(system) for system in scores]}
 
 
-def _rounded(value: float | None, digits: int = 4) -> float | None:
-    return None if value is None else round(value, digits)
-
-
 def _system_to_json(system: SystemScore) -> dict[str, Any]:
-    convergence = system.convergence
-    return {
-        "system": system.system,
-        "valid": system.valid,
-        "olympic_minutes": _rounded(system.olympic_minutes),
-        "reasons": list(system.reasons),
-        "mean_minutes": _rounded(system.mean_minutes),
-        "label": system.label,
-        "unverified": system.unverified,
-        "division": system.division,
-        "convergence": convergence
-        and {
-            "ruleset": convergence.ruleset,
-            "passed": convergence.passed,
-            "message": convergence.message,
-            "factor": convergence.factor,
-            "scaled_minutes": _rounded(system.scaled_minutes),
-        },
-        "spread": _rounded(system.spread, 6),
-        "accelerators": system.accelerators,
-        "images_per_second": _rounded(system.images_per_second, 1),
-        "images_per_second_per_accelerator": _rounded(system.images_per_second_per_accelerator, 1),
-        "runs": [
-            {
-                "file": str(run.file),
-                "seed": run.seed,
-                "epochs": run.epochs,
-                "accuracy": run.accuracy,
-                "status": run.status,
-                "minutes": _rounded(run.minutes),
-                "kept": run.kept,
-                "in_set": run.in_set,
-                "findings": list(run.findings),
-            }
-            for run in system.runs
-        ],
-    }
+    values = _plain(system, "errors", "submitter")
+    scaled_minutes = values.pop("scaled_minutes")
+    values["runs"] = [_plain(run, "converged") for run in system.runs]
+    if system.convergence:
+        values["convergence"] = {**_plain(system.convergence), "scaled_minutes": scaled_minutes}
+    return values
+
+
+def _plain(record: Any, *left_out: str) -> dict[str, Any]:
+    """Return the fields of a record as JSON values, but for those that are ``left_out``."""
+    values = {name: value for name, value in vars(record).items() if name not in left_out}
+    for name, value in values.items():
+        if name in _DIGITS and value is not None:
+            values[name] = round(value, _DIGITS[name])
+        elif isinstance(value, tuple):
+            values[name] = list(value)
+        elif isinstance(value, pathlib.Path):
+            values[name] = str(value)
+    return values
 
 
 def to_csv(scores: Sequence[SystemScore]) -> str:
@@ -87,27 +77,21 @@ def to_csv(scores: Sequence[SystemScore]) -> str:
         system["reasons"] = "; ".join(system["reasons"])
         convergence = system["convergence"] or {}
         behind = [convergence.get(key) for key in ("ruleset", "passed", "factor", "scaled_minutes")]
-        for run in system["runs"]:
-            rows.append(
-                (
-                    system["system"],
-                    *(run[key] for key in of_run),
-                    *(system[key] for key in of_system),
-                    *behind,
-                )
-            )
+        behind = [*(system[key] for key in of_system), *behind]
+        rows += [(system["system"], *(run[key] for key in of_run), *behind) for run in system["runs"]]
     return csv_text(rows)
 
 
 def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
     """Print for each system a table of its runs, the findings on their logs, and the score line with its
-    label."""
+    label. Systems of several submitters are named with theirs."""
+    several = len({system.submitter for system in scores}) > 1
     for system in scores:
-        table = Table(title=system.name, title_justify="left")
+        name = f"{system.submitter}/{system.name}" if several and system.submitter else system.name
+        table = Table(title=name, title_justify="left")
         for heading in ("file", "seed", "epochs", "accuracy", "status", "minutes", "score"):
-            table.add_column(
-                heading, justify="left" if heading in ("file", "status", "score") else "right", no_wrap=True
-            )
+            side: JustifyMethod = "left" if heading in ("file", "status", "score") else "right"
+            table.add_column(heading, justify=side, no_wrap=True)
         for run in system.runs:
             table.add_row(
                 run.file.name,
@@ -124,13 +108,10 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
                 console.print(f"{run.file.name}: {finding}")
             if len(run.findings) > 3:
                 console.print(f"{run.file.name}: {len(run.findings) - 3} more findings")
-        console.print(headline(system), style="bold")
-        for line in (
-            *_further_reasons(system),
-            *remarks(system),
-            *([system.unverified] if system.unverified else []),
-        ):
-            console.print(line)
+        console.print(f"{name}: {_headline(system)}", style="bold")
+        for line in (*_further_reasons(system), *remarks(system), system.unverified):
+            if line:
+                console.print(line)
 
 
 def _became(run: RunScore, system: SystemScore) -> str:
@@ -143,19 +124,18 @@ def _cell(value: Any, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def headline(system: SystemScore) -> str:
-    """Return the score in a line, with its label and the first reason why it is not valid."""
+def _headline(system: SystemScore) -> str:
+    """Return the score, its label and the first reason why it is not valid."""
     reason = system.reasons[0] if system.reasons else ""
     if system.olympic_minutes is None:
-        line = f"{system.name}: no score: {reason}"
+        line = f"no score: {reason}"
     else:
-        line = f"{system.name}: {system.olympic_minutes:.4f} minutes{_unverified(system)}, "
+        line = f"{system.olympic_minutes:.4f} minutes{_unverified(system)}, "
         line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
-        line += "".join(
-            f"; {run.file.name} {'is unfinished' if run.status == UNFINISHED else 'did not converge'}"
-            for run in system.runs
-            if run.in_set and not run.converged
-        )
+        for run in system.runs:
+            if run.in_set and not run.converged:
+                outcome = "is unfinished" if run.status == UNFINISHED else "did not converge"
+                line += f"; {run.file.name} {outcome}"
     return f"{line} [{system.label}]" if system.label else line
 
 
@@ -184,22 +164,17 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
         so_far = f"{system.mean_minutes:.4f} minutes{_unverified(system)}"
         lines.append(f"{so_far} is the mean so far; every run so far reached the target")
     if system.convergence:
-        lines.append(
-            f"reference convergence {system.convergence.ruleset}: {_convergence(system, system.convergence)}"
-        )
+        verdict = _convergence(system, system.convergence)
+        lines.append(f"reference convergence {system.convergence.ruleset}: {verdict}")
     if system.images_per_second and with_throughput:
-        per_accelerator = system.images_per_second_per_accelerator
-        detail = (
-            f", {per_accelerator:,.0f} on each of {system.accelerators} accelerators"
-            if per_accelerator
-            else ""
-        )
-        lines.append(f"{system.images_per_second:,.0f} images/s over the whole run{detail}")
+        line = f"{system.images_per_second:,.0f} images/s over the whole run"
+        if system.images_per_second_per_accelerator:
+            rate = f"{system.images_per_second_per_accelerator:,.0f}"
+            line += f", {rate} on each of {system.accelerators} accelerators"
+        lines.append(line)
     if system.spread is not None:
-        lines.append(
-            f"spread {system.spread:.2%}: (slowest - fastest) / mean of the runs that converged"
-            + _of_equal_epochs(system)
-        )
+        spread = f"spread {system.spread:.2%}: (slowest - fastest) / mean of the runs that converged"
+        lines.append(spread + _of_equal_epochs(system))
     return lines
 
 
@@ -218,19 +193,18 @@ def _of_equal_epochs(system: SystemScore) -> str:
 
 def _convergence(system: SystemScore, convergence: Convergence) -> str:
     if not convergence.passed:
-        verdict = (
-            "FAILED, which the open division may"
+        may = (
+            ", which the open division may"
             if system.division == "open"
-            else "FAILED: no score that can be published"
+            else ": no score that can be published"
         )
-    elif convergence.factor > 1 and system.scaled_minutes is not None:
+        verdict = f"FAILED{may}"
+    elif convergence.factor <= 1:
+        verdict = "passed; not scaled"
+    elif system.scaled_minutes is not None:
         verdict = "passed; faster than the reference, so minutes x "
         verdict += f"{convergence.factor:.7f} = {system.scaled_minutes:.4f} minutes{_unverified(system)}"
-    elif convergence.factor > 1:
-        verdict = (
-            "passed; faster than the reference, but scores are scaled from round "
-            f"v{rules.SCALED_RULESETS[0][:3]} on only"
-        )
     else:
-        verdict = "passed; not scaled"
+        since = rules.SCALED_RULESETS[0][:3]
+        verdict = f"passed; faster than the reference, but scores are scaled from round v{since} on only"
     return f"{convergence.message}, {verdict}"

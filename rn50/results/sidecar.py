@@ -1,8 +1,9 @@
 """Read the sidecar file ``result_<N>.json``, which ``rn50.run.provenance`` saves beside the log of a run."""
 
+import json
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rn50 import files
@@ -65,3 +66,18 @@ def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a section of the saved configuration; empty where it is missing."""
     fields: dict[str, Any] = saved.get("config", {}).get(name, {})
     return fields
+
+
+def named(saved: Mapping[str, Any]) -> dict[str, str]:
+    """Return the saved values by names like ``config / run / device``; without ``variables``, which repeat
+    ``config``."""
+    return {name: value for name, value in flat(saved) if not name.startswith("variables / ")}
+
+
+def flat(value: Any, above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the values of a nested JSON object with names like ``config / run / device``."""
+    if isinstance(value, Mapping):
+        for key, member in value.items():
+            yield from flat(member, f"{above} / {key}" if above else str(key))
+    elif above:
+        yield above, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

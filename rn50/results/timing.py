@@ -57,10 +57,7 @@ def accuracy_points(log: ResultLog) -> list[AccuracyPoint]:
     start = log.run_start_ms
     if start is None:
         return []
-    return [
-        AccuracyPoint(evaluation.epoch, (evaluation.time_ms - start) / 60_000, evaluation.accuracy)
-        for evaluation in log.evaluations
-    ]
+    return [AccuracyPoint(e.epoch, (e.time_ms - start) / 60_000, e.accuracy) for e in log.evaluations]
 
 
 def run_times(log: ResultLog) -> RunTimes | None:
@@ -68,7 +65,7 @@ def run_times(log: ResultLog) -> RunTimes | None:
     if log.run_start_ms is None or log.run_stop_ms is None:
         return None
     begin, end = log.run_start_ms, log.run_stop_ms
-    began = next((event.time_ms for event in log.events if event.key == "init_start"), None)
+    init = log.first("init_start")
 
     def clipped(intervals: dict[float, Interval]) -> dict[float, Interval]:
         inside = {number: (max(begin, first), min(end, last)) for number, (first, last) in intervals.items()}
@@ -82,7 +79,7 @@ def run_times(log: ResultLog) -> RunTimes | None:
     trained = _length([*epochs.values(), *evaluations]) - evaluating
     in_blocks = _length([*blocks, *evaluations]) - evaluating
     return RunTimes(
-        initialisation=(begin - began) / 1000 if began is not None and began <= begin else None,
+        initialisation=(begin - init.time_ms) / 1000 if init and init.time_ms <= begin else None,
         first_epoch=first / 1000,
         later_epochs=(trained - first) / 1000,
         evaluation=evaluating / 1000,
@@ -103,30 +100,25 @@ def throughput(log: ResultLog) -> Throughput:
     def trained_ms(interval: Interval) -> int:
         return interval[1] - interval[0] - evaluated_ms(interval)
 
-    if epochs:
-        took = {number: trained_ms(epoch) for number, epoch in sorted(epochs.items())}
-        return Throughput(
-            tuple((number, samples / ms * 1000) for number, ms in took.items() if ms > 0), False
-        )
-    counts: dict[Any, Any] = {
-        event.metadata["first_epoch_num"]: event.metadata.get("epoch_count")
-        for event in log.by_key.get("block_start", ())
-        if epoch_number(event.metadata.get("first_epoch_num")) is not None
-    }
+    # By the number of its first epoch: an interval, and the number of its epochs.
+    intervals = epochs or _intervals(log, "block", "first_epoch_num")
+    counts: dict[Any, Any] = dict.fromkeys(epochs, 1)
+    for event in log.by_key.get("block_start", ()) if not epochs else ():
+        if epoch_number(event.metadata.get("first_epoch_num")) is not None:
+            counts[event.metadata["first_epoch_num"]] = event.metadata.get("epoch_count")
     rates = (
-        (first + counts[first] - 1, counts[first] * samples / trained_ms(block) * 1000)
-        for first, block in sorted(_intervals(log, "block", "first_epoch_num").items())
-        if epoch_number(counts.get(first)) and trained_ms(block) > 0
+        (first + counts[first] - 1, counts[first] * samples / trained_ms(interval) * 1000)
+        for first, interval in sorted(intervals.items())
+        if epoch_number(counts.get(first)) and trained_ms(interval) > 0
     )
-    return Throughput(tuple(rates), True)
+    return Throughput(tuple(rates), not epochs)
 
 
 def without_time(log: ResultLog) -> list[float]:
     """Return every epoch, or block in a log without epochs, that stops in the millisecond of its start."""
-    name, numbered_by = (
-        ("epoch", "epoch_num") if "epoch_start" in log.by_key else ("block", "first_epoch_num")
-    )
-    closed = _closed(log, name, numbered_by)
+    closed = _closed(log, "epoch", "epoch_num")
+    if "epoch_start" not in log.by_key:
+        closed = _closed(log, "block", "first_epoch_num")
     return [number for number, (first, last) in closed.items() if first == last]
 
 
@@ -158,19 +150,17 @@ def _intervals(log: ResultLog, name: str, numbered_by: str) -> dict[float, Inter
 def _closed(log: ResultLog, name: str, numbered_by: str) -> dict[float, Interval]:
     """Return the intervals ``<name>_start`` to ``<name>_stop`` by number. Where several ranks log one, the
     first start and the last stop count. An interval that is not closed is left out."""
-    starts: dict[float, int] = {}
-    stops: dict[float, int] = {}
-    for event in log.events:
-        if event.key not in (f"{name}_start", f"{name}_stop"):
-            continue
-        number: Any = event.metadata.get(numbered_by)
-        if epoch_number(number) is None:
-            continue
-        if event.key == f"{name}_start":
-            starts[number] = min(event.time_ms, starts.get(number, event.time_ms))
-        else:
-            stops[number] = max(event.time_ms, stops.get(number, event.time_ms))
-    return {number: (start, stops[number]) for number, start in starts.items() if number in stops}
+
+    def times(end: str) -> dict[float, list[int]]:
+        by_number: dict[float, list[int]] = {}
+        for event in log.by_key.get(f"{name}_{end}", ()):
+            number: Any = event.metadata.get(numbered_by)
+            if epoch_number(number) is not None:
+                by_number.setdefault(number, []).append(event.time_ms)
+        return by_number
+
+    starts, stops = times("start"), times("stop")
+    return {number: (min(first), max(stops[number])) for number, first in starts.items() if number in stops}
 
 
 def _length(intervals: Sequence[Interval]) -> int:

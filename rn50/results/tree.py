@@ -21,6 +21,12 @@ class Place:
     ruleset: str | None
 
     @property
+    def submitter(self) -> str:
+        """Round, where a folder names it, and organisation, like v1.0/Inspur."""
+        name = self.organisation.name
+        return f"v{self.ruleset.removesuffix('.0')}/{name}" if self.ruleset else name
+
+    @property
     def description(self) -> pathlib.Path:
         """Path of the system description."""
         return self.organisation / "systems" / f"{self.system}.json"
@@ -30,11 +36,8 @@ def refuse_unknown(rulesets: Iterable[str]) -> None:
     """Raise UserError for a ruleset that does not know this benchmark."""
     for ruleset in rulesets:
         if ruleset not in rules.RULESETS:
-            raise UserError(
-                f"ruleset {ruleset}",
-                f"not one that knows {rules.BENCHMARK}",
-                f"give one of {', '.join(rules.RULESETS)}",
-            )
+            remedy = f"give one of {', '.join(rules.RULESETS)}"
+            raise UserError(f"ruleset {ruleset}", f"not one that knows {rules.BENCHMARK}", remedy)
 
 
 def place(folder: pathlib.Path) -> Place | None:

@@ -345,7 +345,7 @@ def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
     """Return findings on the description that the system description checker does not make."""
     rule = "the description of the system belongs to its results"
     try:
-        fields = system_description.read(place.description).fields
+        fields = system_description.read(place.description)
     except UserError as error:
         return [Finding(ERROR, place.description, None, rule, error.problem, error.remedy)]
     division = fields.get("division")

@@ -22,11 +22,8 @@ UNIT = 1 << 32
 def refuse_other_count(counted: int, expected: int) -> None:
     """Raise UserError unless the configured number of validation images was evaluated."""
     if counted != expected:
-        raise UserError(
-            f"NUMVALEXAMPLES={expected}",
-            f"{counted} validation samples were evaluated",
-            "count the records of val.rec",
-        )
+        problem = f"{counted} validation samples were evaluated"
+        raise UserError(f"NUMVALEXAMPLES={expected}", problem, "count the records of val.rec")
 
 
 def margin(correct: int, images: int) -> float:
@@ -65,16 +62,14 @@ class Counts:
         labels, rows = labels.reshape(-1).astype(np.int64), np.arange(len(labels))
         label_logits = logits[rows, labels][:, None]
         # Rank of the label's logit, from 0. The lower class wins a tie, and NaN ranks before all.
-        place = (~(logits < label_logits)).sum(axis=1) - (
-            (logits == label_logits) & (np.arange(self.classes) >= labels[:, None])
-        ).sum(axis=1)
+        ties_lost = (logits == label_logits) & (np.arange(self.classes) >= labels[:, None])
+        place = (~(logits < label_logits)).sum(axis=1) - ties_lost.sum(axis=1)
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         confidence = 1 / np.exp(shifted).sum(axis=1)
         bins = np.minimum((np.nan_to_num(confidence) * BINS).astype(np.int64), BINS - 1)
         self.numbers[:3] += len(labels), (place == 0).sum(), (place < TOP).sum()
-        for row, values in enumerate(
-            (np.ones(len(labels)), np.rint(np.nan_to_num(confidence) * UNIT), place == 0)
-        ):
+        of_bin = np.ones(len(labels)), np.rint(np.nan_to_num(confidence) * UNIT), place == 0
+        for row, values in enumerate(of_bin):
             np.add.at(self._bins[row], bins, values.astype(np.int64))
         if self.confusion is not None:
             np.add.at(self.confusion, (labels, logits.argmax(axis=1)), 1)
@@ -107,18 +102,17 @@ class Counts:
     @property
     def bins(self) -> list[Bin]:
         """The intervals of confidence, from 0 to 1; those without images have zeros."""
-        return [
-            Bin(int(n), float(c / UNIT / max(n, 1)), float(right / max(n, 1))) for n, c, right in self._bins.T
-        ]
+        images, confidence, correct = self._bins
+        whole = np.maximum(images, 1)
+        means = images, confidence / UNIT / whole, correct / whole
+        return [Bin(*values) for values in zip(*(column.tolist() for column in means), strict=True)]
 
     @property
     def calibration_error(self) -> float:
         """Expected calibration error: the mean difference between confidence and accuracy, weighted by the
         images of a bin."""
-        return (
-            sum(interval.images * abs(interval.confidence - interval.accuracy) for interval in self.bins)
-            / self.images
-        )
+        weighted = (interval.images * abs(interval.confidence - interval.accuracy) for interval in self.bins)
+        return sum(weighted) / self.images
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as plain data, without the confusion."""

@@ -29,14 +29,10 @@ def _show(evaluation: dict[str, Any], terminal: Terminal) -> None:
     trained = ", ".join(f"{name} {facts[name][:_DIGITS]}" for name in _TOLD if name in facts)
     terminal.print(f"{evaluation['weights']}: {trained or 'says nothing of its training'}")
     terminal.print(f"evaluated by {evaluation['framework']} in {evaluation['precision']}")
-    for name, part, count in (
-        ("top-1", evaluation["top1"], evaluation["correct"]),
-        ("top-5", evaluation["top5"], evaluation["top5_correct"]),
-    ):
-        known_to = margin(count, evaluation["images"])
-        terminal.print(
-            f"{name:6} {part:8.2%}   {count:,} of {evaluation['images']:,}, ± {known_to:.1f} points"
-        )
+    images = evaluation["images"]
+    for name, count in (("top-1", evaluation["correct"]), ("top-5", evaluation["top5_correct"])):
+        known_to = f"± {margin(count, images):.1f} points"
+        terminal.print(f"{name:6} {count / images:8.2%}   {count:,} of {images:,}, {known_to}")
     terminal.print(f"expected calibration error {evaluation['calibration_error']:.2%} ({BINS} bins)")
     _show_density(evaluation, terminal)
 
@@ -49,15 +45,9 @@ def _show_density(evaluation: dict[str, Any], terminal: Terminal) -> None:
     if set(by_density) <= {"100.0%"}:
         return
     for density, layers in by_density.items():
-        which = (
-            ", ".join(layers) if len(layers) <= 4 else f"{len(layers)} layers, {layers[0]} to {layers[-1]}"
-        )
+        which = f"{len(layers)} layers, {layers[0]} to {layers[-1]}"
+        if len(layers) <= 4:
+            which = ", ".join(layers)
         terminal.print(f"density {density}: {which}")
-    terminal.print(
-        "2:4: "
-        + (
-            "in every group of four at least two are 0"
-            if evaluation["sparse"]
-            else "not in every group of four"
-        )
-    )
+    sparse = "in every group of four at least two are 0"
+    terminal.print(f"2:4: {sparse if evaluation['sparse'] else 'not in every group of four'}")

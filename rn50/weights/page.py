@@ -41,15 +41,13 @@ def _worst(confusion: np.ndarray) -> list[tuple[int, int, int]]:
     """Return (class, images, correct) of the classes of the lowest accuracy."""
     images, correct = confusion.sum(axis=1), confusion.diagonal()
     order = np.argsort(correct / np.maximum(images, 1), kind="stable")[:MOST_NAMED]
-    return [(int(label), int(images[label]), int(correct[label])) for label in order]
+    return list(zip(order.tolist(), images[order].tolist(), correct[order].tolist(), strict=True))
 
 
 def _confused(confusion: np.ndarray) -> list[tuple[int, int, int]]:
     """Return (class, predicted class, images) of the most frequent confusions."""
     wrong = confusion - np.diag(confusion.diagonal())
     order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_NAMED]
-    pairs = [
-        (int(label), int(predicted), int(wrong[label, predicted]))
-        for label, predicted in zip(*np.unravel_index(order, wrong.shape), strict=False)
-    ]
-    return [pair for pair in pairs if pair[2]]
+    labels, predicted = np.unravel_index(order[wrong.flat[order] > 0], wrong.shape)
+    images = wrong[labels, predicted]
+    return list(zip(labels.tolist(), predicted.tolist(), images.tolist(), strict=True))

@@ -25,6 +25,7 @@ SUFFIX = ".safetensors"
 FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
 """Names of the configuration's values in the header, and the largest value of each. Further facts are for
 people: framework, precision, seed, epoch, accuracy, configuration, certificate."""
+_OTHER = "no weights of this network"
 _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
 
 
@@ -63,9 +64,7 @@ def path(log: pathlib.Path) -> pathlib.Path:
 
 def write(file: pathlib.Path, weights: Weights, may_replace: str = files.NOTHING) -> None:
     """Write a file of weights, whole or not at all. Raises UserError if it cannot be written."""
-    arrays: dict[str, np.ndarray] = {
-        name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()
-    }
+    arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()}
     content = format_.save(arrays, {"file": files.MARK, **weights.facts})
     files.write(file, content, may_replace, "free the disk, or name another file")
 
@@ -87,9 +86,7 @@ def read(file: pathlib.Path) -> Weights:
                 if others:
                     called = others.name
                     facts = {**others.FACTS, "classes": str(slices[others.CLASSIFIER].get_shape()[0])}
-                    slices = {
-                        name: tensor for name, tensor in slices.items() if not name.endswith(others.UNREAD)
-                    }
+                    slices = {name: slices[name] for name in slices if not name.endswith(others.UNREAD)}
                 refuse_other_facts(file, facts)
                 shapes = network.shapes(int(facts["classes"]), float(facts["width"]))
                 _refuse_other_tensors(file, {called(name): shape for name, shape in shapes.items()}, slices)
@@ -120,15 +117,10 @@ def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
     for name, largest in FACTS.items():
         value = facts.get(name, "nothing")
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,17})?", value) or not 0 < float(value) <= largest:
-            raise UserError(
-                file, f"no weights of this network (its header says {value[:20]} of {name})", _REMEDY
-            )
+            raise UserError(file, f"{_OTHER} (its header says {value[:20]} of {name})", _REMEDY)
         if name != "width" and not value.isdecimal():
-            raise UserError(
-                file,
-                f"no weights of this network (its header says {value} of {name}, no whole number)",
-                _REMEDY,
-            )
+            problem = f"{_OTHER} (its header says {value} of {name}, no whole number)"
+            raise UserError(file, problem, _REMEDY)
 
 
 def _refuse_other_tensors(
@@ -136,14 +128,11 @@ def _refuse_other_tensors(
 ) -> None:
     for name, shape in shapes.items():
         if name not in slices:
-            raise UserError(file, f"no weights of this network (there is no {name})", _REMEDY)
+            raise UserError(file, f"{_OTHER} (there is no {name})", _REMEDY)
         if slices[name].get_dtype() != "F32" or tuple(slices[name].get_shape()) != shape:
             has = f"{slices[name].get_dtype()} {slices[name].get_shape()}"
-            raise UserError(
-                file,
-                f"{name} is {has[:60]}; a network of its classes and width has F32 {list(shape)}",
-                _REMEDY,
-            )
+            problem = f"{name} is {has[:60]}; a network of its classes and width has F32 {list(shape)}"
+            raise UserError(file, problem, _REMEDY)
     other = sorted(set(slices) - set(shapes))
     if other:
-        raise UserError(file, f"no weights of this network ({other[0][:60]} is none of its tensors)", _REMEDY)
+        raise UserError(file, f"{_OTHER} ({other[0][:60]} is none of its tensors)", _REMEDY)

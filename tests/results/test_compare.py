@@ -16,7 +16,7 @@ from tests.support.published import LOGS, needs_published
 
 
 def against(quantity, a, b):
-    return compare.difference(quantity, a, b, "A", "B")
+    return compare.difference(quantity, a, b, "B")
 
 
 def test_interval_and_p_value():

@@ -52,6 +52,17 @@ def test_two_runs_that_did_not_converge_make_the_set_invalid(tmp_path):
     assert "8xBox: no score: 2 runs did not converge (result_1.txt, result_3.txt)" in printed([system])
 
 
+def test_results_of_several_organisations_are_named_with_theirs(tmp_path):
+    """Of a round, organisations may use one name for their systems."""
+    for organisation in ("One", "Other"):
+        write_runs(tmp_path / "v1.1" / organisation / "results" / "box" / "resnet", 120, 60, 600, 180, 240)
+    text = printed(score.score([tmp_path]))
+    for organisation in ("One", "Other"):
+        assert text.count(f"v1.1/{organisation}/box\n") == 1
+        assert f"v1.1/{organisation}/box: 3.0000 minutes" in text
+    assert "v1.1" not in printed(score.score([tmp_path / "v1.1" / "One"]))
+
+
 @pytest.mark.parametrize("count, reason", [(1, "1 run of 5"), (4, "4 runs of 5")])
 def test_fewer_runs_are_shown_without_a_score(tmp_path, count, reason):
     write_runs(tmp_path, *range(60, 60 + count))

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from rn50.results import score, scoreboard
-from tests.results.scored import kept
+from tests.results.scored import kept, printed
 from tests.support.published import FOLDER, LOGS, needs_published
 
 
@@ -56,6 +56,15 @@ def test_a_whole_published_tree_gives_every_system():
         "nf5488a5_mxnet",
         "nf5688m6_mxnet",
     ]
+
+
+@needs_published
+def test_systems_of_a_round_are_printed_with_their_organisation():
+    """With one organisation, its name would only repeat."""
+    text = printed(score.score([LOGS]))
+    assert "v1.0/Inspur/nf5688m6_mxnet: 27.3779 minutes" in text and "\nnf5688m6_mxnet" not in text
+    text = printed(score.score([LOGS / "v1.0" / "Inspur"]))
+    assert "\nnf5688m6_mxnet: 27.3779 minutes" in text and "v1.0/Inspur" not in text
 
 
 @needs_published

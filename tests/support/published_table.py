@@ -106,7 +106,7 @@ def _result(folder: pathlib.Path) -> PublishedResult:
 
 def _machine(place: tree.Place) -> dict[str, Any]:
     try:
-        return system_description.read(place.description).fields
+        return system_description.read(place.description)
     except UserError:
         return {}
 

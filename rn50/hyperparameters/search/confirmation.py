@@ -134,7 +134,7 @@ def verdict(folder: pathlib.Path, confirmed: Pair) -> Verdict:
         return Verdict(
             False, None, missed, scores, f"It does not stand: no run of the {who} reached the target."
         )
-    comparison = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the baseline", "the winner")
+    comparison = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the winner")
     stands = comparison.shown and comparison.difference < 0 and missed[WINNER] <= missed[BASELINE]
     words = "The difference stands" if stands else "The difference does not stand"
     sentence = f"{words}: {comparison.sentence}."

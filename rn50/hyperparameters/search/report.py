@@ -15,7 +15,7 @@ from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.training import evaluations
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
-from rn50.results import conditions
+from rn50.results import sidecar
 from rn50.results.parse import Evaluation
 from rn50.settings import rewrite
 
@@ -186,14 +186,14 @@ class Outcome:
 
     def _saved(self) -> dict[str, str]:
         finished = [trial.number for trial in self.trials if trial.state == "finished"]
-        return conditions.saved(self.search.journal.result_file(finished[0])) if finished else {}
+        return sidecar.named(sidecar.read(self.search.journal.result_file(finished[0]))) if finished else {}
 
     def _commits(self) -> str:
         """Return the commit of most runs, and the runs of other commits, because a search may take several
         calls."""
         runs: dict[str, list[str]] = {}
         for name, log in self._logs():
-            saved = conditions.saved(log)
+            saved = sidecar.named(sidecar.read(log))
             if saved:  # empty if the run was killed before it had begun
                 runs.setdefault(saved.get("commit", "unknown"), []).append(name)
         if not runs:
@@ -212,7 +212,8 @@ class Outcome:
                 yield f"{who} {number}", log
 
     def _confirmed_saved(self) -> dict[str, str]:
-        return conditions.saved(self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt")
+        log = self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt"
+        return sidecar.named(sidecar.read(log))
 
     def _points(self, points: dict[str, Point]) -> str:
         values = {who: subject.variables(point) for who, point in points.items()}

@@ -82,24 +82,20 @@ def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple
             if epoch <= max(ends, default=0):
                 axes.plot([epoch] * 2, [100 * low, 100 * high], color=_GRID, linewidth=9, zorder=1)
         for curve in curves:
-            colour = f"#ab00{curve.series % SERIES:02x}"
+            colour, marker = _colour(curve.series), MARKERS[curve.series % SERIES]
             fill = "none" if curve.faint else colour
             if curve.points:
-                x, y = zip(*_thinned(curve.points), strict=False)
-                axes.plot(
-                    x,
-                    [100 * fraction for fraction in y],
-                    MARKERS[curve.series % SERIES],
-                    color=colour,
-                    markerfacecolor=fill,
-                )
+                x, y = zip(*_thinned(curve.points), strict=True)
+                percent = [100 * fraction for fraction in y]
+                axes.plot(x, percent, marker, color=colour, markerfacecolor=fill)
             if curve.accepted:
                 at, top_1 = curve.accepted
                 axes.plot(at, 100 * top_1, "o", color=colour, markerfacecolor="none", markersize=10)
-        axes.axhline(100 * rules.TARGET_ACCURACY, color=_TARGET, linewidth=1)
+        target = 100 * rules.TARGET_ACCURACY
+        axes.axhline(target, color=_TARGET, linewidth=1)
         axes.annotate(
-            f"target {100 * rules.TARGET_ACCURACY:g} %",
-            (0, 100 * rules.TARGET_ACCURACY),
+            f"target {target:g} %",
+            (0, target),
             (3, 3),
             color=_TARGET,
             xycoords=("axes fraction", "data"),
@@ -107,7 +103,7 @@ def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple
             fontsize=8,
         )
         _scale(axes, ends)
-        axes.set_ylim(top=max(axes.get_ylim()[1], 100 * rules.TARGET_ACCURACY + 5))
+        axes.set_ylim(top=max(axes.get_ylim()[1], target + 5))
         axes.set(xlabel=x_label, ylabel="top-1, %")
 
     return _svg(draw, f"top-1 accuracy over {x_label}")
@@ -117,15 +113,12 @@ def throughput(curves: Iterable[Curve]) -> str:
     """Plot images per second over epochs."""
 
     def draw(axes: Axes) -> None:
-        _draw(axes, curves)
-        axes.set(xlabel="epochs", ylabel="images/s")
+        _draw_epochs(axes, curves, "images/s")
         axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
         low, high = axes.get_ylim()
-        middle = (
-            low + high
-        ) / 2  # the axis covers at least +-10 %, so that 2 % of noise do not look like an outage
+        middle = (low + high) / 2
+        # At least +-10 %, so that 2 % of noise do not look like an outage.
         axes.set_ylim(min(low, 0.9 * middle), max(high, 1.1 * middle))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     return _svg(draw, "images per second over epochs")
 
@@ -134,9 +127,8 @@ def loss(curves: Iterable[Curve]) -> str:
     """Plot the training loss over epochs."""
 
     def draw(axes: Axes) -> None:
-        _draw(axes, curves)
-        axes.set(xlabel="epochs", ylabel="training loss", ylim=(0, None))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _draw_epochs(axes, curves, "training loss")
+        axes.set_ylim(bottom=0)
 
     return _svg(draw, "training loss over epochs")
 
@@ -146,7 +138,7 @@ def learning_rate(curves: Iterable[Curve]) -> str:
 
     def draw(axes: Axes) -> None:
         for curve in curves:
-            axes.plot(*zip(*curve.points, strict=False), color=f"#ab00{curve.series % SERIES:02x}")
+            axes.plot(*zip(*curve.points, strict=True), color=_colour(curve.series))
         axes.set(xlabel="epochs", ylabel="learning rate", xlim=(0, None), ylim=(0, None))
 
     return _svg(draw, "learning rate over epochs")
@@ -159,9 +151,8 @@ def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
         begin = [0.0] * len(rows)
         for part, name in enumerate(next(iter(rows.values()))):
             widths = [row[name] for row in rows.values()]
-            axes.barh(
-                [safe(row) for row in rows], widths, left=begin, color=f"#ab04{part % SERIES:02x}", height=0.7
-            )
+            colour = f"#ab04{part % SERIES:02x}"
+            axes.barh([safe(row) for row in rows], widths, left=begin, color=colour, height=0.7)
             begin = [first + width for first, width in zip(begin, widths, strict=False)]
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
@@ -176,16 +167,10 @@ def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[fl
 
     def draw(axes: Axes) -> None:
         for row, runs in enumerate(systems):
+            colour = _colour(row)
             for value, kept in runs:
-                fill = f"#ab00{row % SERIES:02x}" if kept else "none"
-                axes.plot(
-                    value,
-                    row,
-                    "o",
-                    markeredgecolor=f"#ab00{row % SERIES:02x}",
-                    markerfacecolor=fill,
-                    markersize=5,
-                )
+                fill = colour if kept else "none"
+                axes.plot(value, row, "o", markeredgecolor=colour, markerfacecolor=fill, markersize=5)
             score = scores[row]
             if score is not None:
                 axes.plot([score, score], [row - 0.35, row + 0.35], color=_TEXT, linewidth=1.5)
@@ -230,18 +215,20 @@ def _scale(axes: Axes, ends: Sequence[float]) -> None:
         axes.set_xlim(left=0)
 
 
-def _draw(axes: Axes, curves: Iterable[Curve]) -> None:
+def _draw_epochs(axes: Axes, curves: Iterable[Curve], label: str) -> None:
+    """Draw curves over epochs."""
     for curve in curves:
         style: dict[str, Any] = {"linestyle": "--", "alpha": 0.65, "zorder": 1.8} if curve.faint else {}
+        style |= {"color": _colour(curve.series), "marker": MARKERS[curve.series % SERIES]}
         if curve.points:
-            x, y = zip(*_thinned(curve.points), strict=False)
-            axes.plot(
-                x,
-                y,
-                color=f"#ab00{curve.series % SERIES:02x}",
-                marker=MARKERS[curve.series % SERIES],
-                **style,
-            )
+            axes.plot(*zip(*_thinned(curve.points), strict=True), **style)
+    axes.set(xlabel="epochs", ylabel=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _colour(series: int) -> str:
+    """Return the placeholder of the colour of a series."""
+    return f"#ab00{series % SERIES:02x}"
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:

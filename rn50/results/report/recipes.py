@@ -36,11 +36,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """Column of the table. ``source`` is the name by which ``rn50 borrow`` finds it, empty for ours."""
+    """Column of the table, with the heading of its recipe. ``source`` is the name by which ``rn50 borrow``
+    finds it, empty for ours."""
 
-    name: str
     source: str
-    values: recipe.Recipe
+    recipe: recipe.Recipe
     train_samples: int
     runs: tuple[int, int]
     """Number of runs that converged, and of all runs."""
@@ -51,19 +51,19 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperpa
     reference points."""
     ruleset = max(ruleset, rules.RCP_RULESETS[0])  # 0.7.0 has no reference points
     reached = [run.log.reached.epoch for run in runs if run.log.reached]
-    ours = dataclasses.replace(_ours(runs[0]), epochs=statistics.mean(reached) if reached else None)
+    ours = dataclasses.replace(
+        _ours(runs[0]), name="this result", epochs=statistics.mean(reached) if reached else None
+    )
     samples = runs[0].log.train_samples or rules.TRAIN_SAMPLES
-    columns = [Column("this result", "", ours, samples, (len(reached), len(runs)))]
+    columns = [Column("", ours, samples, (len(reached), len(runs)))]
     results: list[PublishedResult] = []
     if ours.batch_size and ours.batch_size > 0:
         optimizer = str(ours.values["optimizer"])
         columns += [_published(group) for group in published.nearest_recipes(ours.batch_size, optimizer)]
         results = published.nearest(ours.batch_size, optimizer, accelerators)
         for point in recipe.reference(ours.batch_size, ruleset):
-            source = "/".join(
-                ["rcp", *([ruleset] if ruleset != rules.RULESETS[-1] else []), str(point.batch_size)]
-            )
-            columns.append(Column(point.name, source, point, rules.TRAIN_SAMPLES, (0, 0)))
+            folder = "rcp" if ruleset == rules.RULESETS[-1] else f"rcp/{ruleset}"
+            columns.append(Column(f"{folder}/{point.batch_size}", point, rules.TRAIN_SAMPLES, (0, 0)))
     return Hyperparameters(ours, columns, _rows(columns), results)
 
 
@@ -92,11 +92,10 @@ def _published(group: Sequence[PublishedResult]) -> Column:
         "gradient_accumulation_steps": _range(result.gradient_accumulation_steps for result in group),
     }
     name = f"published, {len(group)} {'result' if len(group) == 1 else 'results'}"
-    group_recipe = recipe.Recipe(
-        name, first.global_batch_size, values, statistics.mean(reached) if reached else None
-    )
+    epochs = statistics.mean(reached) if reached else None
+    group_recipe = recipe.Recipe(name, first.global_batch_size, values, epochs)
     runs = (len(reached), sum(len(result.run_status) for result in group))
-    return Column(name, first.name, group_recipe, rules.TRAIN_SAMPLES, runs)
+    return Column(first.name, group_recipe, rules.TRAIN_SAMPLES, runs)
 
 
 def _range(values: Iterable[float | None]) -> str | None:
@@ -105,26 +104,22 @@ def _range(values: Iterable[float | None]) -> str | None:
 
 
 def _rows(columns: Sequence[Column]) -> list[Row]:
-    rows = [_row("global batch", [number(column.values.batch_size) for column in columns])]
+    rows = [_row("global batch", [number(column.recipe.batch_size) for column in columns])]
     for key, name in recipe.NAMES.items():
         if key == "learning_rate_decay_steps":
             # A decay logged in steps is off by about a hundredth of an epoch.
-            epochs = [column.values.decay_epochs(column.train_samples) for column in columns]
+            epochs = [column.recipe.decay_epochs(column.train_samples) for column in columns]
             near = [epochs[0] is None or other is None or abs(other - epochs[0]) < 0.05 for other in epochs]
             row = _row(name, [_decay(column) for column in columns])
-            rows.append(
-                dataclasses.replace(
-                    row, differs=[not same and it for same, it in zip(near, row.differs, strict=False)]
-                )
-            )
-        elif any(column.values.values.get(key) is not None for column in columns):
-            rows.append(_row(name, [number(column.values.values.get(key)) for column in columns]))
+            differs = [other and not same for same, other in zip(near, row.differs, strict=True)]
+            rows.append(Row(name, row.values, differs))
+        elif any(column.recipe.values.get(key) is not None for column in columns):
+            rows.append(_row(name, [number(column.recipe.values.get(key)) for column in columns]))
     converged = [f"{column.runs[0]} of {column.runs[1]}" if column.runs[1] else "-" for column in columns]
-    outcomes = (
-        ("epochs to target", [number(column.values.epochs) for column in columns]),
-        ("runs that converged", converged),
-    )
-    return [*rows, *(Row(name, values, [False] * len(columns)) for name, values in outcomes)]
+    alike = [False] * len(columns)
+    rows.append(Row("epochs to target", [number(column.recipe.epochs) for column in columns], alike))
+    rows.append(Row("runs that converged", converged, alike))
+    return rows
 
 
 def _row(name: str, values: list[str]) -> Row:
@@ -132,10 +127,8 @@ def _row(name: str, values: list[str]) -> Row:
 
 
 def _decay(column: Column) -> str:
-    epochs, logged = (
-        column.values.decay_epochs(column.train_samples),
-        column.values.values.get("learning_rate_decay_steps"),
-    )
+    epochs = column.recipe.decay_epochs(column.train_samples)
+    logged = column.recipe.values.get("learning_rate_decay_steps")
     if epochs is None or logged is None:
         return number(logged)
     return f"{epochs:.3g} epochs" + (f" ({logged:,g} steps)" if epochs != logged else "")

@@ -12,10 +12,10 @@ from typing import Any
 import rn50
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.results import compare, conditions, recipe, scoreboard, timing
+from rn50.results import compare, recipe, scoreboard, timing
 from rn50.results import run as running
 from rn50.results import score as scoring
-from rn50.results.report import origin, plots, recipes, templates
+from rn50.results.report import plots, recipes, templates, what_ran
 from rn50.results.score import RunScore, SystemScore
 from rn50.results.validity import compliance
 from rn50.settings import header
@@ -61,19 +61,16 @@ class _Run:
         return self.verdict.startswith(("dropped", "not in"))
 
 
-Progress = Callable[[int, int], None]
-"""Callback with the number of results drawn and of all results."""
-
-
 def write(
     paths: Sequence[pathlib.Path],
     rulesets: Sequence[str],
     output: pathlib.Path | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> pathlib.Path:
     """Write the report of all results that ``paths`` mean and return its path: ``output``, or ``report.html``
     in the folder of the result, or in the current folder where there are several. Without ``rulesets`` no
     official checker runs, and the page says that they run at the end of the campaign.
+    ``progress(done, total)`` counts the results drawn.
 
     Raises:
         UserError: as in ``score.score`` and ``compliance.check``, or the report cannot be written.
@@ -90,7 +87,7 @@ def write(
 def render(
     systems: Sequence[SystemScore],
     rulesets: Sequence[str],
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     folder: pathlib.Path = pathlib.Path(),
 ) -> str:
     """Return the page for these results, with links to their logs from ``folder``. The official checker runs
@@ -127,24 +124,21 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     runs = [_run(run, number, system) for number, run in enumerate(system.runs)]
     reads = [run.read for run in runs]
     files = [run.score.file for run in runs]
-    speeds = [
-        plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs if run.throughput.epochs
-    ]
-    losses = [
-        plots.Curve(points, run.series, run.faint)
-        for run in runs
-        for points in [timing.losses(run.read.log)]
-        if points
-    ]
+    speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs]
+    losses = [plots.Curve(timing.losses(run.read.log), run.series, run.faint) for run in runs]
     chosen = recipes.read(reads, references, system.accelerators)
     train_samples = reads[0].log.train_samples or rules.TRAIN_SAMPLES
     longest = max((point.epoch for run in runs for point in run.points), default=0)
     schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
     verdicts = compliance.check(files, rulesets) if rulesets else []
-    parts = {run.score.file.name: _parts(run.times) for run in runs if run.times}
+    parts = {
+        run.score.file.name: {part: getattr(run.times, part) or 0.0 for part in PARTS}
+        for run in runs
+        if run.times
+    }
     used = [part for part in PARTS if any(row.get(part) for row in parts.values())]
     evaluated = any(run.points for run in runs)
-    expected = header.curve(origin.header_of(reads[0]))
+    expected = header.curve(what_ran.header_of(reads[0]))
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
@@ -153,7 +147,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "so_far": len(runs) if len(runs) < rules.RUNS else None,
         "remarks": scoreboard.remarks(system, with_throughput=False),
         "runs": runs,
-        "head": origin.head(reads),
+        "head": what_ran.head(reads),
         "expected": bool(expected),
         "facts": _facts(system, runs),
         "throughputs": _throughputs(system, runs),
@@ -162,8 +156,8 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
             "epochs": plots.accuracy([run.accuracy("epoch") for run in runs], "epochs", expected)
             if evaluated
             else None,
-            "loss": plots.loss(losses) if losses else None,
-            "throughput": plots.throughput(speeds) if speeds else None,
+            "loss": plots.loss(losses) if any(curve.points for curve in losses) else None,
+            "throughput": plots.throughput(speeds) if any(curve.points for curve in speeds) else None,
             "learning_rate": plots.learning_rate([plots.Curve(schedule)]) if schedule else None,
             "time": plots.time_parts({n: {PARTS[p]: row[p] / 60 for p in used} for n, row in parts.items()})
             if used
@@ -172,8 +166,8 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "in_blocks": any(run.throughput.in_blocks for run in runs),
         "parts": [(PARTS[part], [row[part] for row in parts.values()]) for part in used],
         "parts_of": list(parts),
-        "repetition": origin.repetition(reads[0]),
-        "environment": conditions.sections(files[0].resolve().parent, files),
+        "repetition": what_ran.repetition(reads[0]),
+        "environment": what_ran.environment(reads),
         "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
         "passed": sum(verdict.ok for verdict in verdicts),
         "checks": len(verdicts),
@@ -207,29 +201,20 @@ def _became(run: RunScore, system: SystemScore) -> str:
         return "not in the median set" + ("" if run.converged else ", did not converge")
     if not run.converged:
         return "dropped, did not converge"
-    fastest = min(
-        (other.minutes for other in system.runs if other.kept and other.minutes is not None), default=0.0
-    )
-    return "dropped, fastest" if run.minutes is not None and run.minutes <= fastest else "dropped, slowest"
+    kept = [other.minutes or 0.0 for other in system.runs if other.kept]
+    return "dropped, fastest" if (run.minutes or 0.0) <= min(kept) else "dropped, slowest"
 
 
 def _facts(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, str]]:
     log = runs[0].read.log
-    epochs = [run.score.epochs for run in runs if run.score.converged and run.score.epochs is not None]
-    minutes = [run.score.minutes for run in runs if run.score.converged and run.score.minutes is not None]
+    converged = [run.score for run in runs if run.score.converged]
+    images = (f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))
     facts = [
-        (
-            "converged",
-            f"{sum(run.score.converged for run in runs)} of {len(runs)} "
-            f"{'run' if len(runs) == 1 else 'runs'}",
-        ),
-        ("epochs to target", _range(f"{epoch:g}" for epoch in sorted(epochs))),
-        ("minutes", _range(f"{duration:.2f}" for duration in sorted(minutes))),
+        ("converged", f"{len(converged)} of {len(runs)} {'run' if len(runs) == 1 else 'runs'}"),
+        ("epochs to target", _range(f"{epochs:g}" for epochs in sorted(s.epochs or 0 for s in converged))),
+        ("minutes", _range(f"{minutes:.2f}" for minutes in sorted(s.minutes or 0 for s in converged))),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
-        (
-            "training / validation images",
-            " / ".join(f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples)),
-        ),
+        ("training / validation images", " / ".join(images)),
         ("organisation", log.org if log.org and log.org != system.label else "-"),
         ("division, status", f"{log.division or '-'}, {log.submission_status or '-'}"),
     ]
@@ -243,32 +228,20 @@ def _range(ascending: Iterable[str]) -> str:
 
 def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, float, str]]:
     """Return the known throughputs as (name, images/s, sentence that explains it)."""
-    accelerators = system.accelerators or origin.gpus(runs[0].read)
+    accelerators = system.accelerators or what_ran.gpus(runs[0].read)
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
-    rates = [
-        (
-            "training",
-            timing.training_rate([run.read.log for run in runs]),
-            f"Training images over the time of {part}, less the evaluations in it: the median of all but "
-            "the first of each run.",
-        ),
-        (
-            "end to end",
-            system.images_per_second,
-            "Training images of the runs in the mean over their whole time on the clock, evaluations and "
-            "gaps included.",
-        ),
-        (
-            "per accelerator",
-            system.images_per_second / accelerators if system.images_per_second and accelerators else None,
-            f"End to end, on each of {accelerators} accelerators.",
-        ),
-    ]
-    return [(name, rate, sentence) for name, rate, sentence in rates if rate is not None]
-
-
-def _parts(times: timing.RunTimes | None) -> dict[str, float]:
-    return {part: getattr(times, part) or 0.0 for part in PARTS}
+    training, whole = timing.training_rate([run.read.log for run in runs]), system.images_per_second
+    rates = []
+    if training is not None:
+        text = f"Training images over the time of {part}, less the evaluations in it: the median of all but "
+        rates.append(("training", training, f"{text}the first of each run."))
+    if whole is not None:
+        text = "Training images of the runs in the mean over their whole time on the clock, evaluations and "
+        rates.append(("end to end", whole, f"{text}gaps included."))
+    if whole and accelerators:
+        text = f"End to end, on each of {accelerators} accelerators."
+        rates.append(("per accelerator", whole / accelerators, text))
+    return rates
 
 
 def _messages(verdicts: Sequence[compliance.Verdict]) -> list[tuple[str, str, bool]]:
@@ -277,15 +250,14 @@ def _messages(verdicts: Sequence[compliance.Verdict]) -> list[tuple[str, str, bo
     for verdict in verdicts:
         for message in verdict.messages:
             by_message.setdefault(message, []).append(verdict)
-    return [
-        (
-            f"{', '.join(dict.fromkeys(v.file.name for v in by))} "
-            f"({', '.join(dict.fromkeys(v.ruleset for v in by))})",
-            message if len(message) <= 600 else f"{message[:600]} ... (whole in rn50 check --json)",
-            any(not v.ok for v in by),
-        )
-        for message, by in by_message.items()
-    ]
+    rows = []
+    for message, by in by_message.items():
+        files = ", ".join(dict.fromkeys(verdict.file.name for verdict in by))
+        rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in by))
+        if len(message) > 600:
+            message = f"{message[:600]} ... (whole in rn50 check --json)"
+        rows.append((f"{files} ({rulesets})", message, not all(verdict.ok for verdict in by)))
+    return rows
 
 
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -39,16 +39,12 @@ def check(log: ResultLog) -> Iterator[Finding]:
 def _stamps(log: ResultLog) -> Iterator[Finding]:
     odd = [event for event in log.events if not EARLIEST_MS <= event.time_ms <= LATEST_MS]
     if odd:
+        rule = "time stamps are milliseconds since the epoch"
+        message = f"time_ms of {odd[0].key} is {odd[0].time_ms:,}, no time from 2018 on ({len(odd)} of "
+        message += f"{len(log.events)} are none)"
+        remedy = "submit the log as mlperf_logging.mllog writes it"
         severity = ERROR if any(event.key in COURSE for event in odd) else WARNING
-        yield finding(
-            log,
-            odd[0].line,
-            "time stamps are milliseconds since the epoch",
-            f"time_ms of {odd[0].key} is {odd[0].time_ms:,}, no time from 2018 on ({len(odd)} of "
-            f"{len(log.events)} are none)",
-            "submit the log as mlperf_logging.mllog writes it",
-            severity,
-        )
+        yield finding(log, odd[0].line, rule, message, remedy, severity)
 
 
 def _order(log: ResultLog) -> Iterator[Finding]:
@@ -58,17 +54,11 @@ def _order(log: ResultLog) -> Iterator[Finding]:
     for pairs, severity in ((course, ERROR), (late if not course else [], WARNING)):
         if pairs:
             event, before = pairs[0]
-            early = (
-                f"{event.key} is {(before.time_ms - event.time_ms) / 1000:,.1f} s earlier than {before.key}"
-            )
-            yield finding(
-                log,
-                event.line,
-                rule,
-                f"{early} of line {before.line} ({len(pairs)} records are earlier than one above them)",
-                "submit the log as the run wrote it, from one machine's clock",
-                severity,
-            )
+            seconds = (before.time_ms - event.time_ms) / 1000
+            message = f"{event.key} is {seconds:,.1f} s earlier than {before.key} of line {before.line} "
+            message += f"({len(pairs)} records are earlier than one above them)"
+            remedy = "submit the log as the run wrote it, from one machine's clock"
+            yield finding(log, event.line, rule, message, remedy, severity)
 
 
 def _late(events: Sequence[Event]) -> list[tuple[Event, Event]]:
@@ -90,23 +80,13 @@ def _before(log: ResultLog) -> Iterator[Finding]:
     rule = "the clock starts before any part of the system touches the data set"
     trained = log.first_of("block_start", "epoch_start", "eval_start")
     if trained and log.events.index(trained) < log.events.index(start):
-        yield finding(
-            log,
-            trained.line,
-            rule,
-            f"{trained.key} comes before run_start",
-            "start the clock before the first epoch",
-        )
+        message = f"{trained.key} comes before run_start"
+        yield finding(log, trained.line, rule, message, "start the clock before the first epoch")
     samples = log.first("train_samples", "eval_samples")
     if samples and samples.line < start.line:
-        yield finding(
-            log,
-            samples.line,
-            rule,
-            f"{samples.key} comes before run_start, as if the data set had been opened",
-            "open the data set, and log its size, after run_start",
-            WARNING,
-        )
+        message = f"{samples.key} comes before run_start, as if the data set had been opened"
+        remedy = "open the data set, and log its size, after run_start"
+        yield finding(log, samples.line, rule, message, remedy, WARNING)
 
 
 def _intervals(log: ResultLog) -> Iterator[Finding]:
@@ -116,51 +96,38 @@ def _intervals(log: ResultLog) -> Iterator[Finding]:
         for event in log.events:
             if event.key == f"{name}_start":
                 if opened:
-                    yield _interval(
-                        log,
-                        event,
-                        f"{name}_start comes again before a {name}_stop for that of line {opened.line}",
-                    )
+                    message = f"{name}_start comes again before a {name}_stop for that of line {opened.line}"
+                    yield _interval(log, event, message)
                 opened = event
             elif event.key == f"{name}_stop":
                 if opened is None:
                     yield _interval(log, event, f"{name}_stop has no {name}_start before it")
                 elif number and opened.metadata.get(number) != event.metadata.get(number):
-                    began = f"{name}_start of epoch {opened.metadata.get(number)} in line {opened.line}"
-                    yield _interval(
-                        log, event, f"{name}_stop of epoch {event.metadata.get(number)} follows {began}"
+                    message = (
+                        f"{name}_stop of epoch {event.metadata.get(number)} follows {name}_start of epoch "
                     )
+                    message += f"{opened.metadata.get(number)} in line {opened.line}"
+                    yield _interval(log, event, message)
                 opened = None
         if opened and log.status == "success" and name != "epoch":  # a run may stop in the middle of an epoch
             yield _interval(log, opened, f"{name}_start has no {name}_stop")
     for key in ("epoch_start", "eval_accuracy"):
         before: Event | None = None
         for event in log.by_key.get(key, ()):
-            step = _step(before, event)
-            if step is not None and (step < 1 or (step > 1 and key == "epoch_start")):
-                last = f"epoch {before.metadata['epoch_num']} in line {before.line}" if before else ""
-                yield _interval(
-                    log, event, f"{key} of epoch {event.metadata['epoch_num']} follows that of {last}"
-                )
+            epoch = epoch_number(event.metadata.get("epoch_num"))
+            last = epoch_number(before.metadata.get("epoch_num")) if before else None
+            if before and epoch is not None and last is not None:
+                step = epoch - last
+                if step < 1 or (step > 1 and key == "epoch_start"):
+                    message = f"{key} of epoch {epoch} follows that of epoch {last} in line {before.line}"
+                    yield _interval(log, event, message)
             before = event
 
 
-def _step(before: Event | None, event: Event) -> float | None:
-    """Return the epochs from one event to the next; None where one of them has no epoch number."""
-    at, last = (
-        epoch_number(record.metadata.get("epoch_num")) if record else None for record in (event, before)
-    )
-    return None if at is None or last is None else at - last
-
-
 def _interval(log: ResultLog, event: Event, message: str) -> Finding:
-    return finding(
-        log,
-        event.line,
-        "every block, epoch and evaluation starts and stops once, in order",
-        message,
-        "log each start and each stop once, on rank 0 only, and submit the file as it was written",
-    )
+    rule = "every block, epoch and evaluation starts and stops once, in order"
+    remedy = "log each start and each stop once, on rank 0 only, and submit the file as it was written"
+    return finding(log, event.line, rule, message, remedy)
 
 
 def _after(log: ResultLog) -> Iterator[Finding]:
@@ -171,23 +138,14 @@ def _after(log: ResultLog) -> Iterator[Finding]:
     after = log.events[log.events.index(stop) + 1 :]
     course = [event for event in after if event.key in COURSE]
     if course:
-        yield finding(
-            log,
-            course[0].line,
-            rule,
-            f"{course[0].key} comes after run_stop ({len(course)} events of the run do)",
+        message = f"{course[0].key} comes after run_stop ({len(course)} events of the run do)"
+        remedy = (
             "stop the clock when the last evaluation and its block have ended, and log nothing of the run "
-            "behind it",
         )
+        yield finding(log, course[0].line, rule, message, remedy + "behind it")
     elif after:
-        yield finding(
-            log,
-            after[0].line,
-            rule,
-            f"{after[0].key} comes after run_stop",
-            "log it before the clock stops",
-            WARNING,
-        )
+        message, remedy = f"{after[0].key} comes after run_stop", "log it before the clock stops"
+        yield finding(log, after[0].line, rule, message, remedy, WARNING)
 
 
 def _status(log: ResultLog) -> Iterator[Finding]:
@@ -195,41 +153,26 @@ def _status(log: ResultLog) -> Iterator[Finding]:
     if stop is None:
         return
     rule = "run_stop has the status success where the target is reached, else aborted"
-    status, target = stop.metadata.get("status"), rules.TARGET_ACCURACY
+    status, target, severity = stop.metadata.get("status"), rules.TARGET_ACCURACY, ERROR
+    reached = log.reached
     if not isinstance(status, str):
         return  # the format is broken, which another finding reports
-    if status == "success" and log.reached is None:
-        yield finding(
-            log,
-            stop.line,
-            rule,
-            f"the status is success, but no evaluation reaches {target}",
-            "stop with success only after an evaluation at the target; this run did not converge",
-        )
-    elif status == "aborted" and log.reached is not None:
-        yield finding(
-            log,
-            stop.line,
-            rule,
-            f"the status is aborted, but epoch {log.reached.epoch:g} reached {target}",
-            "stop with success at the first evaluation at the target (>=, not >)",
-        )
+    message = ""
+    if status == "success" and reached is None:
+        message = f"the status is success, but no evaluation reaches {target}"
+        remedy = "stop with success only after an evaluation at the target; this run did not converge"
+    elif status == "aborted" and reached is not None:
+        message = f"the status is aborted, but epoch {reached.epoch:g} reached {target}"
+        remedy = "stop with success at the first evaluation at the target (>=, not >)"
     elif status not in ("success", "aborted"):
-        severity = (
-            ERROR if log.reached else WARNING
-        )  # without an evaluation at the target, the run missed it anyway
-        yield finding(
-            log, stop.line, rule, f"the status of run_stop is {status!r}", "log success or aborted", severity
+        message, remedy = f"the status of run_stop is {status!r}", "log success or aborted"
+        severity = ERROR if reached else WARNING  # without it, the run missed the target anyway
+    if message:
+        yield finding(log, stop.line, rule, message, remedy, severity)
+    after = [evaluation for evaluation in log.evaluations if reached and evaluation.epoch > reached.epoch]
+    if reached and after:
+        rule = "a run stops at its first evaluation at the target"
+        message = (
+            f"the run goes on to epoch {after[-1].epoch:g} after epoch {reached.epoch:g} reached {target}"
         )
-    after = [
-        evaluation for evaluation in log.evaluations if log.reached and evaluation.epoch > log.reached.epoch
-    ]
-    if log.reached and after:
-        yield finding(
-            log,
-            stop.line,
-            "a run stops at its first evaluation at the target",
-            f"the run goes on to epoch {after[-1].epoch:g} after epoch {log.reached.epoch:g} reached "
-            f"{target}",
-            "stop the clock at the first evaluation at the target",
-        )
+        yield finding(log, stop.line, rule, message, "stop the clock at the first evaluation at the target")

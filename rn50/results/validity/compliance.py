@@ -13,7 +13,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
@@ -109,10 +109,7 @@ def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Return the verdicts as JSON values; ``ok`` is true where every verdict is a pass."""
     return {
         "ok": all(verdict.ok for verdict in verdicts),
-        "verdicts": [
-            {"file": str(v.file), "ruleset": v.ruleset, "ok": v.ok, "messages": list(v.messages)}
-            for v in verdicts
-        ],
+        "verdicts": [{**asdict(verdict), "file": str(verdict.file)} for verdict in verdicts],
     }
 
 
@@ -122,13 +119,12 @@ def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
     folders: dict[pathlib.Path, dict[pathlib.Path, list[Verdict]]] = {}
     for verdict in verdicts:
         folders.setdefault(verdict.file.parent, {}).setdefault(verdict.file, []).append(verdict)
-    for folder, verdicts_of in folders.items():
+    words = {True: styled("SUCCESS", "green"), False: styled("FAILED", "red")}
+    for folder, by_file in folders.items():
         console.print(str(folder), style="italic")
         table = Table()
         for heading in ("file", *rulesets):
             table.add_column(heading, no_wrap=True)
-        for file, of_file in verdicts_of.items():
-            table.add_row(
-                file.name, *(styled("SUCCESS", "green") if v.ok else styled("FAILED", "red") for v in of_file)
-            )
+        for file, of_file in by_file.items():
+            table.add_row(file.name, *(words[verdict.ok] for verdict in of_file))
         console.print(table)

@@ -4,11 +4,10 @@ do."""
 import ast
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rn50.benchmark import rules
-from rn50.results.parse import TOKEN, Event, ResultLog
+from rn50.results.parse import TOKEN, ResultLog
 from rn50.results.validity.compliance import Verdict
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
@@ -44,11 +43,10 @@ def explain(verdicts: Sequence[Verdict], log: ResultLog) -> list[Finding]:
     one finding."""
     by_sentence: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
-        sentences = [sentence for message in verdict.messages for sentence in _sentences(message, log)]
+        sentences = list(filter(None, (_sentence(message, log) for message in verdict.messages)))
         if not verdict.ok and not sentences and not log.findings and not log.crowded_lines and log.reached:
-            sentences.append(
-                (None, "the checker refuses the log and does not say why", "run the checker by hand")
-            )
+            text = "the checker refuses the log and does not say why"
+            sentences.append((None, text, "run the checker by hand"))
         for sentence in sentences:
             warning = verdict.ok or sentence[1].endswith(_HARMLESS)
             by_sentence.setdefault((WARNING if warning else ERROR, sentence), []).append(verdict.ruleset)
@@ -59,7 +57,8 @@ def explain(verdicts: Sequence[Verdict], log: ResultLog) -> list[Finding]:
     return findings
 
 
-def _sentences(message: str, log: ResultLog) -> Iterator[Sentence]:
+def _sentence(message: str, log: ResultLog) -> Sentence | None:
+    """Explain a message; None for one that says what our own rules report."""
     required = re.match(r"Required (\S+) occurrence of (.*?)(?: but found (\d+)(.*))?$", message, re.DOTALL)
     check = re.match(
         r"CHECK for '(.*?)' failed in line \d+:\n(.*?)\nfailed test: (.*?)\ncurrent context",
@@ -69,113 +68,92 @@ def _sentences(message: str, log: ResultLog) -> Iterator[Sentence]:
     crashed = re.match(
         r"Failed executing (?:CHECK code:\n(.*?)\n|code (.*?) )triggered by line ?:\n(.*)", message, re.DOTALL
     )
+    line: int | None = None
+    remedy = "see the rule of the checker"
     if message.startswith("Found parsing errors:"):
-        return
+        return None
     if message == "Log lines had parsing errors.":
-        if not any("not an MLPerf record" in finding for finding in log.findings):
-            yield None, "some records cannot be read by the checker", "log through mlperf_logging.mllog"
+        if any("not an MLPerf record" in finding for finding in log.findings):
+            return None
+        message, remedy = "some records cannot be read by the checker", "log through mlperf_logging.mllog"
     elif message.startswith("the checker gave no verdict:"):
-        reason = message.split(":", 1)[1].strip()
-        # The checker loads a rules file named by the values of these keys, and crashes where there is none.
-        keys = ("submission_division", "opt_name")
-        named = (
-            e
-            for e in log.events
-            if e.key in keys and re.search(rf"_?{re.escape(str(e.value))}(_common)?\.yaml", reason)
-        )
-        event = next(named, None)
-        if event:
-            message = f"the checker crashed: it has no rules for {event.key} {json.dumps(event.value)}"
-            yield event.line, message, _REMEDIES[event.key]
-        else:
-            yield (
-                None,
-                f"the checker crashed: {_short(reason)}",
-                "fix the records it could not take; nothing was checked",
-            )
+        return _crash(message.split(":", 1)[1].strip(), log)
     elif required:
-        yield _required(required, log)
+        return _required(required, log)
     elif check:
-        event = _find(check.group(2), log)
-        value = json.dumps(event.value) if event else "?"
-        yield (
-            event.line if event else None,
-            f"{check.group(1)} {_short(value, 60)} fails the test {check.group(3).strip()}",
-            _REMEDIES.get(check.group(1), "log what the rules want"),
-        )
+        line, _, value = _shown(check.group(2), log)
+        message = f"{check.group(1)} {value} fails the test {check.group(3).strip()}"
+        remedy = _REMEDIES.get(check.group(1), "log what the rules want")
     elif crashed:
-        event = _find(crashed.group(3), log)
-        key, value = (event.key, json.dumps(event.value)) if event else ("a record", "?")
-        yield (
-            event.line if event else None,
-            f"{key} {_short(value, 60)} is of a type that the checker cannot test",
-            _REMEDIES.get(key, "log a value of the type that the rules want"),
-        )
+        line, key, value = _shown(crashed.group(3), log)
+        message = f"{key} {value} is of a type that the checker cannot test"
+        remedy = _REMEDIES.get(key, "log a value of the type that the rules want")
     elif message.startswith("Failed checks for eval_accuracy"):
         if log.reached is None:  # our own rules report it, and decide whether this run may miss the target
-            return
-        yield (
-            None,
-            f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1",
-            "of five runs one may miss the target; otherwise run again with a new seed",
-        )
+            return None
+        message = f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1"
+        remedy = "of five runs one may miss the target; otherwise run again with a new seed"
     elif "initialized_tensors" in message:
-        yield _tensors(message, log)
+        return _tensors(message, log)
     else:
-        yield None, _short(message), "see the rule of the checker"
+        message = _short(message)
+    return line, message, remedy
 
 
-def _required(required: Any, log: ResultLog) -> Sentence:
+def _crash(reason: str, log: ResultLog) -> Sentence:
+    """Explain a crash. The checker loads a rules file named by a value, and crashes where there is none."""
+    for event in log.events:
+        named = rf"_?{re.escape(str(event.value))}(_common)?\.yaml"
+        if event.key in ("submission_division", "opt_name") and re.search(named, reason):
+            message = f"the checker crashed: it has no rules for {event.key} {json.dumps(event.value)}"
+            return event.line, message, _REMEDIES[event.key]
+    message = f"the checker crashed: {_short(reason)}"
+    return None, message, "fix the records it could not take; nothing was checked"
+
+
+def _required(required: re.Match[str], log: ResultLog) -> Sentence:
     keys = re.findall(r"'(.*?)'", required.group(2)) or [required.group(2)]
     count = int(required.group(3) or 0)
     key = " or ".join(sorted(keys))
     if count == 0:
-        return (
-            None,
-            f"{key} is not logged",
-            f"log {key}" + (" once" if required.group(1) == "EXACTLY_ONE" else ""),
-        )
-    events = [event for event in log.events if event.key == keys[0]]
-    values = list(dict.fromkeys(json.dumps(event.value) for event in events))
+        once = " once" if required.group(1) == "EXACTLY_ONE" else ""
+        return None, f"{key} is not logged", f"log {key}{once}"
+    events = log.by_key.get(keys[0], ())
     line = events[1].line if len(events) > 1 else None
     if "with different values" in required.group(4):
-        return (
-            line,
-            f"{key} is logged {count} times with different values ({_short(', '.join(values))})",
-            "log it once",
-        )
+        values = _short(", ".join(dict.fromkeys(json.dumps(event.value) for event in events)))
+        return line, f"{key} is logged {count} times with different values ({values})", "log it once"
     return line, f"{key} is logged {count} times {_HARMLESS}", "log it once, on rank 0 only"
 
 
 def _tensors(message: str, log: ResultLog) -> Sentence:
     expected = set(re.findall(r'"(\w+)"', message.split("current context", 1)[0]))
-    events = [event for event in log.events if event.key == "weights_initialization"]
-    logged = [str(event.metadata.get("tensor")) for event in events]
-    missing, unknown = sorted(expected - set(logged)), sorted(set(logged) - expected)
+    tensors = [
+        (event.line, str(event.metadata.get("tensor")))
+        for event in log.by_key.get("weights_initialization", ())
+    ]
+    logged = {name for _, name in tensors}
+    missing, unknown = sorted(expected - logged), sorted(logged - expected)
     lists = (("missing", missing), ("unknown", unknown))
     parts = [f"{len(names)} {what} ({_short(', '.join(names), 80)})" for what, names in lists if names]
-    twice = len(logged) - len(set(logged))
+    twice = len(tensors) - len(logged)
     parts += [f"{twice} logged twice"] if twice else []
-    line = next((event.line for event in events if str(event.metadata.get("tensor")) in unknown), None)
-    what = (
-        f"weights_initialization does not name the {len(expected)} tensors of the reference: "
-        f"{'; '.join(parts)}"
-    )
-    return (
-        line,
-        what,
-        "log a weights_initialization for each of the tensors, once, by the names of the reference",
-    )
+    text = f"weights_initialization does not name the {len(expected)} tensors of the reference: "
+    remedy = "log a weights_initialization for each of the tensors, once, by the names of the reference"
+    line = next((line for line, name in tensors if name in unknown), None)
+    return line, text + "; ".join(parts), remedy
 
 
-def _find(text: str, log: ResultLog) -> Event | None:
-    """Return the event that the checker shows as text, or None."""
+def _shown(text: str, log: ResultLog) -> tuple[int | None, str, str]:
+    """Return line, key and value of the event that the checker shows as text."""
+    unknown = None, "a record", "?"
     try:
         fields, _ = json.JSONDecoder().raw_decode(text.strip()[len(TOKEN) :].strip())
         record = fields["key"], fields["value"], fields["metadata"], int(fields["time_ms"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None
-    return next((e for e in log.events if (e.key, e.value, e.metadata, e.time_ms) == record), None)
+        return unknown
+    alike = (e for e in log.events if (e.key, e.value, e.metadata, e.time_ms) == record)
+    return next(((e.line, e.key, _short(json.dumps(e.value), 60)) for e in alike), unknown)
 
 
 def _short(text: str, width: int = 160) -> str:

@@ -7,7 +7,7 @@ although they should not have. A demo that follows the rules has no finding.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rn50.benchmark import rules
@@ -38,32 +38,24 @@ _EVERY = (
 )
 _CLOSED = ("opt_name", "global_batch_size")
 _SINCE_1_0 = ("gradient_accumulation_steps",)
+_SCHEDULE = (
+    "base_learning_rate",
+    "end_learning_rate",
+    "learning_rate_decay_poly_power",
+    "learning_rate_decay_steps",
+)
 _OF_OPTIMIZER = {
-    "lars": tuple(
-        f"lars_opt_{name}"
-        for name in (
-            "base_learning_rate",
-            "end_learning_rate",
-            "learning_rate_decay_poly_power",
-            "learning_rate_decay_steps",
-            "learning_rate_warmup_epochs",
-            "momentum",
-            "weight_decay",
-        )
-    )
-    + ("lars_epsilon",),
-    "sgd": tuple(
-        f"sgd_opt_{name}"
-        for name in (
-            "base_learning_rate",
-            "end_learning_rate",
-            "learning_rate_decay_poly_power",
-            "learning_rate_decay_steps",
-            "momentum",
-            "weight_decay",
-        )
-    )
-    + ("model_bn_span", "opt_learning_rate_warmup_epochs"),
+    "lars": (
+        *(f"lars_opt_{name}" for name in (*_SCHEDULE, "learning_rate_warmup_epochs")),
+        "lars_opt_momentum",
+        "lars_opt_weight_decay",
+        "lars_epsilon",
+    ),
+    "sgd": (
+        *(f"sgd_opt_{name}" for name in (*_SCHEDULE, "momentum", "weight_decay")),
+        "model_bn_span",
+        "opt_learning_rate_warmup_epochs",
+    ),
 }
 _ENDS: Sequence[tuple[str, ...]] = (
     ("run_stop",),
@@ -82,6 +74,12 @@ _NUMBERED = {
     "eval_start": ("epoch_num",),
     "eval_stop": ("epoch_num",),
 }
+_NUMBER = "number", lambda value: finite(value) is not None
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "opt_name": ("text", lambda value: isinstance(value, str)),
+    "cache_clear": ("flag", lambda value: not isinstance(value, (dict, list))),
+}
+"""Types of values: name, and a test for it."""
 _WORDS = ("eval_accuracy", "eval_error", "global_batch_size", "submission_benchmark", "run_stop")
 
 
@@ -107,24 +105,16 @@ def finding(
 
 
 def _format(log: ResultLog) -> Iterator[Finding]:
+    rule = "a record is a line of valid JSON, and a run logs each event once"
+    remedy = "log through mlperf_logging.mllog, on rank 0 only, and submit the file as it was written"
     for text in log.findings:
         match = re.match(r"line (\d+): (.*)", text, re.DOTALL)
         line, message = (int(match.group(1)), match.group(2)) if match else (None, text)
-        yield finding(
-            log,
-            line,
-            "a record is a line of valid JSON, and a run logs each event once",
-            message,
-            "log through mlperf_logging.mllog, on rank 0 only, and submit the file as it was written",
-        )
+        yield finding(log, line, rule, message, remedy)
+    message = "several records stand here, and the official reader sees the last"
+    remedy = "end every record with a new line; log on rank 0 only"
     for line in log.crowded_lines:
-        yield finding(
-            log,
-            line,
-            "one record a line",
-            "several records stand here, and the official reader sees the last",
-            "end every record with a new line; log on rank 0 only",
-        )
+        yield finding(log, line, "one record a line", message, remedy)
 
 
 def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
@@ -138,57 +128,35 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         for either in groups:
             if not log.first(*either):
                 name = " or ".join(either)
-                remedy = f"log {name}" + (
-                    "; if the log was cut short, put it back whole" if rule == ENDS else ""
-                )
-                yield finding(log, None, rule, f"{name} is not logged", remedy)
+                cut = "; if the log was cut short, put it back whole" if rule == ENDS else ""
+                yield finding(log, None, rule, f"{name} is not logged", f"log {name}{cut}")
 
 
 def _types(log: ResultLog) -> Iterator[Finding]:
     rule = "every value is of the type that its key has"
-    numbers = [
-        event
-        for key in log.by_key
-        for event in log.by_key[key]
-        if _is_number(key) and finite(event.value) is None
-    ]
-    texts = [event for event in log.by_key.get("opt_name", ()) if not isinstance(event.value, str)]
-    flags = [event for event in log.by_key.get("cache_clear", ()) if isinstance(event.value, (dict, list))]
-    for event, kind in (
-        *((e, "number") for e in numbers),
-        *((e, "text") for e in texts),
-        *((e, "flag") for e in flags),
-    ):
-        yield finding(
-            log, event.line, rule, f"{event.key} {_short(event.value)} is no {kind}", f"log a {kind}"
-        )
+    for key, events in log.by_key.items():
+        kind, fits = _NUMBER if _is_number(key) else _TYPES.get(key, (None, bool))
+        for event in events:
+            if kind and not fits(event.value):
+                message = f"{key} {_short(event.value)} is no {kind}"
+                yield finding(log, event.line, rule, message, f"log a {kind}")
     for key, names in _NUMBERED.items():
         events = log.by_key.get(key, ())
         odd = [
             event for event in events if any(epoch_number(event.metadata.get(name)) is None for name in names)
         ]
         if odd and not all("samples_count" in event.metadata for event in odd):
-            yield finding(
-                log,
-                odd[0].line,
-                rule,
-                f"{key} is without the number {' and '.join(names)} in its metadata ({len(odd)} of "
-                f"{len(events)} are)",
-                "log the number of the epoch with each",
-            )
+            message = f"{key} is without the number {' and '.join(names)} in its metadata ({len(odd)} of "
+            message += f"{len(events)} are)"
+            yield finding(log, odd[0].line, rule, message, "log the number of the epoch with each")
 
 
 def _repeated(log: ResultLog) -> Iterator[Finding]:
     for key, events in log.by_key.items():
         values = list(dict.fromkeys(json.dumps(event.value) for event in events))
         if len(values) > 1 and (_is_number(key) or key in ("opt_name", "model_bn_span")):
-            yield finding(
-                log,
-                events[1].line,
-                "a run logs each hyperparameter once",
-                f"{key} is logged {len(events)} times with different values ({', '.join(values)[:60]})",
-                "log it once",
-            )
+            message = f"{key} is logged {len(events)} times with different values ({', '.join(values)[:60]})"
+            yield finding(log, events[1].line, "a run logs each hyperparameter once", message, "log it once")
 
 
 def _is_number(key: str) -> bool:
@@ -202,16 +170,14 @@ def _values(log: ResultLog) -> Iterator[Finding]:
         return
     optimizer = log.first("opt_name")
     if optimizer and isinstance(optimizer.value, str) and optimizer.value not in rules.OPTIMIZERS:
-        yield finding(
-            log, optimizer.line, VALUES, f"opt_name is {_short(optimizer.value)}", "train with lars or sgd"
-        )
+        message = f"opt_name is {_short(optimizer.value)}"
+        yield finding(log, optimizer.line, VALUES, message, "train with lars or sgd")
         return
     name = str(optimizer.value) if optimizer else ""
     fixed = {f"{name}_opt_end_learning_rate": rules.END_LEARNING_RATE}
     if name == "lars":
-        fixed.update(
-            {"lars_opt_learning_rate_decay_poly_power": rules.POLY_POWER, "lars_epsilon": rules.LARS_EPSILON}
-        )
+        fixed["lars_opt_learning_rate_decay_poly_power"] = rules.POLY_POWER
+        fixed["lars_epsilon"] = rules.LARS_EPSILON
     for key, value in fixed.items():
         event = _numeric(log, key)
         if event and event.value != value:
@@ -263,28 +229,20 @@ def _samples(run: Run) -> Iterator[Finding]:
     if event and trained is not None and trained != rules.TRAIN_SAMPLES:
         # Some submissions count whole batches only, or pad the last batch.
         batch = abs(trained - rules.TRAIN_SAMPLES) < (log.global_batch_size or 0)
-        yield finding(
-            log,
-            event.line,
-            f"a result is of training on all {rules.TRAIN_SAMPLES:,} images of ImageNet",
-            f"train_samples is {trained:,}, not {rules.TRAIN_SAMPLES:,}",
-            f"train on every image, and log {rules.TRAIN_SAMPLES}",
-            WARNING if batch else ERROR,
-        )
+        rule = f"a result is of training on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
+        message = f"train_samples is {trained:,}, not {rules.TRAIN_SAMPLES:,}"
+        remedy = f"train on every image, and log {rules.TRAIN_SAMPLES}"
+        yield finding(log, event.line, rule, message, remedy, WARNING if batch else ERROR)
     event, evaluated = log.first("eval_samples"), log.eval_samples
     if event and evaluated is not None and evaluated != rules.EVAL_SAMPLES:
         # Some submissions log batches. The accuracies, multiples of 1 / images, show whether all images were
         # counted.
         all_counted = not _odd(log, rules.EVAL_SAMPLES) and (evaluated <= 0 or bool(_odd(log, evaluated)))
         accepted = all_counted or _almost_all(evaluated)
-        yield finding(
-            log,
-            event.line,
-            f"every evaluation counts the {rules.EVAL_SAMPLES:,} validation images",
-            f"eval_samples is {evaluated:,}, not {rules.EVAL_SAMPLES:,}",
-            "evaluate every image of the validation set exactly once, and log that number",
-            WARNING if accepted else ERROR,
-        )
+        rule = f"every evaluation counts the {rules.EVAL_SAMPLES:,} validation images"
+        message = f"eval_samples is {evaluated:,}, not {rules.EVAL_SAMPLES:,}"
+        remedy = "evaluate every image of the validation set exactly once, and log that number"
+        yield finding(log, event.line, rule, message, remedy, WARNING if accepted else ERROR)
 
 
 def _accuracies(run: Run) -> Iterator[Finding]:
@@ -295,14 +253,11 @@ def _accuracies(run: Run) -> Iterator[Finding]:
     if not run.label and not _odd(log, rules.EVAL_SAMPLES):
         return
     if odd:
-        yield finding(
-            log,
-            odd[0].line,
-            "an accuracy is a number of right answers over the number of samples",
-            f"eval_accuracy {odd[0].value!r} is no multiple of 1/{samples:,} ({len(odd)} of "
-            f"{len(log.by_key['eval_accuracy'])} are not)",
-            f"sum the right answers over the ranks and divide once, by {samples:,}",
-        )
+        rule = "an accuracy is a number of right answers over the number of samples"
+        message = f"eval_accuracy {odd[0].value!r} is no multiple of 1/{samples:,} ({len(odd)} of "
+        message += f"{len(log.by_key['eval_accuracy'])} are not)"
+        remedy = f"sum the right answers over the ranks and divide once, by {samples:,}"
+        yield finding(log, odd[0].line, rule, message, remedy)
 
 
 def _almost_all(samples: int) -> bool:
@@ -311,9 +266,11 @@ def _almost_all(samples: int) -> bool:
 
 def _odd(log: ResultLog, samples: int) -> list[Event]:
     """Return the accuracies that are not multiples of 1 / ``samples``."""
-    events = [event for event in log.by_key.get("eval_accuracy", ()) if 0 <= (finite(event.value) or 0) <= 1]
-    events = [event for event in events if finite(event.value) is not None]
-    return [event for event in events if abs(event.value * samples - round(event.value * samples)) > ROUNDING]
+    events = log.by_key.get("eval_accuracy", ())
+    numbers = [event for event in events if finite(event.value) is not None and 0 <= event.value <= 1]
+    return [
+        event for event in numbers if abs(event.value * samples - round(event.value * samples)) > ROUNDING
+    ]
 
 
 def _cadence(log: ResultLog) -> Iterator[Finding]:
@@ -325,79 +282,54 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
     before = 0.0
     for event, epoch in zip(events, epochs, strict=False):
         first = before == 0  # an evaluation may come before all training
-        right = (
-            epoch in range(rules.EVAL_PERIOD_EPOCHS + 1)
-            if first
-            else epoch - before == rules.EVAL_PERIOD_EPOCHS
-        )
-        if not right:
+        allowed = range(rules.EVAL_PERIOD_EPOCHS + 1) if first else (before + rules.EVAL_PERIOD_EPOCHS,)
+        if epoch not in allowed:
             after = "as the first" if first else f"after that of epoch {before:g}"
-            yield finding(
-                log,
-                event.line,
-                rule,
-                f"an evaluation of epoch {epoch:g} comes {after}",
-                "evaluate at the same distance from the first epochs on (EVAL_OFFSET, EVAL_PERIOD=4)",
-            )
+            message = f"an evaluation of epoch {epoch:g} comes {after}"
+            remedy = "evaluate at the same distance from the first epochs on (EVAL_OFFSET, EVAL_PERIOD=4)"
+            yield finding(log, event.line, rule, message, remedy)
             return
         before = epoch
 
 
 def _momentum(log: ResultLog) -> Iterator[Finding]:
-    event = log.first("lars_opt_momentum", "sgd_opt_momentum")
-    size = log.global_batch_size
-    if (
-        event
-        and size
-        and log.division != "open"
-        and size < rules.LARGE_BATCH
-        and event.value != rules.MOMENTUM_BELOW_32K
-    ):
-        yield finding(
-            log,
-            event.line,
-            f"momentum is {rules.MOMENTUM_BELOW_32K} below a global batch size of 32k, whether that is "
-            f"{rules.LARGE_BATCH_IN_THOUSANDS:,} or {rules.LARGE_BATCH:,}",
-            f"{event.key} is {_short(event.value)} at a global batch size of {size:,}",
-            f"train with momentum {rules.MOMENTUM_BELOW_32K} (MOM)",
-            ERROR if size < rules.LARGE_BATCH_IN_THOUSANDS else WARNING,
-        )
+    event, size = log.first("lars_opt_momentum", "sgd_opt_momentum"), log.global_batch_size
+    if not event or not size or size >= rules.LARGE_BATCH or log.division == "open":
+        return
+    if event.value != rules.MOMENTUM_BELOW_32K:
+        rule = f"momentum is {rules.MOMENTUM_BELOW_32K} below a global batch size of 32k, whether that is "
+        rule += f"{rules.LARGE_BATCH_IN_THOUSANDS:,} or {rules.LARGE_BATCH:,}"
+        message = f"{event.key} is {_short(event.value)} at a global batch size of {size:,}"
+        remedy = f"train with momentum {rules.MOMENTUM_BELOW_32K} (MOM)"
+        severity = ERROR if size < rules.LARGE_BATCH_IN_THOUSANDS else WARNING
+        yield finding(log, event.line, rule, message, remedy, severity)
 
 
 def _label_smoothing(run: Run) -> Iterator[Finding]:
     log, event = run.log, run.log.first("label_smoothing")
-    stated: tuple[int | None, Any] | None = (event.line, event.value) if event else log.label_smoothing
-    if stated is None:
-        hyperparameters = sidecar.section(run.saved, "hyperparameters")
-        if "label_smoothing" not in hyperparameters:
-            return
-        stated = None, hyperparameters["label_smoothing"]
-    line, value = stated
+    saved = sidecar.section(run.saved, "hyperparameters")
+    line, value = None, saved.get("label_smoothing", rules.LABEL_SMOOTHING[0])
+    if event:
+        line, value = event.line, event.value
+    elif log.label_smoothing:
+        line, value = log.label_smoothing
     if value not in rules.LABEL_SMOOTHING and log.division != "open":
-        yield finding(
-            log,
-            line,
-            "label smoothing is 0 or 0.1",
-            f"label smoothing is {_short(value)}",
-            "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)",
-        )
+        message = f"label smoothing is {_short(value)}"
+        remedy = "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)"
+        yield finding(log, line, "label smoothing is 0 or 0.1", message, remedy)
 
 
 def _words(log: ResultLog) -> Iterator[Finding]:
+    rule = "the RCP checker takes every record with the word eval_accuracy, eval_error or "
+    rule += "global_batch_size in it for that event"
     for event in log.events:
         if event.key in _WORDS or (event.value is None and not event.metadata):
             continue
         text = repr((event.key, event.value, event.metadata))
         word = next((word for word in _WORDS[:3] if word in text), None)
         if word:
-            yield finding(
-                log,
-                event.line,
-                "the RCP checker takes every record with the word eval_accuracy, eval_error or "
-                "global_batch_size in it for that event",
-                f"the record of {event.key} contains the word {word}",
-                "choose another name for it",
-            )
+            message = f"the record of {event.key} contains the word {word}"
+            yield finding(log, event.line, rule, message, "choose another name for it")
             return
 
 
@@ -411,23 +343,13 @@ def _seed(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         yield finding(log, seeds[1].line, rule, f"seed is logged {len(seeds)} times", "log it on rank 0 only")
     for event in seeds:
         if isinstance(event.value, bool) or not isinstance(event.value, int):
-            yield finding(
-                log,
-                event.line,
-                rule,
-                f"the seed {_short(event.value)} is not a whole number",
-                "log a whole number",
-            )
+            message = f"the seed {_short(event.value)} is not a whole number"
+            yield finding(log, event.line, rule, message, "log a whole number")
 
 
 def _caches(log: ResultLog) -> Iterator[Finding]:
     event = log.first("cache_clear")
     if event and event.value in (False, 0):
-        yield finding(
-            log,
-            event.line,
-            "caches are cleared before a run",
-            f"cache_clear is {json.dumps(event.value)}",
-            "clear the caches of the system before every run, as root",
-            WARNING,
-        )
+        message = f"cache_clear is {json.dumps(event.value)}"
+        remedy = "clear the caches of the system before every run, as root"
+        yield finding(log, event.line, "caches are cleared before a run", message, remedy, WARNING)

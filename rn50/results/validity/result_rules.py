@@ -17,7 +17,7 @@ from typing import Any
 
 from rn50 import frameworks
 from rn50.benchmark import rules
-from rn50.results import conditions, sidecar
+from rn50.results import sidecar
 from rn50.results.parse import ResultLog, finite
 from rn50.results.run import Run, median_set
 from rn50.results.validity import clock_rules, label, log_rules, sidecar_rules, timeline_rules
@@ -49,6 +49,7 @@ _SAVED = re.compile(
     rf"|system / ({'|'.join(MODELS)})"
 )
 """Names of sidecar values that are the same in all runs of a result; of the packages, those that compute."""
+_OF_A_RUN = {f"config / run / {name}" for name in RUNS_OWN}
 _MOST_NAMED = 3
 _TOO_SHORT = 3
 """Equal accuracies or clock events below which two runs are not compared, because so few may be equal by
@@ -88,9 +89,8 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
             *sidecar_rules.check(run),
         ]
         if not run.converged:
-            run_findings.append(
-                _missed(run.log, ERROR if len(missed) > 1 and run.log.path in missed else WARNING)
-            )
+            severity = ERROR if len(missed) > 1 and run.log.path in missed else WARNING
+            run_findings.append(_missed(run.log, severity))
             if missed == [run.log.path] and len(runs) > 1:
                 run_findings = [
                     replace(fault, severity=WARNING) if fault.rule == log_rules.ENDS else fault
@@ -106,24 +106,17 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
 
 def _missed(log: ResultLog, severity: str) -> Finding:
     best = max(log.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
+    line, remedy = None, "run again with a new seed where it is not the only one"
     if best is None:
-        line, message = None, f"the run missed the target: no evaluation is at {rules.TARGET_ACCURACY}"
+        message = f"the run missed the target: no evaluation is at {rules.TARGET_ACCURACY}"
     elif log.reached:
-        line, message = (
-            None,
-            f"the run did not end as one that reached the target: its status is {log.status!r}",
-        )
+        message = f"the run did not end as one that reached the target: its status is {log.status!r}"
     else:
-        line = next(
-            (event.line for event in log.by_key["eval_accuracy"] if event.value == best.accuracy), None
-        )
-        message = (
-            f"the run missed the target: its best accuracy is {best.accuracy:.5f}, after epoch "
-            f"{best.epoch:g}, and the target {rules.TARGET_ACCURACY}"
-        )
-    return finding(
-        log, line, MISSED, message, "run again with a new seed where it is not the only one", severity
-    )
+        events = log.by_key["eval_accuracy"]
+        line = next((event.line for event in events if event.value == best.accuracy), None)
+        message = f"the run missed the target: its best accuracy is {best.accuracy:.5f}, after epoch "
+        message += f"{best.epoch:g}, and the target {rules.TARGET_ACCURACY}"
+    return finding(log, line, MISSED, message, remedy, severity)
 
 
 def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
@@ -133,24 +126,15 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
         if event is None or log.seed is None:
             continue
         if log.seed in seen:
-            yield finding(
-                log,
-                event.line,
-                _SEEDS,
-                f"seed {log.seed} is that of {seen[log.seed].path.name} too",
-                "leave SEED unset, so that every run draws its own, and run this one again",
-            )
+            message = f"seed {log.seed} is that of {seen[log.seed].path.name} too"
+            remedy = "leave SEED unset, so that every run draws its own, and run this one again"
+            yield finding(log, event.line, _SEEDS, message, remedy)
         seen.setdefault(log.seed, log)
     seeds = sorted(seen)
     if len(seeds) == rules.RUNS and seeds[-1] - seeds[0] == rules.RUNS - 1:
-        yield finding(
-            runs[0].log,
-            None,
-            _SEEDS,
-            f"the seeds are {seeds[0]} to {seeds[-1]}, as if they had been chosen",
-            "draw them from the clock or the operating system",
-            WARNING,
-        )
+        message = f"the seeds are {seeds[0]} to {seeds[-1]}, as if they had been chosen"
+        remedy = "draw them from the clock or the operating system"
+        yield finding(runs[0].log, None, _SEEDS, message, remedy, WARNING)
 
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
@@ -172,10 +156,8 @@ def _alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
     if len(course) >= _TOO_SHORT and [key for key, _ in course] == [key for key, _ in others]:
         last, others_last = course[-1][1], others[-1][1]
         scale = last / others_last if last and others_last else 1
-        if all(
-            abs(at - scale * at_other) <= _SAME_MS
-            for (_, at), (_, at_other) in zip(course, others, strict=True)
-        ):
+        times = ((at, at_other) for (_, at), (_, at_other) in zip(course, others, strict=True))
+        if all(abs(at - scale * at_other) <= _SAME_MS for at, at_other in times):
             yield f"the times of its {len(course)} events are, but for a factor and {_SAME_MS} ms,"
 
 
@@ -186,44 +168,30 @@ def _course(log: ResultLog) -> list[tuple[str, int]]:
 
 
 def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
-    per_run = {f"config / run / {name}" for name in RUNS_OWN}
-    saved = [
-        {
-            name: value
-            for name, value in conditions.flat(run.saved)
-            if _SAVED.fullmatch(name) and name not in per_run
-        }
-        if sidecar.is_whole(run.saved)
-        else {}
-        for run in runs
-    ]
+    rule, remedy = "the runs of a result are of one configuration", "make all of them with one"
     logged = [_logged(run.log) for run in runs]
     in_all = set(logged[0]).intersection(*logged)
-    for facts in (
-        [{key: value for key, value in values.items() if key in in_all} for values in logged],
-        saved,
-    ):
+    common = [{key: value for key, value in values.items() if key in in_all} for values in logged]
+    for facts in (common, [_saved(run) for run in runs]):
         different = differences([run.log.path.name for run in runs], facts)
         if different:
-            yield Finding(
-                ERROR,
-                runs[0].log.path.parent,
-                None,
-                "the runs of a result are of one configuration",
-                f"the runs are not of one configuration: {different}",
-                "make all of them with one",
-            )
+            message = f"the runs are not of one configuration: {different}"
+            yield Finding(ERROR, runs[0].log.path.parent, None, rule, message, remedy)
+
+
+def _saved(run: Run) -> dict[str, str]:
+    if not sidecar.is_whole(run.saved):
+        return {}
+    saved = dict(sidecar.flat(run.saved))
+    return {name: saved[name] for name in saved if _SAVED.fullmatch(name) and name not in _OF_A_RUN}
 
 
 def _logged(log: ResultLog) -> dict[str, Any]:
-    keys = [key for key in log.by_key if key in _LOGGED or _OF_OPTIMIZER.fullmatch(key)]
-    values = {
-        key: list(dict.fromkeys(map(_comparable, (event.value for event in log.by_key[key])))) for key in keys
-    }
-    logged = {
-        key: distinct[0] if len(distinct) == 1 else " and ".join(map(str, distinct))
-        for key, distinct in values.items()
-    }
+    logged: dict[str, Any] = {}
+    for key, events in log.by_key.items():
+        if key in _LOGGED or _OF_OPTIMIZER.fullmatch(key):
+            distinct = list(dict.fromkeys(_comparable(event.value) for event in events))
+            logged[key] = distinct[0] if len(distinct) == 1 else " and ".join(map(str, distinct))
     if log.label_smoothing:
         logged.setdefault("label_smoothing", log.label_smoothing[1])
     return logged
@@ -247,9 +215,8 @@ def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str
         by_value: dict[Any, list[str]] = {}
         for name, fact in telling:
             by_value.setdefault(fact.get(key, "not there"), []).append(name)
-        shown.append(
-            f"{key} is " + ", ".join(f"{value} in {', '.join(those)}" for value, those in by_value.items())
-        )
+        values = (f"{value} in {', '.join(those)}" for value, those in by_value.items())
+        shown.append(f"{key} is {', '.join(values)}")
     if len(different) > _MOST_NAMED:
         shown.append(f"{len(different) - _MOST_NAMED} more differ")
     return "; ".join(shown)
@@ -260,19 +227,9 @@ def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
     labelled = [run for run in runs if run.label]
     for run in labelled:
         if "; ".join(label.logged(run.log)) != run.label:
-            yield finding(
-                run.log,
-                None,
-                rule,
-                f"what was saved beside the log says {run.label}, and the log does not",
-                "submit the log as it was written",
-            )
+            message = f"what was saved beside the log says {run.label}, and the log does not"
+            yield finding(run.log, None, rule, message, "submit the log as it was written")
     if labelled and len(labelled) < len(runs):
         others = ", ".join(run.log.path.name for run in runs if not run.label)
-        yield finding(
-            labelled[0].log,
-            None,
-            rule,
-            f"the run is labelled, but not {others}",
-            "make all runs with one task",
-        )
+        message = f"the run is labelled, but not {others}"
+        yield finding(labelled[0].log, None, rule, message, "make all runs with one task")

@@ -80,7 +80,5 @@ def _within(saved: Mapping[str, Any]) -> Iterator[str]:
     for section, field, variable in variables():
         value, text = sidecar.section(saved, section).get(field), texts.get(variable.name)
         if None not in (value, text) and text != Variable.write(value):
-            yield (
-                f"{variable.name} is {excerpt(text)} in the variables beside it, and "
-                f"{excerpt(Variable.write(value))} in the configuration"
-            )
+            configured = f"{excerpt(Variable.write(value))} in the configuration"
+            yield f"{variable.name} is {excerpt(text)} in the variables beside it, and {configured}"

@@ -1,7 +1,8 @@
-"""Describe what ran where, and the command that repeats it, from logs, sidecar files and system
-descriptions."""
+"""Describe what ran where, its software and settings, and the command that repeats it, from logs, sidecar
+files and system descriptions."""
 
 import datetime
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50 import frameworks
-from rn50.errors import UserError
 from rn50.results import sidecar, system_description, tree
 from rn50.results.run import Run
 from rn50.settings import config_file, header
@@ -49,6 +49,25 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
     return [(name, ", ".join(values)) for name, values in by_name.items() if values]
 
 
+def environment(runs: Sequence[Run]) -> dict[str, list[tuple[str, str]]]:
+    """Return everything that was saved of runs, and the description of their system, as (name, value) by
+    heading. A value that differs between runs is listed run by run."""
+    facts = {run.log.path.name: sidecar.named(run.saved) for run in runs if run.saved}
+    by_heading: dict[str, list[tuple[str, str]]] = {}
+    for key in dict.fromkeys(itertools.chain(*facts.values())):
+        values = {name: fact.get(key, "-") for name, fact in facts.items()}
+        value, *others = dict.fromkeys(values.values())
+        if others:
+            value = "; ".join(f"{name}: {value}" for name, value in values.items())
+        heading, _, name = key.rpartition(" / ")
+        by_heading.setdefault(heading or "run", []).append((name, value))
+    place = _place(runs[0])
+    described = [(name, value) for name, value in sidecar.flat(system_description.known(place)) if value]
+    if described and place:
+        by_heading[f"system description, {place.description.name}"] = described
+    return by_heading
+
+
 def header_of(run: Run) -> dict[str, str]:
     """Return the header of the configuration that a run was made with, nothing if it is not in
     ``configs/``."""
@@ -66,22 +85,20 @@ def _trained(run: Run) -> str:
     size, classes, width = (data.get(key) for key in ("image_size", "classes", "width"))
     if not (size and classes and width):
         return ""
-    part = "" if width == 1 else f" of {width:g} times the width" if isinstance(width, float) else ""
+    part = f" of {width:g} times the width" if isinstance(width, float) and width != 1 else ""
     return f"ResNet-50{part}, {classes} classes, {size}x{size}"
 
 
 def _framework(run: Run) -> str:
     framework = sidecar.section(run.saved, "run").get("framework")
     if framework is None:
-        return str(_described(run).get("framework") or "")
+        return str(system_description.known(_place(run)).get("framework") or "")
     traits = frameworks.every().get(framework)
     if traits is None:  # a framework of another checkout
         return str(framework)
     packages = run.saved.get("packages", {})
-    version = next(
-        (packages[name] for name in sorted(packages) if re.fullmatch(traits.package, name.lower())), ""
-    )
-    return f"{traits.name} {version}".strip()
+    versions = [packages[name] for name in sorted(packages) if re.fullmatch(traits.package, name.lower())]
+    return " ".join([traits.name, *versions[:1]])
 
 
 def _precision(run: Run) -> str:
@@ -94,38 +111,33 @@ def _ranks(run: Run) -> str:
     settings = sidecar.section(run.saved, "run")
     if run.accelerators is None:
         return ""
-    nodes = settings.get("nodes", 1)
-    ranks = (
-        f"{run.accelerators} {'rank' if run.accelerators == 1 else 'ranks'} on "
-        f"{settings.get('device', 'cpu').upper()}"
-    )
-    return ranks if nodes == 1 else f"{ranks}, {nodes} nodes"
+    ranks = "rank" if run.accelerators == 1 else "ranks"
+    nodes = f", {settings['nodes']} nodes" if settings.get("nodes", 1) != 1 else ""
+    return f"{run.accelerators} {ranks} on {settings.get('device', 'cpu').upper()}{nodes}"
 
 
 def _machine(run: Run) -> str:
-    fields = run.saved.get("system") or _described(run)
-    accelerator, count = fields.get("accelerator_model_name"), fields.get("accelerators_per_node")
+    fields = run.saved.get("system") or system_description.known(_place(run))
+    accelerator, processor = fields.get("accelerator_model_name"), fields.get("host_processor_model_name")
     if accelerator:
-        of_each = count or sidecar.section(run.saved, "run").get("ranks_per_node")
-        nodes = str(fields.get("number_of_nodes") or "1")
-        return (f"{nodes} nodes of " if nodes != "1" else "") + (
-            f"{of_each} x {accelerator}" if of_each else str(accelerator)
-        )
-    processor, cores = fields.get("host_processor_model_name"), fields.get("host_processor_core_count")
-    sockets = str(fields.get("host_processors_per_node") or "1")
+        count = fields.get("accelerators_per_node")
+        count = count or sidecar.section(run.saved, "run").get("ranks_per_node")
+        nodes = _times(fields.get("number_of_nodes"), "nodes of")
+        return nodes + (f"{count} x {accelerator}" if count else str(accelerator))
     if not processor:
         return ""
-    return (
-        (f"{sockets} x " if sockets != "1" else "") + str(processor) + (f", {cores} cores" if cores else "")
-    )
+    cores = fields.get("host_processor_core_count")
+    sockets = _times(fields.get("host_processors_per_node"), "x")
+    return f"{sockets}{processor}" + (f", {cores} cores" if cores else "")
 
 
-def _described(run: Run) -> Mapping[str, Any]:
-    place = tree.place(run.log.path.resolve().parent)
-    try:
-        return system_description.read(place.description).fields if place else {}
-    except UserError:
-        return {}
+def _times(count: Any, text: str) -> str:
+    """Return a number and the text behind it; nothing for one, or an unknown number."""
+    return f"{count} {text} " if str(count or "1") != "1" else ""
+
+
+def _place(run: Run) -> tree.Place | None:
+    return tree.place(run.log.path.resolve().parent)
 
 
 def _date(run: Run) -> str:
@@ -137,14 +149,13 @@ def _date(run: Run) -> str:
 
 
 def _certificate(run: Run) -> str:
-    saved = run.saved.get("data certificate")
-    samples = run.log.first("train_samples")
-    digest = (
-        saved.get("sha256")
-        if isinstance(saved, dict)
-        else samples and samples.metadata.get("certificate_sha256")
-    )
-    return _short(digest) if isinstance(digest, str) else "none" if run.saved else ""
+    certificate, samples = run.saved.get("data certificate"), run.log.first("train_samples")
+    digest = samples and samples.metadata.get("certificate_sha256")
+    if isinstance(certificate, dict):
+        digest = certificate.get("sha256")
+    if isinstance(digest, str):
+        return _short(digest)
+    return "none" if run.saved else ""
 
 
 def _short(name: str) -> str:
