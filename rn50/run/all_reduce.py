@@ -66,6 +66,11 @@ def before_the_clock(config: Config, implementation: Implementation, hosts: Mapp
     return lines
 
 
+def total(communicator: Communicator, number: int) -> int:
+    """Return the sum of a number over all ranks. All ranks call it."""
+    return int(communicator.all_reduce(np.array([number], dtype=np.int64))[0])
+
+
 def in_pieces(communicator: Communicator, array: np.ndarray) -> np.ndarray:
     """Return the sum of an int64 array of one dimension and any length over all ranks. All ranks call it."""
     pieces = [array[start : start + LARGEST_SUM] for start in range(0, len(array), LARGEST_SUM)]

@@ -166,17 +166,6 @@ def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
         raise ValueError(f"precision {excerpt(facts['precision'])}, in which this run does not train")
 
 
-def agree(checkpoint: Checkpoint | None, communicator: Communicator) -> None:
-    """Raise UserError unless all ranks found the same checkpoint."""
-    epoch = checkpoint.epoch if checkpoint else 0
-    if int(communicator.all_reduce(np.array([epoch], np.int64))[0]) != epoch * communicator.size:
-        raise UserError(
-            "RESUME=1",
-            f"this rank has a checkpoint of epoch {epoch}, and not every other",
-            "let RESULT_FILE lie in a folder that all machines share",
-        )
-
-
 def restore(checkpoint: Checkpoint, implementation: Implementation) -> None:
     """Give a warmed-up implementation the weights and the momentum of a checkpoint.
 

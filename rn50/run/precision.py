@@ -12,6 +12,7 @@ import numpy as np
 from rn50 import frameworks
 from rn50.errors import UserError
 from rn50.machine.hardware import cpu_has, cpu_names_bfloat16
+from rn50.run.all_reduce import total
 from rn50.run.implementation import Communicator, Precision
 from rn50.settings.config import Config
 
@@ -66,7 +67,7 @@ def choose(
         or "bfloat16" not in on_cpu
     ):
         return known
-    able = int(communicator.all_reduce(np.array([cpu_names_bfloat16()], np.int64))[0])
+    able = total(communicator, cpu_names_bfloat16())
     if able < communicator.size:
         lacking = "the processor has no" if communicator.size == 1 else "not every rank's processor has"
         return Precision("float32", f"PRECISION=auto is float32: {lacking} instructions for bfloat16")

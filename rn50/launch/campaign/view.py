@@ -11,14 +11,14 @@ from rich.text import Text
 from rn50.benchmark import rules
 from rn50.launch.campaign.state import ENDED, RUNNING, STOPPED, Campaign, RunState
 from rn50.results.parse import UNFINISHED
-from rn50.run.display import Progress
+from rn50.run.display import EpochProgress
 from rn50.terminal import safe, styled
 
 SILENT_S = 60
 """Seconds without a new record, beyond four epochs, after which the view reports that time."""
 
 
-def render(campaign: Campaign, live: Progress | None) -> RenderableType:
+def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
     """Return the view of a campaign. ``live`` is the progress within the current epoch, if this process gets
     it."""
     run = campaign.current
@@ -64,7 +64,7 @@ def _row(what: str, total: float, done: float, numbers: str, left: float | None)
     return row
 
 
-def _position(campaign: Campaign, run: RunState, live: Progress | None) -> tuple[int, float]:
+def _position(campaign: Campaign, run: RunState, live: EpochProgress | None) -> tuple[int, float]:
     """Return the number of the current epoch and the epochs that are done, with the part of the current
     one."""
     if live:

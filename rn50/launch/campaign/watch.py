@@ -16,7 +16,7 @@ from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import state, view
 from rn50.process import ask_to_end_with_parent
-from rn50.run.display import TOLD, Progress, told
+from rn50.run.display import PROGRESS, EpochProgress, read_progress
 from rn50.terminal import Terminal, say
 
 SCRIPT = ROOT / "run_experiments.sh"
@@ -69,7 +69,7 @@ def run(results: pathlib.Path, runs: int, environ: Mapping[str, str], as_json: b
             return _status(child.wait())
     child = subprocess.Popen(
         [str(SCRIPT)],
-        env={**environ, TOLD: "1"},
+        env={**environ, PROGRESS: "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         preexec_fn=ask_to_end_with_parent(),
@@ -91,7 +91,7 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
 
     threading.Thread(target=read, daemon=True).start()
     console = Terminal()
-    progress: Progress | None = None
+    progress: EpochProgress | None = None
     due = 0.0
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
@@ -100,7 +100,7 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
                 if raw is None:
                     return
                 text = raw.decode(errors="replace").rstrip("\n")
-                now = told(text)
+                now = read_progress(text)
                 progress = now or (progress if text.startswith("epoch") else None)
                 if now is None:
                     console.print(text)
