@@ -11,7 +11,7 @@ from typing import Any
 from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.doctor import packages as advice
-from rn50.doctor.finding import FAILURE
+from rn50.doctor.diagnosis import FAILURE
 from rn50.errors import UserError
 from rn50.machine import description, software
 from rn50.progress import counting
