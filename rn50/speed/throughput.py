@@ -68,7 +68,7 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
     installed = software.read()
     configs = [configuration.from_environment({**environ, **cell.variables}) for cell in possible]
     for config in configs:
-        for finding in advice.findings(installed, config, config.run.framework):
+        for finding in advice.diagnoses(installed, config, config.run.framework):
             if finding.severity == FAILURE and finding.subject == "packages":
                 raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
 
