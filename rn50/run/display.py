@@ -88,14 +88,9 @@ class LiveDisplay(Display):
             console=console,
             transient=True,
         )
+        samples = self._epochs * self._samples_per_epoch
         self._task = self._progress.add_task(
-            "",
-            total=self._epochs * self._samples_per_epoch,
-            epoch=0,
-            rate="-",
-            loss="-",
-            top1="-",
-            start=False,
+            "", start=False, total=samples, epoch=0, rate="-", loss="-", top1="-"
         )
 
     def __enter__(self) -> "LiveDisplay":
@@ -122,13 +117,12 @@ class LiveDisplay(Display):
 
     def trained(self, samples: int, loss: float) -> None:
         seen = samples * self._ranks
-        rate = seen / (time.monotonic() - self._epoch_begin)
-        self._progress.update(
-            self._task,
-            completed=(self._epoch - 1) * self._samples_per_epoch + seen,
-            rate=f"{rate:,.0f}",
-            loss=f"{loss:.3f}",
-        )
+        self._show_rate(seen, seen / (time.monotonic() - self._epoch_begin), loss)
+
+    def _show_rate(self, seen: int, rate: float, loss: float) -> None:
+        """Show the images per second and the loss after ``seen`` images of the epoch."""
+        done = (self._epoch - 1) * self._samples_per_epoch + seen
+        self._progress.update(self._task, completed=done, rate=f"{rate:,.0f}", loss=f"{loss:.3f}")
 
     def epoch_ends(self, epoch: int, images_per_second: float) -> None:
         self._progress.update(
@@ -136,10 +130,8 @@ class LiveDisplay(Display):
         )
         if not self._console.live:
             left = (time.monotonic() - self._begin) / epoch * (self._epochs - epoch)
-            self._console.print(
-                f"epoch {epoch:>2}/{self._epochs}  {images_per_second:,.0f} img/s  top-1 "
-                f"{self._shown_top1()}  ETA <= {left:.0f} s"
-            )
+            rates = f"{images_per_second:,.0f} img/s  top-1 {self._shown_top1()}"
+            self._console.print(f"epoch {epoch:>2}/{self._epochs}  {rates}  ETA <= {left:.0f} s")
 
     def evaluated(self, epoch: int, accuracy: float) -> None:
         self._top1 = accuracy
@@ -154,9 +146,7 @@ class LiveDisplay(Display):
 class TellingDisplay(LiveDisplay):
     """Prints its ``EpochProgress`` line by line, in place of a bar and of the line per epoch."""
 
-    def trained(self, samples: int, loss: float) -> None:
-        seen = samples * self._ranks
-        rate = seen / (time.monotonic() - self._epoch_begin)
+    def _show_rate(self, seen: int, rate: float, loss: float) -> None:
         self._console.print(EpochProgress(self._epoch, seen / self._samples_per_epoch, rate, loss).line)
 
     def epoch_ends(self, epoch: int, images_per_second: float) -> None:
