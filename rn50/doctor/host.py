@@ -24,18 +24,8 @@ NCCL_SEGMENT = 10 << 20
 SHARED_MEMORY = GIB
 """Size that NVIDIA recommends for NCCL in a container (NCCL user guide, troubleshooting, sharing data)."""
 OPEN_FILES = 4096
-NETWORK_FILE_SYSTEMS = (
-    "nfs",
-    "cifs",
-    "smb3",
-    "9p",
-    "virtiofs",
-    "fuse.sshfs",
-    "fuse.s3fs",
-    "fuse.gcsfuse",
-    "afs",
-)
-"""Beginnings of the names of their types."""
+NETWORK_KINDS = ("nfs", "cifs", "smb3", "9p", "virtiofs", "afs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse")
+"""Beginnings of the types of network file systems."""
 
 
 def diagnoses(
@@ -209,8 +199,8 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
     kind = mount.kind if mount else "unknown file system"
     size, free = _size(pathlib.Path(folder)), shutil.disk_usage(folder).free
     text = f"{folder} on {kind}, {shown(size)} of data, {shown(free)} free"
-    if kind.startswith(NETWORK_FILE_SYSTEMS):
+    if kind.startswith(NETWORK_KINDS):
         remedy = f"cp -r {folder} to a local disk and set DATADIR"
-        there = "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there"
-        return Diagnosis(WARNING, "DATADIR", f"{text}: a network file system", f"{remedy}; {there}")
+        else_advice = "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there"
+        return Diagnosis(WARNING, "DATADIR", f"{text}: a network file system", f"{remedy}; {else_advice}")
     return Diagnosis(OK, "DATADIR", text)

@@ -192,7 +192,8 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
     if job_status > 0 and stop.asked is None:
         # mpirun gives the reason first and explains it afterwards; horovodrun gives it at the end of a
         # traceback.
-        reason = words[0 if launcher == "mpirun" else -1] if words else "it does not say why"
+        words = words or ["it does not say why"]
+        reason = words[0 if launcher == "mpirun" else -1]
         _say(f"{launcher} ended with status {job_status}: {reason}")
     return launcher, job_status
 

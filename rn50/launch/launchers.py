@@ -223,8 +223,10 @@ def _srun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> S
     machines = hosts.expand(environ["SLURM_STEP_NODELIST"])
     # Two jobs on a machine have different ports, below the kernel's ephemeral ones.
     port = 10000 + (int(environ["SLURM_JOB_ID"]) * 100 + int(environ["SLURM_STEP_ID"])) % 20000
-    master = "127.0.0.1" if nodes == 1 else _address(machines[0])
-    interface = "lo" if nodes == 1 else interface_towards(_address(machines[0 if node else 1]))
+    master, interface = "127.0.0.1", "lo"
+    if nodes > 1:
+        master = _address(machines[0])
+        interface = interface_towards(_address(machines[0 if node else 1]))
     if _without_horovod(config):
         defaults = {
             "RANK": str(rank),
