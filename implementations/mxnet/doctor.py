@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
 from rn50.doctor import gpu_build
-from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
+from rn50.doctor.diagnosis import FAILURE, INSTALL_DRIVER, OK, WARNING, Diagnosis
 from rn50.doctor.packages import install as install_command
 from rn50.files import ROOT
 from rn50.machine.gpus import Gpu, newer
@@ -47,7 +47,7 @@ WHEELS = {
 """Library without its version -> the package of PyPI that contains it."""
 
 
-def packages(software: Software, config: Config | None) -> Iterator[Finding]:
+def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
     """Yield findings on installed packages and shared libraries; ``config`` is None where nothing is
     configured."""
     yield _packages(software, config)
@@ -56,13 +56,13 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
 
 def gpus(
     used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     yield _capability(used, software, grave)
     yield _driver(used[0].driver, grave, environ)
 
 
-def _packages(software: Software, config: Config | None) -> Finding:
+def _packages(software: Software, config: Config | None) -> Diagnosis:
     on_gpus = config is not None and config.run.device == "gpu"
     device = "gpu" if on_gpus else "cpu"
     install = (
@@ -72,13 +72,13 @@ def _packages(software: Software, config: Config | None) -> Finding:
     relevant = [name for name in sorted(have) if re.fullmatch(r"mxnet.*|nvidia-dali-.*|numpy|horovod", name)]
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
     if software.nvidia_container:
-        return Finding(OK, "packages", f"NVIDIA's MXNet container {software.nvidia_container}: {shown}")
+        return Diagnosis(OK, "packages", f"NVIDIA's MXNet container {software.nvidia_container}: {shown}")
     if not {"mxnet", "mxnet-cu112"} & set(have):
-        return Finding(FAILURE, "packages", f"no MXNet beside {shown or 'this Python'}", install)
+        return Diagnosis(FAILURE, "packages", f"no MXNet beside {shown or 'this Python'}", install)
     if on_gpus and "mxnet-cu112" not in have:
-        return Finding(FAILURE, "packages", f"MXNet is the build for CPUs ({shown})", install)
+        return Diagnosis(FAILURE, "packages", f"MXNet is the build for CPUs ({shown})", install)
     if not any(name.startswith("nvidia-dali-") for name in have):
-        return Finding(FAILURE, "packages", f"no DALI beside {shown}", install)
+        return Diagnosis(FAILURE, "packages", f"no DALI beside {shown}", install)
     if (
         config is not None
         and config.ranks > 1
@@ -89,7 +89,7 @@ def _packages(software: Software, config: Config | None) -> Finding:
             "requirements/install.sh horovod-build && requirements/install.sh "
             f"{'horovod-nccl' if on_gpus else 'horovod'}"
         )
-        return Finding(
+        return Diagnosis(
             FAILURE,
             "packages",
             f"no Horovod beside {shown}, and {config.ranks} ranks are asked for",
@@ -98,28 +98,28 @@ def _packages(software: Software, config: Config | None) -> Finding:
     if have.get("numpy", "1.").split(".")[0] != "1":
         # install.sh would not look: it has done its work already.
         pinned = "1.26.4" if software.python.startswith("3.12") else "1.23.5"
-        return Finding(
+        return Diagnosis(
             WARNING,
             "packages",
             f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only",
             f"{sys.executable} -m pip install numpy=={pinned}",
         )
-    return Finding(OK, "packages", shown)
+    return Diagnosis(OK, "packages", shown)
 
 
-def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
+def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Diagnosis:
     if software.nvidia_container:
         shown = ", ".join(
             f"{capability[0]}.{capability[1]}"
             for capability in sorted({g.capability for g in used if g.capability})
         )
         text = f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}"
-        return Finding(OK, "compute capability", text)
+        return Diagnosis(OK, "compute capability", text)
     mxnet = frameworks.traits("mxnet")
     return gpu_build.capability(used, mxnet, "mxnet-cu112", grave, "use NVIDIA's MXNet container")
 
 
-def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
+def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Diagnosis:
     finding = gpu_build.driver(version, frameworks.traits("mxnet").cuda, grave)
     if finding.severity == OK and newer(FULL_DRIVER, version) and environ.get("MXNET_USE_FUSION") != "0":
         shown = (
@@ -127,26 +127,26 @@ def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
             "that it does not know"
         )
         remedy = f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}"
-        return Finding(WARNING, "driver", shown, remedy)
+        return Diagnosis(WARNING, "driver", shown, remedy)
     return finding
 
 
-def _libraries(software: Software) -> Iterator[Finding]:
+def _libraries(software: Software) -> Iterator[Diagnosis]:
     """Yield a finding for each library that the loader does not find."""
     if not software.missing_libraries and {"mxnet", "mxnet-cu112"} & set(software.packages):
-        yield Finding(OK, "libraries", "libmxnet.so finds every library that it loads")
+        yield Diagnosis(OK, "libraries", "libmxnet.so finds every library that it loads")
     for name in software.missing_libraries:
         holding = [folder for folder in software.libraries_off_path if (folder / name).exists()]
         if holding:
             folders = ":".join(map(str, software.libraries_off_path))
-            yield Finding(
+            yield Diagnosis(
                 FAILURE,
                 "libraries",
                 f"{name} is installed in {holding[0]}, where the loader does not look",
                 f"export LD_LIBRARY_PATH={folders}",
             )
         else:
-            yield Finding(
+            yield Diagnosis(
                 FAILURE, "libraries", f"{name}, which libmxnet.so loads, is not installed", _bringing(name)
             )
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
 from rn50.doctor import gpu_build
-from rn50.doctor.finding import FAILURE, OK, Finding
+from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
 from rn50.doctor.packages import install
 from rn50.machine.gpus import Gpu
 from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 
-def packages(software: Software, config: Config | None) -> Iterator[Finding]:
+def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
     """Yield findings on installed packages; ``config`` is None where nothing is configured."""
     have = software.packages
     device = "cpu" if config is None else config.run.device
@@ -22,20 +22,20 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
     if {"paddlepaddle", "paddlepaddle-gpu"} <= set(have):
         remedy = f"in another checkout, whose .venv has one of them: {command}"
-        yield Finding(
+        yield Diagnosis(
             FAILURE, "packages", f"two builds of Paddle have overwritten each other's files ({shown})", remedy
         )
     elif package not in have:
-        yield Finding(FAILURE, "packages", f"no {package} beside {shown or 'this Python'}", command)
+        yield Diagnosis(FAILURE, "packages", f"no {package} beside {shown or 'this Python'}", command)
     elif not any(name.startswith("nvidia-dali-") for name in have):
-        yield Finding(FAILURE, "packages", f"no DALI beside {shown}", command)
+        yield Diagnosis(FAILURE, "packages", f"no DALI beside {shown}", command)
     else:
-        yield Finding(OK, "packages", shown)
+        yield Diagnosis(OK, "packages", shown)
 
 
 def gpus(
     used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     traits = frameworks.traits("paddle")
     yield gpu_build.capability(used, traits, "paddlepaddle-gpu", grave)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
 from rn50.doctor import gpu_build
-from rn50.doctor.finding import FAILURE, OK, Finding
+from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
 from rn50.doctor.packages import install
 from rn50.machine.gpus import Gpu
 from rn50.machine.software import Software
@@ -18,11 +18,11 @@ COMPILED = {"cpu": ("compile",), "gpu": ("compile", "fused")}
 """Values of STEP_MODE with which PyTorch's compiler or Triton builds C or C++ code, by device."""
 
 
-def packages(software: Software, config: Config | None) -> Iterator[Finding]:
+def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
     """Yield findings on installed packages; ``config`` is None where nothing is configured."""
     yield _packages(software, config)
     if config and software.missing_to_compile and config.run.step_mode in COMPILED[config.run.device]:
-        yield Finding(
+        yield Diagnosis(
             FAILURE,
             "compiler",
             f"STEP_MODE={config.run.step_mode} compiles when a run starts, and lacks "
@@ -33,7 +33,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
 
 def gpus(
     used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[Diagnosis]:
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     traits = frameworks.traits("pytorch")
     cuda = _cuda(software.packages, traits.cuda)
@@ -58,7 +58,7 @@ def _cuda(have: Mapping[str, str], of_set: int) -> int | None:
     return int(runtime[0].split(".")[0]) if runtime else None
 
 
-def _packages(software: Software, config: Config | None) -> Finding:
+def _packages(software: Software, config: Config | None) -> Diagnosis:
     device = "cpu" if config is None else config.run.device
     library = "auto" if config is None else config.input_pipeline.library
     have = software.packages
@@ -68,19 +68,19 @@ def _packages(software: Software, config: Config | None) -> Finding:
     relevant = [name for name in sorted(have) if re.fullmatch(r"torch(vision)?|nvidia-dali-.*|numpy", name)]
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
     if "torch" not in have:
-        return Finding(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", command)
+        return Diagnosis(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", command)
     if device == "gpu" and have["torch"].endswith("+cpu"):
-        return Finding(FAILURE, "packages", f"PyTorch is the build for CPUs ({shown})", command)
+        return Diagnosis(FAILURE, "packages", f"PyTorch is the build for CPUs ({shown})", command)
     another = "set INPUT_LIBRARY=auto in the configuration"
     no_dali = not any(name.startswith("nvidia-dali-") for name in have)
     if library == "dali" and no_dali:
-        return Finding(FAILURE, "packages", f"no DALI beside {shown}", f"{command}, or {another}")
+        return Diagnosis(FAILURE, "packages", f"no DALI beside {shown}", f"{command}, or {another}")
     if library == "torchvision" and "torchvision" not in have:
         remedy = f"{command}, or {another}" if device == "gpu" else another  # no set for CPUs has it
-        return Finding(FAILURE, "packages", f"no torchvision beside {shown}", remedy)
+        return Diagnosis(FAILURE, "packages", f"no torchvision beside {shown}", remedy)
     if library == "auto" and no_dali:
         decoder = "DataLoader"
         if device == "gpu" and "torchvision" in have:
             decoder = "torchvision, or without a JPEG engine in the GPU the DataLoader,"
         shown += f"; no DALI: {decoder} decodes the images"
-    return Finding(OK, "packages", shown)
+    return Diagnosis(OK, "packages", shown)

@@ -30,7 +30,7 @@ from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.errors import UserError
 from rn50.run import precision, training
-from rn50.run.implementation import EpochResult, Progress
+from rn50.run.implementation import EpochResult, OnProgress
 from rn50.settings.config import Config
 
 
@@ -224,7 +224,7 @@ class PytorchImplementation:
         self.training_data = self._open(self.config, "train")
 
     @lost_rank_named()
-    def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
+    def train_epoch(self, epoch: int, progress: OnProgress) -> EpochResult:
         """Train on one pass over the training set."""
         self._pace.begin(self.training_data)
         previous: Any = None

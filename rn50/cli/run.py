@@ -256,11 +256,11 @@ def train(context: click.Context) -> None:
     ranks.bind(config)
 
     from rn50.run import implementation, tensorboard, timed_run
-    from rn50.run.display import CURVES, TOLD, LiveDisplay, TellingDisplay
+    from rn50.run.display import CURVES, PROGRESS, LiveDisplay, TellingDisplay
 
     try:
         environ = process.environment()
-        display_type = TellingDisplay if environ.get(TOLD) else LiveDisplay
+        display_type = TellingDisplay if environ.get(PROGRESS) else LiveDisplay
         with (
             display_type(config, Terminal(stderr=True)) as shown,
             tensorboard.recording(shown, config, environ.get(CURVES)) as display,

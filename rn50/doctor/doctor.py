@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rn50 import process
 from rn50.doctor import gpus, host, packages, processor, results, submission
-from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
+from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.machine import hardware
 from rn50.machine import software as software_facts
 from rn50.machine.hardware import Machine
@@ -22,25 +22,22 @@ from rn50.terminal import Terminal, print_json, say, styled
 
 CAN, CANNOT = "can run here", "cannot run here"
 SOFTWARE = ("Python", "packages", "libraries")
-"""Subjects of the findings that a command can fix."""
+"""Subjects of the diagnoses that a command can fix."""
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 
 def examine(
     machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
-) -> list[Finding]:
-    """Return all findings, for the run of ``config`` if it is given."""
+) -> list[Diagnosis]:
+    """Return all diagnoses, for the run of ``config`` if it is given."""
     framework = config.run.framework if config else packages.framework(machine, software)
+    result_file = config.run.result_file if config else None
     return [
-        *packages.findings(software, config, framework),
-        *gpus.findings(machine, software, config, framework, environ),
-        *processor.findings(machine, config),
-        *host.findings(machine, software, config, environ),
-        *(
-            results.findings(pathlib.Path(config.run.result_file), config)
-            if config and config.run.result_file
-            else ()
-        ),
+        *packages.diagnoses(software, config, framework),
+        *gpus.diagnoses(machine, software, config, framework, environ),
+        *processor.diagnoses(machine, config),
+        *host.diagnoses(machine, software, config, environ),
+        *(results.diagnoses(pathlib.Path(result_file), config) if config and result_file else ()),
     ]
 
 
@@ -55,8 +52,8 @@ def configured(environ: Mapping[str, str], name: str | None = None) -> Mapping[s
     return config_file.sourced_environment(config_file.find(name, environ), environ)
 
 
-def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> dict[str, Finding]:
-    """Return a finding for each system of configs/: can this machine run it, apart from the data? If not, it
+def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> dict[str, Diagnosis]:
+    """Return a diagnosis of each system of configs/: can this machine run it, apart from the data? If not, it
     gives the gravest reason.
 
     A fault that no command can fix is graver than missing software, because nobody installs packages for a
@@ -67,100 +64,87 @@ def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> d
         variables = config_file.sourced_environment(config_file.file_of(system), environ)
         config = configuration.from_environment(variables)
         failures = [
-            finding
-            for finding in examine(facts, software, config, variables)
-            if finding.severity == FAILURE and finding.subject != "DATADIR"
+            diagnosis
+            for diagnosis in examine(facts, software, config, variables)
+            if diagnosis.severity == FAILURE and diagnosis.subject != "DATADIR"
         ]
         subject = f"DGXSYSTEM={system}"
         if not failures:
-            fits[system] = Finding(OK, subject, CAN)
+            fits[system] = Diagnosis(OK, subject, CAN)
             continue
-        worst = min(
-            failures, key=lambda failure: (failure.subject in SOFTWARE, failure.subject != "processor")
-        )
+        worst = min(failures, key=lambda fault: (fault.subject in SOFTWARE, fault.subject != "processor"))
         reason = worst.found if worst.subject in ("GPU", "packages") else f"{worst.subject}: {worst.found}"
-        fits[system] = Finding(
-            WARNING,
-            subject,
-            f"{CANNOT}: {reason}",
-            worst.remedy if worst.subject in (*SOFTWARE, "driver") else "",
-        )
+        remedy = worst.remedy if worst.subject in (*SOFTWARE, "driver") else ""
+        fits[system] = Diagnosis(WARNING, subject, f"{CANNOT}: {reason}", remedy)
     return fits
 
 
-def grouped(fits: Mapping[str, Finding]) -> list[Finding]:
-    """Return one finding for all systems that can run here, and one for each reason why others cannot."""
-    groups: dict[Finding, list[str]] = {}
-    for system, finding in fits.items():
-        groups.setdefault(finding._replace(subject=""), []).append(system)
+def grouped(fits: Mapping[str, Diagnosis]) -> list[Diagnosis]:
+    """Return one diagnosis for all systems that can run here, and one for each reason why others cannot."""
+    groups: dict[Diagnosis, list[str]] = {}
+    for system, diagnosis in fits.items():
+        groups.setdefault(diagnosis._replace(subject=""), []).append(system)
     merged = []
-    for finding, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
-        subject, _, reason = finding.found.partition(": ")
+    for diagnosis, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
+        subject, _, reason = diagnosis.found.partition(": ")
         names = ", ".join(systems)
-        merged.append(
-            Finding(
-                finding.severity,
-                subject,
-                ": ".join(filter(None, (names, reason))),
-                finding.remedy and f"for {names}: {finding.remedy}",
-            )
-        )
+        text, remedy = f"{names}: {reason}" if reason else names, f"for {names}: {diagnosis.remedy}"
+        merged.append(Diagnosis(diagnosis.severity, subject, text, diagnosis.remedy and remedy))
     return merged
 
 
-def to_json(findings: list[Finding]) -> dict[str, Any]:
-    """Return the findings as plain data; ``ok`` is false if one of them is a failure."""
+def to_json(diagnoses: list[Diagnosis]) -> dict[str, Any]:
+    """Return the diagnoses as plain data; ``ok`` is false if one of them is a failure."""
     return {
-        "ok": all(finding.severity != FAILURE for finding in findings),
-        "findings": [finding._asdict() for finding in findings],
+        "ok": all(diagnosis.severity != FAILURE for diagnosis in diagnoses),
+        "findings": [diagnosis._asdict() for diagnosis in diagnoses],
     }
 
 
-def print_table(findings: list[Finding], console: Terminal) -> None:
-    """Print a table row for each finding, then each remedy once, on its own line."""
+def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
+    """Print a table row for each diagnosis, then each remedy once, on its own line."""
     table = Table(box=None)
     for heading in ("", "subject", "found"):
         table.add_column(heading, overflow="fold")
-    for finding in findings:
-        table.add_row(styled(finding.severity, STYLES[finding.severity]), finding.subject, finding.found)
+    for diagnosis in diagnoses:
+        table.add_row(
+            styled(diagnosis.severity, STYLES[diagnosis.severity]), diagnosis.subject, diagnosis.found
+        )
     console.print(table)
     remedies: dict[tuple[str, str], list[str]] = {}
-    for finding in findings:
-        if finding.remedy:
-            remedies.setdefault((finding.remedy, finding.severity), []).append(finding.subject)
+    for diagnosis in diagnoses:
+        if diagnosis.remedy:
+            remedies.setdefault((diagnosis.remedy, diagnosis.severity), []).append(diagnosis.subject)
     for (remedy, severity), subjects in remedies.items():
         console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 
 
-def print_brief(findings: list[Finding]) -> None:
+def print_brief(diagnoses: list[Diagnosis]) -> None:
     """Print a line on standard error for each warning and failure."""
-    for finding in findings:
-        if finding.severity != OK:
-            message = "; ".join(filter(None, (f"{finding.subject}: {finding.found}", finding.remedy)))
-            say(f"rn50: {message}" if finding.severity == FAILURE else f"warning: {message}", err=True)
+    for diagnosis in diagnoses:
+        if diagnosis.severity != OK:
+            message = "; ".join(filter(None, (f"{diagnosis.subject}: {diagnosis.found}", diagnosis.remedy)))
+            say(f"rn50: {message}" if diagnosis.severity == FAILURE else f"warning: {message}", err=True)
 
 
-def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list[Finding]:
+def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list[Diagnosis]:
     """Return a warning for each variable of the environment that the configuration replaces."""
     given, final = ({**values, **_absolute(values)} for values in (environ, variables))
     names = sorted(configuration.known_names() - {"DGXSYSTEM"})
-    replaced = [name for name in names if given.get(name, "") not in ("", final.get(name))]
-    return [
-        Finding(
-            WARNING,
-            name,
-            f"{environ[name]} of the environment has no effect: the configuration sets "
-            f"{variables[name] or 'nothing'}",
-            f"give --set {name}={shlex.quote(environ[name])}, or change it in a copy of the file",
-        )
-        for name in replaced
-    ]
+    warnings = []
+    for name in names:
+        if given.get(name, "") not in ("", final.get(name)):
+            text = f"{environ[name]} of the environment has no effect: the configuration sets "
+            text += variables[name] or "nothing"
+            remedy = f"give --set {name}={shlex.quote(environ[name])}, or change it in a copy of the file"
+            warnings.append(Diagnosis(WARNING, name, text, remedy))
+    return warnings
 
 
-def misspelt(file: str) -> list[Finding]:
+def misspelt(file: str) -> list[Diagnosis]:
     """Return a warning for each name that a user's file sets and that is nearly a variable."""
     return [
-        Finding(WARNING, name, f"no variable, so {file} sets it without effect", question)
+        Diagnosis(WARNING, name, f"no variable, so {file} sets it without effect", question)
         for name, question in config_file.misspelt(file, configuration.every_name()).items()
     ]
 
@@ -170,7 +154,7 @@ def _absolute(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> bool:
-    """Print the findings about this machine, and return True if the configured system can run.
+    """Print the diagnoses about this machine, and return True if the configured system can run.
 
     ``variables`` are the system's, as ``configured`` returns them. Without them, all systems of configs/ are
     tried.
@@ -180,19 +164,19 @@ def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> boo
     environ = process.environment()
     config = None if variables is None else configuration.from_environment(variables)
     facts, software = hardware.read(), software_facts.read()
-    findings = examine(facts, software, config, variables or environ)
-    findings += submission.findings(config, software_facts.commit())
+    diagnoses = examine(facts, software, config, variables or environ)
+    diagnoses += submission.diagnoses(config, software_facts.commit())
     if variables:
-        findings += [*overridden(variables, environ), *misspelt(variables["CONFIG_FILE"])]
+        diagnoses += [*overridden(variables, environ), *misspelt(variables["CONFIG_FILE"])]
     fits = fitting(facts, software, environ) if config is None else {}
     if as_json:
-        print_json(to_json([*findings, *fits.values()]))
+        print_json(to_json([*diagnoses, *fits.values()]))
     elif brief:
-        print_brief([*findings, *grouped(fits)])
+        print_brief([*diagnoses, *grouped(fits)])
     else:
-        print_table([*findings, *grouped(fits)], Terminal())
-        able = [system for system, finding in fits.items() if finding.severity == OK]
+        print_table([*diagnoses, *grouped(fits)], Terminal())
+        able = [system for system, diagnosis in fits.items() if diagnosis.severity == OK]
         if able:
             first = next((system for system in able if system.startswith("DEMO")), able[0])
             Terminal().print(f"next: rn50 run {first}    |    rn50 config new MINE")
-    return all(finding.severity != FAILURE for finding in findings)
+    return all(diagnosis.severity != FAILURE for diagnosis in diagnoses)

@@ -3,27 +3,27 @@
 from collections.abc import Sequence
 
 from rn50 import frameworks
-from rn50.doctor.finding import INSTALL_DRIVER, OK, WARNING, Finding
+from rn50.doctor.diagnosis import INSTALL_DRIVER, OK, WARNING, Diagnosis
 from rn50.frameworks import Traits
 from rn50.machine.gpus import OLDEST_DRIVER, Gpu, newer
 
 
-def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Finding:
+def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Diagnosis:
     """Check that ``build`` has code for the GPUs. ``remedy`` is for GPUs newer than all of its code."""
     subject = "compute capability"
     known = sorted({gpu.capability for gpu in used if gpu.capability})
     if not known:
         text = f"driver {used[0].driver} does not tell; {build} has code for {traits.code}"
-        return Finding(WARNING, subject, text, f"a newer driver tells: {INSTALL_DRIVER}")
+        return Diagnosis(WARNING, subject, text, f"a newer driver tells: {INSTALL_DRIVER}")
     bad = [version for version in known if not traits.runs_on(version)]
     if not bad:
         shown = ", ".join(f"{major}.{minor}" for major, minor in known)
-        return Finding(OK, subject, f"{shown}; {build} has code for {traits.code}")
+        return Diagnosis(OK, subject, f"{shown}; {build} has code for {traits.code}")
     name = next(gpu.name for gpu in used if gpu.capability == bad[0])
     shown = f"{name} has {bad[0][0]}.{bad[0][1]}"
     text = f"{shown}; {build} has code for {traits.code} only, and no driver changes that"
     remedies = (_with_another(bad[0]), remedy if bad[0] > max(traits.capabilities) else "")
-    return Finding(grave, subject, text, "; or ".join(filter(None, remedies)))
+    return Diagnosis(grave, subject, text, "; or ".join(filter(None, remedies)))
 
 
 def _with_another(capability: tuple[int, int]) -> str:
@@ -35,9 +35,9 @@ def _with_another(capability: tuple[int, int]) -> str:
     return "use a newer GPU; rn50 run DEMO_CPU needs none"
 
 
-def driver(version: str, cuda: int, grave: str) -> Finding:
+def driver(version: str, cuda: int, grave: str) -> Diagnosis:
     """Check that a driver runs libraries of a major version of CUDA."""
     oldest = OLDEST_DRIVER[cuda]
     if newer(oldest, version):
-        return Finding(grave, "driver", f"{version}; CUDA {cuda} needs {oldest} or newer", INSTALL_DRIVER)
-    return Finding(OK, "driver", f"{version}; CUDA {cuda} runs on it")
+        return Diagnosis(grave, "driver", f"{version}; CUDA {cuda} needs {oldest} or newer", INSTALL_DRIVER)
+    return Diagnosis(OK, "driver", f"{version}; CUDA {cuda} runs on it")

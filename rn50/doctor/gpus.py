@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
-from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
+from rn50.doctor.diagnosis import FAILURE, INSTALL_DRIVER, OK, WARNING, Diagnosis
 from rn50.machine.gpus import Gpu
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 
-def findings(
+def diagnoses(
     machine: Machine, software: Software, config: Config | None, framework: str, environ: Mapping[str, str]
-) -> Iterator[Finding]:
-    """Yield the findings on GPUs, as ``framework`` uses them.
+) -> Iterator[Diagnosis]:
+    """Yield the diagnoses of GPUs, as ``framework`` uses them.
 
     An obstacle is a failure if the configuration uses GPUs, else a warning.
     """
@@ -35,12 +35,12 @@ def findings(
     yield from _memory(used)
     yield _speed(used)
     if len(machine.gpus) > 1:
-        yield Finding(OK, "GPU links", _links(machine.links))
+        yield Diagnosis(OK, "GPU links", _links(machine.links))
 
 
-def _no_gpu(machine: Machine, needed: bool) -> Finding:
+def _no_gpu(machine: Machine, needed: bool) -> Diagnosis:
     if not needed and not machine.nvidia_hardware:
-        return Finding(OK, "GPU", "none: this machine trains on its CPU", "")
+        return Diagnosis(OK, "GPU", "none: this machine trains on its CPU", "")
     if "CUDA_VISIBLE_DEVICES" in machine.no_gpu:
         remedy = "unset CUDA_VISIBLE_DEVICES"
     elif machine.nvidia_hardware and machine.in_container:
@@ -53,57 +53,45 @@ def _no_gpu(machine: Machine, needed: bool) -> Finding:
         remedy = INSTALL_DRIVER
     else:
         remedy = "rn50 run DEMO_CPU trains without a GPU; otherwise use a machine that has one"
-    return Finding(FAILURE if needed else WARNING, "GPU", f"no NVIDIA GPU ({machine.no_gpu})", remedy)
+    return Diagnosis(FAILURE if needed else WARNING, "GPU", f"no NVIDIA GPU ({machine.no_gpu})", remedy)
 
 
-def _count(machine: Machine, ranks: int) -> Finding:
-    kinds = Counter(
-        f"{gpu.name}" + (f", {gpu.memory_mib:.0f} MiB" if gpu.memory_mib else "") for gpu in machine.gpus
-    )
+def _count(machine: Machine, ranks: int) -> Diagnosis:
+    memory = (f", {gpu.memory_mib:.0f} MiB" if gpu.memory_mib else "" for gpu in machine.gpus)
+    kinds = Counter(f"{gpu.name}{size}" for gpu, size in zip(machine.gpus, memory, strict=True))
     text = "; ".join(f"{number} x {kind}" for kind, number in kinds.items())
     if len(machine.gpus) < ranks:
         few = len(machine.gpus)
-        return Finding(
-            FAILURE,
-            "GPU",
-            f"{text}, but DGXNGPU={ranks} ranks want one each",
-            f"use a configuration for {few}, or set DGXNGPU={few} in it and raise BATCHSIZE to keep the "
-            "global batch",
-        )
-    return Finding(OK, "GPU", text)
+        remedy = f"use a configuration for {few}, or set DGXNGPU={few} in it and raise BATCHSIZE to keep the"
+        remedy += " global batch"
+        return Diagnosis(FAILURE, "GPU", f"{text}, but DGXNGPU={ranks} ranks want one each", remedy)
+    return Diagnosis(OK, "GPU", text)
 
 
-def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Finding:
+def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Diagnosis:
     sliced = [gpu for gpu in used if gpu.mig]
     whole = f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in sliced)} -mig 0"
     instances = [profile for gpu in sliced for profile, _ in gpu.instances]
     shown = f"GPU {', '.join(str(gpu.index) for gpu in sliced)} in MIG mode"
     if not instances:
-        return Finding(grave, "MIG", f"{shown} without an instance: CUDA sees no device there", whole)
+        return Diagnosis(grave, "MIG", f"{shown} without an instance: CUDA sees no device there", whole)
     shown += f" with {', '.join(instances)}"
     if ranks > 1:
-        return Finding(
-            grave,
-            "MIG",
-            f"{shown}: NCCL does not connect instances, so {ranks} ranks cannot train on them",
-            whole,
-        )
-    return Finding(WARNING, "MIG", f"{shown}: a rank gets one instance, not the GPU", whole)
+        text = f"{shown}: NCCL does not connect instances, so {ranks} ranks cannot train on them"
+        return Diagnosis(grave, "MIG", text, whole)
+    return Diagnosis(WARNING, "MIG", f"{shown}: a rank gets one instance, not the GPU", whole)
 
 
-def _memory(used: Sequence[Gpu]) -> Iterator[Finding]:
-    """Yield a finding if other computations hold memory of the GPUs."""
+def _memory(used: Sequence[Gpu]) -> Iterator[Diagnosis]:
+    """Yield a diagnosis if other computations hold memory of the GPUs."""
     held = [gpu.used_by_others for gpu in used if gpu.used_by_others]
     if held:
-        yield Finding(
-            WARNING,
-            "GPU memory",
-            f"{'; '.join(held)}: a run may lack it, and shares the GPU's speed",
-            "nvidia-smi names the processes: end them, or leave the GPU out with CUDA_VISIBLE_DEVICES",
-        )
+        text = f"{'; '.join(held)}: a run may lack it, and shares the GPU's speed"
+        remedy = "nvidia-smi names the processes: end them, or leave the GPU out with CUDA_VISIBLE_DEVICES"
+        yield Diagnosis(WARNING, "GPU memory", text, remedy)
 
 
-def _speed(used: Sequence[Gpu]) -> Finding:
+def _speed(used: Sequence[Gpu]) -> Diagnosis:
     """Check power limit, persistence mode and the reasons for lower clocks."""
     wrong, remedies = [], []
     for gpu in used:
@@ -112,18 +100,19 @@ def _speed(used: Sequence[Gpu]) -> Finding:
             remedies.append(f"sudo nvidia-smi -i {gpu.index} -pl {gpu.power_default:.0f}")
         if gpu.slowed:
             wrong.append(f"GPU {gpu.index} slowed down ({', '.join(gpu.slowed)})")
-            remedies.append(
-                f"check cooling and supply: nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER"
-            )
+            query = f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER"
+            remedies.append(f"check cooling and supply: {query}")
     if any(gpu.persistent is False for gpu in used):
         wrong.append("persistence mode off: the driver unloads between runs and forgets its settings")
         remedies.append("sudo nvidia-smi -pm 1")
     if wrong:
-        return Finding(WARNING, "GPU clocks and power", "; ".join(wrong), "; ".join(dict.fromkeys(remedies)))
+        return Diagnosis(
+            WARNING, "GPU clocks and power", "; ".join(wrong), "; ".join(dict.fromkeys(remedies))
+        )
     first = used[0]
     clock = f"up to {first.clock_mhz:.0f} MHz" if first.clock_mhz else "clock not reported"
     power = f"{first.power_limit:.0f} W" if first.power_limit else "power limit not reported"
-    return Finding(OK, "GPU clocks and power", f"{clock}, {power}")
+    return Diagnosis(OK, "GPU clocks and power", f"{clock}, {power}")
 
 
 def _links(links: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rn50 import frameworks
-from rn50.doctor.finding import FAILURE, OK, Finding
+from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.packages import install as install_package
@@ -29,8 +29,8 @@ def framework(machine: Machine, software: Software) -> str:
     return min(frameworks.names(), key=order)
 
 
-def findings(software: Software, config: Config | None, framework: str) -> Iterator[Finding]:
-    """Yield findings on the software of ``framework``, the one of ``config`` if that is given."""
+def diagnoses(software: Software, config: Config | None, framework: str) -> Iterator[Diagnosis]:
+    """Yield diagnoses of the software of ``framework``, the one of ``config`` if that is given."""
     device = config.run.device if config is not None else "cpu"
     yield _python(software, frameworks.traits(framework), device)
     checks = frameworks.unimported(framework, "doctor")
@@ -40,12 +40,8 @@ def findings(software: Software, config: Config | None, framework: str) -> Itera
         yield _packages(software, frameworks.traits(framework), device)
     logs = bool({"mlperf-logging", "mlperf_logging"} & set(software.packages))
     if not logs and _is_installed(software, frameworks.traits(framework)):
-        yield Finding(
-            FAILURE,
-            "log",
-            "no mlperf-logging, which writes the log of a run",
-            install_package("mlperf-logging"),
-        )
+        text = "no mlperf-logging, which writes the log of a run"
+        yield Diagnosis(FAILURE, "log", text, install_package("mlperf-logging"))
 
 
 def _is_installed(software: Software, traits: frameworks.Traits) -> bool:
@@ -66,26 +62,18 @@ def _version(software: Software) -> tuple[int, ...]:
     return tuple(map(int, software.python.split(".")[:2]))
 
 
-def _python(software: Software, traits: frameworks.Traits, device: str) -> Finding:
+def _python(software: Software, traits: frameworks.Traits, device: str) -> Diagnosis:
     if OLDEST_PYTHON <= _version(software) <= NEWEST_PYTHON:
-        return Finding(OK, "Python", software.python)
+        return Diagnosis(OK, "Python", software.python)
     suited = " to ".join("{}.{}".format(*version) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
-    return Finding(
-        FAILURE,
-        "Python",
-        f"{software.python}, but {traits.name} for DEVICE={device} needs {suited}",
-        install(software, traits, device),
-    )
+    text = f"{software.python}, but {traits.name} for DEVICE={device} needs {suited}"
+    return Diagnosis(FAILURE, "Python", text, install(software, traits, device))
 
 
-def _packages(software: Software, traits: frameworks.Traits, device: str) -> Finding:
+def _packages(software: Software, traits: frameworks.Traits, device: str) -> Diagnosis:
     have = software.packages
     shown = ", ".join(f"{name} {have[name]}" for name in sorted(have) if re.fullmatch(traits.packages, name))
     if _is_installed(software, traits):
-        return Finding(OK, "packages", shown)
-    return Finding(
-        FAILURE,
-        "packages",
-        f"no {traits.name} beside {shown or 'this Python'}",
-        install(software, traits, device),
-    )
+        return Diagnosis(OK, "packages", shown)
+    text = f"no {traits.name} beside {shown or 'this Python'}"
+    return Diagnosis(FAILURE, "packages", text, install(software, traits, device))

@@ -5,9 +5,10 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rn50.benchmark import rules
-from rn50.doctor.finding import FAILURE, OK, Finding
+from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
 from rn50.doctor.host import shown
 from rn50.errors import UserError
 from rn50.machine import software
@@ -22,24 +23,20 @@ ROOM = 100 << 20
 fill the disk."""
 
 
-def findings(result_file: pathlib.Path, config: Config) -> Iterator[Finding]:
-    """Yield findings on the folder of ``result_file``, the next result of the campaign of ``config``."""
+def diagnoses(result_file: pathlib.Path, config: Config) -> Iterator[Diagnosis]:
+    """Yield diagnoses of the folder of ``result_file``, the next result of the campaign of ``config``."""
     yield _room(result_file)
     kept = sorted(result_file.parent.glob("result_*.txt"))
     for file in kept:
         fault = _fault(file)
         if fault is not None:
-            yield Finding(
-                FAILURE, "results", fault, f"move {file} away, and the same command makes that run again"
-            )
+            remedy = f"move {file} away, and the same command makes that run again"
+            yield Diagnosis(FAILURE, "results", fault, remedy)
     different = _different(kept, config)
     if different:
-        yield Finding(
-            FAILURE,
-            "results",
-            f"{result_file.parent} has runs of another configuration: {different}",
-            "move them away, or set what they had; rn50 run -o or RESULTS names another folder",
-        )
+        text = f"{result_file.parent} has runs of another configuration: {different}"
+        remedy = "move them away, or set what they had; rn50 run -o or RESULTS names another folder"
+        yield Diagnosis(FAILURE, "results", text, remedy)
 
 
 def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
@@ -50,11 +47,11 @@ def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
         ignored.add("DALI_THREADS")  # a run saves how many it took
     runs = {log.name: sidecar.read(log) for log in kept}
     runs["the next run"] = {"variables": config.as_environment(), "commit": software.commit()}
-    facts = [
-        {**run["variables"], "commit": run.get("commit")} if "variables" in run else {}
-        for run in runs.values()
-    ]
-    return differences(list(runs), [{key: fact[key] for key in fact if key not in ignored} for fact in facts])
+    facts: list[dict[str, Any]] = []
+    for run in runs.values():
+        compared = {**run["variables"], "commit": run.get("commit")} if "variables" in run else {}
+        facts.append({name: value for name, value in compared.items() if name not in ignored})
+    return differences(list(runs), facts)
 
 
 def _fault(file: pathlib.Path) -> str | None:
@@ -70,12 +67,11 @@ def _fault(file: pathlib.Path) -> str | None:
     return None
 
 
-def _room(result_file: pathlib.Path) -> Finding:
-    folder = next(
-        parent for parent in pathlib.Path(os.path.realpath(result_file)).parents if os.path.exists(parent)
-    )
+def _room(result_file: pathlib.Path) -> Diagnosis:
+    folders = pathlib.Path(os.path.realpath(result_file)).parents
+    folder = next(folder for folder in folders if os.path.exists(folder))
     free = shutil.disk_usage(str(folder)).free
     text = f"{shown(free)} free in {folder}"
     if free < ROOM:
-        return Finding(FAILURE, "results", text, "make room there, or set RESULTS to a folder elsewhere")
-    return Finding(OK, "results", text)
+        return Diagnosis(FAILURE, "results", text, "make room there, or set RESULTS to a folder elsewhere")
+    return Diagnosis(OK, "results", text)

@@ -19,16 +19,13 @@ def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
     if config.run.hosts is not None:
         given, where = _named(config.run.hosts, ranks), f"HOSTS={config.run.hosts}"
     else:
-        slurm = next(
-            (name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)), None
-        )
-        if slurm is None:
+        lists = [name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)]
+        if not lists:
             example = "HOSTS=" + ",".join(f"host{number}:{ranks}" for number in range(1, nodes + 1))
-            raise UserError(
-                f"DGXNNODES={nodes}",
-                f"on which machines? Set HOSTS, for example {example}",
-                "in Slurm use ./run.sub; for this machine alone set DGXNNODES=1",
-            )
+            problem = f"on which machines? Set HOSTS, for example {example}"
+            remedy = "in Slurm use ./run.sub; for this machine alone set DGXNNODES=1"
+            raise UserError(f"DGXNNODES={nodes}", problem, remedy)
+        slurm = lists[0]
         given, where = expand(environ[slurm]), f"{slurm}={environ[slurm]}"
         if any(name.startswith("-") for name in given):
             raise UserError(where, "a name that begins with - is an option of mpirun", "set HOSTS")
@@ -44,11 +41,8 @@ def _named(hosts: str, ranks_per_node: int) -> list[str]:
     for entry in hosts.split(","):
         host = re.fullmatch(r"\s*(\w[\w.-]*)(?::(\d{1,4}))?\s*", entry, re.ASCII)
         if host is None or (host[2] is not None and int(host[2]) != ranks_per_node):
-            raise UserError(
-                f"HOSTS={hosts}",
-                f"'{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks",
-                "fix the list",
-            )
+            problem = f"'{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks"
+            raise UserError(f"HOSTS={hosts}", problem, "fix the list")
         names.append(host[1])
     if len(set(names)) < len(names):
         raise UserError(f"HOSTS={hosts} names a machine twice; give each once")

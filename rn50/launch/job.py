@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,6 +15,7 @@ import psutil
 from rn50.data import preflight
 from rn50.errors import Status
 from rn50.launch import launchers
+from rn50.launch.local_launcher import later
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import adopt_orphans, ask_to_end_with_parent, memory_limit_kib
@@ -41,9 +41,8 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, st
     less, because the input pipeline needs it. DALI_THREADS=0 becomes that share less one.
     """
     quota = cgroup.read(Sources()).quota
-    cores = (
-        min(len(os.sched_getaffinity(0)), int(quota or sys.maxsize)) // launchers.sharing(config, environ)[1]
-    )
+    usable = min(len(os.sched_getaffinity(0)), int(quota or sys.maxsize))
+    cores = usable // launchers.sharing(config, environ)[1]
     defaults = {
         "OMP_NUM_THREADS": str(max(1, cores - 1 if config.run.device == "cpu" else cores)),
         "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
@@ -60,9 +59,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     used. It checks only that the data exist, because no file of them may be opened before the clock runs.
     """
     preflight.of(config)
-    result_file: pathlib.Path | None = (
-        pathlib.Path(config.run.result_file) if config.run.result_file else None
-    )
+    result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None:
         log_file.refuse_existing(result_file)
     saved_weights.refuse_impossible(config)
@@ -195,7 +192,8 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
     if job_status > 0 and stop.asked is None:
         # mpirun gives the reason first and explains it afterwards; horovodrun gives it at the end of a
         # traceback.
-        reason = words[0 if launcher == "mpirun" else -1] if words else "it does not say why"
+        words = words or ["it does not say why"]
+        reason = words[0 if launcher == "mpirun" else -1]
         _say(f"{launcher} ended with status {job_status}: {reason}")
     return launcher, job_status
 
@@ -211,11 +209,11 @@ class _StopOnSignal:
     def __init__(self) -> None:
         self.asked: signal.Signals | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if (
-                number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
-            ):  # nohup ignores it for us
-                signal.signal(number, self._handle)
+        handled = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # under nohup
+            handled.remove(signal.SIGHUP)
+        for number in handled:
+            signal.signal(number, self._handle)
 
     def watch(self, process: "subprocess.Popen[bytes]") -> None:
         """Ask ``process`` to end on a signal from now on, and at once if a signal came while it was being
@@ -228,19 +226,18 @@ class _StopOnSignal:
         first = self.asked is None
         if (
             first or number == signal.SIGINT
-        ):  # a person pressed Ctrl-C; a script that got it too sends SIGTERM
+        ):  # Ctrl-C is the reason, even if a script's SIGTERM came before it
             self.asked = signal.Signals(number)
         if first and self._process is not None:
             self._end(self._process)
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
         process.terminate()
-        threading.Thread(target=_end_by_force, args=(process,), daemon=True).start()
+        later(GRACE_SECONDS, lambda: _end_by_force(process))
 
 
 def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
     """Kill the rest of the job: the launcher and its descendants, in any process group."""
-    time.sleep(GRACE_SECONDS)
     if process.poll() is None:
         launcher = psutil.Process(process.pid)
         _kill([*launcher.children(recursive=True), launcher])

@@ -31,9 +31,8 @@ def main(starter: int, variable: str, command: list[str]) -> int:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,  # a launcher may signal its whole process group
-            preexec_fn=ask_to_end_with_parent(
-                signal.SIGKILL
-            ),  # that a launcher sends this process where the rank did not end
+            # A launcher may kill this process, without a word to the rank.
+            preexec_fn=ask_to_end_with_parent(signal.SIGKILL),
         )
         signal.signal(signal.SIGTERM, lambda *_: end([process]))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

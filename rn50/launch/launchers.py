@@ -70,13 +70,8 @@ def sharing(config: Config, environ: Mapping[str, str]) -> tuple[int, int]:
     All ranks of the machine share its cores unless Slurm bound each task. The launcher itself counts as rank
     0.
     """
-    names = (
-        local_ranks.RANK,
-        "HOROVOD_LOCAL_RANK",
-        "LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "SLURM_LOCALID",
-    )
+    others = ("HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+    names = (local_ranks.RANK, *others)
     local_rank = int(next((environ[name] for name in names if name in environ), 0))
     if in_step(environ) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
         bound = environ["SLURM_CPU_BIND_LIST"].split(",")
@@ -89,38 +84,32 @@ def bind(config: Config, environ: Mapping[str, str]) -> str:
     """Bind this rank to its share of the cores and return a line that reports it. Call it before anything
     starts threads."""
     place, ranks = sharing(config, environ)
-    plan = binding.plan(
-        hardware.read(), ranks, near_gpus=config.run.device == "gpu" and ranks == config.run.ranks_per_node
-    )
+    near_gpus = config.run.device == "gpu" and ranks == config.run.ranks_per_node
+    plan = binding.plan(hardware.read(), ranks, near_gpus)
     return binding.apply(plan[place % ranks])
 
 
 def horovod_has_mpi() -> bool:
     """Return True if Horovod is linked to MPI. To ask Horovod itself would import the framework."""
     package = importlib.util.find_spec("horovod")
-    libraries = (
-        pathlib.Path(package.origin).parent.glob("*/mpi_lib*.so")
-        if package is not None and package.origin
-        else ()
-    )
+    if package is None or not package.origin:
+        return False
+    libraries = pathlib.Path(package.origin).parent.glob("*/mpi_lib*.so")
     return any(b"libmpi.so" in library.read_bytes() for library in libraries)
 
 
 def _need_horovod(config: Config) -> None:
     if _without_horovod(config):
-        raise UserError(
-            f"FRAMEWORK={config.run.framework}",
-            "its ranks do without Horovod",
-            "set LAUNCHER=auto for those of one machine, and start those of several with ./run.sub (Slurm)",
+        remedy = (
+            "set LAUNCHER=auto for those of one machine, and start those of several with ./run.sub (Slurm)"
         )
+        raise UserError(f"FRAMEWORK={config.run.framework}", "its ranks do without Horovod", remedy)
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
         build = "requirements/install.sh horovod-build && requirements/install.sh horovod"
         nccl = "-nccl" if config.run.device == "gpu" else ""
-        raise UserError(
-            f"LAUNCHER={config.run.launcher}",
-            "needs Horovod" if config.ranks == 1 else f"{config.ranks} ranks need Horovod",
-            f"{build}{nccl}, or set {config.to_one_rank}",
-        )
+        problem = "needs Horovod" if config.ranks == 1 else f"{config.ranks} ranks need Horovod"
+        remedy = f"{build}{nccl}, or set {config.to_one_rank}"
+        raise UserError(f"LAUNCHER={config.run.launcher}", problem, remedy)
 
 
 def _slots(config: Config, environ: Mapping[str, str]) -> str:
@@ -133,15 +122,11 @@ def _python(config: Config, environ: Mapping[str, str], rank_argv: list[str]) ->
         return Start("python", rank_argv, {}, 0)
     if not _on_one_machine(config):
         which = "CPU" if traits(config.run.framework).horovod else "machine"
-        raise UserError(
-            "LAUNCHER=python",
-            f"starts one rank, or those of one {which}; this run has {config.ranks} with "
-            f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}",
-            "set LAUNCHER=auto",
-        )
-    return Start(
-        "python", python("-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv), {}, None
-    )
+        problem = f"starts one rank, or those of one {which}; this run has {config.ranks} with "
+        problem += f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}"
+        raise UserError("LAUNCHER=python", problem, "set LAUNCHER=auto")
+    argv = python("-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv)
+    return Start("python", argv, {}, None)
 
 
 def _on_one_machine(config: Config) -> bool:
@@ -155,25 +140,17 @@ def _without_horovod(config: Config) -> bool:
 
 def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     framework, launcher = config.run.framework, config.run.launcher
-    launchers = traits(framework).launchers
+    launchers, subject = traits(framework).launchers, f"LAUNCHER={launcher}"
     if launcher not in launchers:
         others = ("horovodrun", "mpirun") if traits(framework).horovod else tuple(launchers)
-        raise UserError(
-            f"LAUNCHER={launcher}",
-            f"FRAMEWORK={framework} has no such launcher",
-            f"set LAUNCHER to {', '.join(('auto', 'python', *others))} or srun",
-        )
+        remedy = f"set LAUNCHER to {', '.join(('auto', 'python', *others))} or srun"
+        raise UserError(subject, f"FRAMEWORK={framework} has no such launcher", remedy)
     if config.run.nodes > 1:
-        raise UserError(
-            f"LAUNCHER={launcher}",
-            f"starts the ranks of one machine; this run has DGXNNODES={config.run.nodes}",
-            "start those of several with ./run.sub (Slurm)",
-        )
+        problem = f"starts the ranks of one machine; this run has DGXNNODES={config.run.nodes}"
+        raise UserError(subject, problem, "start those of several with ./run.sub (Slurm)")
     package = launchers[launcher].arguments[0].split(".")[0]
     if importlib.util.find_spec(package) is None:
-        raise UserError(
-            f"LAUNCHER={launcher}", f"no module {package}", traits(framework).install(config.run.device)
-        )
+        raise UserError(subject, f"no module {package}", traits(framework).install(config.run.device))
     start_all = ("rn50.launch.framework_launcher", framework, launcher, str(config.ranks))
     return Start(launcher, python("-m", *start_all, *rank_argv), {}, None)
 
@@ -193,30 +170,15 @@ def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: list[str]
 
 def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     _need_horovod(config)
+    or_else = "or set LAUNCHER=horovodrun"
     if shutil.which("mpirun") is None:
-        raise UserError(
-            "LAUNCHER=mpirun",
-            "no mpirun on PATH",
-            "sudo apt-get install openmpi-bin, or set LAUNCHER=horovodrun",
-        )
+        install = "sudo apt-get install openmpi-bin"
+        raise UserError("LAUNCHER=mpirun", "no mpirun on PATH", f"{install}, {or_else}")
     if not horovod_has_mpi():
-        raise UserError(
-            "LAUNCHER=mpirun",
-            "Horovod was built without MPI",
-            "sudo apt-get install libopenmpi-dev && requirements/install.sh horovod, or set "
-            "LAUNCHER=horovodrun",
-        )
-    argv = [
-        "mpirun",
-        "--tag-output",
-        "-np",
-        str(config.ranks),
-        "-H",
-        _slots(config, environ),
-        "--map-by",
-        "slot",
-    ]
-    argv += ["--bind-to", "none"]  # each rank binds itself
+        install = "sudo apt-get install libopenmpi-dev && requirements/install.sh horovod"
+        raise UserError("LAUNCHER=mpirun", "Horovod was built without MPI", f"{install}, {or_else}")
+    argv = ["mpirun", "--tag-output", "-np", str(config.ranks), "-H", _slots(config, environ)]
+    argv += ["--map-by", "slot", "--bind-to", "none"]  # each rank binds itself
     argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it truncates the names of HOSTS
     # Horovod recommends MPI's plain transports. NCCL does not use MPI's transports.
     argv += ["--mca", "pml", "ob1", "--mca", "btl", "^openib"]
@@ -248,9 +210,8 @@ def _srun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> S
     """
     tasks = environ.get("SLURM_STEP_NUM_TASKS")
     if tasks is None:
-        raise UserError(
-            "LAUNCHER=srun", "this is no task of a Slurm step", "start it by ./run.sub, or set LAUNCHER=auto"
-        )
+        remedy = "start it by ./run.sub, or set LAUNCHER=auto"
+        raise UserError("LAUNCHER=srun", "this is no task of a Slurm step", remedy)
     nodes, per_node = config.run.nodes, config.run.ranks_per_node
     if int(tasks) != config.ranks or int(environ["SLURM_STEP_NUM_NODES"]) != nodes:
         raise UserError(
@@ -263,22 +224,20 @@ def _srun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> S
     machines = hosts.expand(environ["SLURM_STEP_NODELIST"])
     # Two jobs on a machine have different ports, below the kernel's ephemeral ones.
     port = 10000 + (int(environ["SLURM_JOB_ID"]) * 100 + int(environ["SLURM_STEP_ID"])) % 20000
-    master = "127.0.0.1" if nodes == 1 else _address(machines[0])
-    interface = "lo" if nodes == 1 else interface_towards(_address(machines[0 if node else 1]))
+    master, interface = "127.0.0.1", "lo"
+    if nodes > 1:
+        master = _address(machines[0])
+        interface = interface_towards(_address(machines[0 if node else 1]))
     if _without_horovod(config):
-        return Start(
-            "srun",
-            rank_argv,
-            {
-                "RANK": str(rank),
-                "WORLD_SIZE": tasks,
-                "LOCAL_RANK": environ["SLURM_LOCALID"],
-                "MASTER_ADDR": master,
-                "MASTER_PORT": str(port),
-                "GLOO_SOCKET_IFNAME": interface,
-            },
-            rank,
-        )
+        defaults = {
+            "RANK": str(rank),
+            "WORLD_SIZE": tasks,
+            "LOCAL_RANK": environ["SLURM_LOCALID"],
+            "MASTER_ADDR": master,
+            "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": interface,
+        }
+        return Start("srun", rank_argv, defaults, rank)
     _need_horovod(config)
     defaults = {
         "HOROVOD_RANK": str(rank),
@@ -302,9 +261,8 @@ def _address(host: str) -> str:
     try:
         return socket.gethostbyname(host)
     except OSError as error:
-        raise UserError(
-            host, f"this machine knows no address of it ({error.strerror})", "fix /etc/hosts or DNS"
-        ) from error
+        problem = f"this machine knows no address of it ({error.strerror})"
+        raise UserError(host, problem, "fix /etc/hosts or DNS") from error
 
 
 def interface_towards(address: str) -> str:
@@ -316,12 +274,8 @@ def interface_towards(address: str) -> str:
         try:
             probe.connect((address, 1))
         except OSError as error:
-            raise UserError(
-                address, f"this machine has no way there ({error.strerror})", "fix its network"
-            ) from error
+            problem = f"this machine has no way there ({error.strerror})"
+            raise UserError(address, problem, "fix its network") from error
         ip = probe.getsockname()[0]
-    return next(
-        name
-        for name, addresses in psutil.net_if_addrs().items()
-        if any(entry.address == ip for entry in addresses)
-    )
+    interfaces = psutil.net_if_addrs().items()
+    return next(name for name, addresses in interfaces if ip in [entry.address for entry in addresses])

@@ -46,16 +46,11 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
             nodes = [sum(nodes, [])]
         shared = len(nodes[0]) < len(pool.ranks)
         for place, rank in enumerate(pool.ranks):
-            chosen = (
-                nodes[0]
-                if shared
-                else [core for cores in nodes for core in _slice(cores, place, len(pool.ranks))]
-            )
-            share = (
-                machine.usable_cpus
-                if shared
-                else len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
-            )
+            if shared:
+                chosen, share = nodes[0], machine.usable_cpus
+            else:
+                chosen = [core for cores in nodes for core in _slice(cores, place, len(pool.ranks))]
+                share = len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
             numbers = _one_of_each_core_first(chosen)[: None if machine.quota is None else share]
             near = {cpu.node for cpu in machine.cpus if cpu.number in numbers}
             bindings.append(RankBinding(rank, numbers, near.pop() if len(near) == 1 else pool.node))
@@ -101,14 +96,13 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
     for node in cpus:
         on_socket = [pool for pool in pools if pool.cpus[0][0].socket == cpus[node][0].socket]
         if node not in near and on_socket:
-            min(on_socket, key=lambda pool: sum(map(len, pool.cpus)) / len(pool.ranks)).cpus.append(
-                cpus[node]
-            )
-    enough = all(
-        len({(cpu.socket, cpu.core) for group in pool.cpus for cpu in group}) >= len(pool.ranks)
-        for pool in pools
-    )
-    return pools if enough else None
+            poorest = min(on_socket, key=lambda pool: sum(map(len, pool.cpus)) / len(pool.ranks))
+            poorest.cpus.append(cpus[node])
+    for pool in pools:
+        cores = {(cpu.socket, cpu.core) for group in pool.cpus for cpu in group}
+        if len(cores) < len(pool.ranks):
+            return None
+    return pools
 
 
 def _cores(cpus: Sequence[Cpu], machine: Machine) -> list[Core]:

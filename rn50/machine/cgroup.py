@@ -24,27 +24,20 @@ def read(sources: Sources) -> Limits:
     """Return the limits of this process (cgroups(7), and the kernel's admin-guide/cgroup-v2 and
     cgroup-v1)."""
     values = functools.partial(_values, sources, _mounted(sources))
-    quotas = []
-    for value in values("", "cpu.max"):
-        quota, _, period = value.partition(" ")
-        if quota.isdigit() and period.isdigit():
-            quotas.append(int(quota) / int(period))
-    for quota, period in zip(
-        values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us"), strict=False
-    ):
-        if quota.isdigit() and period.isdigit():  # -1: none
-            quotas.append(int(quota) / int(period))
+    of_version_2 = (value.partition(" ")[::2] for value in values("", "cpu.max"))
+    of_version_1 = zip(values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us"), strict=False)
+    quotas = [
+        int(quota) / int(period)
+        for quota, period in (*of_version_1, *of_version_2)
+        if quota.isdigit() and period.isdigit()  # "max" or -1: none
+    ]
     memory = values("", "memory.max") + values("memory", "memory.limit_in_bytes")
     limits = [int(value) for value in memory if value.isdigit()]
     # Each set contains the next inner one, so the innermost is the smallest.
-    sets = (
-        values("", "cpuset.cpus.effective")
-        + values("cpuset", "cpuset.effective_cpus")
-        + values("cpuset", "cpuset.cpus")
-    )
-    return Limits(
-        cpu_list.parse(sets[0]) if sets else None, min(quotas, default=None), min(limits, default=None)
-    )
+    sets = values("", "cpuset.cpus.effective") + values("cpuset", "cpuset.effective_cpus")
+    sets += values("cpuset", "cpuset.cpus")
+    cpus = cpu_list.parse(sets[0]) if sets else None
+    return Limits(cpus, min(quotas, default=None), min(limits, default=None))
 
 
 def _values(sources: Sources, mounts: Mapping[str, tuple[str, str]], controller: str, file: str) -> list[str]:
@@ -58,9 +51,8 @@ def _mounted(sources: Sources) -> dict[str, tuple[str, str]]:
     """Return controller ("" for version 2) -> (mount point of its hierarchy, path of this process's group
     below it)."""
     groups: dict[str, str] = {}
-    for controllers, path in re.findall(
-        r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE
-    ):
+    listed = sources.text("proc/self/cgroup")
+    for controllers, path in re.findall(r"^\d+:([^:]*):(.*)$", listed, re.MULTILINE):
         groups.update(dict.fromkeys(controllers.split(","), path))
     mounts: dict[str, tuple[str, str]] = {}
     mounted = r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$"
@@ -92,9 +84,7 @@ def oom_kills(sources: Sources) -> int:
     Source of the format: Linux, Documentation/admin-guide, cgroup-v1/memory.rst and cgroup-v2.rst.
     """
     mounts = _mounted(sources)
-    texts = (
-        _values(sources, mounts, "", "memory.events")[:1]
-        + _values(sources, mounts, "memory", "memory.oom_control")[:1]
-    )
+    texts = _values(sources, mounts, "", "memory.events")[:1]
+    texts += _values(sources, mounts, "memory", "memory.oom_control")[:1]
     counts = (re.search(r"^oom_kill (\d+)$", text, re.MULTILINE) for text in texts)
     return max((int(count[1]) for count in counts if count), default=0)

@@ -51,21 +51,16 @@ def _processor(source: Sources, machine: Machine) -> dict[str, str]:
     sockets, cores, threads = (
         about.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core")
     )
-    fastest, in_name = (
-        re.fullmatch(r"[\d.]+", about.get("CPU max MHz", "")),
-        re.search(r"@ ([\d.]+ ?GHz)", machine.processor),
-    )
+    fastest = re.fullmatch(r"[\d.]+", about.get("CPU max MHz", ""))
+    in_name = re.search(r"@ ([\d.]+ ?GHz)", machine.processor)
+    frequency = in_name[1] if in_name else ""
     counted = sockets.isdigit() and cores.isdigit() and threads.isdigit()
     return {
         "host_processors_per_node": sockets if counted else "",
         "host_processor_model_name": machine.processor,
         "host_processor_core_count": cores if counted else "",
         "host_processor_vcpu_count": str(int(cores) * int(threads)) if counted else "",
-        "host_processor_frequency": f"{float(fastest[0]):.0f} MHz"
-        if fastest
-        else in_name[1]
-        if in_name
-        else "",
+        "host_processor_frequency": f"{float(fastest[0]):.0f} MHz" if fastest else frequency,
         "host_processor_caches": _caches(source),
     }
 
@@ -80,14 +75,10 @@ def _caches(source: Sources) -> str:
             source.text(f"{folder}/{index}/{file}") for file in ("level", "type", "size", "shared_cpu_list")
         )
         if level and size:
-            sharing = len(cpu_list.parse(shared)) or 1
+            sharing = len(cpu_list.parse(shared))
             letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
-            caches.append(f"L{level}{letter}: {size} per {_several(sharing, 'CPU')}")
+            caches.append(f"L{level}{letter}: {size} per {f'{sharing} CPUs' if sharing > 1 else 'CPU'}")
     return ", ".join(caches)
-
-
-def _several(count: int, noun: str) -> str:
-    return noun if count == 1 else f"{count} {noun}s"
 
 
 def _memory_and_storage(source: Sources, machine: Machine) -> dict[str, str]:
@@ -96,16 +87,10 @@ def _memory_and_storage(source: Sources, machine: Machine) -> dict[str, str]:
     for disk in filter(_DISK.fullmatch, source.names("sys/block")):
         sectors = source.text(f"sys/block/{disk}/size")  # of 512 bytes, whatever the disk's own size is
         if sectors.isdigit() and int(sectors):
-            rotates = source.text(f"sys/block/{disk}/queue/rotational") == "1"
-            kinds.append(
-                "virtual disk"
-                if _VIRTUAL_DISK.fullmatch(disk)
-                else "NVMe SSD"
-                if disk.startswith("nvme")
-                else "HDD"
-                if rotates
-                else "SSD"
-            )
+            kind = "HDD" if source.text(f"sys/block/{disk}/queue/rotational") == "1" else "SSD"
+            if disk.startswith("nvme"):
+                kind = "NVMe SSD"
+            kinds.append("virtual disk" if _VIRTUAL_DISK.fullmatch(disk) else kind)
             sizes.append(f"{int(sectors) * 512 / 1e9:.0f} GB")
     return {
         "host_memory_capacity": f"{machine.memory / 2**30:.0f} GiB" if machine.memory else "",
@@ -126,9 +111,8 @@ def _networking(source: Sources, machine: Machine) -> str:
     if not ports:
         for name in source.names("sys/class/net"):
             speed = source.text(f"sys/class/net/{name}/speed")
-            if (
-                source.names(f"sys/class/net/{name}/device") and speed.isdigit()
-            ):  # -1: not connected, or unknown
+            # The speed is -1 of a port that is not connected, or does not know it.
+            if source.names(f"sys/class/net/{name}/device") and speed.isdigit():
                 ports.append(f"{int(speed) / 1000:g} Gb/sec Ethernet")
     return _counted(ports)
 
@@ -137,10 +121,10 @@ def _accelerators(machine: Machine) -> dict[str, str]:
     if not machine.gpus:
         return {}
     links = collections.Counter(machine.links)
+    pcie = "PCIe" if links else ""
     nvlink = any(link.startswith("NV") for link in links)
-    pairs = ", ".join(
-        f"{link} between {count} of {len(machine.links)} pairs" for link, count in links.items()
-    )
+    number = len(machine.links)
+    pairs = ", ".join(f"{link} between {count} of {number} pairs" for link, count in links.items())
     first = machine.gpus[0]
     power = f" ({first.power_limit:.0f} W)" if first.power_limit else ""
     return {
@@ -148,7 +132,7 @@ def _accelerators(machine: Machine) -> dict[str, str]:
         "accelerator_host_interconnect": first.pcie or "",
         "accelerator_frequency": f"{first.clock_mhz:.0f} MHz" if first.clock_mhz else "",
         "accelerator_memory_capacity": f"{first.memory_mib:.0f} MiB" if first.memory_mib else "",
-        "accelerator_interconnect": "NVLink" if nvlink else "PCIe" if links else "",
+        "accelerator_interconnect": "NVLink" if nvlink else pcie,
         "accelerator_interconnect_topology": pairs,
         "cuda_driver_version": first.driver,
     }

@@ -6,23 +6,10 @@ from collections.abc import Mapping
 
 from rn50.machine.sources import Sources
 
-FIELDS = (
-    "index",
-    "name",
-    "uuid",
-    "pci.bus_id",
-    "driver_version",
-    "compute_cap",
-    "memory.total",
-    "memory.used",
-    "mig.mode.current",
-    "persistence_mode",
-    "power.limit",
-    "power.default_limit",
-    "clocks.max.sm",
-    "clocks_throttle_reasons.active",
-    "pcie.link.gen.max",
-    "pcie.link.width.max",
+QUERIED = (
+    "index,name,uuid,pci.bus_id,driver_version,compute_cap,memory.total,memory.used,mig.mode.current,"
+    "persistence_mode,power.limit,power.default_limit,clocks.max.sm,clocks_throttle_reasons.active,"
+    "pcie.link.gen.max,pcie.link.width.max"
 )
 """Properties of ``nvidia-smi --help-query-gpu``. Drivers before 510 have no compute_cap."""
 
@@ -110,25 +97,19 @@ def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
 def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
     """Return exit status, output and a row for each GPU, without the fields that this driver does not
     know."""
-    fields = list(FIELDS)
+    fields = QUERIED.split(",")
     while True:
         status, printed = sources.run(
-            ["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,nounits"]
+            ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,nounits"]
         )
         unknown = re.search(r'Field "(.+?)" is not a valid field', printed)
         if unknown is None or unknown[1] not in fields:
             break
         fields.remove(unknown[1])
-    rows = [line.split(", ") for line in printed.splitlines()] if status == 0 else []
-    return (
-        status,
-        printed,
-        [
-            dict(zip(fields, row, strict=False))
-            for row in rows[1:]
-            if len(row) == len(fields) and re.fullmatch(r"[0-9]{1,4}", row[0])
-        ],
-    )
+    lines = printed.splitlines() if status == 0 else []
+    rows = [row for row in (line.split(", ") for line in lines[1:]) if len(row) == len(fields)]
+    described = [dict(zip(fields, row, strict=True)) for row in rows if re.fullmatch(r"[0-9]{1,4}", row[0])]
+    return status, printed, described
 
 
 def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -148,6 +129,7 @@ def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
 def _gpu(row: Mapping[str, str], instances: tuple[tuple[str, str], ...], sources: Sources) -> Gpu:
     capability = re.fullmatch(r"(\d+)\.(\d+)", row.get("compute_cap", ""))
     reasons = row.get("clocks_throttle_reasons.active", "")
+    generation, width = row.get("pcie.link.gen.max", ""), row.get("pcie.link.width.max", "")
     bits = int(reasons, 16) if re.fullmatch(r"0x[0-9a-fA-F]+", reasons) else 0
     # nvidia-smi writes the PCI domain with eight digits, sysfs with four.
     node = sources.text(f"sys/bus/pci/devices/{row['pci.bus_id'].lower()[-12:]}/numa_node")
@@ -167,12 +149,8 @@ def _gpu(row: Mapping[str, str], instances: tuple[tuple[str, str], ...], sources
         clock_mhz=_number(row.get("clocks.max.sm")),
         slowed=tuple(reason for bit, reason in SLOWED.items() if bits & bit),
         node=int(node) if node.isdigit() else None,
-        pcie=_pcie(row.get("pcie.link.gen.max", ""), row.get("pcie.link.width.max", "")),
+        pcie=f"PCIe {generation}.0 x{width}" if generation.isdigit() and width.isdigit() else None,
     )
-
-
-def _pcie(generation: str, width: str) -> str | None:
-    return f"PCIe {generation}.0 x{width}" if generation.isdigit() and width.isdigit() else None
 
 
 def _number(value: str | None) -> float | None:
@@ -181,15 +159,10 @@ def _number(value: str | None) -> float | None:
 
 def _visible(gpus: tuple[Gpu, ...], visible: str) -> tuple[Gpu, ...]:
     """Interpret the variable as CUDA does: indices or (beginnings of) UUIDs, up to the first invalid one."""
-    seen = []
-    for word in (word.strip() for word in visible.split(",")):
-        chosen = [
-            gpu
-            for gpu in gpus
-            if word == str(gpu.index)
-            or (word and gpu.uuid.startswith(word))
-            or any(word == uuid for _, uuid in gpu.instances)
-        ]
+    seen: list[Gpu] = []
+    names = {gpu: {str(gpu.index), *(uuid for _, uuid in gpu.instances)} for gpu in gpus}
+    for word in map(str.strip, visible.split(",")):
+        chosen = [gpu for gpu in gpus if word in names[gpu] or gpu.uuid.startswith(word)]
         if not word or len(chosen) != 1:
             break
         seen += chosen

@@ -75,9 +75,8 @@ class Machine:
     @property
     def in_container(self) -> bool:
         """True if the root file system is a container's."""
-        return any(
-            mount.folder == "/" and mount.kind in ("overlay", "fuse.fuse-overlayfs") for mount in self.mounts
-        )
+        kinds = [mount.kind for mount in self.mounts if mount.folder == "/"]
+        return bool({"overlay", "fuse.fuse-overlayfs"} & set(kinds))
 
     @property
     def usable_cpus(self) -> int:
@@ -97,11 +96,9 @@ class Machine:
 
     def mount_of(self, path: str) -> Mount | None:
         """Return the file system that holds an absolute path."""
-        holding = [m for m in self.mounts if path == m.folder or path.startswith(m.folder.rstrip("/") + "/")]
+        holding = [m for m in self.mounts if f"{path}/".startswith(f"{m.folder.rstrip('/')}/")]
         # Of two mounts on one folder the later one hides the other.
-        return (
-            max(enumerate(holding), key=lambda pair: (len(pair[1].folder), pair[0]))[1] if holding else None
-        )
+        return max(reversed(holding), key=lambda mount: len(mount.folder), default=None)
 
 
 def read(
@@ -124,11 +121,9 @@ def read(
         cpu_flags=_cpu_flags(source),
         cpus=cpus,
         online=len(all_cpus),
-        quota=limits.quota if limits.quota is not None and limits.quota < len(cpus) else None,
+        quota=limits.quota if (limits.quota or math.inf) < len(cpus) else None,
         memory=total,
-        memory_limit=limits.memory
-        if limits.memory is not None and (total is None or limits.memory < total)
-        else None,
+        memory_limit=limits.memory if (limits.memory or math.inf) < (total or math.inf) else None,
         locked_memory=_resource_limit(source, "Max locked memory"),
         open_files=_resource_limit(source, "Max open files"),
         mounts=_mounts(source),
@@ -155,10 +150,8 @@ def foreign_vectors(root: str = "/") -> int:
     any other."""
     source = Sources(pathlib.Path(root))
     flags = _cpu_flags(source)
-    if (
-        re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE)
-        or "avx2" not in flags
-    ):
+    intel = re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE)
+    if intel or "avx2" not in flags:
         return 0
     return 512 if flags >= AVX512 else 256
 
@@ -207,9 +200,8 @@ def _infiniband(source: Sources) -> tuple[str, ...]:
         for port in source.names(f"sys/class/infiniband/{device}/ports"):
             folder = f"sys/class/infiniband/{device}/ports/{port}"
             if "ACTIVE" in source.text(f"{folder}/state"):
-                ports.append(
-                    f"{device}: {source.text(f'{folder}/rate')}, {source.text(f'{folder}/link_layer')}"
-                )
+                rate, layer = (source.text(f"{folder}/{file}") for file in ("rate", "link_layer"))
+                ports.append(f"{device}: {rate}, {layer}")
     return tuple(ports)
 
 

@@ -39,16 +39,17 @@ def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = Non
     environ = process.environment() if environ is None else environ
     libraries = [library for library in map(_library, frameworks.every().values()) if library]
     missing = tuple(dict.fromkeys(name for library in libraries for name in _missing(library, run)))
-    folders = [
-        folder for library in libraries for folder in sorted(library.parent.parent.glob("nvidia/*/lib"))
+    off_path = [
+        folder
+        for library in libraries
+        for folder in sorted(library.parent.parent.glob("nvidia/*/lib"))
+        if any((folder / name).exists() for name in missing)
     ]
     return Software(
         python=platform.python_version(),
         packages=packages(),
         missing_libraries=missing,
-        libraries_off_path=tuple(
-            folder for folder in folders if any((folder / name).exists() for name in missing)
-        ),
+        libraries_off_path=tuple(off_path),
         nvidia_container=next(filter(None, map(environ.get, container_variables())), None),
         missing_to_compile=tuple(_missing_to_compile()),
     )
@@ -99,13 +100,8 @@ def commit() -> str | None:
     Returns None if neither is known.
     """
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
-            cwd=str(ROOT),
-            capture_output=True,
-            text=True,
-            timeout=20,
-        )
+        describe = ["git", "describe", "--always", "--dirty", "--abbrev=40"]
+        done = subprocess.run(describe, cwd=str(ROOT), capture_output=True, text=True, timeout=20)
         described = done.stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         described = ""

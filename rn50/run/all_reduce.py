@@ -51,11 +51,10 @@ def before_the_clock(config: Config, implementation: Implementation, hosts: Mapp
     microseconds[communicator.rank] = round(implementation.forward_seconds * 1e6)
     microseconds = communicator.all_reduce(microseconds)
     fastest = int(microseconds.argmin())
-    lines = [
-        f"{communicator.size} ranks, {communicator.library}: {timing.bytes / 1e6:.1f} MB of gradients are "
-        f"summed in {timing.seconds * 1e3:.1f} ms ({timing.bus_gb_per_second:.2f} GB/s); a forward pass "
-        f"takes {microseconds.min() / 1e3:.1f} to {microseconds.max() / 1e3:.1f} ms"
-    ]
+    sums = f"{timing.bytes / 1e6:.1f} MB of gradients are summed in {timing.seconds * 1e3:.1f} ms"
+    passes = f"{microseconds.min() / 1e3:.1f} to {microseconds.max() / 1e3:.1f} ms"
+    ranks = f"{communicator.size} ranks, {communicator.library}"
+    lines = [f"{ranks}: {sums} ({timing.bus_gb_per_second:.2f} GB/s); a forward pass takes {passes}"]
     for rank in np.flatnonzero(microseconds > SLOW * microseconds[fastest]):
         times = microseconds[rank] / microseconds[fastest]
         lines.append(
@@ -64,6 +63,11 @@ def before_the_clock(config: Config, implementation: Implementation, hosts: Mapp
             "load, clocks and binding of its cores"
         )
     return lines
+
+
+def total(communicator: Communicator, number: int) -> int:
+    """Return the sum of a number over all ranks. All ranks call it."""
+    return int(communicator.all_reduce(np.array([number], dtype=np.int64))[0])
 
 
 def in_pieces(communicator: Communicator, array: np.ndarray) -> np.ndarray:

@@ -74,14 +74,10 @@ def initial_weights(config: Config) -> Weights | None:
     if config.run.initial_weights is None:
         return None
     saved, data = weights_file.read(pathlib.Path(config.run.initial_weights)), config.data
-    for variable, theirs, ours in (
-        ("NUMCLASSES", saved.classes, data.classes),
-        ("WIDTH", saved.width, data.width),
-    ):
+    sizes = ("NUMCLASSES", saved.classes, data.classes), ("WIDTH", saved.width, data.width)
+    for variable, theirs, ours in sizes:
         if theirs != ours:
-            raise UserError(
-                f"INITIAL_WEIGHTS={config.run.initial_weights}",
-                f"it is of a network with {variable}={theirs}, the configuration has {variable}={ours}",
-                "give weights of the same network",
-            )
+            subject = f"INITIAL_WEIGHTS={config.run.initial_weights}"
+            problem = f"it is of a network with {variable}={theirs}, the configuration has {variable}={ours}"
+            raise UserError(subject, problem, "give weights of the same network")
     return saved

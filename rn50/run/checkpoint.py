@@ -79,22 +79,17 @@ def refuse_impossible(config: Config) -> None:
     the checkpoint of another configuration is in the way."""
     if config.run.checkpoint_epochs:
         if not config.run.result_file:
-            raise UserError(
-                f"CHECKPOINT_EPOCHS={config.run.checkpoint_epochs}",
-                "checkpoints are saved beside the log, which has no file",
-                "set RESULT_FILE",
-            )
+            subject = f"CHECKPOINT_EPOCHS={config.run.checkpoint_epochs}"
+            problem = "checkpoints are saved beside the log, which has no file"
+            raise UserError(subject, problem, "set RESULT_FILE")
         files.refuse_to_replace(path(config), files.CHECKPOINT, remedy="set another RESULT_FILE")
         _refuse_another(config, *left(config))
 
 
 def _refuse_another(config: Config, epoch: int, configuration: str) -> None:
     if configuration != config.sha256:
-        raise UserError(
-            path(config),
-            f"holds epoch {epoch} of an interrupted run of another configuration",
-            "set its variables and RESUME=1, or move it away",
-        )
+        problem = f"holds epoch {epoch} of an interrupted run of another configuration"
+        raise UserError(path(config), problem, "set its variables and RESUME=1, or move it away")
 
 
 def is_due(config: Config, epoch: int) -> bool:
@@ -124,9 +119,8 @@ def write(config: Config, implementation: Implementation, seed: int, epoch: int)
             "epoch": str(epoch),
             "precision": implementation.precision.name,
         }
-        files.write(
-            path(config), format_.save(arrays, facts), files.OURS, "free the disk, or set another RESULT_FILE"
-        )
+        remedy = "free the disk, or set another RESULT_FILE"
+        files.write(path(config), format_.save(arrays, facts), files.OURS, remedy)
     implementation.begin_after(epoch, seed_after(seed, epoch))
 
 
@@ -166,17 +160,6 @@ def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
         raise ValueError(f"precision {excerpt(facts['precision'])}, in which this run does not train")
 
 
-def agree(checkpoint: Checkpoint | None, communicator: Communicator) -> None:
-    """Raise UserError unless all ranks found the same checkpoint."""
-    epoch = checkpoint.epoch if checkpoint else 0
-    if int(communicator.all_reduce(np.array([epoch], np.int64))[0]) != epoch * communicator.size:
-        raise UserError(
-            "RESUME=1",
-            f"this rank has a checkpoint of epoch {epoch}, and not every other",
-            "let RESULT_FILE lie in a folder that all machines share",
-        )
-
-
 def restore(checkpoint: Checkpoint, implementation: Implementation) -> None:
     """Give a warmed-up implementation the weights and the momentum of a checkpoint.
 
@@ -214,10 +197,9 @@ def _statistics_of_ranks(
     table[communicator.rank] = bits
     table = all_reduce.in_pieces(communicator, table.reshape(-1)).reshape(table.shape)
     ends = np.cumsum([array.size for array in running.values()])[:-1]
-    return {
-        f"rank{rank}/{name}": part.reshape(running[name].shape)
-        for rank in range(1, communicator.size)
-        for name, part in zip(
-            running, np.split(table[rank].astype(np.int32).view(np.float32), ends), strict=False
-        )
-    }
+    statistics = {}
+    for rank in range(1, communicator.size):
+        parts = np.split(table[rank].astype(np.int32).view(np.float32), ends)
+        for (name, array), part in zip(running.items(), parts, strict=True):
+            statistics[f"rank{rank}/{name}"] = part.reshape(array.shape)
+    return statistics

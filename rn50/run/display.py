@@ -12,14 +12,14 @@ from rn50.benchmark import rules, schedule
 from rn50.settings.config import Config
 from rn50.terminal import Terminal
 
-TOLD = "RN50_TELL_PROGRESS"
-"""Environment variable with which ``rn50 run`` asks rank 0 for lines of ``Progress`` in place of a bar."""
+PROGRESS = "RN50_TELL_PROGRESS"
+"""Environment variable by which ``rn50 run`` asks rank 0 for ``EpochProgress`` in lines in place of a bar."""
 CURVES = "RN50_TENSORBOARD"
 """Environment variable with the folder of ``rn50 run --tensorboard``; each run has a subfolder."""
 _MARK = "rn50 progress "
 
 
-class Progress(NamedTuple):
+class EpochProgress(NamedTuple):
     """Progress within a run: the current epoch, counted from 1, the part of it that is done, and its rate and
     loss so far."""
 
@@ -34,9 +34,9 @@ class Progress(NamedTuple):
         return _MARK + json.dumps(self)
 
 
-def told(line: str) -> Progress | None:
+def read_progress(line: str) -> EpochProgress | None:
     """Return the progress in a line, or None for any other line."""
-    return Progress(*json.loads(line[len(_MARK) :])) if line.startswith(_MARK) else None
+    return EpochProgress(*json.loads(line[len(_MARK) :])) if line.startswith(_MARK) else None
 
 
 class Display:
@@ -47,6 +47,10 @@ class Display:
 
     def remark(self, line: str) -> None:
         """Show a line that a person should know."""
+
+    def warn(self, line: str) -> None:
+        """Show a line that a person should act on."""
+        self.remark(f"warning: {line}")
 
     def epoch_begins(self, epoch: int) -> None:
         """Show that epoch ``epoch``, counted from 1, begins."""
@@ -84,14 +88,9 @@ class LiveDisplay(Display):
             console=console,
             transient=True,
         )
+        samples = self._epochs * self._samples_per_epoch
         self._task = self._progress.add_task(
-            "",
-            total=self._epochs * self._samples_per_epoch,
-            epoch=0,
-            rate="-",
-            loss="-",
-            top1="-",
-            start=False,
+            "", start=False, total=samples, epoch=0, rate="-", loss="-", top1="-"
         )
 
     def __enter__(self) -> "LiveDisplay":
@@ -118,13 +117,12 @@ class LiveDisplay(Display):
 
     def trained(self, samples: int, loss: float) -> None:
         seen = samples * self._ranks
-        rate = seen / (time.monotonic() - self._epoch_begin)
-        self._progress.update(
-            self._task,
-            completed=(self._epoch - 1) * self._samples_per_epoch + seen,
-            rate=f"{rate:,.0f}",
-            loss=f"{loss:.3f}",
-        )
+        self._show_rate(seen, seen / (time.monotonic() - self._epoch_begin), loss)
+
+    def _show_rate(self, seen: int, rate: float, loss: float) -> None:
+        """Show the images per second and the loss after ``seen`` images of the epoch."""
+        done = (self._epoch - 1) * self._samples_per_epoch + seen
+        self._progress.update(self._task, completed=done, rate=f"{rate:,.0f}", loss=f"{loss:.3f}")
 
     def epoch_ends(self, epoch: int, images_per_second: float) -> None:
         self._progress.update(
@@ -132,10 +130,8 @@ class LiveDisplay(Display):
         )
         if not self._console.live:
             left = (time.monotonic() - self._begin) / epoch * (self._epochs - epoch)
-            self._console.print(
-                f"epoch {epoch:>2}/{self._epochs}  {images_per_second:,.0f} img/s  top-1 "
-                f"{self._shown_top1()}  ETA <= {left:.0f} s"
-            )
+            rates = f"{images_per_second:,.0f} img/s  top-1 {self._shown_top1()}"
+            self._console.print(f"epoch {epoch:>2}/{self._epochs}  {rates}  ETA <= {left:.0f} s")
 
     def evaluated(self, epoch: int, accuracy: float) -> None:
         self._top1 = accuracy
@@ -148,12 +144,10 @@ class LiveDisplay(Display):
 
 
 class TellingDisplay(LiveDisplay):
-    """Prints its ``Progress`` line by line, in place of a bar and of the line per epoch."""
+    """Prints its ``EpochProgress`` line by line, in place of a bar and of the line per epoch."""
 
-    def trained(self, samples: int, loss: float) -> None:
-        seen = samples * self._ranks
-        rate = seen / (time.monotonic() - self._epoch_begin)
-        self._console.print(Progress(self._epoch, seen / self._samples_per_epoch, rate, loss).line)
+    def _show_rate(self, seen: int, rate: float, loss: float) -> None:
+        self._console.print(EpochProgress(self._epoch, seen / self._samples_per_epoch, rate, loss).line)
 
     def epoch_ends(self, epoch: int, images_per_second: float) -> None:
-        self._console.print(Progress(epoch, 1.0, images_per_second).line)
+        self._console.print(EpochProgress(epoch, 1.0, images_per_second).line)

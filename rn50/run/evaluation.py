@@ -24,11 +24,10 @@ def environment_for(file: pathlib.Path, config: Config) -> dict[str, str]:
     """
     saved = weights_file.read(file)
     if saved.classes != config.data.classes:
-        raise UserError(
-            file,
-            f"it tells {saved.classes} classes apart, and the data set has NUMCLASSES={config.data.classes}",
-            "name the configuration of its data set",
+        problem = (
+            f"it tells {saved.classes} classes apart, and the data set has NUMCLASSES={config.data.classes}"
         )
+        raise UserError(file, problem, "name the configuration of its data set")
     return {
         "WIDTH": saved.facts["width"],
         "IMAGE_SIZE": str(saved.image_size),
@@ -39,13 +38,8 @@ def environment_for(file: pathlib.Path, config: Config) -> dict[str, str]:
 
 def arguments(file: pathlib.Path, report: pathlib.Path | None, as_json: bool) -> list[str]:
     """Return the arguments for ``rn50`` as one rank of the evaluation."""
-    return [
-        "evaluate",
-        str(file),
-        "--as-rank",
-        *(["--report", str(report)] if report else []),
-        *(["--json"] if as_json else []),
-    ]
+    options = ["--report", str(report)] if report else []
+    return ["evaluate", str(file), "--as-rank", *options, *(["--json"] if as_json else [])]
 
 
 def evaluate(

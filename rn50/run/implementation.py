@@ -12,7 +12,7 @@ import numpy as np
 from rn50 import frameworks
 from rn50.settings.config import Config
 
-Progress = Callable[[int, float], None]
+OnProgress = Callable[[int, float], None]
 """Called with (samples seen by this rank in this epoch, mean training loss of a step): after the first step
 of the run, now and then during an epoch, and at its end."""
 
@@ -110,7 +110,7 @@ class Implementation(Protocol):
     def open_data(self) -> None:
         """Open the data set. Before this call no file of it may be opened, its index included."""
 
-    def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
+    def train_epoch(self, epoch: int, progress: OnProgress) -> EpochResult:
         """Train one epoch: every sample exactly once across the ranks. Epochs count from 1."""
 
     def evaluate(self) -> tuple[int, int]:

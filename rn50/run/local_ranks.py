@@ -51,11 +51,8 @@ class LocalRanks:
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
         """Return the element-wise sum of a small int64 array (64 KiB at most) over all ranks, on every
         rank."""
-        everybodys = [
-            np.frombuffer(content, np.int64).reshape(array.shape)
-            for content in self._exchange(array.tobytes())
-        ]
-        return np.sum(everybodys, axis=0, dtype=np.int64)
+        arrays = [np.frombuffer(content, np.int64) for content in self._exchange(array.tobytes())]
+        return np.sum(arrays, axis=0, dtype=np.int64).reshape(array.shape)
 
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers."""

@@ -40,9 +40,8 @@ class LogFile:
     def refuse_loss(self) -> None:
         """Raise UserError if ``is_lost``, because a run without its log gives no result."""
         if self.is_lost:
-            raise UserError(
-                self._partial, "was removed or moved while the run wrote it", "start the run again"
-            )
+            problem = "was removed or moved while the run wrote it"
+            raise UserError(self._partial, problem, "start the run again")
 
     def keep(self) -> None:
         """Write the log to the nearest folder that can hold it, and print where."""
@@ -63,11 +62,8 @@ class LogFile:
         try:
             self._partial.replace(self._result_file)
         except OSError as error:
-            raise UserError(
-                self._partial,
-                f"whole, but cannot be renamed to {self._result_file.name} ({error.strerror})",
-                "rename it",
-            ) from error
+            problem = f"whole, but cannot be renamed to {self._result_file.name} ({error.strerror})"
+            raise UserError(self._partial, problem, "rename it") from error
 
 
 def _open(result_file: pathlib.Path) -> TextIO:
@@ -81,9 +77,8 @@ def _open(result_file: pathlib.Path) -> TextIO:
             files.refuse_irregular(partial, os.lstat(partial).st_mode, _MOVE)
         stream = open(partial, "a+", encoding="utf-8", opener=_no_link)  # noqa: SIM115
         if not _lock(stream):
-            raise UserError(
-                partial, "another run is writing this log", "wait until that ends, or end it, and start again"
-            )
+            remedy = "wait until that ends, or end it, and start again"
+            raise UserError(partial, "another run is writing this log", remedy)
         # Before we had the lock, the other run may have finished and given this very file its final name.
         refuse_existing(result_file)
         if os.pread(stream.fileno(), len(_TOKEN), 0) not in (b"", _TOKEN):
@@ -128,11 +123,8 @@ def refuse_existing(result_file: pathlib.Path) -> None:
         os.lstat(result_file)
     except (FileNotFoundError, NotADirectoryError):
         if result_file.suffix == ".json":
-            raise UserError(
-                f"RESULT_FILE={result_file}",
-                "what the run is made with is saved under this name",
-                "let it end in .txt",
-            ) from None
+            problem = "what the run is made with is saved under this name"
+            raise UserError(f"RESULT_FILE={result_file}", problem, "let it end in .txt") from None
     except OSError as error:
         raise _unwritable(result_file, error) from error
     else:

@@ -33,28 +33,20 @@ class LossCheck:
         finite."""
         rate = f"LR={self._h.learning_rate:g} with WARMUP_EPOCHS={self._h.warmup_epochs}"
         if not math.isfinite(loss):
-            raise DivergedError(
-                f"the training loss is {loss} in epoch {epoch}",
-                f"{rate} is too high, or an image is not one",
-                "lower LR",
-            )
+            subject = f"the training loss is {loss} in epoch {epoch}"
+            raise DivergedError(subject, f"{rate} is too high, or an image is not one", "lower LR")
         self._seen += 1
         compared = f"where guessing one of {self._classes} classes gives {self._guess:.2f}"
         if self._seen == 1 and not self._trained:
             if abs(loss - self._guess) > START_TOLERANCE * self._guess:
-                self._say(
-                    f"the first training loss is {loss:.2f} {compared}: labels or initial weights are wrong"
-                )
+                line = f"the first training loss is {loss:.2f} {compared}"
+                self._say(f"{line}: labels or initial weights are wrong")
         elif loss > TOO_HIGH * self._guess:
-            self._say(
-                f"the training loss is {loss:.2f} in epoch {epoch} {compared}: {rate} is too high, or the "
-                "labels are wrong"
-            )
+            line = f"the training loss is {loss:.2f} in epoch {epoch} {compared}"
+            self._say(f"{line}: {rate} is too high, or the labels are wrong")
         elif epoch == 1 and not self._trained and loss < TOO_LOW * self._guess:
-            self._say(
-                f"the training loss is down to {loss:.2f} in epoch 1 {compared}: are the labels all alike, "
-                "or sorted?"
-            )
+            line = f"the training loss is down to {loss:.2f} in epoch 1 {compared}"
+            self._say(f"{line}: are the labels all alike, or sorted?")
 
     def _say(self, line: str) -> None:
         if not self._said:

@@ -122,20 +122,16 @@ class RunLog:
 
         They are metadata because the rules have no key for them.
         """
-        metadata = {
-            "input_library": training.input_library(config),
-            "precision": precision,
-            **(certificate or {}),
-        }
+        library = training.input_library(config)
+        metadata = {"input_library": library, "precision": precision, **(certificate or {})}
         cut = {EPOCH_SAMPLES: config.epoch_samples} if config.run.benchmark_steps else {}
         self._event(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **cut})
         self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:
         """Log the start of a block: the epochs up to and including the next one that is evaluated."""
-        self._start(
-            constants.BLOCK_START, {constants.FIRST_EPOCH_NUM: first_epoch, constants.EPOCH_COUNT: epochs}
-        )
+        metadata = {constants.FIRST_EPOCH_NUM: first_epoch, constants.EPOCH_COUNT: epochs}
+        self._start(constants.BLOCK_START, metadata)
 
     def block_stop(self, first_epoch: int) -> None:
         """Log the end of the block that began with epoch ``first_epoch``."""

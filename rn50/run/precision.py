@@ -12,6 +12,7 @@ import numpy as np
 from rn50 import frameworks
 from rn50.errors import UserError
 from rn50.machine.hardware import cpu_has, cpu_names_bfloat16
+from rn50.run.all_reduce import total
 from rn50.run.implementation import Communicator, Precision
 from rn50.settings.config import Config
 
@@ -34,17 +35,13 @@ def before_warm_up(config: Config) -> Precision:
     if config.run.precision == "bfloat16" and config.run.device == "cpu":
         traits = frameworks.traits(config.run.framework)
         if not cpu_has(traits.bfloat16_flags):
-            raise UserError(
-                "PRECISION=bfloat16",
-                f"{traits.name} does not compute in it on this processor, which lacks AVX-512",
-                "set PRECISION=auto",
-            )
+            problem = f"{traits.name} does not compute in it on this processor, which lacks AVX-512"
+            raise UserError("PRECISION=bfloat16", problem, "set PRECISION=auto")
     if config.run.precision != "auto":
         return Precision(config.run.precision)
     if config.run.quantization != "none":
-        return Precision(
-            "float32", f"PRECISION=auto is float32, in which QUANTIZATION={config.run.quantization} rounds"
-        )
+        reason = f"PRECISION=auto is float32, in which QUANTIZATION={config.run.quantization} rounds"
+        return Precision("float32", reason)
     return Precision("float16" if config.run.device == "gpu" else "float32")
 
 
@@ -59,14 +56,10 @@ def choose(
     in memory.
     """
     known, on_cpu = before_warm_up(config), frameworks.traits(config.run.framework).precisions.get("cpu", ())
-    if (
-        config.run.precision != "auto"
-        or known.reason
-        or config.run.device != "cpu"
-        or "bfloat16" not in on_cpu
-    ):
+    is_open = config.run.precision == "auto" and config.run.device == "cpu" and not known.reason
+    if not is_open or "bfloat16" not in on_cpu:
         return known
-    able = int(communicator.all_reduce(np.array([cpu_names_bfloat16()], np.int64))[0])
+    able = total(communicator, cpu_names_bfloat16())
     if able < communicator.size:
         lacking = "the processor has no" if communicator.size == 1 else "not every rank's processor has"
         return Precision("float32", f"PRECISION=auto is float32: {lacking} instructions for bfloat16")
@@ -85,9 +78,8 @@ def decide(float32: float, bfloat16: float) -> Precision:
     times = f"a step timed at warm-up takes {bfloat16:.1f} ms in bfloat16, {float32:.1f} ms in float32"
     if ratio >= WORTH:
         return Precision("bfloat16", f"PRECISION=auto is bfloat16: {times} ({ratio:.2f} times as fast)")
-    return Precision(
-        "float32", f"PRECISION=auto is float32: {times} (bfloat16 is taken if {WORTH} times as fast)"
-    )
+    reason = f"PRECISION=auto is float32: {times} (bfloat16 is taken if {WORTH} times as fast)"
+    return Precision("float32", reason)
 
 
 def shown(config: Config, taken: Precision) -> str:

@@ -16,9 +16,8 @@ def refuse_impossible(config: Config) -> None:
     no file."""
     if config.run.save_weights:
         if not config.run.result_file:
-            raise UserError(
-                "SAVE_WEIGHTS=1", "the weights are saved beside the log, which has no file", "set RESULT_FILE"
-            )
+            problem = "the weights are saved beside the log, which has no file"
+            raise UserError("SAVE_WEIGHTS=1", problem, "set RESULT_FILE")
         file = weights_file.path(pathlib.Path(config.run.result_file))
         files.refuse_to_replace(file, files.WEIGHTS, files.NOTHING, "set another RESULT_FILE")
 

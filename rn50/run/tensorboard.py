@@ -35,9 +35,8 @@ class TensorBoardDisplay(Display):
             from tensorboardX import SummaryWriter
         self._shown = shown
         self._config, self._rates = config, LearningRates(config)
-        self._steps = schedule.steps_per_epoch(
-            config.epoch_samples, config.ranks, config.hyperparameters.batch_size
-        )
+        batch_size = config.hyperparameters.batch_size
+        self._steps = schedule.steps_per_epoch(config.epoch_samples, config.ranks, batch_size)
         log = pathlib.Path(config.run.result_file or "run")
         run = folder / log.parent.name / log.stem  # results of --set lie in a folder of their own
         self._new_writer = lambda: SummaryWriter(str(run), flush_secs=5)

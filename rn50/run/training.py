@@ -30,10 +30,8 @@ def input_library(config: Config) -> str:
         return config.input_pipeline.library
     traits = frameworks.traits(config.run.framework)
     libraries = traits.automatic_input.get(config.run.device, {})
-    return next(
-        (name for name, module in libraries.items() if not frameworks.why_not(module)),
-        traits.input_libraries[0],
-    )
+    usable = (name for name, module in libraries.items() if not frameworks.why_not(module))
+    return next(usable, traits.input_libraries[0])
 
 
 def passed_over(config: Config) -> list[str]:
@@ -61,25 +59,22 @@ def require_gpus(config: Config, seen: int, remedy: str) -> None:
     ranks, gpus = config.run.ranks_per_node, "1 GPU" if seen == 1 else f"{seen} GPUs"
     if seen < ranks:
         name = frameworks.traits(config.run.framework).name
-        raise UserError(
-            "DEVICE=gpu", f"{name} sees {gpus}, DGXNGPU={ranks} asks for more", f"set DEVICE=cpu, or {remedy}"
-        )
+        problem = f"{name} sees {gpus}, DGXNGPU={ranks} asks for more"
+        raise UserError("DEVICE=gpu", problem, f"set DEVICE=cpu, or {remedy}")
 
 
 def require_code(config: Config, capability: tuple[int, int], build: frameworks.Traits | None = None) -> None:
     """Raise UserError unless the framework has code for a GPU of this compute capability, and computes on it
     in PRECISION. ``build`` has the capabilities of the installed build if they differ from the traits'."""
     traits = build or frameworks.traits(config.run.framework)
+    actual = "{}.{}".format(*capability)
     if not traits.runs_on(capability):
-        problem = (
-            f"{traits.name} has code for compute capability {traits.code}, this GPU has "
-            f"{capability[0]}.{capability[1]}"
-        )
+        problem = f"{traits.name} has code for compute capability {traits.code}, this GPU has {actual}"
         raise UserError("DEVICE=gpu", problem, "take another FRAMEWORK, see docs/gpus.md")
     name = precision.before_warm_up(config).name
     least = traits.least_capabilities.get(name, capability)
     if capability < least:
-        needed, actual = (".".join(map(str, pair)) for pair in (least, capability))
+        needed = "{}.{}".format(*least)
         problem = f"in {name} {traits.name} needs compute capability {needed}, this GPU has {actual}"
         raise UserError(f"PRECISION={config.run.precision}", problem, "set another PRECISION")
 
@@ -90,20 +85,15 @@ def full_memory_named(config: Config) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (
-            config.run.device != "gpu"
-            or isinstance(error, UserError)
-            or not _OUT_OF_MEMORY.search(str(error))
-        ):
+        is_used_up = config.run.device == "gpu" and _OUT_OF_MEMORY.search(str(error))
+        if isinstance(error, UserError) or not is_used_up:
             raise
         images = config.hyperparameters.batch_size
         fewer = max(1, images * 3 // 4 // 8 * 8)
-        raise UserError(
-            f"BATCHSIZE={images}",
-            f"a GPU's memory is used up ({str(error).strip().splitlines()[0]})",
-            f"lower it, to {fewer} say, with a recipe for that (rn50 borrow --suggest --gbs "
-            f"{fewer * config.ranks}), or see in nvidia-smi who else uses the GPU",
-        ) from error
+        problem = f"a GPU's memory is used up ({str(error).strip().splitlines()[0]})"
+        recipe = f"a recipe for that (rn50 borrow --suggest --gbs {fewer * config.ranks})"
+        remedy = f"lower it, to {fewer} say, with {recipe}, or see in nvidia-smi who else uses the GPU"
+        raise UserError(f"BATCHSIZE={images}", problem, remedy) from error
 
 
 class LearningRates:
@@ -115,10 +105,8 @@ class LearningRates:
         self._base = h.learning_rate
         batches = record_set.batches(config.data.train_samples, config.ranks, h.batch_size)
         self._steps_taken = min(batches, config.run.benchmark_steps or batches)
-        self._warmup_steps, self._total_steps = (
-            round(h.warmup_epochs * steps),
-            round(h.schedule_epochs * steps),
-        )
+        self._warmup_steps = round(h.warmup_epochs * steps)
+        self._total_steps = round(h.schedule_epochs * steps)
         self._step = 0
 
     def go_on_after(self, epoch: int) -> None:
@@ -180,8 +168,7 @@ def warm_up(
         begin = time.perf_counter()
         evaluate(batch)
         seconds.append(time.perf_counter() - begin)
-    for samples in record_set.ragged_sizes(
-        config.data.train_samples, config.ranks, config.hyperparameters.batch_size
-    ):
+    data, h = config.data, config.hyperparameters
+    for samples in record_set.ragged_sizes(data.train_samples, config.ranks, h.batch_size):
         train(batch._replace(samples=samples))
     return min(seconds)

@@ -62,9 +62,8 @@ def limits(environ: Mapping[str, str]) -> Limits:
     if not asked:
         return usual
     if not re.fullmatch("[1-9][0-9]{0,4}", asked):
-        raise UserError(
-            f"{VARIABLE}={asked}", "no whole number of seconds from 1 to 99,999", "correct or unset it"
-        )
+        problem = "no whole number of seconds from 1 to 99,999"
+        raise UserError(f"{VARIABLE}={asked}", problem, "correct or unset it")
     return Limits(*(int(asked) * limit / usual.silent for limit in usual))
 
 
@@ -117,10 +116,8 @@ class Heartbeats:
         if not gone:
             return None
         turns = min(self.ranks[rank].silent for rank in gone)
-        return (
-            f"{self._names(gone)} not heard of for {turns} s{self._waiting_for(gone)}; look at the "
-            "process and the network"
-        )
+        line = f"{self._names(gone)} not heard of for {turns} s{self._waiting_for(gone)}"
+        return f"{line}; look at the process and the network"
 
     def still(self, share: float = 1.0) -> str | None:
         """Return a line that says who waits for whom if no step has ended for ``share`` of the limit; else
@@ -135,10 +132,8 @@ class Heartbeats:
         since = f"no step has ended for {self._still} s"
         starved = [rank for rank, seen in self.ranks.items() if seen.doing == WAITING_FOR_DATA]
         if starved:
-            return (
-                f"{since}: {self._names(starved)} waiting for data{self._waiting_for(starved)}; look at "
-                "DATADIR there"
-            )
+            line = f"{since}: {self._names(starved)} {WAITING_FOR_DATA}{self._waiting_for(starved)}"
+            return f"{line}; look at DATADIR there"
         behind = [rank for rank, seen in self.ranks.items() if seen.steps == least]
         where = f"{since}: {self._names(behind)} {self.ranks[behind[0]].doing}, after batch {least}"
         if len(behind) < len(self.ranks):
@@ -148,10 +143,8 @@ class Heartbeats:
     def _waiting_for(self, behind: list[int]) -> str:
         if len(behind) == self._size:
             return ""
-        others = [rank for rank in self.ranks if rank not in behind]
-        return (
-            f", and {self._names(others) or 'the others'} waiting for {'it' if len(behind) == 1 else 'them'}"
-        )
+        others = self._names([rank for rank in self.ranks if rank not in behind]) or "the others"
+        return f", and {others} waiting for {'it' if len(behind) == 1 else 'them'}"
 
     def _names(self, ranks: list[int]) -> str:
         names = [f"rank {rank} ({self.ranks[rank].host})" for rank in ranks]
@@ -213,18 +206,12 @@ class Watchdog:
         rank."""
         note = np.zeros(2 + ADDRESSES, dtype=np.int64)
         if self._rank == 0:
-            ipv4 = {
-                address.address
-                for interface in psutil.net_if_addrs().values()
-                for address in interface
-                if address.family == socket.AF_INET
-            }
+            addresses = [address for interface in psutil.net_if_addrs().values() for address in interface]
+            ipv4 = {address.address for address in addresses if address.family == socket.AF_INET}
             numbers = sorted(int(ipaddress.IPv4Address(address)) for address in ipv4)[:ADDRESSES]
             note[: 2 + len(numbers)] = [secrets.randbits(62), self._socket.getsockname()[1], *numbers]
-        token, port, *addresses = (
-            int(number) for number in self._implementation.communicator.all_reduce(note)
-        )
-        return token, [(str(ipaddress.IPv4Address(address)), port) for address in addresses if address]
+        token, port, *numbers = map(int, self._implementation.communicator.all_reduce(note))
+        return token, [(str(ipaddress.IPv4Address(number)), port) for number in numbers if number]
 
     def _run(self) -> None:
         with self._socket:

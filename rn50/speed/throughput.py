@@ -11,7 +11,7 @@ from typing import Any
 from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.doctor import packages as advice
-from rn50.doctor.finding import FAILURE
+from rn50.doctor.diagnosis import FAILURE
 from rn50.errors import UserError
 from rn50.machine import description, software
 from rn50.progress import counting
@@ -68,7 +68,7 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
     installed = software.read()
     configs = [configuration.from_environment({**environ, **cell.variables}) for cell in possible]
     for config in configs:
-        for finding in advice.findings(installed, config, config.run.framework):
+        for finding in advice.diagnoses(installed, config, config.run.framework):
             if finding.severity == FAILURE and finding.subject == "packages":
                 raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
 

@@ -16,7 +16,7 @@ from rn50 import frameworks
 from rn50.data import recordio
 from rn50.errors import UserError
 from rn50.results import parse
-from rn50.run import timed_run, training
+from rn50.run import agreement, training
 from rn50.run.log_file import partial_name
 from rn50.speed import measurable
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
@@ -139,7 +139,7 @@ def test_ranks_that_would_read_through_different_libraries_are_refused(tiny_conf
         communicator = types.SimpleNamespace(
             rank=1, size=2, all_reduce=lambda array: array + zlib.crc32(other)
         )
-        timed_run._refuse_different_inputs(config, communicator)
+        agreement.on_input_library(config, communicator)
 
     refuse(tiny_config, b"dali")
     refuse(with_changes(tiny_config, input_pipeline={"library": "dali"}), b"dataloader")

@@ -12,7 +12,7 @@ import pytest
 from rn50.errors import UserError
 from rn50.machine import description
 from rn50.results import parse
-from rn50.run import provenance, timed_run
+from rn50.run import agreement, provenance, timed_run
 from rn50.run.implementation import EpochResult, Precision
 from rn50.settings import config as configuration
 from rn50.settings import fields
@@ -228,10 +228,10 @@ def test_seed_is_rank_0s_on_every_rank():
 
         return types.SimpleNamespace(rank=rank, all_reduce=total)
 
-    first = timed_run.agree_on_seed(None, communicator(0))
-    assert timed_run.agree_on_seed(None, communicator(1)) == first > 0
+    first = agreement.on_seed(None, communicator(0))
+    assert agreement.on_seed(None, communicator(1)) == first > 0
     drawn.clear()
-    assert timed_run.agree_on_seed(None, communicator(0)) != first
+    assert agreement.on_seed(None, communicator(0)) != first
 
 
 def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
@@ -283,7 +283,7 @@ def test_a_loss_that_is_no_number_aborts_the_run(tiny_config, tmp_path, fault):
 def test_ranks_whose_data_have_different_certificates_are_refused(tiny_config):
     def check(other):
         communicator = types.SimpleNamespace(rank=1, size=2, all_reduce=lambda array: array + other)
-        return timed_run._check_certificate(tiny_config, communicator, timed_run.Display())
+        return agreement.on_certificate(tiny_config, communicator, timed_run.Display())
 
     certificate = pathlib.Path(tiny_config.data.folder, "certificate.json")
     sha256 = hashlib.sha256(certificate.read_bytes()).hexdigest()

@@ -1,7 +1,7 @@
 """The doctor on one of the machines of tests/golden/machines, as it would advise there."""
 
 from rn50.doctor import doctor
-from rn50.doctor.finding import OK
+from rn50.doctor.diagnosis import OK
 from rn50.machine.software import Software
 from rn50.settings import config as configuration
 from tests.support.machines import simulated

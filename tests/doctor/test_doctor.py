@@ -13,7 +13,7 @@ import pytest
 from rn50 import files, frameworks
 from rn50.doctor import doctor
 from rn50.doctor import submission as submission_advice
-from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
+from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.errors import UserError
 from rn50.machine.hardware import Mount
 from rn50.settings import config as configuration
@@ -213,7 +213,7 @@ def test_why_there_is_no_gpu(data, changes, says):
 
 
 def test_warnings_stop_nothing():
-    warning, failure = Finding(WARNING, "a", "b", "c"), Finding(FAILURE, "a", "b", "c")
+    warning, failure = Diagnosis(WARNING, "a", "b", "c"), Diagnosis(FAILURE, "a", "b", "c")
     assert doctor.to_json([warning]) == {
         "ok": True,
         "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}],
@@ -249,14 +249,14 @@ def test_what_would_keep_results_out_of_a_submission_is_said_before(system, orga
     variables = doctor.configured(
         {"DGXSYSTEM": system, **({"SUBMISSION_ORG": organisation} if organisation else {})}
     )
-    found = list(submission_advice.findings(configuration.from_environment(variables), commit))
+    found = list(submission_advice.diagnoses(configuration.from_environment(variables), commit))
     assert [each.subject for each in found if each.severity == WARNING] == warned
     assert all(each.remedy for each in found if each.severity == WARNING)
 
 
 def test_epochs_of_a_few_steps_are_no_result():
     config = with_changes(config_of("DEMO_CPU"), run={"benchmark_steps": 8})
-    [found] = submission_advice.findings(config, None)
+    [found] = submission_advice.diagnoses(config, None)
     assert (found.severity, found.subject) == (WARNING, "BENCHMARK_STEPS") and "8 steps" in found.found
 
 
@@ -327,7 +327,7 @@ def test_there_are_few_such_lines_on_every_machine(name):
 def test_a_remedy_that_mends_two_things_is_said_once():
     out = io.StringIO()
     doctor.print_table(
-        [Finding(FAILURE, "Python", "3.8.1", "do it"), Finding(FAILURE, "packages", "none", "do it")],
+        [Diagnosis(FAILURE, "Python", "3.8.1", "do it"), Diagnosis(FAILURE, "packages", "none", "do it")],
         Terminal(file=out),
     )
     assert out.getvalue().splitlines()[-1] == "Python, packages: do it"

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rn50.doctor import doctor
-from rn50.doctor.finding import FAILURE
+from rn50.doctor.diagnosis import FAILURE
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of
 from tests.support.machines import simulated

@@ -3,7 +3,7 @@
 import dataclasses
 
 from rn50.doctor import doctor
-from rn50.doctor.finding import WARNING
+from rn50.doctor.diagnosis import WARNING
 from tests.doctor.examined import GPU_BUILD, config_of
 from tests.support.machines import simulated
 

@@ -6,7 +6,7 @@ import pytest
 
 from rn50.doctor import doctor
 from rn50.doctor import host as host_advice
-from rn50.doctor.finding import FAILURE, OK, WARNING
+from rn50.doctor.diagnosis import FAILURE, OK, WARNING
 from rn50.machine.hardware import Mount
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of, examine

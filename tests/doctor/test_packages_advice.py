@@ -8,7 +8,7 @@ import pytest
 
 from rn50 import frameworks
 from rn50.doctor import packages as software_advice
-from rn50.doctor.finding import FAILURE, OK, WARNING
+from rn50.doctor.diagnosis import FAILURE, OK, WARNING
 from rn50.files import ROOT
 from rn50.machine import software as software_facts
 from tests.conftest import with_changes
@@ -20,7 +20,7 @@ MXNET = frameworks.unimported("mxnet", "doctor")
 
 def software_findings(software, config=None):
     framework = config.run.framework if config else "mxnet"
-    return {each.subject: each for each in software_advice.findings(software, config, framework)}
+    return {each.subject: each for each in software_advice.diagnoses(software, config, framework)}
 
 
 @pytest.mark.parametrize(

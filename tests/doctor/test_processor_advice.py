@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rn50.doctor import processor
-from rn50.doctor.finding import FAILURE, OK, WARNING
+from rn50.doctor.diagnosis import FAILURE, OK, WARNING
 from rn50.machine import hardware
 from tests.conftest import with_changes
 from tests.doctor.examined import config_of
@@ -32,7 +32,7 @@ def machine(tmp_path, cpuinfo):
 
 def found(facts, config=None):
     """subject -> finding."""
-    return {each.subject: each for each in processor.findings(facts, config)}
+    return {each.subject: each for each in processor.diagnoses(facts, config)}
 
 
 def test_amx_is_named_with_the_framework_that_is_faster_there(tmp_path):

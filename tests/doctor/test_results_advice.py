@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rn50.doctor import results as results_advice
-from rn50.doctor.finding import FAILURE, OK
+from rn50.doctor.diagnosis import FAILURE, OK
 from rn50.run import provenance
 from tests.conftest import with_changes
 from tests.support.four_epochs import write_run
@@ -13,9 +13,9 @@ from tests.support.four_epochs import write_run
 
 def test_room_for_results(monkeypatch, tmp_path, tiny_config):
     result = tmp_path / "not" / "there" / "yet" / "result_0.txt"
-    assert [each.severity for each in results_advice.findings(result, tiny_config)] == [OK]
+    assert [each.severity for each in results_advice.diagnoses(result, tiny_config)] == [OK]
     monkeypatch.setattr(results_advice, "ROOM", 1 << 60)
-    [finding] = results_advice.findings(result, tiny_config)
+    [finding] = results_advice.diagnoses(result, tiny_config)
     assert finding.severity == FAILURE and finding.found.endswith(f"free in {tmp_path}")
 
 
@@ -39,9 +39,9 @@ def test_room_for_results(monkeypatch, tmp_path, tiny_config):
 def test_what_is_no_result_is_found_before_the_first_run(tmp_path, tiny_config, spoil, says):
     result = write_run(tmp_path / "result_1.txt")
     following = tmp_path / "result_2.txt"
-    assert [each.severity for each in results_advice.findings(following, tiny_config)] == [OK]
+    assert [each.severity for each in results_advice.diagnoses(following, tiny_config)] == [OK]
     spoil(result)
-    [_, finding] = results_advice.findings(following, tiny_config)
+    [_, finding] = results_advice.diagnoses(following, tiny_config)
     assert finding.severity == FAILURE and re.search(f"{result}: .*({says})", finding.found)
     assert finding.remedy.startswith(f"move {result} away")
 
@@ -53,7 +53,7 @@ def test_runs_of_another_configuration_are_found_before_the_first_run(tmp_path, 
     (tmp_path / "result_4.txt").write_bytes(log.read_bytes())  # somebody else's: nothing is known of it
 
     def found(**changes):
-        _, *others = results_advice.findings(tmp_path / "result_2.txt", with_changes(tiny_config, **changes))
+        _, *others = results_advice.diagnoses(tmp_path / "result_2.txt", with_changes(tiny_config, **changes))
         return [str(each.found) for each in others]
 
     assert found() == found(run={"result_file": "x"}) == []

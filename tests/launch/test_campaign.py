@@ -17,7 +17,7 @@ from rn50.files import ROOT
 from rn50.launch.campaign import state, summary, view
 from rn50.results import score
 from rn50.run import log_file
-from rn50.run.display import Progress, told
+from rn50.run.display import EpochProgress, read_progress
 from rn50.settings import config_file, header
 from tests.results.scored import write_run
 from tests.support import campaigns, typed
@@ -113,7 +113,7 @@ def test_the_view_says_where_the_run_is_and_what_to_expect(results):
     ):
         assert said in text
     assert all(len(line) <= 80 for line in text.splitlines())
-    live = shown(state.read(results, 5), Progress(12, 0.5, 20_000.0, 3.21))
+    live = shown(state.read(results, 5), EpochProgress(12, 0.5, 20_000.0, 3.21))
     assert "epoch 12/35" in live and "20,000 img/s  loss 3.210" in live and "no news" not in live
 
 
@@ -140,9 +140,9 @@ def test_a_hostile_log_or_configuration_ends_no_line(results):
     assert "\x1b[2J" not in text and not any(line.startswith("rn50: forged") for line in text.splitlines())
 
 
-def test_progress_is_told_and_read():
-    progress = Progress(3, 0.25, 1234.5, None)
-    assert told(progress.line) == progress and told("epoch  3: top-1 0.3") is None
+def test_progress_is_printed_and_read():
+    progress = EpochProgress(3, 0.25, 1234.5, None)
+    assert read_progress(progress.line) == progress and read_progress("epoch  3: top-1 0.3") is None
 
 
 def test_watching_in_a_pipe_prints_a_line_for_each_event(results):

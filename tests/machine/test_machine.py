@@ -243,8 +243,8 @@ def test_the_file_system_of_a_path():
 
 
 def test_a_gpu_whose_index_is_no_number_is_none():
-    row = ", ".join(["N/A"] * len(gpus.FIELDS))
-    sources = Sources(run=lambda argv: (0, f"{', '.join(gpus.FIELDS)}\n{row}\n"))
+    row = ", ".join(["N/A"] * len(gpus.QUERIED.split(",")))
+    sources = Sources(run=lambda argv: (0, f"{gpus.QUERIED.replace(',', ', ')}\n{row}\n"))
     assert gpus.read(sources, None) == ((), row)
 
 

@@ -106,23 +106,20 @@ class Campaign:
         target.
 
         If none has, the last epoch that is evaluated; 0 before a run has begun."""
+        if not self.evaluated:
+            return 0
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
-        earlier = [
-            epoch for epoch, top1 in self.curve.items() if statistics.mean(top1) >= rules.TARGET_ACCURACY
-        ]
+        means = {epoch: statistics.mean(top1) for epoch, top1 in self.curve.items()}
+        earlier = [epoch for epoch, mean in means.items() if mean >= rules.TARGET_ACCURACY]
         usual = statistics.median_high(reached) if reached else min(earlier, default=0)
-        run = self.current
-        return next(
-            (epoch for epoch in self.evaluated if epoch >= usual > 0 and not (run and run.epoch > epoch)),
-            self.evaluated[-1] if self.evaluated else 0,
-        )
+        least = max(usual, self.current.epoch) if self.current else usual
+        return next((epoch for epoch in self.evaluated if epoch >= least and usual), self.evaluated[-1])
 
     def seconds_left(self, epochs: float) -> tuple[float | None, float | None]:
         """Return the seconds probably left for the current run, after ``epochs`` epochs, and for the
         campaign; None before an epoch has ended."""
-        times = [
-            run.epoch_seconds for run in (self.current, *reversed(self.ended)) if run and run.epoch_seconds
-        ]
+        latest_first = (self.current, *reversed(self.ended))
+        times = [run.epoch_seconds for run in latest_first if run and run.epoch_seconds]
         if not times:
             return None, None
         of_run = max(0.0, self.last_epoch - epochs) * times[0] if self.current else 0.0
@@ -143,15 +140,9 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
         return Campaign(results, states)
     system = str(sidecar.section(saved, "run").get("system", ""))
     entries = header.of_run(system, saved.get("variables", {}))
-    return Campaign(
-        results,
-        states,
-        system,
-        label.of_run(begun[-1], saved),
-        entries.get("expected", ""),
-        header.curve(entries),
-        _evaluated(sidecar.section(saved, "hyperparameters")),
-    )
+    expected, curve = entries.get("expected", ""), header.curve(entries)
+    evaluated = _evaluated(sidecar.section(saved, "hyperparameters"))
+    return Campaign(results, states, system, label.of_run(begun[-1], saved), expected, curve, evaluated)
 
 
 def to_json(campaign: Campaign) -> dict[str, Any]:
@@ -166,18 +157,15 @@ def to_json(campaign: Campaign) -> dict[str, Any]:
             "loss": run.loss,
             "minutes": run.minutes,
             "reached_target": bool(run.reached),
-            "evaluations": [
-                {"epoch": evaluation.epoch, "accuracy": evaluation.accuracy} for evaluation in run.evaluations
-            ],
+            "evaluations": [{"epoch": entry.epoch, "accuracy": entry.accuracy} for entry in run.evaluations],
         }
         for run in campaign.runs
     ]
-    curve = {str(epoch): list(top1) for epoch, top1 in campaign.curve.items()}
     return {
         "results": str(campaign.results),
         "system": campaign.system,
         "label": campaign.label,
-        "curve": curve,
+        "curve": {str(epoch): list(top1) for epoch, top1 in campaign.curve.items()},
         "runs": runs,
         "seconds_left_of_run": of_run,
         "seconds_left": left,
@@ -200,12 +188,10 @@ def _run(number: int, file: pathlib.Path) -> RunState:
 
 def _evaluated(h: Mapping[str, Any]) -> tuple[int, ...]:
     values = [h.get(name) for name in ("num_epochs", "eval_offset", "eval_period")]
-    if (
-        not all(isinstance(value, int) and (value == 0 or EPOCHS.holds(value)) for value in values)
-        or not values[2]
-    ):
+    numbers = [value for value in values if isinstance(value, int) and (value == 0 or EPOCHS.holds(value))]
+    if len(numbers) < len(values) or not numbers[2]:
         return ()
-    return tuple(schedule.evaluation_epochs(*values))  # type: ignore[arg-type]
+    return tuple(schedule.evaluation_epochs(*numbers))
 
 
 def _number(value: Any) -> float | None:

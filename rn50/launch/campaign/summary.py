@@ -67,10 +67,8 @@ def lines(
     checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"
     errors = [finding for finding in checked.findings if finding.severity == "error"]
     if errors:
-        checks += (
-            f"; {len(errors)} {'error' if len(errors) == 1 else 'errors'} above, of which rn50 check "
-            "tells more"
-        )
+        number = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+        checks += f"; {number} above, of which rn50 check tells more"
     label = score.label or (f"{rules.UNVERIFIED}: {score.unverified}" if score.unverified else "")
     return [
         ("Score", _score(score)),
@@ -84,15 +82,13 @@ def lines(
 
 def _score(score: SystemScore) -> str:
     converged = sum(run.converged for run in score.runs)
-    target = f"to {rules.TARGET_ACCURACY:.1%} top-1".replace("%", " %")
+    target = f"to {rules.TARGET_ACCURACY * 100:.1f} % top-1"
     if score.olympic_minutes is not None:
-        valid = (
-            "fastest and slowest dropped" if score.valid else f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
-        )
-        return (
-            f"{score.olympic_minutes:.4f} min {target}   ({converged} of {len(score.runs)} converged; "
-            f"{valid})"
-        )
+        note = "fastest and slowest dropped"
+        if not score.valid:
+            note = f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
+        runs = f"{converged} of {len(score.runs)} converged"
+        return f"{score.olympic_minutes:.4f} min {target}   ({runs}; {note})"
     mean = f"; mean so far {score.mean_minutes:.4f} min {target}" if score.mean_minutes is not None else ""
     return f"none: {score.reasons[0]}{mean}"
 
@@ -102,9 +98,7 @@ def _speed(score: SystemScore) -> str:
     parts = [f"{rate:,.0f} img/s training"] if rate else []
     if score.images_per_second:
         parts.append(f"{score.images_per_second:,.0f} img/s end to end")
-    spread = (
-        f"; spread of the minutes {score.spread:.1%}".replace("%", " %") if score.spread is not None else ""
-    )
+    spread = f"; spread of the minutes {score.spread * 100:.1f} %" if score.spread is not None else ""
     return ", ".join(parts) + spread or "not logged"
 
 
@@ -117,10 +111,8 @@ def _next(score: SystemScore, system: str) -> str:
             "before you make more    |    docs/troubleshooting.md"
         )
     if len(score.runs) < rules.RUNS:
-        others = rules.RUNS - len(score.runs)
-        return (
-            f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS}, makes the other {others} runs"
-        )
+        command = f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS},"
+        return f"{command} makes the other {rules.RUNS - len(score.runs)} runs"
     if score.label:
         return f"{rn50} bench input {system}    |    docs/borrowing.md"
     return f"{rn50} package {score.runs[0].file.parent} -o submission    |    docs/submission.md"

@@ -11,14 +11,14 @@ from rich.text import Text
 from rn50.benchmark import rules
 from rn50.launch.campaign.state import ENDED, RUNNING, STOPPED, Campaign, RunState
 from rn50.results.parse import UNFINISHED
-from rn50.run.display import Progress
+from rn50.run.display import EpochProgress
 from rn50.terminal import safe, styled
 
 SILENT_S = 60
 """Seconds without a new record, beyond four epochs, after which the view reports that time."""
 
 
-def render(campaign: Campaign, live: Progress | None) -> RenderableType:
+def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
     """Return the view of a campaign. ``live`` is the progress within the current epoch, if this process gets
     it."""
     run = campaign.current
@@ -29,10 +29,9 @@ def render(campaign: Campaign, live: Progress | None) -> RenderableType:
         rate = live.images_per_second if live else run.images_per_second
         loss = live.loss if live else run.loss
         numbers = f"{_text(rate, ',.0f')} img/s  loss {_text(loss, '.3f')}"
-        parts.append(
-            _row(f"epoch {epoch}/{campaign.last_epoch or '-'}", campaign.last_epoch, done, numbers, of_run)
-        )
-        share = len(campaign.ended) + (done / campaign.last_epoch if campaign.last_epoch else 0)
+        last = campaign.last_epoch
+        parts.append(_row(f"epoch {epoch}/{last or '-'}", last, done, numbers, of_run))
+        share = len(campaign.ended) + (done / last if last else 0)
         parts.append(_row(f"run {run.number} of {len(campaign.runs)}", len(campaign.runs), share, "", left))
         parts += [Text(safe(line)) for line in _top1(campaign, run)]
         silent = _silent_s(run)
@@ -55,16 +54,12 @@ def _row(what: str, total: float, done: float, numbers: str, left: float | None)
     row.add_column(ratio=1)
     row.add_column(no_wrap=True)
     row.add_column(width=13, no_wrap=True, justify="right")
-    row.add_row(
-        what,
-        ProgressBar(total=total or 1, completed=min(done, total)),
-        numbers,
-        "ETA -" if left is None else f"ETA {_duration(left)}",
-    )
+    bar = ProgressBar(total=total or 1, completed=min(done, total))
+    row.add_row(what, bar, numbers, "ETA -" if left is None else f"ETA {_duration(left)}")
     return row
 
 
-def _position(campaign: Campaign, run: RunState, live: Progress | None) -> tuple[int, float]:
+def _position(campaign: Campaign, run: RunState, live: EpochProgress | None) -> tuple[int, float]:
     """Return the number of the current epoch and the epochs that are done, with the part of the current
     one."""
     if live:
@@ -140,8 +135,7 @@ def events(before: Campaign | None, now: Campaign) -> Iterator[str]:
             yield f"{label} begins"
         if run.state == RUNNING or was.state == RUNNING:
             for new in run.evaluations[len(was.evaluations) :]:
-                yield (
-                    f"{label}: top-1 {new.accuracy:.4f} at epoch {new.epoch:g}{_beside(now, int(new.epoch))}"
-                )
+                expected = _beside(now, int(new.epoch))
+                yield f"{label}: top-1 {new.accuracy:.4f} at epoch {new.epoch:g}{expected}"
         if run.state != was.state and run.state in (ENDED, STOPPED):
             yield f"{label}: {outcome(run)}"

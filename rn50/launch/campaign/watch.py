@@ -16,7 +16,7 @@ from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import state, view
 from rn50.process import ask_to_end_with_parent
-from rn50.run.display import TOLD, Progress, told
+from rn50.run.display import PROGRESS, EpochProgress, read_progress
 from rn50.terminal import Terminal, say
 
 SCRIPT = ROOT / "run_experiments.sh"
@@ -27,9 +27,8 @@ POLL_S = 1.0
 def refuse_missing(results: pathlib.Path) -> None:
     """Raise UserError if there is no such folder."""
     if not results.is_dir():
-        raise UserError(
-            results, "no such folder", "name the results of a campaign, or begin one: rn50 run CONFIG"
-        )
+        remedy = "name the results of a campaign, or begin one: rn50 run CONFIG"
+        raise UserError(results, "no such folder", remedy)
 
 
 def watch(results: pathlib.Path, runs: int) -> None:
@@ -61,22 +60,20 @@ def run(results: pathlib.Path, runs: int, environ: Mapping[str, str], as_json: b
     alone. With ``as_json`` they go to standard error.
     """
     environ = {**environ, "NEXP": str(runs), "RESULTS": str(results)}
-    if as_json or not Terminal().live:
-        child = subprocess.Popen(
-            [str(SCRIPT)], env=environ, stdout=2 if as_json else None, preexec_fn=ask_to_end_with_parent()
-        )
-        with _signals_passed_on(child):
-            return _status(child.wait())
+    stdout: int | None = 2 if as_json else None
+    stderr: int | None = None
+    is_shown = Terminal().live and not as_json
+    if is_shown:
+        environ[PROGRESS] = "1"
+        stdout, stderr = subprocess.PIPE, subprocess.STDOUT
     child = subprocess.Popen(
-        [str(SCRIPT)],
-        env={**environ, TOLD: "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        preexec_fn=ask_to_end_with_parent(),
+        [str(SCRIPT)], env=environ, stdout=stdout, stderr=stderr, preexec_fn=ask_to_end_with_parent()
     )
     with _signals_passed_on(child):
-        _show(child, results, runs)
-        return _status(child.wait())
+        if is_shown:
+            _show(child, results, runs)
+        status = child.wait()
+    return 128 - status if status < 0 else status
 
 
 def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) -> None:
@@ -91,7 +88,7 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
 
     threading.Thread(target=read, daemon=True).start()
     console = Terminal()
-    progress: Progress | None = None
+    progress: EpochProgress | None = None
     due = 0.0
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
@@ -100,34 +97,26 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
                 if raw is None:
                     return
                 text = raw.decode(errors="replace").rstrip("\n")
-                now = told(text)
+                now = read_progress(text)
                 progress = now or (progress if text.startswith("epoch") else None)
                 if now is None:
                     console.print(text)
             if time.monotonic() >= due:
                 due = time.monotonic() + POLL_S
                 campaign = state.read(results, runs)
-                if campaign.current:
-                    live.update(view.render(campaign, progress), refresh=True)
-                else:
-                    live.update("", refresh=True)
+                live.update(view.render(campaign, progress) if campaign.current else "", refresh=True)
 
 
 @contextlib.contextmanager
 def _signals_passed_on(child: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
     """Leave Ctrl-C to ``child``, which also gets it from the terminal, and pass on SIGTERM and SIGHUP:
     ``child`` ends the run."""
-    handlers: dict[int, object] = {signal.SIGINT: lambda *_: None}
-    handlers.update(
-        {number: lambda *_: child.send_signal(signal.SIGTERM) for number in (signal.SIGTERM, signal.SIGHUP)}
-    )
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGINT, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: child.send_signal(signal.SIGTERM))
     try:
         yield child
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _status(returned: int) -> int:
-    return 128 - returned if returned < 0 else returned

@@ -9,7 +9,7 @@ INSTALL_DRIVER = (
 )
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """The result of one check.
 
     ``severity`` is "failure" if a run cannot succeed, "warning" if it may be slow or unusual. ``remedy`` is a
