@@ -17,7 +17,7 @@ from tests.support import documented, image_tree
 ELSEWHERE = {
     "bench comm": "system/test_two_ranks.py",
     "bench input": "speed/test_input_bench.py",
-    "bench inference": "speed/test_inference.py",
+    "bench inference": "deploy/test_inference.py",
     "bench throughput": "speed/test_throughput.py",
     "profile": "speed/test_profile.py",
     "tune input": "speed/test_tuning.py",

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rn50 import frameworks
+from rn50.deploy.rates import Rates, of_rounds
 from rn50.run import precision
 from rn50.settings.config import Config
 from rn50.speed import worker
 from rn50.speed.measurable import Measurable
 from rn50.speed.meter import Meter
 from rn50.speed.networks import OURS
-from rn50.speed.rates import Rates, of_rounds
 
 SYNTHETIC, REAL = "synthetic", "real"
 

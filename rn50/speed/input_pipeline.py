@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
+from rn50.deploy import rates
+from rn50.deploy.rates import Comparison, Rates
 from rn50.progress import counting
 from rn50.run import precision
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
-from rn50.speed import rates
 from rn50.speed.measurable import Measurable
 from rn50.speed.meter import Meter
-from rn50.speed.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
 
 TRAINING = ("synthetic", "real")

@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from rn50.deploy import rates
+from rn50.deploy.rates import Comparison
 from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.settings.config import Config
-from rn50.speed import input_settings, rates
+from rn50.speed import input_settings
 from rn50.speed.input_settings import Setting
 from rn50.speed.measurable import Measurable
 from rn50.speed.meter import Meter
-from rn50.speed.rates import Comparison
 
 TRIAL_ROUNDS = 3
 """Rounds of a trial: enough to drop what is slower; the comparison at the end decides whether something is

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rn50.deploy import model_file
+from rn50.deploy import inference_engines, model_file
+from rn50.deploy.inference_engines import Run, Subject
 from rn50.errors import UserError
 from rn50.process import set_default
-from rn50.speed import inference_engines
-from rn50.speed.inference_engines import Run, Subject
 
 LEAST_REQUESTS = 3
 """Fewest requests that are timed in a round, however short the time."""
