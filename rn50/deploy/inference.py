@@ -46,7 +46,7 @@ class Result(NamedTuple):
             "batch_size": self.batch_size,
             "requests": self.requests,
             "latency_ms": self.latency_ms,
-            "images_per_second": self.images_per_second.to_json(),
+            "images_per_second": self.images_per_second._asdict(),
             "kept_up": self.kept_up,
         }
 

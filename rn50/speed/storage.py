@@ -229,7 +229,7 @@ def to_json(measured: Sequence[Measured]) -> dict[str, Any]:
         "rows": [
             {
                 "kind": row.kind,
-                "bytes_per_second": [speed.to_json() for speed in row.bytes_per_second],
+                "bytes_per_second": [speed._asdict() for speed in row.bytes_per_second],
                 "seconds_per_epoch": row.seconds_per_epoch,
                 "second_of_first": row.second_of_first and row.second_of_first.to_json(),
             }

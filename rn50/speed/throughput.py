@@ -152,7 +152,7 @@ class Bench:
                 {
                     **measurement.cell._asdict(),
                     "image_size": measurement.cell.image_size or self._config.data.image_size,
-                    "images_per_second": {kind: rates.to_json() for kind, rates in measurement.rates.items()},
+                    "images_per_second": {kind: rates._asdict() for kind, rates in measurement.rates.items()},
                     "scaling": {kind: self.scaling(measurement, kind) for kind in measurement.rates},
                     "failure": measurement.failure,
                     "log": measurement.log,
