@@ -1,7 +1,6 @@
 """Profile of training (``rn50 profile``): rate, the framework's profile, the bottleneck, and the gain of a
 change."""
 
-import json
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -111,9 +110,7 @@ def measure(
             taken = str(reported["rate"]["precision"]).split()[0]
             variables = {**separately, **environ, "PRECISION": taken}
             progress(done, len(JOBS))
-    files.write(
-        folder / PLAIN, json.dumps({"file": files.MARK, **reported}, indent=1) + "\n", remedy=worker.REMEDY
-    )
+    worker.write_json(folder / PLAIN, reported)
     return _profile(reported)
 
 

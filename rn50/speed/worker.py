@@ -37,6 +37,11 @@ def make(folder: pathlib.Path) -> None:
         raise UserError(folder, f"cannot be made ({error.strerror})", REMEDY) from None
 
 
+def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
+    """Write plain data, marked as ours. Raises UserError if that is impossible."""
+    files.write(file, json.dumps({"file": files.MARK, **data}, indent=1) + "\n", remedy=REMEDY)
+
+
 def report(data: Any) -> None:
     """Report plain data as the outcome of a job; rank 0 calls it."""
     print(_MARK + json.dumps(data), flush=True)
