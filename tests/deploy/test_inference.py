@@ -56,7 +56,7 @@ def bench(*arguments):
     "framework, way, precision",
     [
         (framework, way, precision)
-        for framework, way in inference_engines.of_frameworks()
+        for framework, way in inference_engines.of_frameworks().values()
         for precision in frameworks.traits(framework).inference[way]
     ],
 )
