@@ -91,8 +91,6 @@ def refuse_other_accuracy(
         problem = f"its header says {accuracy} of accuracy, not a number"
         raise UserError(source, problem, "train again with SAVE_WEIGHTS=1") from None
     if before is not None and not abs(evaluated.top_1 - before) * 100 <= tolerance:
-        raise UserError(
-            model.name,
-            f"not written: its top-1 is {evaluated.top_1:.4f}, and {source} says {before:.4f}",
-            f"name the configuration that it was trained with, or allow more than --tolerance {tolerance:g}",
-        )
+        problem = f"not written: its top-1 is {evaluated.top_1:.4f}, and {source} says {before:.4f}"
+        remedy = "name the configuration that it was trained with, or allow more than --tolerance"
+        raise UserError(model.name, problem, f"{remedy} {tolerance:g}")

@@ -84,12 +84,9 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
 def _refuse_missing(engine: str) -> None:
     providers = onnxruntime.get_available_providers()
     if PROVIDERS[engine] not in providers:
-        raise UserError(
-            f"--engines {engine}",
-            f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(providers)}",
-            "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU, or leave the "
-            "engine out",
-        )
+        problem = f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(providers)}"
+        remedy = "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU"
+        raise UserError(f"--engines {engine}", problem, f"{remedy}, or leave the engine out")
 
 
 def _model(file: pathlib.Path) -> Model:
@@ -107,11 +104,9 @@ def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndar
     model, provider = _model(subject.file), PROVIDERS[subject.engine]
     session = model_file.session(model, threads, provider)
     if session.get_providers()[0] != provider:  # it falls back on the CPU without an error
-        raise UserError(
-            f"--engines {subject.engine}",
-            f"ONNX Runtime cannot start {provider} here",
-            "install the libraries of CUDA or TensorRT that this onnxruntime wants, or leave the engine out",
-        )
+        problem = f"ONNX Runtime cannot start {provider} here"
+        remedy = "install the libraries of CUDA or TensorRT that this onnxruntime wants"
+        raise UserError(f"--engines {subject.engine}", problem, f"{remedy}, or leave the engine out")
     # The name is looked up once, because None in its place would be resolved in every request.
     outputs, name = [session.get_outputs()[0].name], model.input
 

@@ -112,11 +112,8 @@ class Process:
             self._process.join()
             lines = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
             reason = lines[-1][:300] if lines else f"exit status {self._process.exitcode}"
-            raise UserError(
-                self.subject.name,
-                f"its process has ended ({reason})",
-                "leave the engine out, or give smaller --batch-sizes",
-            ) from None
+            remedy = "leave the engine out, or give smaller --batch-sizes"
+            raise UserError(self.subject.name, f"its process has ended ({reason})", remedy) from None
         if kind == "error":
             raise UserError(*answer)
         return answer

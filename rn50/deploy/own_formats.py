@@ -55,11 +55,9 @@ def write(
         expected = model_file.running(model, evaluation.THREADS)(images)
         apart = np.abs(logits_of(images) - expected).max() / np.abs(expected).max()
         if not apart <= AGREEMENT:
-            raise UserError(
-                output,
-                f"not written: its logits are {apart:.1e} from those of the ONNX model",
-                f"report it, with the version of {frameworks.traits(framework).name}",
-            )
+            problem = f"not written: its logits are {apart:.1e} from those of the ONNX model"
+            remedy = f"report it, with the version of {frameworks.traits(framework).name}"
+            raise UserError(output, problem, remedy)
         evaluated = None if config is None else evaluation.evaluate(model, config, logits_of=logits_of)
         export.refuse_other_accuracy(source, model, evaluated, tolerance)
         contents = _contents(path, framework)

@@ -157,11 +157,9 @@ def show(config: Config, report: Report, console: Terminal) -> None:
     console.print(
         f"training waited for data {waiting.reader_ratio:.1%} of the time: reader cost "
         f"{waiting.reader_cost_s * 1e3:.2f} ms of a batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, ips "
-        f"{waiting.images_per_second:,.0f} images/s",
-        soft_wrap=True,
+        f"{waiting.images_per_second:,.0f} images/s"
     )
     console.print(
         f"real = {compared.median:.1%} of synthetic ({compared.spread}); the bottleneck is "
-        f"{report.bottleneck}",
-        soft_wrap=True,
+        f"{report.bottleneck}"
     )

@@ -46,11 +46,8 @@ class Meter:
         shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
-            raise UserError(
-                f"BATCHSIZE={config.hyperparameters.batch_size}",
-                f"more than the {shortest} images of a rank, so that there is no full batch to measure",
-                "lower it",
-            )
+            problem = f"more than the {shortest} images of a rank, so that there is no full batch to measure"
+            raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}", problem, "lower it")
         implementation.warm_up(SEED)
         if implementation.precision.reason and self.communicator.rank == 0:
             say(implementation.precision.reason, err=True)

@@ -256,8 +256,7 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
     cold, warm = (by_kind[kind].seconds_per_epoch[0] for kind in KINDS[:2])
     console.print(
         f"from DIR an epoch is read in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in "
-        "memory (sequentially); training waits only where that is longer than it computes: rn50 bench input",
-        soft_wrap=True,
+        "memory (sequentially); training waits only where that is longer than it computes: rn50 bench input"
     )
 
 

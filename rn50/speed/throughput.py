@@ -51,9 +51,8 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
     not installed, and a precision that its framework lacks, unless another of several frameworks has it."""
     for cell in every:
         if not cell.kinds(kinds):
-            raise UserError(
-                "--models", f"{cell.model} trains on synthetic data alone", "add synthetic to --data"
-            )
+            problem = f"{cell.model} trains on synthetic data alone"
+            raise UserError("--models", problem, "add synthetic to --data")
     names = list(dict.fromkeys(cell.framework for cell in every))
     possible = [cell for cell in every if not cell.lacking(device)] if len(names) > 1 else every
     if not possible:
@@ -91,10 +90,8 @@ class Bench:
     @property
     def failed(self) -> bool:
         """Return whether a cell's job failed for a reason other than memory."""
-        return any(
-            measurement.log and measurement.failure not in ("", worker.OUT_OF_MEMORY)
-            for measurement in self.results
-        )
+        harmless = ("", worker.OUT_OF_MEMORY)
+        return any(result.log and result.failure not in harmless for result in self.results)
 
     def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
         """Measure every cell that its framework can run, one after the other, and write the results so far

@@ -138,10 +138,8 @@ def show(outcome: Outcome, base: Path, written: Path | None, console: Terminal) 
     if not outcome.in_time:
         lines.append("the time was over before every value had its trial; --seconds gives more")
     if outcome.compared is None:
-        lines.append(
-            f"nothing was faster than {base.name}, which trains on real data at {outcome.of_synthetic:.1%} "
-            "of the speed of synthetic data"
-        )
+        speed = f"trains on real data at {outcome.of_synthetic:.1%} of the speed of synthetic data"
+        lines.append(f"nothing was faster than {base.name}, which {speed}")
     elif outcome.faster:
         lines.append(f"{_turned(outcome)}: {gain(outcome)}")
         lines.append(f"written: {written}" if written else "-o FILE writes it")
