@@ -33,9 +33,9 @@ from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import BatchFormat
+from rn50.deploy import rates
 from rn50.settings import config as configuration
 from rn50.settings import config_file
-from rn50.speed import rates
 from rn50.terminal import Terminal
 from tests.support import imagenet_like
 

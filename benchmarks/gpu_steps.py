@@ -26,13 +26,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from benchmarks import step_floor
 from benchmarks.gpu_probe import device_rates
+from rn50.deploy.rates import compare, of_rounds
 from rn50.errors import UserError
 from rn50.hyperparameters.new_config import choices
 from rn50.launch import job, launchers
 from rn50.machine import hardware
 from rn50.settings import config as configuration
 from rn50.speed import worker
-from rn50.speed.rates import compare, of_rounds
 from rn50.terminal import say
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -86,16 +86,15 @@ def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float,
         ranks.append(rank)
         meter = Meter(changed, rank)
         for kind in KINDS:
-            depth = config.input_pipeline.prefetch_queue_depth if kind == "real" else 0
-            batches = rank.open_input(config.input_pipeline if kind == "real" else None)
-            steps = meter.steps(batches, depth, seconds / (rounds + 1) / len(KINDS))
-            sides.append((mode, kind, meter, batches, depth, steps))
+            source = meter.open(config.input_pipeline if kind == "real" else None)
+            steps = meter.steps(source, seconds / (rounds + 1) / len(KINDS))
+            sides.append((mode, kind, meter, source, steps))
     results: Found = {mode: {kind: [] for kind in KINDS} for mode in modes}
     for round_ in range(rounds + 1):  # the first does not count
-        for mode, kind, meter, batches, depth, steps in sides:
-            result = meter.train(batches, depth, steps)
+        for mode, kind, meter, source, steps in sides:
+            rate = meter.rate(source, steps)
             if round_:
-                results[mode][kind].append(result.samples / result.seconds)
+                results[mode][kind].append(rate)
     for rank in ranks:
         rank.close()
     return results
@@ -137,7 +136,7 @@ def rows_of(
                 **shape,
                 "mode": mode,
                 "data": kind,
-                "images_per_second": measured.to_json(),
+                "images_per_second": measured._asdict(),
                 "predicted": predicted,
                 "of_predicted": measured.median / predicted,
                 "first": modes[0],

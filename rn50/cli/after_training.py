@@ -230,7 +230,7 @@ def quantize_model(
 
 
 def _engines() -> tuple[str, ...]:
-    from rn50.speed import inference_engines
+    from rn50.deploy import inference_engines
 
     return inference_engines.names()
 
@@ -289,14 +289,14 @@ def bench_inference(
     A model that an engine cannot run does not stop the others: exit status 2 at the end.
     """
     from rn50 import files
-    from rn50.speed import inference
+    from rn50.deploy import inference
 
     if picture is not None:
         files.refuse_to_replace(picture, files.PICTURE)
     line, threads = inference.bind(cores)
     say(line, err=True)  # before NumPy or a framework starts threads
 
-    from rn50.speed import inference_curve, inference_engines
+    from rn50.deploy import inference_curve, inference_engines
 
     subjects = inference_engines.subjects(models, engines, precisions)
     measured = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)

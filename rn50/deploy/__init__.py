@@ -1,1 +1,1 @@
-"""After training: a network's weights exported, pruned and quantised."""
+"""After training: a network's weights exported, quantised, evaluated and timed."""

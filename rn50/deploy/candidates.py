@@ -20,7 +20,7 @@ class Candidate(NamedTuple):
 
     way: str
     """Method that made it, or ``FLOAT``."""
-    contents: tuple[bytes, ...]
+    contents: Sequence[bytes]
     """The content of each of its files."""
     int8: tuple[int, int]
     """Convolutions and matrix products of the made model: those in int8, and all of them."""
@@ -41,7 +41,7 @@ class Candidate(NamedTuple):
             "method": self.way,
             "bytes": self.size,
             "top_1": self.evaluated.top_1,
-            "correct": self.evaluated.correct,
+            "correct": self.evaluated.counts.correct,
             "drop": self.drop(before),
             "images_per_second": self.evaluated.images_per_second,
             "int8_operators": self.int8[0],
@@ -63,14 +63,15 @@ class Choice(NamedTuple):
         return {
             "model": str(self.file),
             "written": self.written.way,
-            "total": before.evaluated.total,
+            "total": before.evaluated.counts.images,
             "results": [candidate.to_json(before) for candidate in self.candidates],
         }
 
     def show(self, source: pathlib.Path, console: Terminal) -> None:
         """Print a line for each candidate, then the one that was written."""
         before = self.candidates[0]
-        table = Table(title=f"{source}: top-1 on {before.evaluated.total:,} images", title_justify="left")
+        counts = before.evaluated.counts
+        table = Table(title=f"{source}: top-1 on {counts.images:,} images", title_justify="left")
         for heading in ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s"):
             table.add_column(heading, justify="left" if heading == "method" else "right")
         for candidate in self.candidates:
@@ -84,10 +85,10 @@ class Choice(NamedTuple):
                 f"{candidate.evaluated.images_per_second:,.0f}",
             )
         console.print(table)
-        known_to = margin(before.evaluated.correct, before.evaluated.total)
+        known_to = margin(counts.correct, counts.images)
         console.print(
-            f"float32's top-1 of {before.evaluated.total:,} images is known to {known_to:.1f} points "
-            "either way (binomial, 95 %)"
+            f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way "
+            "(binomial, 95 %)"
         )
         console.print(f"{self.file}: {self.written.way}")
 
@@ -117,7 +118,5 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
 def _why(candidate: Candidate, before: Candidate) -> str:
     if not candidate.int8[0]:
         return f"{candidate.way}: no operator became int8"
-    return (
-        f"{candidate.way}: top-1 fell by {candidate.drop(before):.2f} points to "
-        f"{candidate.evaluated.top_1:.4f}"
-    )
+    top_1 = candidate.evaluated.top_1
+    return f"{candidate.way}: top-1 fell by {candidate.drop(before):.2f} points to {top_1:.4f}"

@@ -36,24 +36,14 @@ class Evaluated(NamedTuple):
     """Time that the model itself took."""
 
     @property
-    def correct(self) -> int:
-        """Return the number of images whose highest logit is that of their class."""
-        return self.counts.correct
-
-    @property
-    def total(self) -> int:
-        """Return the number of images."""
-        return self.counts.images
-
-    @property
     def top_1(self) -> float:
         """Return the fraction of images whose highest logit is that of their class."""
-        return self.correct / self.total
+        return self.counts.correct / self.counts.images
 
     @property
     def images_per_second(self) -> float:
         """Return the model's own rate."""
-        return self.total / self.seconds
+        return self.counts.images / self.seconds
 
 
 class _OneRank(NamedTuple):
@@ -65,11 +55,8 @@ def check(config: Config) -> None:
     """Raise UserError if the data set of a configuration, or the library that reads it, is missing."""
     preflight.of(config)
     if not frameworks.is_importable("nvidia.dali"):
-        raise UserError(
-            "evaluation",
-            "DALI cannot be imported",
-            f"{frameworks.traits(frameworks.default()).install('cpu')}, and use .venv/bin/python",
-        )
+        install = frameworks.traits(frameworks.default()).install("cpu")
+        raise UserError("evaluation", "DALI cannot be imported", f"{install}, and use .venv/bin/python")
 
 
 def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
@@ -89,20 +76,19 @@ def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_jso
     display.tell(outcome, counts, report, as_json)
 
 
-def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:
-    """Evaluate a model on every image of the validation set of a configuration. Raises UserError if the model
-    is of another task."""
-    return evaluate_with(model_file.running(model, THREADS), model, config, what, confusion)
-
-
-def evaluate_with(
-    logits_of: Callable[[np.ndarray], np.ndarray],
+def evaluate(
     model: Model,
     config: Config,
     what: str = "evaluating",
     confusion: bool = False,
+    logits_of: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Evaluated:
-    """Evaluate a function from a model's images to its logits, as ``evaluate`` does."""
+    """Evaluate a model on every image of the validation set of a configuration. Its logits are those of ONNX
+    Runtime, or of ``logits_of``, a function of its images.
+
+    Raises UserError if the model is of another task.
+    """
+    logits_of = logits_of or model_file.running(model, THREADS)
     model.refuse_other(config.data)
     check(config)
     counts = Counts.none(model.classes, confusion)
@@ -113,7 +99,7 @@ def evaluate_with(
             logits = logits_of(images)
             seconds += time.perf_counter() - begin
             if not np.isfinite(logits).all():
-                raise UserError(model.name, "its logits are no finite numbers", model_file.REMEDY)
+                raise UserError(model.name, "its logits are not finite numbers", model_file.REMEDY)
             counts.add(logits, labels)
             progress(counts.images, config.data.eval_samples)
     refuse_other_count(counts.images, config.data.eval_samples)
@@ -142,18 +128,16 @@ def _decoded(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.ndar
     """Yield decoded images of their own size one by one, as a model with preprocessing takes them, each with
     its label."""
     records = RecordSet(config, split, 1)
-    whole = dataclasses.replace(
-        config, input_pipeline=dataclasses.replace(config.input_pipeline, roi_decode=False)
-    )
+    settings = dataclasses.replace(config.input_pipeline, roi_decode=False)
+    whole = dataclasses.replace(config, input_pipeline=settings)
     size, labels = config.hyperparameters.batch_size, []
     with IndexedRecordReader(records.rec, records.idx) as reader:
 
         def jpegs() -> Iterator[list[np.ndarray]]:
             while True:
                 for begin in range(0, records.batches * size, size):
-                    read = [
-                        reader.read(min(position, len(reader) - 1)) for position in range(begin, begin + size)
-                    ]
+                    places = range(begin, begin + size)
+                    read = [reader.read(min(place, len(reader) - 1)) for place in places]
                     labels.append([header.label for header, _ in read])
                     yield [np.frombuffer(jpeg, np.uint8) for _, jpeg in read]
 

@@ -1,6 +1,7 @@
 """A file of weights as an ONNX model (``rn50 export``)."""
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from rn50 import files
@@ -50,23 +51,28 @@ def export(
     refuse_other_accuracy(source, model, evaluated, tolerance)
     files.write(output, model.content)
     nodes = model.proto.graph.node
+    form = {"nodes": len(nodes), "folded": fold, "preprocessing": preprocessing}
+    return {**told("onnx", [output], [model.content], model, evaluated), **form}
+
+
+def told(
+    form: str,
+    outputs: Sequence[pathlib.Path],
+    contents: Sequence[bytes],
+    model: Model,
+    evaluated: Evaluated | None,
+) -> dict[str, Any]:
+    """Return what was written as plain data; without an evaluation its fields are None."""
     return {
-        "format": "onnx",
-        "files": [str(output)],
-        "bytes": len(model.content),
-        "nodes": len(nodes),
-        "folded": fold,
-        "preprocessing": preprocessing,
+        "format": form,
+        "files": [str(file) for file in outputs],
+        "bytes": sum(map(len, contents)),
+        "nodes": None,
+        "folded": False,
+        "preprocessing": False,
         "classes": model.classes,
-        **of_evaluation(evaluated),
-    }
-
-
-def of_evaluation(evaluated: Evaluated | None) -> dict[str, Any]:
-    """Return an evaluation as plain data; without one its fields are None."""
-    return {
-        "correct": evaluated and evaluated.correct,
-        "total": evaluated and evaluated.total,
+        "correct": evaluated and evaluated.counts.correct,
+        "total": evaluated and evaluated.counts.images,
         "top_1": evaluated and evaluated.top_1,
     }
 
@@ -82,12 +88,9 @@ def refuse_other_accuracy(
     try:
         before = None if accuracy is None else float(accuracy)
     except ValueError:
-        raise UserError(
-            source, f"its header says {accuracy} of accuracy, no number", "train again with SAVE_WEIGHTS=1"
-        ) from None
+        problem = f"its header says {accuracy} of accuracy, not a number"
+        raise UserError(source, problem, "train again with SAVE_WEIGHTS=1") from None
     if before is not None and not abs(evaluated.top_1 - before) * 100 <= tolerance:
-        raise UserError(
-            model.name,
-            f"not written: its top-1 is {evaluated.top_1:.4f}, and {source} says {before:.4f}",
-            f"name the configuration that it was trained with, or allow more than --tolerance {tolerance:g}",
-        )
+        problem = f"not written: its top-1 is {evaluated.top_1:.4f}, and {source} says {before:.4f}"
+        remedy = "name the configuration that it was trained with, or allow more than --tolerance"
+        raise UserError(model.name, problem, f"{remedy} {tolerance:g}")

@@ -18,6 +18,8 @@ with needed_for("ONNX models"):
 OPSET, IR_VERSION = 17, 8
 """Versions of ONNX 1.12 (2022), so that runtimes of any age since then read the file."""
 INPUT, OUTPUT = "images", "logits"
+NORM = ("gamma", "beta", "running_mean", "running_var")
+"""Tensors of a batch norm, in the order in which ONNX takes them."""
 
 
 def model(weights: Weights, facts: Mapping[str, str], fold: bool = True, preprocessing: bool = False) -> Any:
@@ -67,19 +69,14 @@ class _Graph:
                 x = self._node("Relu", self._convolution(convolution, x))
             x = self._node("Relu", self._node("Add", self._convolution(last, x), shortcut))
         x = self._node("Flatten", self._node("GlobalAveragePool", x))
-        weight, bias = (
-            self._constant(f"{CLASSIFIER}_{parameter}", self._weights.arrays[f"{CLASSIFIER}_{parameter}"])
-            for parameter in ("weight", "bias")
-        )
-        self._node("Gemm", x, weight, bias, output=OUTPUT, transB=1)
+        parameters = (f"{CLASSIFIER}_weight", f"{CLASSIFIER}_bias")
+        names = [self._constant(name, self._weights.arrays[name]) for name in parameters]
+        self._node("Gemm", x, *names, output=OUTPUT, transB=1)
 
     def _convolution(self, convolution: Convolution, x: str) -> str:
         """Add a convolution and its batch norm."""
         arrays = self._weights.arrays
-        norm = [
-            arrays[f"{convolution.norm}_{suffix}"]
-            for suffix in ("gamma", "beta", "running_mean", "running_var")
-        ]
+        norm = {name: arrays[name] for name in (f"{convolution.norm}_{part}" for part in NORM)}
         form: dict[str, Any] = {
             "kernel_shape": [convolution.kernel] * 2,
             "strides": [convolution.stride] * 2,
@@ -87,16 +84,12 @@ class _Graph:
         }
         weight = f"{convolution.name}_weight"
         if self._fold:
-            gamma, beta, mean, variance = (array.astype(np.float64) for array in norm)
+            gamma, beta, mean, variance = (array.astype(np.float64) for array in norm.values())
             scale = gamma / np.sqrt(variance + rules.BATCH_NORM_EPSILON)
             folded = self._constant(weight, arrays[weight] * scale[:, None, None, None])
-            return self._node(
-                "Conv", x, folded, self._constant(f"{convolution.name}_bias", beta - mean * scale), **form
-            )
-        names = [
-            self._constant(f"{convolution.norm}_{suffix}", array)
-            for suffix, array in zip(("gamma", "beta", "running_mean", "running_var"), norm, strict=False)
-        ]
+            bias = self._constant(f"{convolution.name}_bias", beta - mean * scale)
+            return self._node("Conv", x, folded, bias, **form)
+        names = [self._constant(name, array) for name, array in norm.items()]
         x = self._node("Conv", x, self._constant(weight, arrays[weight]), **form)
         return self._node("BatchNormalization", x, *names, epsilon=rules.BATCH_NORM_EPSILON)
 
@@ -128,9 +121,8 @@ class _Graph:
         sides = self._node("Cast", self._node("Shape", nchw, start=2), to=TensorProto.FLOAT)
         scale = self._node("Div", self._node("ReduceMin", sides, keepdims=1), "resized")
         whole = self._node("Floor", self._node("Add", self._node("Div", sides, scale), "half"))
-        corner = self._node(
-            "Floor", self._node("Div", self._node("Add", self._node("Sub", whole, "cropped"), "one"), "two")
-        )
+        left = self._node("Add", self._node("Sub", whole, "cropped"), "one")
+        corner = self._node("Floor", self._node("Div", left, "two"))
         left_out = self._node("Div", self._node("Sub", sides, self._node("Mul", whole, scale)), "two")
         # The edge is repeated once, because outer pixels are sampled up to half a pixel beyond it: so 1 - 0.5
         # is added, not -0.5.
@@ -138,25 +130,12 @@ class _Graph:
         first = self._node("Add", middle, self._node("Add", left_out, "half"))
         last = self._node("Add", first, self._node("Mul", "steps", scale))
         most = self._node("Add", sides, "one")
-        window = self._node(
-            "Concat",
-            "outer_begin",
-            self._node("Div", first, most),
-            "outer_end",
-            self._node("Div", last, most),
-            axis=0,
-        )
+        begin, end = self._node("Div", first, most), self._node("Div", last, most)
+        window = self._node("Concat", "outer_begin", begin, "outer_end", end, axis=0)
         padded = self._node("Pad", nchw, edge, mode="edge")
         sizes = self._node("Concat", self._node("Shape", nchw, end=2), output, axis=0)
-        x = self._node(
-            "Resize",
-            padded,
-            window,
-            "",
-            sizes,
-            mode="linear",
-            coordinate_transformation_mode="tf_crop_and_resize",
-        )
+        how = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
+        x = self._node("Resize", padded, window, "", sizes, **how)
         return self._node("Div", self._node("Sub", self._node("Round", x), "mean"), "std")
 
     def _constant(self, name: str, array: np.ndarray, dtype: Any = np.float32) -> str:

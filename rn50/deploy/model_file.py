@@ -57,22 +57,14 @@ class Model(NamedTuple):
     def refuse_other(self, data: Data) -> None:
         """Raise UserError unless it is a model of a configuration's task."""
         task = {
-            "NUMCLASSES": str(self.classes),
-            "IMAGE_SIZE": self.image_size or self.facts.get("image_size"),
-            "EVAL_RESIZE": self.facts.get("eval_resize"),
+            "NUMCLASSES": (self.classes, data.classes),
+            "IMAGE_SIZE": (self.image_size or self.facts.get("image_size"), data.image_size),
+            "EVAL_RESIZE": (self.facts.get("eval_resize"), data.eval_resize),
         }
-        expected = {
-            "NUMCLASSES": data.classes,
-            "IMAGE_SIZE": data.image_size,
-            "EVAL_RESIZE": data.eval_resize,
-        }
-        for name, value in task.items():
-            if value is not None and str(value) != str(expected[name]):
-                raise UserError(
-                    self.name,
-                    f"is a model of {name}={value}, and the configuration has {name}={expected[name]}",
-                    "name the configuration that it was trained with",
-                )
+        for name, (value, expected) in task.items():
+            if value is not None and str(value) != str(expected):
+                problem = f"is a model of {name}={value}, and the configuration has {name}={expected}"
+                raise UserError(self.name, problem, "name the configuration that it was trained with")
 
 
 def read(file: pathlib.Path) -> Model:
@@ -100,11 +92,8 @@ def parse(name: str, content: bytes) -> Model:
     weights_file.refuse_other_facts(name, {**dict.fromkeys(weights_file.FACTS, "1"), **facts})
     images, logits = _tensor(inputs[0]), _tensor(proto.graph.output[0])
     size = images.shape[2] if len(images.shape) == 4 else None
-    normalised = (
-        images.type == TensorProto.FLOAT
-        and images.shape == (None, 3, size, size)
-        and size in range(1, weights_file.FACTS["image_size"] + 1)
-    )
+    possible = size in range(1, weights_file.FACTS["image_size"] + 1)
+    normalised = possible and images == (TensorProto.FLOAT, (None, 3, size, size))
     if not normalised and (images.type, images.shape) != (TensorProto.UINT8, (None, None, None, 3)):
         expected = "float32 (N, 3, S, S) or uint8 (N, H, W, 3) with a dynamic N"
         raise UserError(name, f"its input is {images}, expected {expected}", REMEDY)
@@ -118,20 +107,15 @@ class _Tensor(NamedTuple):
     shape: tuple[int | None, ...]
 
     def __str__(self) -> str:
-        kind = (
-            TensorProto.DataType.Name(self.type).lower().replace("float", "float32")
-            if self.type
-            else "no tensor"
-        )
+        name = TensorProto.DataType.Name(self.type).lower().replace("float", "float32")
+        kind = name if self.type else "no tensor"
         return f"{kind} ({', '.join('?' if size is None else str(size) for size in self.shape)})"
 
 
 def _tensor(value: Any) -> _Tensor:
     tensor = value.type.tensor_type
-    return _Tensor(
-        tensor.elem_type,
-        tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim),
-    )
+    sizes = (dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+    return _Tensor(tensor.elem_type, tuple(sizes))
 
 
 def _refuse_files_elsewhere(name: str, proto: Any) -> None:
@@ -150,17 +134,14 @@ def int8_operators(proto: Any) -> tuple[int, int]:
     return integer + integer_too, integer + len(others)
 
 
-def session(model: Model, threads: int, provider: str = CPU, options: dict[str, str] | None = None) -> Any:
+def session(model: Model, threads: int, provider: str = CPU) -> Any:
     """Return an ``onnxruntime.InferenceSession`` of a model. Raises UserError if ONNX Runtime cannot load
     it."""
     settings = onnxruntime.SessionOptions()
-    settings.log_severity_level, settings.intra_op_num_threads, settings.inter_op_num_threads = (
-        SILENT,
-        threads,
-        1,
-    )
+    settings.log_severity_level = SILENT
+    settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
     with faults(model.name, "load"):
-        return onnxruntime.InferenceSession(model.content, settings, [(provider, options or {})])
+        return onnxruntime.InferenceSession(model.content, settings, [provider])
 
 
 def running(model: Model, threads: int) -> Callable[[np.ndarray], np.ndarray]:

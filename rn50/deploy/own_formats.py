@@ -43,8 +43,6 @@ def write(
     ``tolerance`` points from that in the weights.
     """
     written = _files(output, framework)
-    for file in written:
-        files.refuse_to_replace(file, files.BINARY, files.NOTHING)
     read = weights_file.read(source)
     model, inference = export.convert(source, str(output)), frameworks.module(framework, "inference")
     with tempfile.TemporaryDirectory() as folder:
@@ -52,36 +50,19 @@ def write(
         with _silent():
             inference.write(read, path)
             logits_of = inference.read(path, evaluation.THREADS)
-        images = (
-            np.random.default_rng(0)
-            .standard_normal((TRIED, 3, read.image_size, read.image_size))
-            .astype(np.float32)
-        )
+        shape = (TRIED, 3, read.image_size, read.image_size)
+        images = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         expected = model_file.running(model, evaluation.THREADS)(images)
         apart = np.abs(logits_of(images) - expected).max() / np.abs(expected).max()
         if not apart <= AGREEMENT:
-            raise UserError(
-                output,
-                f"not written: its logits are {apart:.1e} from those of the ONNX model",
-                f"report it, with the version of {frameworks.traits(framework).name}",
-            )
-        evaluated = None if config is None else evaluation.evaluate_with(logits_of, model, config)
+            problem = f"not written: its logits are {apart:.1e} from those of the ONNX model"
+            remedy = f"report it, with the version of {frameworks.traits(framework).name}"
+            raise UserError(output, problem, remedy)
+        evaluated = None if config is None else evaluation.evaluate(model, config, logits_of=logits_of)
         export.refuse_other_accuracy(source, model, evaluated, tolerance)
-        contents = [
-            pathlib.Path(folder, f"model{suffix}").read_bytes()
-            for suffix in frameworks.traits(framework).exports
-        ]
+        contents = _contents(path, framework)
     files.write_all(dict(zip(written, contents, strict=False)))
-    return {
-        "format": framework,
-        "files": [str(file) for file in written],
-        "bytes": sum(map(len, contents)),
-        "nodes": None,
-        "folded": False,
-        "preprocessing": False,
-        "classes": model.classes,
-        **export.of_evaluation(evaluated),
-    }
+    return export.told(framework, written, contents, model, evaluated)
 
 
 def quantizers() -> tuple[str, ...]:
@@ -106,22 +87,16 @@ def quantize(
     traits, written = frameworks.traits(framework), _files(output, framework)
     for way in tried:
         if way.calibration not in traits.calibrations:
-            raise UserError(
-                f"--method {way.method}",
-                f"{traits.name} quantises with --method static alone",
-                "leave it out",
-            )
-    for file in written:
-        files.refuse_to_replace(file, files.BINARY, files.NOTHING)
+            problem = f"{traits.name} quantises with --method static alone"
+            raise UserError(f"--method {way.method}", problem, "leave it out")
     model, inference = export.convert(source, str(source)), frameworks.module(framework, "inference")
     calibrating = np.concatenate(calibration_images(model, config, images))
     with tempfile.TemporaryDirectory() as folder:
         path, made = (str(pathlib.Path(folder, name)) for name in ("float32", "int8"))
         with _silent():
             inference.write(weights_file.read(source), path)
-        candidates = [
-            _candidate(FLOAT, path, framework, model_file.int8_operators(model.proto), model, config)
-        ]
+        operators = model_file.int8_operators(model.proto)
+        candidates = [_candidate(FLOAT, path, framework, operators, model, config)]
         for way in tried:
             say(f"quantising: {way} ...", err=True)
             with _silent():
@@ -136,12 +111,14 @@ def _candidate(
     with _silent():
         inference, precision = frameworks.module(framework, "inference"), "int8" if int8[0] else FLOAT
         logits_of = inference.read(path, evaluation.THREADS, precision=precision)
-    contents = tuple(
-        pathlib.Path(f"{path}{suffix}").read_bytes() for suffix in frameworks.traits(framework).exports
-    )
-    return Candidate(
-        way, contents, int8, evaluation.evaluate_with(logits_of, model, config, f"evaluating {way}")
-    )
+    evaluated = evaluation.evaluate(model, config, f"evaluating {way}", logits_of=logits_of)
+    return Candidate(way, _contents(path, framework), int8, evaluated)
+
+
+def _contents(path: str, framework: str) -> list[bytes]:
+    """Return the content of each file that a framework has written at ``path``."""
+    suffixes = frameworks.traits(framework).exports
+    return [pathlib.Path(f"{path}{suffix}").read_bytes() for suffix in suffixes]
 
 
 @contextlib.contextmanager
@@ -164,9 +141,15 @@ def _silent() -> Iterator[None]:
 
 
 def _files(output: pathlib.Path, framework: str) -> list[pathlib.Path]:
-    """Return the files of the format: ``output``, without an ending of the format, plus each ending."""
+    """Return the files of the format: ``output``, without an ending of the format, plus each ending.
+
+    Raises UserError if one of them exists.
+    """
     if not output.name:
         raise UserError(f"--output {output}", "names no file", "name one")
     ends, name = frameworks.traits(framework).exports, output.name
     begin = next((name[: -len(end)] for end in ends if name.endswith(end) and name != end), name)
-    return [output.with_name(begin + end) for end in ends]
+    written = [output.with_name(begin + end) for end in ends]
+    for file in written:
+        files.refuse_to_replace(file, files.BINARY, files.NOTHING)
+    return written

@@ -42,7 +42,6 @@ STATIC_OPERATORS = ["Conv", "Relu", "Add", "MaxPool", "GlobalAveragePool", "Flat
 """Operators between quantised tensors; all of the network, so that activations stay int8 from the first to
 the last."""
 DYNAMIC_OPERATORS = ["Conv", "Gemm", "MatMul"]
-SEED = 1
 
 
 class Way(NamedTuple):
@@ -81,16 +80,13 @@ def quantize(
     if model_file.int8_operators(model.proto)[0]:
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
     read = calibration_images(model, config, images) if any(way.method == STATIC for way in tried) else []
+    candidates = []
     made = ((str(way), quantized(model, way, read)) for way in tried)
-    candidates = [
-        _candidate(way, variant, config) for way, variant in itertools.chain([(FLOAT, model)], made)
-    ]
+    for way, variant in itertools.chain([(FLOAT, model)], made):
+        evaluated = evaluation.evaluate(variant, config, f"evaluating {way}")
+        operators = model_file.int8_operators(variant.proto)
+        candidates.append(Candidate(way, [variant.content], operators, evaluated))
     return choose([output], candidates, tolerance)
-
-
-def _candidate(way: str, model: Model, config: Config) -> Candidate:
-    evaluated = evaluation.evaluate(model, config, f"evaluating {way}")
-    return Candidate(way, (model.content,), model_file.int8_operators(model.proto), evaluated)
 
 
 class _Reader:
@@ -119,10 +115,8 @@ def calibration_images(model: Model, config: Config, images: int) -> list[np.nda
     ``evaluate`` does."""
     model.refuse_other(config.data)
     evaluation.check(config)
-    one_by_one = (
-        image[None].copy() for batch, _ in evaluation.inputs(model, config, "train") for image in batch
-    )
-    return list(itertools.islice(one_by_one, images))
+    batches = (batch for batch, _ in evaluation.inputs(model, config, "train"))
+    return [image[None].copy() for image in itertools.islice(itertools.chain.from_iterable(batches), images)]
 
 
 def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
@@ -136,13 +130,12 @@ def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
         prepared, made = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "made.onnx"))
         settings = onnxruntime.SessionOptions()
         settings.optimized_model_filepath = prepared
-        settings.graph_optimization_level = (
-            onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        )  # folds batch norm
+        basic = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC  # folds batch norm
+        settings.graph_optimization_level = basic
         onnxruntime.InferenceSession(model.content, settings, [model_file.CPU])
         nodes = model_file.parse(model.name, pathlib.Path(prepared).read_bytes()).proto.graph.node
-        before = list(itertools.takewhile(lambda node: node.op_type != "Conv", nodes))
-        excluded = [node.name for node in before]  # preprocessing
+        preprocessing = itertools.takewhile(lambda node: node.op_type != "Conv", nodes)
+        excluded = [node.name for node in preprocessing]
         if way.method == DYNAMIC:
             # ConvInteger has one scale per tensor, and ONNX Runtime executes it for unsigned weights alone.
             quantize_dynamic(

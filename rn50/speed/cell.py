@@ -3,16 +3,16 @@ number of ranks."""
 
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rn50 import frameworks
+from rn50.deploy.rates import Rates, of_rounds
 from rn50.run import precision
 from rn50.settings.config import Config
 from rn50.speed import worker
-from rn50.speed.measurable import Measurable
+from rn50.speed.measurable import Measurable, opened
 from rn50.speed.meter import Meter
 from rn50.speed.networks import OURS
-from rn50.speed.rates import Rates, of_rounds
 
 SYNTHETIC, REAL = "synthetic", "real"
 
@@ -36,27 +36,22 @@ class Cell(NamedTuple):
     @property
     def variables(self) -> dict[str, str]:
         """Return this cell's variables."""
-        size = (
-            {}
-            if self.image_size is None
-            else dict.fromkeys(("IMAGE_SIZE", "EVAL_RESIZE"), str(self.image_size))
-        )
-        return {
+        values: dict[str, Any] = {
             "FRAMEWORK": self.framework,
             "PRECISION": self.precision,
-            "BATCHSIZE": str(self.batch_size),
-            "DGXNGPU": str(self.ranks),
-            **size,
+            "BATCHSIZE": self.batch_size,
+            "DGXNGPU": self.ranks,
+            "IMAGE_SIZE": self.image_size,
+            "EVAL_RESIZE": self.image_size,
         }
+        return {name: str(value) for name, value in values.items() if value is not None}
 
     def lacking(self, device: str) -> str:
         """Return a few words if its framework lacks its precision on a device, else an empty string."""
         possible = frameworks.traits(self.framework).precisions.get(device)
-        return (
-            f"not on a {device.upper()}"
-            if possible is None or self.precision not in ("auto", *possible)
-            else ""
-        )
+        if possible is None or self.precision not in ("auto", *possible):
+            return f"not on a {device.upper()}"
+        return ""
 
     def kinds(self, asked: tuple[str, ...]) -> tuple[str, ...]:
         """Return the kinds of data that it trains on. Zoo models train on synthetic data alone, of the size
@@ -78,14 +73,8 @@ class Result(NamedTuple):
 
 def verb(model: str, kinds: tuple[str, ...], seconds: float, rounds: int) -> list[str]:
     """Return the arguments for ``rn50`` to measure a cell."""
-    return [
-        "bench",
-        "throughput",
-        f"--models={model}",
-        f"--data={','.join(kinds)}",
-        f"--seconds={seconds}",
-        f"--rounds={rounds}",
-    ]
+    what = [f"--models={model}", f"--data={','.join(kinds)}"]
+    return ["bench", "throughput", *what, f"--seconds={seconds}", f"--rounds={rounds}"]
 
 
 def as_rank(
@@ -97,32 +86,19 @@ def as_rank(
 ) -> None:
     """Measure as one rank: every kind of data in turn, ``rounds`` times after a discarded first time. Rank 0
     prints."""
-    implementation = create(config)
-    try:
+    with opened(config, create) as implementation:
         meter = Meter(config, implementation)
-        inputs = {
-            kind: implementation.open_input(None if kind == SYNTHETIC else config.input_pipeline)
-            for kind in kinds
-        }
-        depths = {SYNTHETIC: 0, REAL: config.input_pipeline.prefetch_queue_depth}
+        inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
         slot = seconds / (rounds + 1) / len(kinds)
-        steps = {kind: meter.steps(batches, depths[kind], slot) for kind, batches in inputs.items()}
+        steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
         measured: dict[str, list[float]] = {kind: [] for kind in kinds}
-        for round_ in range(rounds + 1):
-            for kind, batches in inputs.items():
-                result = meter.train(batches, depths[kind], steps[kind])
-                if round_:
-                    measured[kind].append(result.samples / result.seconds)
+        for _ in range(rounds + 1):
+            for kind, source in inputs.items():
+                measured[kind].append(meter.rate(source, steps[kind]))
         if implementation.communicator.rank == 0:
-            worker.report(
-                {
-                    "precision": precision.shown(config, implementation.precision),
-                    "images_per_second": measured,
-                }
-            )
-        implementation.communicator.barrier()
-    finally:
-        implementation.close()
+            taken = precision.shown(config, implementation.precision)
+            counted = {kind: rates[1:] for kind, rates in measured.items()}
+            worker.report({"precision": taken, "images_per_second": counted})
 
 
 def run(

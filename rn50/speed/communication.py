@@ -12,7 +12,7 @@ from rn50.run.all_reduce import FLOAT_BYTES, Timing, time_sums
 from rn50.run.implementation import Communicator
 from rn50.settings.config import Config
 from rn50.settings.libraries import PASSED_THROUGH
-from rn50.speed.measurable import Measurable
+from rn50.speed.measurable import Measurable, opened
 from rn50.terminal import Terminal, print_json
 
 OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
@@ -37,15 +37,11 @@ def as_rank(config: Config, largest_mib: int, as_json: bool) -> list[str]:
 
 def bench(config: Config, create: Callable[[Config], Measurable], largest_bytes: int, as_json: bool) -> None:
     """Time the all-reduces as one rank; rank 0 prints them as JSON or as a table."""
-    implementation = create(config)
-    try:
+    with opened(config, create) as implementation:
         communicator = implementation.communicator
         timings = sweep(communicator, largest_bytes)
         if communicator.rank == 0:
             _show(config, communicator, timings, as_json)
-        communicator.barrier()
-    finally:
-        implementation.close()
 
 
 def _show(config: Config, communicator: Communicator, timings: list[Timing], as_json: bool) -> None:
@@ -61,8 +57,9 @@ def _show(config: Config, communicator: Communicator, timings: list[Timing], as_
             "ranks": communicator.size,
             "nodes": config.run.nodes,
             "environment": used,
+            "all_reduce": [timing._asdict() for timing in timings],
         }
-        print_json({**report, "all_reduce": [timing._asdict() for timing in timings]})
+        print_json(report)
         return
     title = f"all-reduces of float32 numbers over {communicator.size} ranks ({communicator.library})"
     table = Table(title=title, title_justify="left")

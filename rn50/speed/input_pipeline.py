@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
+from rn50.deploy import rates
+from rn50.deploy.rates import Comparison, Rates
 from rn50.progress import counting
 from rn50.run import precision
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
-from rn50.speed import rates
-from rn50.speed.measurable import Measurable
+from rn50.speed.measurable import Measurable, opened
 from rn50.speed.meter import Meter
-from rn50.speed.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
 
 TRAINING = ("synthetic", "real")
@@ -22,7 +22,7 @@ MEANING = {
     "read": "reading alone",
     "decode": "decoding alone, of images in memory",
     "pipeline": "the whole pipeline alone",
-    "synthetic": "training on a synthetic batch held on the device",
+    "synthetic": "training on a synthetic batch",
     "real": "training on real data",
 }
 SHARE_OF_TRAINING = 3
@@ -87,28 +87,19 @@ def bench(
 ) -> None:
     """Measure as one rank for about ``seconds``, in ``rounds`` rounds after a discarded first one. Rank 0
     prints."""
-    implementation = create(config)
-    try:
-        report = measure(config, Meter(config, implementation), implementation, seconds, rounds)
+    with opened(config, create) as implementation:
+        report = measure(config, implementation, seconds, rounds)
         if implementation.communicator.rank == 0:
             print_json(to_json(config, report)) if as_json else show(config, report, Terminal())
-        implementation.communicator.barrier()
-    finally:
-        implementation.close()
 
 
-def measure(config: Config, meter: Meter, implementation: Measurable, seconds: float, rounds: int) -> Report:
+def measure(config: Config, implementation: Measurable, seconds: float, rounds: int) -> Report:
     """Measure every stage and both kinds of training, once a round."""
+    meter = Meter(config, implementation)
     pipelines = meter.alone()
     slot = seconds / (rounds + 1) / (len(pipelines) + SHARE_OF_TRAINING * len(TRAINING))
-    inputs = {
-        "synthetic": implementation.open_input(None),
-        "real": implementation.open_input(config.input_pipeline),
-    }
-    depths = {"synthetic": 0, "real": config.input_pipeline.prefetch_queue_depth}
-    steps = {
-        name: meter.steps(batches, depths[name], SHARE_OF_TRAINING * slot) for name, batches in inputs.items()
-    }
+    inputs = {"synthetic": meter.open(None), "real": meter.open(config.input_pipeline)}
+    steps = {name: meter.steps(source, SHARE_OF_TRAINING * slot) for name, source in inputs.items()}
     measured: dict[str, list[float]] = {name: [] for name in (*pipelines, *TRAINING)}
     waits: list[tuple[EpochResult, float]] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
@@ -117,7 +108,7 @@ def measure(config: Config, meter: Meter, implementation: Measurable, seconds: f
                 if name in pipelines:
                     rate = meter.images_per_second(pipelines[name], slot)
                 else:
-                    result = meter.train(inputs[name], depths[name], steps[name])
+                    result = meter.train(inputs[name], steps[name])
                     rate = result.samples / result.seconds
                     if name == "real" and round_:
                         waits.append((result, rate))
@@ -145,7 +136,7 @@ def to_json(config: Config, report: Report) -> dict[str, Any]:
         "device": config.run.device,
         "ranks": config.ranks,
         "precision": report.precision,
-        "images_per_second": {name: rate.to_json() for name, rate in report.images_per_second.items()},
+        "images_per_second": {name: rate._asdict() for name, rate in report.images_per_second.items()},
         "real_of_synthetic": report.real_of_synthetic.to_json(),
         "waiting": report.waiting._asdict(),
         "bottleneck": report.bottleneck,
@@ -166,11 +157,9 @@ def show(config: Config, report: Report, console: Terminal) -> None:
     console.print(
         f"training waited for data {waiting.reader_ratio:.1%} of the time: reader cost "
         f"{waiting.reader_cost_s * 1e3:.2f} ms of a batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, ips "
-        f"{waiting.images_per_second:,.0f} images/s",
-        soft_wrap=True,
+        f"{waiting.images_per_second:,.0f} images/s"
     )
     console.print(
         f"real = {compared.median:.1%} of synthetic ({compared.spread}); the bottleneck is "
-        f"{report.bottleneck}",
-        soft_wrap=True,
+        f"{report.bottleneck}"
     )

@@ -49,15 +49,13 @@ def of(config: Config, cores: int) -> list[Setting]:
         Setting("prefetch_queue_depth", (1, 2, 3, 4, 6, 8, 12, 16)),
         Setting("dont_use_mmap", (False, True)),
     ]
-    return [
-        setting
-        for setting in settings
-        if any(
-            in_effect(turned(config, {"roi_decode": False, setting.field: value}), setting)
-            for value in setting.values
-            if value
-        )
-    ]
+    whole = turned(config, {"roi_decode": False})
+
+    def matters(setting: Setting) -> bool:
+        changed = (turned(whole, {setting.field: value}) for value in setting.values if value)
+        return any(in_effect(candidate, setting) for candidate in changed)
+
+    return list(filter(matters, settings))
 
 
 def together(config: Config) -> list[dict[str, Any]]:

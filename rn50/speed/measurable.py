@@ -1,12 +1,13 @@
 """The contract between measurements and a framework: training steps on any batches, its profiler, and its
 model zoo."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import pathlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from rn50 import frameworks
@@ -67,6 +68,18 @@ class Measurable(Protocol):
 
     def close(self) -> None:
         """See ``rn50.run.implementation``."""
+
+
+@contextlib.contextmanager
+def opened(config: Config, create: Callable[[Config], Measurable]) -> Iterator[Measurable]:
+    """Yield one rank of a measurement. At the end it waits for the others, and it is closed whatever
+    happens."""
+    implementation = create(config)
+    try:
+        yield implementation
+        implementation.communicator.barrier()
+    finally:
+        implementation.close()
 
 
 class TrainingSteps(ABC):

@@ -1,10 +1,11 @@
 """Measurements of a rank's input pipeline, made by all ranks at once because they share cores and storage."""
 
+import functools
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 from rn50.run import training
 from rn50.run.implementation import EpochResult
-from rn50.settings.config import Config
+from rn50.settings.config import Config, InputPipeline
 from rn50.speed.measurable import Measurable
 from rn50.terminal import say
 
@@ -27,15 +28,12 @@ BATCHES_IN_MEMORY = 4
 SEED = 1
 
 
-class _Pipeline:
-    """Batches of any input library, with the ``run`` method of DALI's pipelines."""
+class Input(NamedTuple):
+    """Batches to train on."""
 
-    def __init__(self, batches: Batches):
-        self._batches = itertools.chain.from_iterable(batches.epoch() for _ in itertools.count())
-
-    def run(self) -> None:
-        """Wait for the next batch."""
-        next(self._batches)
+    batches: Batches
+    depth: int
+    """Depth of their queue; 0 for a synthetic batch, which has none."""
 
 
 class Meter:
@@ -48,11 +46,8 @@ class Meter:
         shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
-            raise UserError(
-                f"BATCHSIZE={config.hyperparameters.batch_size}",
-                f"more than the {shortest} images of a rank, so that there is no full batch to measure",
-                "lower it",
-            )
+            problem = f"more than the {shortest} images of a rank, so that there is no full batch to measure"
+            raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}", problem, "lower it")
         implementation.warm_up(SEED)
         if implementation.precision.reason and self.communicator.rank == 0:
             say(implementation.precision.reason, err=True)
@@ -66,17 +61,25 @@ class Meter:
         """Return the sum over all ranks, to a millionth."""
         return int(self.communicator.all_reduce(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
 
-    def alone(self) -> dict[str, Any]:
-        """Return the pipelines to measure without training. "pipeline" is the whole one. DALI also has
-        "read", which only reads, and "decode", which only decodes images in memory."""
+    def open(self, settings: InputPipeline | None) -> Input:
+        """Open the training set through a pipeline of these settings, or with None a synthetic batch."""
+        depth = settings.prefetch_queue_depth if settings else 0
+        return Input(self._implementation.open_input(settings), depth)
+
+    def alone(self) -> dict[str, Callable[[], Any]]:
+        """Return functions that wait for the next batch of a pipeline without training. "pipeline" is the
+        whole one. DALI also has "read", which only reads, and "decode", which only decodes images in
+        memory."""
         rank, ranks = self.communicator.rank, self.communicator.size
         if training.input_library(self._config) != "dali":
-            return {"pipeline": _Pipeline(self._implementation.open_input(self._config.input_pipeline))}
+            opened = self._implementation.open_input(self._config.input_pipeline)
+            batches = itertools.chain.from_iterable(opened.epoch() for _ in itertools.count())
+            return {"pipeline": functools.partial(next, batches)}
         form = self._implementation.batch_format
         return {
-            "read": dali.build_reader(self._config, rank, ranks, SEED),
-            "decode": dali.build_decoder(self._config, SEED, form, self._in_memory()),
-            "pipeline": dali.build(self._config, "train", rank, ranks, SEED + rank, form),
+            "read": dali.build_reader(self._config, rank, ranks, SEED).run,
+            "decode": dali.build_decoder(self._config, SEED, form, self._in_memory()).run,
+            "pipeline": dali.build(self._config, "train", rank, ranks, SEED + rank, form).run,
         }
 
     def _in_memory(self) -> Iterator[list[np.ndarray]]:
@@ -86,27 +89,27 @@ class Meter:
             images = [np.frombuffer(reader.read(int(place))[1], np.uint8) for place in places]
         return itertools.cycle([images[begin : begin + size] for begin in range(0, len(images), size)])
 
-    def images_per_second(self, pipeline: Any, seconds: float) -> float:
+    def images_per_second(self, next_batch: Callable[[], Any], seconds: float) -> float:
         """Return the rate of a pipeline alone, over all ranks, measured for about ``seconds``."""
         for _ in range(self._config.input_pipeline.prefetch_queue_depth + LEAD_IN_STEPS):
-            pipeline.run()
+            next_batch()
         self.communicator.barrier()
         begin = time.perf_counter()
         for batches in itertools.count(1):  # noqa: B007
-            pipeline.run()
+            next_batch()
             taken = time.perf_counter() - begin
             if taken >= seconds:
                 break
         self._settle(taken / batches, self._config.input_pipeline.prefetch_queue_depth)
         return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
-    def steps(self, batches: Any, depth: int, seconds: float) -> int:
+    def steps(self, source: Input, seconds: float) -> int:
         """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
         epoch."""
         tried = min(LEAD_IN_STEPS, self._full_batches)
-        result = self._implementation.train_steps(batches, 1, tried)
+        result = self._implementation.train_steps(source.batches, 1, tried)
         # The queue is emptied before the steps and filled again after them.
-        fit = round(seconds * tried / result.seconds) - self._lead_in(depth) - 2 * depth
+        fit = round(seconds * tried / result.seconds) - self._lead_in(source.depth) - 2 * source.depth
         return self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
 
     def _lead_in(self, depth: int) -> int:
@@ -117,11 +120,15 @@ class Meter:
         """Wait until a queue is full again, so that filling it does not slow the next measurement."""
         time.sleep(depth * batch_seconds)
 
-    def train(self, batches: Any, depth: int, steps: int) -> EpochResult:
-        """Time training steps on all ranks. Return the samples of all ranks and the seconds of rank 0.
-        ``depth`` is the queue's."""
+    def rate(self, source: Input, steps: int) -> float:
+        """Return images/s of training steps on all ranks."""
+        result = self.train(source, steps)
+        return result.samples / result.seconds
+
+    def train(self, source: Input, steps: int) -> EpochResult:
+        """Time training steps on all ranks. Return the samples of all ranks and the seconds of rank 0."""
         self.communicator.barrier()
-        result = self._implementation.train_steps(batches, self._lead_in(depth), steps)
-        self._settle(result.seconds / steps, depth)
+        result = self._implementation.train_steps(source.batches, self._lead_in(source.depth), steps)
+        self._settle(result.seconds / steps, source.depth)
         seconds = self.agreed(round(result.seconds * 1e12)) / 1e12  # so that all ranks conclude the same
         return result._replace(samples=round(self.over_ranks(result.samples)), seconds=seconds)

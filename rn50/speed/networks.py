@@ -34,26 +34,19 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
         for model in models:
             if model == OURS:
                 available.append(Network(framework, OURS, None))
-            else:
-                available += [
-                    Network(framework, name, size)
-                    for name, size in zoos[framework].items()
-                    if _same(name, model)
-                ]
+                continue
+            same = [item for item in zoos[framework].items() if _bare(item[0]) == _bare(model)]
+            available += [Network(framework, name, size) for name, size in same]
+    names = {_bare(network.model) for network in available}
     for model in models:
-        if model != OURS and not any(_same(network.model, model) for network in available):
-            raise UserError(
-                "--models", f"{model} is in the zoo of none of {', '.join(frameworks)}", _close(model, zoos)
-            )
+        if model != OURS and _bare(model) not in names:
+            problem = f"{model} is in the zoo of none of {', '.join(frameworks)}"
+            raise UserError("--models", problem, _close(model, zoos))
     return available
 
 
 def _bare(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _same(one: str, other: str) -> bool:
-    return _bare(one) == _bare(other)
 
 
 def _close(model: str, zoos: dict[str, dict[str, int]]) -> str:

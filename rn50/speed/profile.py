@@ -1,9 +1,8 @@
 """Profile of training (``rn50 profile``): rate, the framework's profile, the bottleneck, and the gain of a
 change."""
 
-import json
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +14,11 @@ from rn50.progress import counting
 from rn50.settings.config import Config, from_environment
 from rn50.speed import input_pipeline as input_bench
 from rn50.speed import worker
-from rn50.speed.measurable import Measurable, Operator
+from rn50.speed.measurable import Measurable, Operator, opened
 from rn50.speed.meter import Meter
 from rn50.terminal import Terminal
 
 PLAIN = "profile.json"
-_REMEDY = "give another --output"
 TOP = 12
 """Number of operators that are shown."""
 JOBS = ("rate", "operators")
@@ -41,15 +39,17 @@ class Profile(NamedTuple):
     def idle(self) -> float:
         """Return the share of the profiled time in which no operator ran. Times of concurrent operators are
         added."""
-        return max(
-            0.0, 1 - sum(operator.seconds for operator in self.operators) / (self.steps * self.step_seconds)
-        )
+        return max(0.0, 1 - self.operator_seconds / (self.steps * self.step_seconds))
+
+    @property
+    def operator_seconds(self) -> float:
+        """Return the seconds of all operators in all profiled steps."""
+        return sum(operator.seconds for operator in self.operators)
 
     def milliseconds(self, name: str) -> float:
         """Return the milliseconds per step of an operator."""
-        return (
-            1e3 * sum(operator.seconds for operator in self.operators if operator.name == name) / self.steps
-        )
+        seconds = sum(operator.seconds for operator in self.operators if operator.name == name)
+        return 1e3 * seconds / self.steps
 
 
 def as_rank(
@@ -62,17 +62,14 @@ def as_rank(
     folder: pathlib.Path,
 ) -> None:
     """Run one of ``JOBS`` as one rank; rank 0 reports."""
-    implementation = create(config)
-    try:
-        meter = Meter(config, implementation)
+    with opened(config, create) as implementation:
+        rank = implementation.communicator.rank
         if what == "rate":
-            reported = input_bench.to_json(
-                config, input_bench.measure(config, meter, implementation, seconds, rounds)
-            )
+            report = input_bench.measure(config, implementation, seconds, rounds)
+            reported = input_bench.to_json(config, report)
         else:
-            batches = implementation.open_input(config.input_pipeline)
+            batches = Meter(config, implementation).open(config.input_pipeline).batches
             implementation.train_steps(batches, 2, 1)
-            rank = implementation.communicator.rank
             result, operators = implementation.profile(batches, steps, folder / f"trace_{rank}.json")
             reported = {
                 "steps": steps,
@@ -80,22 +77,14 @@ def as_rank(
                 "operators": sorted(operators, key=lambda operator: -operator.seconds),
             }
         implementation.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
-        if implementation.communicator.rank == 0:
+        if rank == 0:
             worker.report(reported)
-    finally:
-        implementation.close()
 
 
 def verb(what: str, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> list[str]:
     """Return the arguments for ``rn50`` to run one of ``JOBS``."""
-    return [
-        "profile",
-        f"--job={what}",
-        f"--seconds={seconds}",
-        f"--rounds={rounds}",
-        f"--steps={steps}",
-        f"--output={folder}",
-    ]
+    how_long = [f"--seconds={seconds}", f"--rounds={rounds}", f"--steps={steps}"]
+    return ["profile", f"--job={what}", *how_long, f"--output={folder}"]
 
 
 def measure(
@@ -106,32 +95,23 @@ def measure(
 
     Raises UserError if one of the jobs fails or ``folder`` cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(folder, f"cannot be made ({error.strerror})", _REMEDY) from None
+    worker.make(folder)
     reported: dict[str, Any] = {}
+    variables = environ
     separately = frameworks.traits(from_environment(environ).run.framework).profiling
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
-            # Use one precision in both jobs, because "auto" may choose another the second time.
-            variables = (
-                environ
-                if what == "rate"
-                else {**separately, **environ, "PRECISION": _precision(reported["rate"])}
-            )
             outcome = worker.run(verb(what, seconds, rounds, steps, folder), variables, log)
             if outcome.failure:
                 raise UserError(f"{outcome.failure} ({log} has it all)")
             reported[what] = outcome.reported
+            # Use one precision in both jobs, because "auto" may choose another the second time.
+            taken = str(reported["rate"]["precision"]).split()[0]
+            variables = {**separately, **environ, "PRECISION": taken}
             progress(done, len(JOBS))
-    files.write(folder / PLAIN, json.dumps({"file": files.MARK, **reported}, indent=1) + "\n", remedy=_REMEDY)
+    worker.write_json(folder / PLAIN, reported)
     return _profile(reported)
-
-
-def _precision(rate: dict[str, Any]) -> str:
-    return str(rate["precision"]).split()[0]
 
 
 def read(folder: pathlib.Path) -> Profile:
@@ -140,7 +120,7 @@ def read(folder: pathlib.Path) -> Profile:
     try:
         earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile`"))
         gain(earlier, earlier)  # raises if a value that a comparison reads is missing
-        sum(operator.seconds / earlier.steps for operator in earlier.operators)
+        earlier.operator_seconds / earlier.steps
         return earlier
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile`") from None
@@ -180,19 +160,15 @@ def to_json(now: Profile, before: Profile | None) -> dict[str, Any]:
 
 def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Terminal) -> None:
     """Print the four steps, a paragraph each."""
-
-    def line(text: str) -> None:
-        console.print(text)
-
     real, synthetic = (now.rate["images_per_second"][kind] for kind in ("real", "synthetic"))
     waiting = now.rate["waiting"]
-    line(
+    console.print(
         f"1 rate, {now.rate['precision']}: {real['median']:,.0f} images/s ({real['lowest']:,.0f} to "
         f"{real['highest']:,.0f}) on real data, {synthetic['median']:,.0f} on synthetic; reader ratio "
         f"{waiting['reader_ratio']:.1%}, reader cost {waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost "
         f"{waiting['batch_cost_s'] * 1e3:.2f} ms, ips {waiting['images_per_second']:,.0f} images/s"
     )
-    line(
+    console.print(
         f"2 profile: {now.steps} steps of {now.step_seconds * 1e3:.1f} ms under the profiler; no operator "
         f"ran in {now.idle:.1%} of the time; timeline: {folder}/trace_*.json"
     )
@@ -201,19 +177,16 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
     table.add_column("operator", no_wrap=True, max_width=max(20, console.width - 44))
     for heading in ("calls", "ms a step", "share", *(("before",) if before else ())):
         table.add_column(heading, justify="right")
-    for row in _rows(now, before):
+    for name, calls, seconds in now.operators[:TOP]:
+        row = [name, f"{calls / now.steps:g}", f"{1e3 * seconds / now.steps:.2f}"]
+        row.append(f"{seconds / now.operator_seconds:.1%}")
+        if before:
+            row.append(f"{before.milliseconds(name):.2f}")
         table.add_row(*row)
     console.print(table)
     top = now.operators[0]
-    line(f"3 bottleneck: {now.rate['bottleneck']}; of the operators {top.name} takes most")
+    console.print(f"3 bottleneck: {now.rate['bottleneck']}; of the operators {top.name} takes most")
     if before:
-        line(f"4 gain: {gain(before, now)}")
+        console.print(f"4 gain: {gain(before, now)}")
     else:
-        line(f"4 after a change: rn50 profile CONFIG --baseline {folder} -o ANOTHER")
-
-
-def _rows(now: Profile, before: Profile | None) -> Iterator[tuple[str, ...]]:
-    total = sum(operator.seconds for operator in now.operators)
-    for name, calls, seconds in now.operators[:TOP]:
-        row = (name, f"{calls / now.steps:g}", f"{1e3 * seconds / now.steps:.2f}", f"{seconds / total:.1%}")
-        yield (*row, f"{before.milliseconds(name):.2f}") if before else row
+        console.print(f"4 after a change: rn50 profile CONFIG --baseline {folder} -o ANOTHER")

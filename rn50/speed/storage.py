@@ -7,22 +7,24 @@ pipeline. Before a cold measurement the kernel is asked to drop the file's pages
 did.
 """
 
+import contextlib
 import errno
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from rich.table import Table
 
+from rn50 import files
 from rn50.data.recordio import read_index
+from rn50.deploy import rates
+from rn50.deploy.rates import Comparison, Rates
 from rn50.errors import UserError
 from rn50.progress import counting
-from rn50.speed import rates
-from rn50.speed.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
 
 BLOCK_BYTES = 1 << 20
@@ -41,21 +43,16 @@ class TrainingFile:
 
     def __init__(self, folder: Path):
         self.folder, self.path = folder, folder / "train.rec"
-        try:
-            self._file = os.open(self.path, os.O_RDONLY)
-            self.bytes = os.fstat(self._file).st_size
-        except OSError as error:
-            raise UserError(
-                self.path, error.strerror, "name a folder with train.rec and train.idx"
-            ) from error
+        self._stream = files.open_regular(self.path, "name a folder with train.rec and train.idx")
+        self._file = self._stream.fileno()
+        self.bytes = os.fstat(self._file).st_size
         _, offsets = read_index(folder / "train.idx")
         starts = np.unique(offsets)
         if not len(starts) or starts[-1] >= self.bytes:
             raise UserError(self.path, "shorter than its index says, or empty", "pack the data again")
         self.records = len(starts)
-        self._records: list[Piece] = list(
-            zip(starts.tolist(), np.diff(starts, append=self.bytes).tolist(), strict=False)
-        )
+        sizes = np.diff(starts, append=self.bytes)
+        self._records: list[Piece] = list(zip(starts.tolist(), sizes.tolist(), strict=True))
 
     def in_blocks(self) -> list[Piece]:
         """Return the file as pieces of ``BLOCK_BYTES``, the last one shorter."""
@@ -68,24 +65,26 @@ class TrainingFile:
     def read(self, pieces: Sequence[Piece], seconds: float) -> tuple[int, float]:
         """Read piece after piece for about ``seconds``; return (pieces, bytes per second)."""
         buffer = memoryview(bytearray(max(size for _, size in pieces)))
-        done, total, begin = 0, 0, time.perf_counter()
-        taken = 0.0
-        try:
+        done, total, taken, begin = 0, 0, 0.0, time.perf_counter()
+        with self._named():
             for offset, size in pieces:
-                got = os.preadv(self._file, [buffer[:size]], offset)
-                if got != size:
-                    raise UserError(
-                        self.path, f"ends before byte {offset + size}", "it changed while it was read"
-                    )
+                if os.preadv(self._file, [buffer[:size]], offset) != size:
+                    end = f"ends before byte {offset + size}"
+                    raise UserError(self.path, end, "it changed while it was read")
                 done, total = done + 1, total + size
                 taken = time.perf_counter() - begin
                 if taken > seconds:
                     break
-        except OSError as error:
-            raise UserError(
-                self.path, f"cannot be read ({error.strerror})", "look at the storage and its log"
-            ) from error
         return done, total / taken
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Turn errors of the storage into a UserError about the file."""
+        try:
+            yield
+        except OSError as error:
+            problem = f"cannot be read ({error.strerror})"
+            raise UserError(self.path, problem, "look at the storage and its log") from error
 
     def forget(self) -> float | None:
         """Ask the kernel to drop the file's pages; return the share of them that stayed, None if unknown."""
@@ -99,21 +98,20 @@ class TrainingFile:
             return None
         resident, byte = 0, bytearray(1)
         places = np.linspace(0, self.bytes - 1, min(PLACES, self.bytes)).astype(int)
-        for place in places:
-            try:
-                resident += os.preadv(self._file, [byte], int(place), os.RWF_NOWAIT)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                    return None
-                raise UserError(
-                    self.path, f"cannot be read ({error.strerror})", "look at the storage and its log"
-                ) from error
+        with self._named():
+            for place in places:
+                try:
+                    resident += os.preadv(self._file, [byte], int(place), os.RWF_NOWAIT)
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                        return None
+                    raise
         return resident / len(places)
 
     def close(self) -> None:
-        os.close(self._file)
+        self._stream.close()
 
 
 class Measured(NamedTuple):
@@ -131,10 +129,8 @@ class Measured(NamedTuple):
     def remark(self) -> str | None:
         """Return a warning about the cold figures, or None."""
         if self.stayed is None:
-            return (
-                f"{self.folder}: whether cold was cold is not known: its file system does not say what "
-                "is in memory"
-            )
+            unknown = "whether cold was cold is not known: its file system does not say what is in memory"
+            return f"{self.folder}: {unknown}"
         if self.stayed > FORGOTTEN:
             return (
                 f"{self.folder}: cold was not cold: {self.stayed:.0%} of the file stayed in memory, as on a "
@@ -148,38 +144,30 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measur
 
     Raises UserError if a folder cannot be read or two are the same.
     """
-    files = [TrainingFile(folder) for folder in folders]
-    try:
-        if len(files) == 2 and os.path.samefile(files[0].path, files[1].path):
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(contextlib.closing(TrainingFile(folder))) for folder in folders]
+        if len(opened) == 2 and os.path.samefile(opened[0].path, opened[1].path):
             raise UserError(folders[1], f"the same file as in {folders[0]}", "name two copies of the data")
-        slot = seconds / rounds / len(files) / len(KINDS)
-        speeds: list[dict[str, list[float]]] = [{kind: [] for kind in KINDS} for _ in files]
-        stayed: list[list[float | None]] = [[] for _ in files]
-        with counting("reading") as progress:
-            done = 0
-            for round_ in range(rounds):
-                for place in range(len(files)) if round_ % 2 == 0 else reversed(range(len(files))):
-                    file = files[place]
-                    for order, pieces in (
-                        ("sequential", file.in_blocks()),
-                        ("shuffled", file.shuffled(round_)),
-                    ):
-                        stayed[place].append(file.forget())
-                        read, rate = file.read(pieces, slot)
-                        speeds[place][f"{order}, cold"].append(rate)
-                        speeds[place][f"{order}, warm"].append(
-                            file.read(pieces[:read], slot)[1]
-                        )  # the same pieces again
-                        done += 2
-                        progress(done, rounds * len(files) * len(KINDS))
-        worst = [None if None in shares else max(filter(None, shares), default=0.0) for shares in stayed]
-        return [
-            Measured(file.folder, file.records, file.bytes, speed, left)
-            for file, speed, left in zip(files, speeds, worst, strict=False)
+        slot = seconds / rounds / len(opened) / len(KINDS)
+        measured = [
+            Measured(file.folder, file.records, file.bytes, {kind: [] for kind in KINDS}, 0.0)
+            for file in opened
         ]
-    finally:
-        for file in files:
-            file.close()
+        progress = stack.enter_context(counting("reading"))
+        done = 0
+        for round_ in range(rounds):
+            for place in rates.alternated(range(len(opened)), round_):
+                file, speeds = opened[place], measured[place].bytes_per_second
+                for order, pieces in (("sequential", file.in_blocks()), ("shuffled", file.shuffled(round_))):
+                    stayed, before = file.forget(), measured[place].stayed
+                    worst = None if stayed is None or before is None else max(stayed, before)
+                    measured[place] = measured[place]._replace(stayed=worst)
+                    read, rate = file.read(pieces, slot)
+                    speeds[f"{order}, cold"].append(rate)
+                    speeds[f"{order}, warm"].append(file.read(pieces[:read], slot)[1])  # the same again
+                    done += 2
+                    progress(done, rounds * len(opened) * len(KINDS))
+        return measured
 
 
 class Row(NamedTuple):
@@ -218,18 +206,13 @@ def to_json(measured: Sequence[Measured]) -> dict[str, Any]:
     """Return the figures as plain data."""
     return {
         "folders": [
-            {
-                "folder": str(measurement.folder),
-                "records": measurement.records,
-                "bytes": measurement.bytes,
-                "stayed_in_memory": measurement.stayed,
-            }
-            for measurement in measured
+            {"folder": str(folder), "records": records, "bytes": size, "stayed_in_memory": stayed}
+            for folder, records, size, _, stayed in measured
         ],
         "rows": [
             {
                 "kind": row.kind,
-                "bytes_per_second": [speed.to_json() for speed in row.bytes_per_second],
+                "bytes_per_second": [speed._asdict() for speed in row.bytes_per_second],
                 "seconds_per_epoch": row.seconds_per_epoch,
                 "second_of_first": row.second_of_first and row.second_of_first.to_json(),
             }
@@ -242,11 +225,8 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
     """Print one line per kind, then the remarks."""
     first, two = measured[0], len(measured) == 2
     names = ("DIR", "DIR2")[: len(measured)]
-    for name, measurement in zip(names, measured, strict=False):
-        console.print(
-            f"{name:<5} {measurement.folder}: {measurement.records:,} images, "
-            f"{measurement.bytes / 1e6:,.1f} MB"
-        )
+    for name, (folder, records, size, *_) in zip(names, measured, strict=True):
+        console.print(f"{name:<5} {folder}: {records:,} images, {size / 1e6:,.1f} MB")
     table = Table()
     table.add_column("train.rec")
     for name in names:
@@ -254,28 +234,29 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
         table.add_column("s/epoch", justify="right")
     if two:
         table.add_column("difference")
-    for row in rows(measured):
+    by_kind = {row.kind: row for row in rows(measured)}
+    for row in by_kind.values():
         cells = [row.kind]
-        for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch, strict=False):
+        for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch, strict=True):
             median, lowest, highest = (f"{value / 1e6:,.0f}" for value in speed)
             cells += [f"{median} ({lowest}-{highest})", f"{seconds:,.3g}"]
         table.add_row(*cells, *([row.meaning] if two else []))
     console.print(table)
     if len({(measurement.records, measurement.bytes) for measurement in measured}) > 1:
         console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}")
-    for remark in filter(None, (measurement.remark for measurement in measured)):
-        console.print(remark)
+    for measurement in measured:
+        if measurement.remark:
+            console.print(measurement.remark)
     if two:
         rounds = len(first.bytes_per_second[KINDS[0]])
         console.print(
             f"difference: what DIR2 costs or saves an epoch; shown where {max(rounds, rates.ROUNDS)} rounds "
             "all favour one folder"
         )
-    cold, warm = (rows(measured)[KINDS.index(kind)].seconds_per_epoch[0] for kind in KINDS[:2])
+    cold, warm = (by_kind[kind].seconds_per_epoch[0] for kind in KINDS[:2])
     console.print(
         f"from DIR an epoch is read in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in "
-        "memory (sequentially); training waits only where that is longer than it computes: rn50 bench input",
-        soft_wrap=True,
+        "memory (sequentially); training waits only where that is longer than it computes: rn50 bench input"
     )
 
 

@@ -1,7 +1,8 @@
 """Training throughput of frameworks, models, precisions, batch sizes and ranks side by side (``rn50 bench
 throughput``)."""
 
-import json
+import dataclasses
+import itertools
 import pathlib
 import platform
 import re
@@ -18,13 +19,13 @@ from rn50.progress import counting
 from rn50.settings import config as configuration
 from rn50.settings.config import Config
 from rn50.speed import cell as cells
-from rn50.speed import curve, throughput_tables, worker
+from rn50.speed import curve, worker
+from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
 from rn50.terminal import Terminal
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
-_REMEDY = "give another --output"
 _PUBLISHED = (
     "Published by others, on other machines (NVIDIA GPUs): images/s of all GPUs together, batch of a GPU"
 )
@@ -50,21 +51,16 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
     not installed, and a precision that its framework lacks, unless another of several frameworks has it."""
     for cell in every:
         if not cell.kinds(kinds):
-            raise UserError(
-                "--models", f"{cell.model} trains on synthetic data alone", "add synthetic to --data"
-            )
+            problem = f"{cell.model} trains on synthetic data alone"
+            raise UserError("--models", problem, "add synthetic to --data")
     names = list(dict.fromkeys(cell.framework for cell in every))
     possible = [cell for cell in every if not cell.lacking(device)] if len(names) > 1 else every
     if not possible:
         asked = " or ".join(dict.fromkeys(cell.precision for cell in every))
-        have = dict.fromkeys(
-            value for name in names for value in frameworks.traits(name).precisions.get(device, ())
-        )
-        raise UserError(
-            "--precisions",
-            f"{asked} on a {device.upper()} is in none of {', '.join(names)}",
-            f"they have {', '.join(have) or 'no precision there'}",
-        )
+        sets = [frameworks.traits(name).precisions.get(device, ()) for name in names]
+        have = ", ".join(dict.fromkeys(itertools.chain(*sets))) or "no precision there"
+        problem = f"{asked} on a {device.upper()} is in none of {', '.join(names)}"
+        raise UserError("--precisions", problem, f"they have {have}")
     installed = software.read()
     configs = [configuration.from_environment({**environ, **cell.variables}) for cell in possible]
     for config in configs:
@@ -73,86 +69,66 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
                 raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
 
 
+@dataclasses.dataclass
 class Bench:
     """Matrix, and the results measured so far."""
 
-    def __init__(
-        self,
-        config: Config,
-        every: Sequence[Cell],
-        kinds: tuple[str, ...],
-        folder: pathlib.Path,
-        command: str,
-    ):
+    config: Config
+    cells: Sequence[Cell]
+    kinds: tuple[str, ...]
+    folder: pathlib.Path
+    command: str
+    results: list[Result] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
         """Make ``folder``. Raises UserError if it cannot be made, or if files that are not ours have our
         names."""
-        self._config, self._cells, self._kinds, self._folder, self._command = (
-            config,
-            every,
-            kinds,
-            folder,
-            command,
-        )
-        self.results: list[Result] = []
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(folder, f"cannot be made ({error.strerror})", "give another --output") from None
+        worker.make(self.folder)
         for name, kind in ((PLAIN, files.JSON), (CURVE, files.PICTURE), (REPORT, files.TEXT)):
-            files.refuse_to_replace(folder / name, kind, remedy=_REMEDY)
+            files.refuse_to_replace(self.folder / name, kind, remedy=worker.REMEDY)
 
     @property
     def failed(self) -> bool:
         """Return whether a cell's job failed for a reason other than memory."""
-        return any(
-            measurement.log and measurement.failure not in ("", worker.OUT_OF_MEMORY)
-            for measurement in self.results
-        )
+        harmless = ("", worker.OUT_OF_MEMORY)
+        return any(result.log and result.failure not in harmless for result in self.results)
 
     def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
         """Measure every cell that its framework can run, one after the other, and write the results so far
         after each."""
         with counting("measuring throughput") as progress:
-            for done, combination in enumerate(self._cells, start=1):
-                lacking = combination.lacking(self._config.run.device)
+            for done, combination in enumerate(self.cells, start=1):
+                lacking = combination.lacking(self.config.run.device)
                 if lacking:
                     self.results.append(Result(combination, {}, lacking, ""))
                 else:
-                    log = self._folder / f"{combination.name}.log"
-                    self.results.append(cells.run(combination, environ, self._kinds, seconds, rounds, log))
-                progress(done, len(self._cells))
-                files.write(self._folder / PLAIN, self._plain(), remedy=_REMEDY)
+                    log = self.folder / f"{combination.name}.log"
+                    self.results.append(cells.run(combination, environ, self.kinds, seconds, rounds, log))
+                progress(done, len(self.cells))
+                worker.write_json(self.folder / PLAIN, self.to_json())
 
     def scaling(self, result: Result, kind: str) -> float | None:
         """Return images/s per rank relative to the same cell with the fewest ranks; None if there is nothing
         to compare."""
-
-        def same(other: Result) -> bool:
-            return other.cell._replace(ranks=0) == result.cell._replace(ranks=0) and kind in other.rates
-
-        fewest = min(
-            (other for other in self.results if same(other)), key=lambda other: other.cell.ranks, default=None
-        )
-        if kind not in result.rates or fewest is None or fewest.cell.ranks == result.cell.ranks:
+        per_rank = {
+            other.cell.ranks: other.rates[kind].median / other.cell.ranks
+            for other in self.results
+            if kind in other.rates and other.cell._replace(ranks=result.cell.ranks) == result.cell
+        }
+        if kind not in result.rates or min(per_rank) == result.cell.ranks:
             return None
-        of_one, before = (
-            measurement.rates[kind].median / measurement.cell.ranks for measurement in (result, fewest)
-        )
-        return of_one / before
-
-    def _plain(self) -> str:
-        return json.dumps({"file": files.MARK, **self.to_json()}, indent=1) + "\n"
+        return per_rank[result.cell.ranks] / per_rank[min(per_rank)]
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
         return {
-            "command": self._command,
+            "command": self.command,
             **dict(self._facts()),
             "cells": [
                 {
                     **measurement.cell._asdict(),
-                    "image_size": measurement.cell.image_size or self._config.data.image_size,
-                    "images_per_second": {kind: rates.to_json() for kind, rates in measurement.rates.items()},
+                    "image_size": measurement.cell.image_size or self.config.data.image_size,
+                    "images_per_second": {kind: rates._asdict() for kind, rates in measurement.rates.items()},
                     "scaling": {kind: self.scaling(measurement, kind) for kind in measurement.rates},
                     "failure": measurement.failure,
                     "log": measurement.log,
@@ -163,92 +139,76 @@ class Bench:
 
     def write(self, published: bool) -> pathlib.Path:
         """Write the report and its picture, each whole or not at all."""
-        parts = ["# Training throughput", f"<!-- {files.MARK} -->", f"`{self._command}`"]
+        parts = ["# Training throughput", f"<!-- {files.MARK} -->", f"`{self.command}`"]
         parts.append("\n".join(f"- {name}: {value}" for name, value in self._facts()))
-        columns = throughput_tables.columns(self.results)
-        for kind in self._kinds:
-            rows = list(throughput_tables.overview(self.results, kind, columns, _linked))
-            headings = [
-                "framework",
-                *(", ".join([" ".join(words[:-2]), *words[-2:]]) for words in (c.heading for c in columns)),
-            ]
-            parts += [f"## {_title(kind)}", throughput_tables.markdown(headings, rows)]
+        columns = tables.columns(self.results)
+        headings = ["framework", *(", ".join(column.heading) for column in columns)]
+        for kind in self.kinds:
+            rows = list(tables.overview(self.results, kind, columns, _linked))
+            parts += [f"## {_title(kind)}", tables.markdown(headings, rows)]
         parts.append(f"![Images/s over the batch size]({CURVE})")
-        parts += [
-            "## Every cell: median (lowest to highest)",
-            throughput_tables.markdown(self._headings, list(self._rows())),
-        ]
+        measured = (name for kind in self.kinds for name in (kind, "scaling"))
+        headings = ["framework", "model", "precision", "batch", "ranks", *measured, "log"]
+        parts.append("## Every cell: median (lowest to highest)")
+        parts.append(tables.markdown(headings, list(self._rows())))
         if published:
-            figures, rows, sources = throughput_tables.published()
+            figures, rows, sources = tables.published()
             listed = "\n".join(f"{number}. {source}" for number, source in enumerate(sources, start=1))
-            parts += [f"## {_PUBLISHED}", throughput_tables.markdown(figures, rows), f"From:\n\n{listed}"]
-        files.write(self._folder / CURVE, curve.draw(self.results), remedy=_REMEDY)
-        file = self._folder / REPORT
-        files.write(file, "\n\n".join(parts) + "\n", remedy=_REMEDY)
+            parts += [f"## {_PUBLISHED}", tables.markdown(figures, rows), f"From:\n\n{listed}"]
+        files.write(self.folder / CURVE, curve.draw(self.results), remedy=worker.REMEDY)
+        file = self.folder / REPORT
+        files.write(file, "\n\n".join(parts) + "\n", remedy=worker.REMEDY)
         return file
 
     def show(self, published: bool, console: Terminal) -> None:
         """Print the tables on a terminal."""
-        console.print(f"{self._config.run.system}, {self._config.run.device}")
-        for kind in self._kinds:
+        console.print(f"{self.config.run.system}, {self.config.run.device}")
+        for kind in self.kinds:
             console.print(_title(kind))
-            throughput_tables.print_overview(self.results, kind, console)
-        for kind in self._kinds:
+            tables.print_overview(self.results, kind, console)
+        for kind in self.kinds:
             console.print(f"Every cell on {kind} data")
-            rows = list(throughput_tables.details(self.results, kind, self.scaling))
-            throughput_tables.print_table(throughput_tables.DETAILS, rows, console)
+            rows = list(tables.details(self.results, kind, self.scaling))
+            tables.print_table(tables.DETAILS, rows, console)
         if published:
-            headings, rows, sources = throughput_tables.published()
+            headings, rows, sources = tables.published()
             console.print(_PUBLISHED)
-            throughput_tables.print_table(headings, rows, console)
+            tables.print_table(headings, rows, console)
             for number, source in enumerate(sources, start=1):
                 console.print(f"{number} {source}")
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        machine, data = description.read(), self._config.data
-        cpus, model = (
-            machine.get(f"host_processor_{name}", "unknown") for name in ("vcpu_count", "model_name")
-        )
-        yield "machine", f"{cpus} CPUs, {model}"
-        if self._config.run.device == "gpu":
+        machine, data = description.read(), self.config.data
+        cpus = machine.get("host_processor_vcpu_count", "unknown")
+        yield "machine", f"{cpus} CPUs, {machine.get('host_processor_model_name', 'unknown')}"
+        if self.config.run.device == "gpu":
             yield "accelerator", machine.get("accelerator_model_name", "unknown")
-        yield "device", self._config.run.device
+        yield "device", self.config.run.device
         installed = software.read().packages
         pattern = "|".join(traits.packages for traits in frameworks.every().values())
         versions = [f"{name} {installed[name]}" for name in sorted(installed) if re.fullmatch(pattern, name)]
         yield "versions", f"Python {platform.python_version()}, {', '.join(versions)}"
         yield "commit", software.commit() or "unknown"
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
-        yield "task", task if self._config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}"
+        yield "task", task if self.config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}"
         sizes = dict.fromkeys(
-            f"{combination.model} of {combination.framework} "
-            f"{combination.image_size}x{combination.image_size}"
-            for combination in self._cells
-            if combination.model != OURS
+            f"{model} of {framework} {size}x{size}"
+            for framework, model, size, *_ in self.cells
+            if model != OURS
         )
         if sizes:
             yield "models of the frameworks' zoos", f"{', '.join(sizes)}; trained for their throughput alone"
-        yield (
-            "what is timed",
-            "forward, backward, sum over the ranks and update; steps at the beginning do not count",
-        )
-
-    @property
-    def _headings(self) -> tuple[str, ...]:
-        kinds = (name for kind in self._kinds for name in (kind, "scaling"))
-        return "framework", "model", "precision", "batch", "ranks", *kinds, "log"
+        timed = "forward, backward, sum over the ranks and update; steps at the beginning do not count"
+        yield "what is timed", timed
 
     def _rows(self) -> Iterator[list[str]]:
         for measurement in self.results:
             cell = measurement.cell
             row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), str(cell.ranks)]
-            for kind in self._kinds:
+            for kind in self.kinds:
                 scaling, rate = self.scaling(measurement, kind), measurement.rates.get(kind)
-                row.append(
-                    "{} ({} to {})".format(*map(throughput_tables.rate, rate))
-                    if rate
-                    else measurement.failure
-                )
+                text = "{} ({} to {})".format(*map(tables.rate, rate)) if rate else measurement.failure
+                row.append(text)
                 row.append("" if scaling is None else f"{scaling:.2f}")
             yield [*row, _linked(measurement.log, measurement)]
 

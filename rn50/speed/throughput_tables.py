@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -27,9 +28,9 @@ class Column(NamedTuple):
 
     @property
     def heading(self) -> tuple[str, ...]:
-        """Return the lines of its heading."""
+        """Return the parts of its heading."""
         ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
-        return (*self.precision.split(), ranks, f"batch {self.batch_size}")
+        return self.precision, ranks, f"batch {self.batch_size}"
 
 
 def rate(value: float) -> str:
@@ -40,22 +41,19 @@ def rate(value: float) -> str:
 def trained(results: Sequence[Result], result: Result) -> str:
     """Return the framework of a result, and its model if ``results`` have models other than ours."""
     cell = result.cell
-    return (
-        cell.framework
-        if all(other.cell.model == OURS for other in results)
-        else f"{cell.framework} {cell.model}"
-    )
+    ours_alone = all(other.cell.model == OURS for other in results)
+    return cell.framework if ours_alone else f"{cell.framework} {cell.model}"
+
+
+def _column(result: Result) -> Column:
+    return Column(result.cell.precision, result.cell.ranks, result.cell.batch_size)
 
 
 def columns(results: Sequence[Result]) -> list[Column]:
     """Return the columns of the overview, grouped by precision."""
-    distinct = dict.fromkeys(
-        Column(result.cell.precision, result.cell.ranks, result.cell.batch_size) for result in results
-    )
+    distinct = dict.fromkeys(map(_column, results))
     precisions = list(dict.fromkeys(column.precision for column in distinct))
-    return sorted(
-        distinct, key=lambda column: (precisions.index(column.precision), column.ranks, column.batch_size)
-    )
+    return sorted(distinct, key=lambda column: (precisions.index(column.precision), *column[1:]))
 
 
 def overview(
@@ -68,18 +66,12 @@ def overview(
     """
     of_kind = [result for result in results if kind in result.rates or not result.rates]
     for name in dict.fromkeys(trained(results, result) for result in of_kind):
-        by_column = {
-            Column(result.cell.precision, result.cell.ranks, result.cell.batch_size): result
+        texts = {
+            _column(result): show(_short(result, kind), result)
             for result in of_kind
             if trained(results, result) == name
         }
-        yield [
-            name,
-            *(
-                show(_short(by_column[column], kind), by_column[column]) if column in by_column else ""
-                for column in chosen
-            ),
-        ]
+        yield [name, *(texts.get(column, "") for column in chosen)]
 
 
 def _short(result: Result, kind: str) -> str:
@@ -93,22 +85,14 @@ def details(
 ) -> Iterator[Row]:
     """Yield a row of ``DETAILS`` for every result of a kind of data."""
     for result in results:
-        row = [
-            trained(results, result),
-            result.cell.precision,
-            str(result.cell.batch_size),
-            str(result.cell.ranks),
-        ]
+        cell = result.cell
+        row = [trained(results, result), cell.precision, str(cell.batch_size), str(cell.ranks)]
         if not result.rates:
             yield [*row, "", result.failure, ""]
         elif kind in result.rates:
-            measured, scaled = result.rates[kind], scaling(result, kind)
-            yield [
-                *row,
-                rate(measured.median),
-                f"{rate(measured.lowest)} to {rate(measured.highest)}",
-                "" if scaled is None else f"{scaled:.2f}",
-            ]
+            (median, lowest, highest), scaled = map(rate, result.rates[kind]), scaling(result, kind)
+            scaled_text = "" if scaled is None else f"{scaled:.2f}"
+            yield [*row, median, f"{lowest} to {highest}", scaled_text]
 
 
 def published() -> tuple[Row, list[Row], list[str]]:
@@ -116,29 +100,14 @@ def published() -> tuple[Row, list[Row], list[str]]:
     number of its source, from 1."""
     devices = sorted({count for figure in FIGURES for count in figure.images_per_second})
     sources = list(dict.fromkeys(figure.source for figure in FIGURES))
-    headings = [
-        "device",
-        "framework",
-        "precision",
-        "batch",
-        *(f"{count} GPU{'s' * (count > 1)}" for count in devices),
-        "from",
-    ]
-    rows = [
-        [
-            figure.device,
-            figure.framework,
-            figure.precision or "-",
-            str(figure.batch_size or "-"),
-            *(
-                rate(figure.images_per_second[count]) if count in figure.images_per_second else ""
-                for count in devices
-            ),
-            str(sources.index(figure.source) + 1),
-        ]
-        for figure in FIGURES
-    ]
-    return headings, rows, sources
+    gpus = (f"{count} GPU{'s' * (count > 1)}" for count in devices)
+    rows = []
+    for figure in FIGURES:
+        rates = {count: rate(value) for count, value in figure.images_per_second.items()}
+        network = [figure.device, figure.framework, figure.precision or "-", str(figure.batch_size or "-")]
+        number = sources.index(figure.source) + 1
+        rows.append([*network, *(rates.get(count, "") for count in devices), str(number)])
+    return ["device", "framework", "precision", "batch", *gpus, "from"], rows, sources
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
@@ -150,17 +119,16 @@ def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> N
     """Print the overview of a kind of data, as several tables of similar width if it is too wide for the
     terminal."""
     every = columns(results)
+    headings = [[*column.precision.split(), *column.heading[1:]] for column in every]
     rows = list(overview(results, kind, every, lambda text, _: text))
-    widest = max(
-        len(word) for words in [*(col.heading for col in every), *(row[1:] for row in rows)] for word in words
-    )
+    widest = max(len(text) for texts in [*headings, *(row[1:] for row in rows)] for text in texts)
     beside = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
     size = math.ceil(len(every) / math.ceil(len(every) / beside))
     for begin in range(0, len(every), size):
         table = Table()
         table.add_column("framework", overflow="fold")
-        for column in every[begin : begin + size]:
-            table.add_column(Text("\n".join(map(safe, column.heading))), justify="right")
+        for heading in headings[begin : begin + size]:
+            table.add_column(Text("\n".join(map(safe, heading))), justify="right")
         for row in rows:
             table.add_row(row[0], *row[1 + begin : 1 + begin + size])
         console.print(table)
@@ -170,15 +138,10 @@ def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal)
     """Print a table that folds only between words, except for the names in its first column."""
     table = Table()
     for index, heading in enumerate(headings):
-        longest = max(
-            len(word) for text in (heading, *(row[index] for row in rows)) for word in text.split() or [""]
-        )
-        table.add_column(
-            heading,
-            overflow="fold",
-            min_width=longest if index else None,
-            justify="left" if heading in ("device", "framework", "precision") else "right",
-        )
+        words = " ".join([heading, *(row[index] for row in rows)]).split()
+        longest = max(map(len, words)) if index else None
+        side: JustifyMethod = "left" if heading in ("device", "framework", "precision") else "right"
+        table.add_column(heading, overflow="fold", min_width=longest, justify=side)
     for row in rows:
         table.add_row(*row)
     console.print(table)

@@ -13,7 +13,7 @@ from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.rewrite import Base
 from rn50.speed import input_settings
-from rn50.speed.measurable import Measurable
+from rn50.speed.measurable import Measurable, opened
 from rn50.speed.tuning import Outcome, Tuner
 from rn50.terminal import Terminal, print_json
 
@@ -43,7 +43,7 @@ def text(base: Base, outcome: Outcome) -> str:
 
     Raises UserError if the file also sets them outside its input pipeline section.
     """
-    changed = {name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()}
+    changed = {name: new for name, (_, new) in outcome.changes.items()}
     inside = base.inside.rstrip("\n")
     for name, value in changed.items():
         inside, lines = re.subn(
@@ -54,22 +54,15 @@ def text(base: Base, outcome: Outcome) -> str:
     header = _HEADER.match(before)
     end = header.end() if header else 0
     rows = rewrite.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
-    result = (
-        before[:end]
-        + "\n".join(rows)
-        + "\n"
-        + before[end:]
-        + inside
-        + ("\n\n" if base.behind else "\n")
-        + base.behind
-    )
+    tuned = "".join(f"{row}\n" for row in rows)
+    gap = "\n\n" if base.behind else "\n"
+    result = before[:end] + tuned + before[end:] + inside + gap + base.behind
     rewrite.check(base, result, changed)
     return result
 
 
 def _turned(outcome: Outcome) -> str:
-    changes = input_settings.changes(outcome.before, outcome.after).items()
-    return ", ".join(f"{name}={new} (was {old})" for name, (old, new) in changes)
+    return ", ".join(f"{name}={new} (was {old})" for name, (old, new) in outcome.changes.items())
 
 
 def gain(outcome: Outcome) -> str:
@@ -90,26 +83,22 @@ def tune(
     force: bool,
     seconds: float,
     as_json: bool,
-) -> bool:
+) -> None:
     """Search as one rank; rank 0 writes ``output``, if the search found something faster, and prints.
 
-    Returns whether it did. Raises UserError if ``base`` cannot be rewritten or ``output`` cannot be written.
+    Raises UserError if ``base`` cannot be rewritten or ``output`` cannot be written.
     """
-    its = rewrite.read(base, "input_pipeline")
-    implementation = create(config)
-    try:
+    sections = rewrite.read(base, "input_pipeline")
+    with opened(config, create) as implementation:
         outcome = Tuner(config, implementation, len(os.sched_getaffinity(0)), seconds).run()
         if implementation.communicator.rank == 0:
-            if outcome.faster and output is not None:
-                rewrite.write(text(its, outcome), output, force)
             written = output if outcome.faster else None
-            print_json(to_json(outcome, base, written)) if as_json else show(
-                outcome, base, written, Terminal()
-            )
-        implementation.communicator.barrier()
-    finally:
-        implementation.close()
-    return outcome.faster
+            if written is not None:
+                rewrite.write(text(sections, outcome), written, force)
+            if as_json:
+                print_json(to_json(outcome, base, written))
+            else:
+                show(outcome, base, written, Terminal())
 
 
 def to_json(outcome: Outcome, base: Path, written: Path | None) -> dict[str, Any]:
@@ -122,9 +111,7 @@ def to_json(outcome: Outcome, base: Path, written: Path | None) -> dict[str, Any
         "base": str(base),
         "trials": trials,
         "in_time": outcome.in_time,
-        "changes": {
-            name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()
-        },
+        "changes": {name: new for name, (_, new) in outcome.changes.items()},
         "images_per_second_before": outcome.images_per_second[0],
         "images_per_second_after": outcome.images_per_second[1],
         "after_of_before": outcome.compared and outcome.compared.to_json(),
@@ -136,34 +123,23 @@ def to_json(outcome: Outcome, base: Path, written: Path | None) -> dict[str, Any
 
 def show(outcome: Outcome, base: Path, written: Path | None, console: Terminal) -> None:
     """Print one line per trial, then the result."""
-    table = Table(title=f"{base.name}: each against the best so far", title_justify="left")
+    title = f"{base.name}: each against the best so far, and kept if every round finds it faster"
+    table = Table(title=title, title_justify="left")
     for heading in ("trial", "images/s", "times as fast", ""):
         table.add_column(heading, justify="left" if heading in ("trial", "") else "right")
     for trial in outcome.trials:
-        compared = trial.compared
-        speed = "-" if trial.images_per_second is None else f"{trial.images_per_second:,.0f}"
-        times = (
-            "-"
-            if compared is None
-            else f"{compared.median:.3f} ({compared.lowest:.3f} to {compared.highest:.3f})"
-        )
-        verdict = (
-            "kept"
-            if trial.kept
-            else "not faster in every round"
-            if compared
-            else f"cannot run: {trial.reason}"
-        )
-        table.add_row(trial.change, speed, times, verdict)
+        if trial.compared is None:
+            table.add_row(trial.change, "-", "-", f"cannot run: {trial.reason}")
+            continue
+        times = "{:.3f} ({:.3f} to {:.3f})".format(*trial.compared[:3])
+        table.add_row(trial.change, f"{trial.images_per_second:,.0f}", times, "kept" if trial.kept else "")
     console.print(table)
     lines = []
     if not outcome.in_time:
         lines.append("the time was over before every value had its trial; --seconds gives more")
     if outcome.compared is None:
-        lines.append(
-            f"nothing was faster than {base.name}, which trains on real data at {outcome.of_synthetic:.1%} "
-            "of the speed of synthetic data"
-        )
+        speed = f"trains on real data at {outcome.of_synthetic:.1%} of the speed of synthetic data"
+        lines.append(f"nothing was faster than {base.name}, which {speed}")
     elif outcome.faster:
         lines.append(f"{_turned(outcome)}: {gain(outcome)}")
         lines.append(f"written: {written}" if written else "-o FILE writes it")

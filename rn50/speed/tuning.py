@@ -12,14 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from rn50.deploy import rates
+from rn50.deploy.rates import Comparison
 from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.settings.config import Config
-from rn50.speed import input_settings, rates
+from rn50.speed import input_settings
 from rn50.speed.input_settings import Setting
 from rn50.speed.measurable import Measurable
-from rn50.speed.meter import Meter
-from rn50.speed.rates import Comparison
+from rn50.speed.meter import Input, Meter
 
 TRIAL_ROUNDS = 3
 """Rounds of a trial: enough to drop what is slower; the comparison at the end decides whether something is
@@ -61,22 +62,14 @@ class Outcome(NamedTuple):
     device."""
 
     @property
+    def changes(self) -> dict[str, tuple[str, str]]:
+        """Return the texts, old and new, of every variable that the search changed."""
+        return input_settings.changes(self.before, self.after)
+
+    @property
     def faster(self) -> bool:
         """Return whether every round at the end found the new configuration faster."""
         return self.compared is not None and self.compared.shown and self.compared.lowest > 1
-
-
-class _Input(NamedTuple):
-    """Configuration and its pipeline."""
-
-    config: Config
-    batches: Any
-    depth: int
-    """Depth of the queue."""
-
-    def value(self, setting: Setting) -> Any:
-        """Return its value of a setting."""
-        return getattr(self.config.input_pipeline, setting.field)
 
 
 class Tuner:
@@ -84,12 +77,11 @@ class Tuner:
     0."""
 
     def __init__(self, config: Config, implementation: Measurable, cores: int, seconds: float):
-        self._implementation = implementation
         self._meter = Meter(config, implementation)
         self._begin, self._seconds = time.monotonic(), seconds
-        self._before = config
+        self._before = self._best = config
         self._settings = input_settings.of(config, self._meter.agreed(cores))
-        self._best = self._opened(config)
+        self._best_input = self._opened(config)
         self._trials: list[Trial] = []
         self._compared: set[tuple[Config, Config]] = set()
         self._longest_trial = 0.0
@@ -106,7 +98,7 @@ class Tuner:
                 helped = False
                 for setting in self._settings:
                     helped = self._turn(setting, steps) or helped
-                for change in input_settings.together(self._best.config):
+                for change in input_settings.together(self._best):
                     helped = self._tried(change, steps) or helped
             return self._confirm()
 
@@ -119,29 +111,23 @@ class Tuner:
         self._progress(min(round(elapsed), total), total)
         return elapsed
 
-    def _opened(self, config: Config) -> _Input:
-        batches = self._implementation.open_input(config.input_pipeline)
-        return _Input(config, batches, config.input_pipeline.prefetch_queue_depth)
+    def _opened(self, config: Config) -> Input:
+        return self._meter.open(config.input_pipeline)
 
     def _steps(self, seconds: float, measurements: int) -> int:
         """Return the steps of one of ``measurements`` measurements."""
-        return self._meter.steps(self._best.batches, self._best.depth, seconds / measurements)
-
-    def _rate(self, pipeline: _Input, steps: int) -> float:
-        result = self._meter.train(pipeline.batches, pipeline.depth, steps)
-        return result.samples / result.seconds
+        return self._meter.steps(self._best_input, seconds / measurements)
 
     def _turn(self, setting: Setting, steps: int) -> bool:
         """Change a setting upwards and, if that does not help, downwards, as far as it helps; return whether
         it did."""
-        return any(
-            self._climb(setting, values, steps) for values in setting.directions(self._best.value(setting))
-        )
+        current = getattr(self._best.input_pipeline, setting.field)
+        return any(self._climb(setting, values, steps) for values in setting.directions(current))
 
     def _climb(self, setting: Setting, values: list[Any], steps: int) -> bool:
         helped = False
         for value in values:
-            both = (self._best.config, input_settings.turned(self._best.config, {setting.field: value}))
+            both = (self._best, input_settings.turned(self._best, {setting.field: value}))
             in_effect = all(input_settings.in_effect(config, setting) for config in both)
             if not in_effect or not self._tried({setting.field: value}, steps):
                 break
@@ -150,8 +136,8 @@ class Tuner:
 
     def _tried(self, values: dict[str, Any], steps: int) -> bool:
         """Try these values on the best, unless they were tried or time is up. Return whether they helped."""
-        candidate = input_settings.turned(self._best.config, values)
-        pair = (self._best.config, candidate)
+        candidate = input_settings.turned(self._best, values)
+        pair = (self._best, candidate)
         if pair in self._compared:
             return False
         begin = self._elapsed()
@@ -174,43 +160,43 @@ class Tuner:
             self._trials.append(Trial(change, None, None, False, reason or "another rank cannot run it"))
             return False
         assert candidate is not None
-        new, old = self._in_turn([candidate, self._best], TRIAL_ROUNDS, steps)
+        new, old = self._in_turn([candidate, self._best_input], TRIAL_ROUNDS, steps)
         compared = rates.compare(new, old)
         kept = compared.lowest > 1
         self._trials.append(Trial(change, rates.of_rounds(new).median, compared, kept, ""))
         if kept:
-            self._best = candidate
+            self._best, self._best_input = config, candidate
         return kept
 
-    def _in_turn(self, inputs: list[_Input], rounds: int, steps: int) -> list[list[float]]:
+    def _in_turn(self, inputs: list[Input], rounds: int, steps: int) -> list[list[float]]:
         """Return images/s of each input, one value per round. Their order alternates between rounds."""
         speeds: list[list[float]] = [[] for _ in inputs]
         for round_ in range(rounds):
-            for place in range(len(inputs)) if round_ % 2 == 0 else reversed(range(len(inputs))):
-                speeds[place].append(self._rate(inputs[place], steps))
+            for place in rates.alternated(range(len(inputs)), round_):
+                speeds[place].append(self._meter.rate(inputs[place], steps))
                 self._elapsed()
         return speeds
 
     def _confirm(self) -> Outcome:
         """Compare the best with the initial configuration, both measured again, and with synthetic data."""
-        changed = self._best.config != self._before
+        changed = self._best != self._before
         # Both are opened again, so that nothing of the search, such as a full cache, favours one of them.
-        self._best = self._opened(self._best.config)
-        synthetic = _Input(self._before, self._implementation.open_input(None), 0)
+        self._best_input = self._opened(self._best)
+        synthetic = self._meter.open(None)
         measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 2 * TRIAL_ROUNDS
         steps = self._steps(self._seconds - self._elapsed(), measurements)
         compared = None
         if changed:
-            both = [self._opened(self._before), self._best]
+            both = [self._opened(self._before), self._best_input]
             self._in_turn(both, 1, steps)  # not counted, because the first round fills caches
             before, after = self._in_turn(both, FINAL_ROUNDS, steps)
             compared = rates.compare(after, before)
-        real, bound = self._in_turn([self._best, synthetic], TRIAL_ROUNDS, steps)
+        real, bound = self._in_turn([self._best_input, synthetic], TRIAL_ROUNDS, steps)
         if not changed:
             before = after = real
         return Outcome(
             self._before,
-            self._best.config,
+            self._best,
             tuple(self._trials),
             self._in_time,
             (rates.of_rounds(before).median, rates.of_rounds(after).median),

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rn50 import files
+from rn50.errors import UserError
 from rn50.process import python
 
 OUT_OF_MEMORY = "out of memory"
+REMEDY = "give another --output"
 _MARK = "rn50 measured "
 _NO_MEMORY = re.compile(
     r"out of memory|OutOfMemory|bad_alloc|(cannot|failed to) allocate|MemoryError", re.IGNORECASE
@@ -27,6 +29,19 @@ class Outcome(NamedTuple):
     """Empty, ``OUT_OF_MEMORY``, or one line that says what went wrong."""
 
 
+def make(folder: pathlib.Path) -> None:
+    """Make the folder of a measurement. Raises UserError if that is impossible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(folder, f"cannot be made ({error.strerror})", REMEDY) from None
+
+
+def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
+    """Write plain data, marked as ours. Raises UserError if that is impossible."""
+    files.write(file, json.dumps({"file": files.MARK, **data}, indent=1) + "\n", remedy=REMEDY)
+
+
 def report(data: Any) -> None:
     """Report plain data as the outcome of a job; rank 0 calls it."""
     print(_MARK + json.dumps(data), flush=True)
@@ -37,12 +52,11 @@ def run(verb: list[str], environ: Mapping[str, str], log: pathlib.Path) -> Outco
 
     Raises UserError if ``log`` cannot be written or is a file that is not ours.
     """
-    remedy = "give another --output"
-    files.refuse_to_replace(log, files.TEXT, remedy=remedy)
+    files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     command = python("-m", "rn50", *verb, "--start-ranks")
     done = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", errors="replace")
-    files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=remedy)
+    files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
     if done.returncode == 0 and reported:
         return Outcome(json.loads(reported[1]), "")
@@ -53,9 +67,9 @@ def failure(status: int, text: str) -> str:
     """Return why a job that printed ``text`` has ended with ``status``."""
     if _NO_MEMORY.search(text):
         return OUT_OF_MEMORY
-    message: str | None = next(
-        (line[len("rn50: ") :] for line in text.splitlines() if line.startswith("rn50: ")), None
-    )
-    if message is None and status - 128 in set(signal.Signals):
-        message = f"killed by {signal.Signals(status - 128).name}"
-    return message or f"exit status {status}"
+    message = re.search("^rn50: (.+)$", text, re.MULTILINE)
+    if message:
+        return message[1]
+    if status - 128 in set(signal.Signals):
+        return f"killed by {signal.Signals(status - 128).name}"
+    return f"exit status {status}"

@@ -24,7 +24,7 @@ def rn50(*arguments, environ=None):
 
 
 def counted(evaluated):
-    return evaluated.correct, evaluated.total
+    return evaluated.counts.correct, evaluated.counts.images
 
 
 def logits(model, images):
@@ -269,7 +269,7 @@ def test_values_that_are_no_numbers_are_no_accuracy(tiny_config):
         (bias,) = (each for each in proto.graph.initializer if each.name == "fc1_bias")
         bias.CopyFrom(onnx.numpy_helper.from_array(np.full(10, np.nan, np.float32), "fc1_bias"))
 
-    with pytest.raises(UserError, match="nan.onnx: its logits are no finite numbers"):
+    with pytest.raises(UserError, match="nan.onnx: its logits are not finite numbers"):
         evaluation.evaluate(model_file.parse("nan.onnx", spoiled(spoil)), tiny_config)
 
 

@@ -41,7 +41,9 @@ def test_what_is_written_is_evaluated(tiny_config, tiny_environment, tmp_path, f
     assert told["files"] == [str(file) for file in files] and told["bytes"] == sum(
         file.stat().st_size for file in files
     )
-    assert (told["format"], told["total"]) == (framework, 57) and abs(told["correct"] - before.correct) <= 1
+    assert (told["format"], told["total"]) == (framework, 57) and abs(
+        told["correct"] - before.counts.correct
+    ) <= 1
     assert sorted(tmp_path.iterdir()) == sorted([source, *files])
     again = rn50(source, "--to", framework, "-o", files[0], environ=tiny_environment)
     assert again.exit_code == 2 and f"{files[0]}: exists; name another file" in again.stderr
@@ -133,7 +135,7 @@ def test_paddle_quantises_by_its_own_means(tiny_config, tiny_environment, tmp_pa
 
     model = export.convert(source, "x")
     read = inference.read(str(output), 1, precision="int8")
-    assert evaluation.evaluate_with(read, model, tiny_config).correct == after["correct"]
+    assert evaluation.evaluate(model, tiny_config, logits_of=read).counts.correct == after["correct"]
 
 
 def test_a_calibration_that_quantises_nothing_in_paddle_is_not_written(tiny_config, tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def test_every_way_makes_a_model_and_the_best_is_written(
     assert (
         told["written"] == best["method"] and best["top_1"] > 0.5
     )  # what knows images by heart is not robust; chance is 0.1
-    assert evaluation.evaluate(model_file.read(output), tiny_config).correct == best["correct"]
+    assert evaluation.evaluate(model_file.read(output), tiny_config).counts.correct == best["correct"]
     model = model_file.read(output)
     assert (
         model.precision == "int8"

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from rn50.data import recordio
+from rn50.deploy import rates
 from rn50.errors import UserError
-from rn50.speed import input_pipeline, measurable, rates
+from rn50.speed import input_pipeline, measurable
 from rn50.speed.meter import Meter
 from tests.conftest import with_changes
 from tests.support import documented
@@ -89,7 +90,7 @@ def test_a_pipeline_that_cannot_keep_up_is_named(tiny_config, large_images):
         data={"folder": str(large_images), "train_samples": 64},
     )
     rank = measurable.load("mxnet")(config)
-    report = input_pipeline.measure(config, Meter(config, rank), rank, seconds=5, rounds=5)
+    report = input_pipeline.measure(config, rank, seconds=5, rounds=5)
     rank.close()
     median = {name: rate.median for name, rate in report.images_per_second.items()}
     assert median["read"] > 5 * median["decode"]

@@ -137,7 +137,8 @@ def test_the_command_compares_two_folders(folder, tmp_path):
 
 
 def test_what_cannot_be_read_is_named(folder, tmp_path):
-    nowhere = f"{tmp_path}/train.rec: No such file or directory; name a folder with train.rec and train.idx"
+    remedy = "name a folder with train.rec and train.idx"
+    nowhere = f"{tmp_path}/train.rec: cannot be read (No such file or directory); {remedy}"
     for arguments, words in (((tmp_path,), nowhere), ((folder, folder), "the same file")):
         said = command(*arguments)
         assert (

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
+from rn50.deploy.rates import Rates
 from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS
 from rn50.speed.published_rates import FIGURES
-from rn50.speed.rates import Rates
 from rn50.terminal import Terminal
 
 WIDTH = 80

@@ -19,7 +19,6 @@ LONG_FILES = (
     "implementations/test_ranks_meet",
     "results/test_rounds",
     "speed/test_floor",
-    "speed/test_inference",
     "speed/test_profile",
     "speed/test_throughput",
     "speed/test_tuning",

@@ -3,7 +3,7 @@
 
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,15 +38,20 @@ class Subject(NamedTuple):
         """Return its display name."""
         return f"{self.file.name} {self.engine} {self.precision}"
 
+    def to_json(self) -> dict[str, str]:
+        """Return it as plain data."""
+        return {"model": str(self.file), "engine": self.engine, "precision": self.precision}
 
-def of_frameworks() -> list[tuple[str, str]]:
-    """Return (framework, way to run it) of every framework that has ``inference.py``."""
-    return [(name, way) for name, traits in frameworks.every().items() for way in traits.inference]
+
+def of_frameworks() -> dict[str, tuple[str, str]]:
+    """Return engine -> (framework, way to run it) of every framework that has ``inference.py``."""
+    every = frameworks.every().items()
+    return {f"{name}-{way}": (name, way) for name, traits in every for way in traits.inference}
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all engines, whether they are installed or not."""
-    return (*PROVIDERS, *(f"{framework}-{way}" for framework, way in of_frameworks()))
+    return (*PROVIDERS, *of_frameworks())
 
 
 def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> list[Subject]:
@@ -63,44 +68,25 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
             runnable += [Subject(file, engine, _model(file).precision) for file in files]
             continue
         if not of_weights:
-            raise UserError(
-                f"--engines {engine}",
-                "runs weights, and no model is a .safetensors file",
-                "give the weights that rn50 export made the model of",
-            )
-        having = [precision for precision in asked if precision in precisions(engine)]
+            problem = "runs weights, and no model is a .safetensors file"
+            remedy = "give the weights that rn50 export made the model of"
+            raise UserError(f"--engines {engine}", problem, remedy)
+        framework, way = of_frameworks()[engine]
+        having = [name for name in asked if name in frameworks.traits(framework).inference[way]]
         runnable += [Subject(file, engine, precision) for file in of_weights for precision in having]
     for requested in asked:
         if of_weights and requested not in (subject.precision for subject in runnable):
-            raise UserError(
-                f"--precisions {requested}",
-                f"none of {', '.join(engines)} computes in it on a CPU",
-                "leave it out",
-            )
+            problem = f"none of {', '.join(engines)} computes in it on a CPU"
+            raise UserError(f"--precisions {requested}", problem, "leave it out")
     return list(dict.fromkeys(runnable))
-
-
-def precisions(engine: str) -> tuple[str, ...]:
-    """Return the precisions in which an engine runs weights."""
-    if engine in PROVIDERS:
-        return ("float32",)
-    framework, way = _parts(engine)
-    return frameworks.traits(framework).inference[way]
-
-
-def _parts(engine: str) -> tuple[str, str]:
-    return next((framework, way) for framework, way in of_frameworks() if f"{framework}-{way}" == engine)
 
 
 def _refuse_missing(engine: str) -> None:
     providers = onnxruntime.get_available_providers()
     if PROVIDERS[engine] not in providers:
-        raise UserError(
-            f"--engines {engine}",
-            f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(providers)}",
-            "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU, or leave the "
-            "engine out",
-        )
+        problem = f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(providers)}"
+        remedy = "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU"
+        raise UserError(f"--engines {engine}", problem, f"{remedy}, or leave the engine out")
 
 
 def _model(file: pathlib.Path) -> Model:
@@ -111,29 +97,24 @@ def _model(file: pathlib.Path) -> Model:
 def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:
     """Return a function from images to logits, and one from a batch size to random images for it."""
     if subject.engine not in PROVIDERS:
-        framework, way = _parts(subject.engine)
+        framework, way = of_frameworks()[subject.engine]
         read = weights_file.read(subject.file)
         run: Run = frameworks.module(framework, "inference").create(read, way, subject.precision, threads)
         return run, lambda batch_size: _images(batch_size, read.image_size)
     model, provider = _model(subject.file), PROVIDERS[subject.engine]
     session = model_file.session(model, threads, provider)
     if session.get_providers()[0] != provider:  # it falls back on the CPU without an error
-        raise UserError(
-            f"--engines {subject.engine}",
-            f"ONNX Runtime cannot start {provider} here",
-            "install the libraries of CUDA or TensorRT that this onnxruntime wants, or leave the engine out",
-        )
-    return _of_session(model, session), lambda batch_size: _images(batch_size, model.image_size, model)
-
-
-def _of_session(model: Model, session: Any) -> Run:
+        problem = f"ONNX Runtime cannot start {provider} here"
+        remedy = "install the libraries of CUDA or TensorRT that this onnxruntime wants"
+        raise UserError(f"--engines {subject.engine}", problem, f"{remedy}, or leave the engine out")
+    # The name is looked up once, because None in its place would be resolved in every request.
     outputs, name = [session.get_outputs()[0].name], model.input
 
-    def run(images: np.ndarray) -> np.ndarray:
+    def logits_of(images: np.ndarray) -> np.ndarray:
         logits: np.ndarray = session.run(outputs, {name: images})[0]
         return logits
 
-    return run
+    return logits_of, lambda batch_size: _images(batch_size, model.image_size, model)
 
 
 def _images(batch_size: int, size: int | None, model: Model | None = None) -> np.ndarray:

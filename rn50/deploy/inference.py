@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
+from rn50.deploy import rates
+from rn50.deploy.inference_engines import Subject
+from rn50.deploy.inference_process import Load, Round, started
+from rn50.deploy.rates import Rates
 from rn50.errors import UserError
 from rn50.machine import binding, description, hardware
 from rn50.progress import counting
-from rn50.speed import rates
-from rn50.speed.inference_engines import Subject
-from rn50.speed.inference_process import Load, Round, started
-from rn50.speed.rates import Rates
 from rn50.terminal import Terminal
 
 PERCENTILES = (50, 90, 95, 99)
@@ -38,17 +38,8 @@ class Result(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        subject = self.subject
-        return {
-            "model": str(subject.file),
-            "engine": subject.engine,
-            "precision": subject.precision,
-            "batch_size": self.batch_size,
-            "requests": self.requests,
-            "latency_ms": self.latency_ms,
-            "images_per_second": self.images_per_second.to_json(),
-            "kept_up": self.kept_up,
-        }
+        fields = {**self._asdict(), "images_per_second": self.images_per_second._asdict()}
+        return {**fields.pop("subject").to_json(), **fields}
 
 
 def bind(cores: int | None) -> tuple[str, int]:
@@ -109,23 +100,13 @@ def measure(
 
 def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: float | None) -> Result:
     latencies = np.sort(np.concatenate([round_.latencies for round_ in of_rounds])) * 1e3
-    latency_ms = {
-        "average": float(latencies.mean()),
-        **{
-            f"p{percentile}": float(latencies[len(latencies) * percentile // 100])
-            for percentile in PERCENTILES
-        },
-    }
+    latency_ms = {"average": float(latencies.mean())}
+    for percentile in PERCENTILES:
+        latency_ms[f"p{percentile}"] = float(latencies[len(latencies) * percentile // 100])
     answered = [len(round_.latencies) / round_.seconds for round_ in of_rounds]
     kept_up = rate is None or min(answered) >= KEPT_UP * rate
-    return Result(
-        subject,
-        size,
-        len(latencies),
-        latency_ms,
-        rates.of_rounds([per_second * size for per_second in answered]),
-        kept_up,
-    )
+    served = rates.of_rounds([per_second * size for per_second in answered])
+    return Result(subject, size, len(latencies), latency_ms, served, kept_up)
 
 
 def machine_of(threads: int) -> str:
@@ -136,21 +117,13 @@ def machine_of(threads: int) -> str:
 
 def to_json(measured: Measured, threads: int, rate: float | None) -> dict[str, Any]:
     """Return everything as plain data."""
-    failures = [
-        {
-            "model": str(subject.file),
-            "engine": subject.engine,
-            "precision": subject.precision,
-            "failure": str(error),
-        }
-        for subject, error in measured.failures.items()
-    ]
+    failures = measured.failures.items()
     return {
         "machine": machine_of(threads),
         "cores": threads,
         "requests_per_second": rate,
         "results": [result.to_json() for result in measured.results],
-        "failures": failures,
+        "failures": [{**subject.to_json(), "failure": str(error)} for subject, error in failures],
     }
 
 
@@ -163,14 +136,10 @@ def show(results: Sequence[Result], threads: int, rate: float | None, console: T
         for heading in ("batch", "average", *(f"p{percentile}" for percentile in PERCENTILES), "images/s"):
             table.add_column(heading, justify="right")
         for result in (result for result in results if result.subject == subject):
-            served = f"{result.images_per_second.median:,.0f}"
-            table.add_row(
-                str(result.batch_size), *(f"{value:,.2f}" for value in result.latency_ms.values()), served
-            )
+            latencies = (f"{value:,.2f}" for value in result.latency_ms.values())
+            table.add_row(str(result.batch_size), *latencies, f"{result.images_per_second.median:,.0f}")
         console.print(table)
     for result in results:
         if not result.kept_up:
-            console.print(
-                f"{result.subject.name}, batch {result.batch_size}: requests arrived faster than they were "
-                "answered"
-            )
+            late = "requests arrived faster than they were answered"
+            console.print(f"{result.subject.name}, batch {result.batch_size}: {late}")

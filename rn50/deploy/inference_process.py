@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rn50.deploy import model_file
+from rn50.deploy import inference_engines, model_file
+from rn50.deploy.inference_engines import Run, Subject
 from rn50.errors import UserError
 from rn50.process import set_default
-from rn50.speed import inference_engines
-from rn50.speed.inference_engines import Run, Subject
 
 LEAST_REQUESTS = 3
 """Fewest requests that are timed in a round, however short the time."""
@@ -113,11 +112,8 @@ class Process:
             self._process.join()
             lines = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
             reason = lines[-1][:300] if lines else f"exit status {self._process.exitcode}"
-            raise UserError(
-                self.subject.name,
-                f"its process has ended ({reason})",
-                "leave the engine out, or give smaller --batch-sizes",
-            ) from None
+            remedy = "leave the engine out, or give smaller --batch-sizes"
+            raise UserError(self.subject.name, f"its process has ended ({reason})", remedy) from None
         if kind == "error":
             raise UserError(*answer)
         return answer

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from rn50 import files
+from rn50.deploy.inference import Result
 from rn50.results.report.plots import reset
-from rn50.speed.inference import Result
 
 
 def draw(results: Sequence[Result]) -> str:

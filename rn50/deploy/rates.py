@@ -6,7 +6,9 @@ and the spread over the rounds says how far to trust the comparison.
 
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 ROUNDS = 5
 """Fewest rounds that can show a difference: five rounds all favour one side by chance once in 16 times."""
@@ -18,9 +20,6 @@ class Rates(NamedTuple):
     median: float
     lowest: float
     highest: float
-
-    def to_json(self) -> dict[str, float]:
-        return self._asdict()
 
 
 def of_rounds(values: Sequence[float]) -> Rates:
@@ -49,6 +48,11 @@ class Comparison(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         return {**self._asdict(), "shown": self.shown}
+
+
+def alternated(sides: Sequence[T], round_: int) -> Sequence[T]:
+    """Return the sides in the order of a round, which is reversed in every second one."""
+    return sides[::-1] if round_ % 2 else sides
 
 
 def compare(one: Sequence[float], other: Sequence[float]) -> Comparison:

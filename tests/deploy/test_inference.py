@@ -13,14 +13,13 @@ from click.testing import CliRunner
 
 from rn50 import frameworks
 from rn50.cli import main
-from rn50.deploy import export, model_file
+from rn50.deploy import export, inference, inference_curve, inference_engines, inference_process, model_file
+from rn50.deploy.inference import Result
+from rn50.deploy.inference_engines import Subject
+from rn50.deploy.inference_process import Load, Round
+from rn50.deploy.rates import Rates
 from rn50.errors import UserError
 from rn50.machine import hardware
-from rn50.speed import inference, inference_curve, inference_engines, inference_process
-from rn50.speed.inference import Result
-from rn50.speed.inference_engines import Subject
-from rn50.speed.inference_process import Load, Round
-from rn50.speed.rates import Rates
 from rn50.weights import weights_file
 from tests.contract.frameworks import installed
 from tests.deploy.networks import random_weights
@@ -57,7 +56,7 @@ def bench(*arguments):
     "framework, way, precision",
     [
         (framework, way, precision)
-        for framework, way in inference_engines.of_frameworks()
+        for framework, way in inference_engines.of_frameworks().values()
         for precision in frameworks.traits(framework).inference[way]
     ],
 )
