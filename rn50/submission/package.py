@@ -45,7 +45,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Packaging:
-    """What packaging did. ``written`` is True where the tree was written: no finding is an error, or each
+    """Outcome of packaging. ``written`` is True where the tree was written: no finding is an error, or each
     error is true of a demo."""
 
     packages: tuple[Package, ...]
