@@ -5,7 +5,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mxnet as mx
@@ -15,6 +15,7 @@ from rn50 import process
 from rn50.errors import RankLostError, UserError
 from rn50.run import single_process
 from rn50.run.local_ranks import LocalRanks, started_here
+from rn50.run.message_ranks import MessageRanks
 from rn50.settings import config as configuration
 
 MEETING_SECONDS = 60
@@ -68,7 +69,7 @@ class SharedMemory(LocalRanks):
             self.all_reduce_shared(everybodys)
 
 
-class Horovod:
+class Horovod(MessageRanks):
     """One rank of a Horovod job."""
 
     def __init__(self, on_gpu: bool) -> None:
@@ -87,32 +88,21 @@ class Horovod:
         self.library = "NCCL" if on_gpu and hvd.nccl_built() else "Gloo" if hvd.gloo_enabled() else "MPI"
         self._on_gpu = on_gpu
 
-    def barrier(self) -> None:
-        """Wait until every rank has called it."""
-        self.all_reduce(np.zeros(1, dtype=np.int64))
-
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
-        """Return the element-wise sum of an int64 array over all ranks."""
         with lost_rank_named():
             return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device
-        of the gradients."""
+    def _all_reduce_of(self, values: int) -> Callable[[], None]:
         array = mx.nd.zeros(values, mx.gpu(self.local_rank) if self._on_gpu else mx.cpu())
-        seconds = []
-        with lost_rank_named():
-            for _ in range(repeats):
-                self.barrier()
-                begin = time.perf_counter()
+
+        def all_reduce() -> None:
+            with lost_rank_named():
                 self._hvd.allreduce_(array, average=False, name=f"timed_{values}")
                 array.wait_to_read()
-                seconds.append(time.perf_counter() - begin)
-        return seconds
 
-    def gradients(self, values: int, context: Any) -> Any:
-        """Return an array of zeros for gradients, float32 of shape (values,)."""
-        return mx.nd.zeros(values, context)
+        return all_reduce
+
+    gradients = SingleProcess.gradients
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
         """All-reduce each array in place, in the order in which backpropagation finishes them."""

@@ -7,7 +7,6 @@ from typing import Any
 import mxnet as mx
 
 from implementations.mxnet import zoo
-from implementations.mxnet.communicator import lost_rank_named
 from implementations.mxnet.train import MxnetImplementation
 from rn50.data.pipeline.batches import Batches
 from rn50.run.implementation import EpochResult
@@ -37,11 +36,6 @@ class MxnetMeasurable(MxnetImplementation, TrainingSteps):
         return zoo.network(
             self._model, self.config.data.classes, self.config.data.image_size, self.precision.name
         )
-
-    @lost_rank_named()
-    def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
-        """See ``Measurable``."""
-        return super().train_steps(batches, lead_in, steps)
 
     def profile(
         self, batches: Batches, steps: int, trace: pathlib.Path

@@ -1,8 +1,7 @@
 """One rank of the timed run in MXNet: from a batch of the input pipeline to the update of the weights."""
 
 import itertools
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mxnet as mx
@@ -26,6 +25,7 @@ from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.machine import hardware
 from rn50.run import precision, training
+from rn50.run.base_implementation import BaseImplementation
 from rn50.run.implementation import EpochResult, OnProgress
 from rn50.settings.config import Config
 
@@ -45,44 +45,35 @@ def image_layout(device: str, environ: Mapping[str, str]) -> str:
 def _require_code(config: Config, index: int) -> None:
     """Raise UserError unless MXNet's wheel has code for a GPU. MXNet does not tell its compute capability, so
     the driver's tool is asked. NVIDIA's container has another build."""
-    traits = frameworks.traits("mxnet")
-    gpus = hardware.read().gpus
-    if not process.environment().get(traits.container) and index < len(gpus) and gpus[index].capability:
-        training.require_code(config, gpus[index].capability)
+    in_container = process.environment().get(frameworks.traits("mxnet").container)
+    capabilities = dict(enumerate(gpu.capability for gpu in hardware.read().gpus))
+    capability = capabilities.get(index)
+    if capability and not in_container:
+        training.require_code(config, capability)
 
 
-class MxnetImplementation:
+class MxnetImplementation(BaseImplementation):
     """See ``rn50.run.implementation.Implementation``."""
 
+    _lost_rank_named = staticmethod(lost_rank_named)
+
     def __init__(self, config: Config):
-        self.config = config
         on_gpu = config.run.device == "gpu"
         if on_gpu:
             training.require_gpus(
                 config, mx.context.num_gpus(), "use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9"
             )
-        self.communicator: Any = connect(config)
+        super().__init__(config, connect(config))
         local_rank = self.communicator.local_rank
         if on_gpu:
             _require_code(config, local_rank)
         self.context = mx.gpu(local_rank) if on_gpu else mx.cpu()
-        self.precision = precision.before_warm_up(config)
         self.batch_format = BatchFormat(
             local_rank if on_gpu else None,
             image_layout(config.run.device, process.environment()),
             self.precision.name == "float16",
         )
-        self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self._masks: list[tuple[Any, Any]] = []
-        self.steps = 0
-        self.forward_seconds = math.inf
-        self.training_data: Any = None
-        self.validation_data: Any = None
-
-    @property
-    def waits_for_data(self) -> bool:
-        """True while a requested batch is not ready."""
-        return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
     def warm_up(self, seed: int) -> list[str]:
@@ -152,33 +143,21 @@ class MxnetImplementation:
 
         return step
 
-    def _trial_step(self, batch: Batch) -> None:
-        self._train_step(batch, learning_rate=0.0)
-        self._wait()
-
-    def _trial_evaluation(self, batch: Batch) -> None:
-        self._evaluation(batch.images, batch.labels).wait_to_read()
-
     def _synthetic(self) -> Batches:
         """Return a random batch, held on the device and repeated."""
         return synthetic(self.config, self.communicator.size, self.batch_format)
 
     def _open(self, config: Config, split: Split) -> Batches:
-        """Return the batches of a split."""
         return DaliBatches(config, split, self.communicator, self._seed, self.batch_format)
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """Return copies of all tensors."""
-        arrays = {
-            name: parameter.data().asnumpy() for name, parameter in self.network.collect_params().items()
-        }
-        return {name: self._moved(array, 3, 1) for name, array in arrays.items()}
+    def _tensors(self) -> dict[str, Any]:
+        return {name: parameter.data() for name, parameter in self.network.collect_params().items()}
 
-    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give tensors these values."""
-        parameters = self.network.collect_params()
-        for name, array in arrays.items():
-            parameters[name].set_data(mx.nd.array(self._moved(array, 1, 3)))
+    def _array(self, tensor: Any) -> np.ndarray:
+        return self._moved(tensor.asnumpy(), 3, 1)
+
+    def _set(self, tensor: Any, array: np.ndarray) -> None:
+        tensor[:] = mx.nd.array(self._moved(array, 1, 3))
 
     def _moved(self, array: np.ndarray, axis: int, destination: int) -> np.ndarray:
         """Return convolution weights with their input channels moved to another axis, if images are
@@ -188,34 +167,11 @@ class MxnetImplementation:
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply tensors by masks after every update."""
-        parameters = self.network.collect_params()
+        tensors = self._tensors()
         self._masks = [
-            (parameters[name].data(), mx.nd.array(self._moved(mask, 1, 3), self.context))
+            (tensors[name], mx.nd.array(self._moved(mask, 1, 3), self.context))
             for name, mask in masks.items()
         ]
-
-    def momentum(self) -> dict[str, np.ndarray]:
-        """Return copies of the momentum."""
-        return {name: self._moved(array.asnumpy(), 3, 1) for name, array in self.optimizer.momentum().items()}
-
-    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give the momentum these values."""
-        velocities = self.optimizer.momentum()
-        for name, array in arrays.items():
-            velocities[name][:] = mx.nd.array(self._moved(array, 1, 3))
-
-    def open_data(self) -> None:
-        """Open the data set for the first time."""
-        self.training_data, self.validation_data = (
-            self._open(self.config, "train"),
-            self._open(self.config, "val"),
-        )
-
-    def begin_after(self, epoch: int, seed: int) -> None:
-        """Go on as after ``epoch`` epochs, and read the training set with another seed."""
-        self._learning_rates.go_on_after(epoch)
-        self._seed, self.training_data = seed, None
-        self.training_data = self._open(self.config, "train")
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: OnProgress) -> EpochResult:
@@ -254,34 +210,14 @@ class MxnetImplementation:
             mx.nd.elemwise_mul(weight, mask, out=weight)
         return loss
 
-    @lost_rank_named()
-    def evaluate(self) -> tuple[int, int]:
-        """Return (correct, total) of this rank's shard of the validation set."""
-        correct, total = mx.nd.zeros(1, self.context), 0
-        for batch in self.validation_data.epoch():
-            self.steps += 1
-            if batch.samples:
-                correct = correct + self._evaluation(batch.images, batch.labels)[: batch.samples].sum()
-                total += batch.samples
-        self.validation_data.check_labels()
-        return int(correct.asscalar()), total
+    def _evaluate(self, images: Any, labels: Any) -> Any:
+        return self._evaluation(images, labels)
 
-    def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield logits and labels of this rank's shard of the validation set."""
-        batches = self._open(self.config, "val")
-        for images, labels, samples, _ in batches.epoch():
-            self.steps += 1
-            yield self.network(images).asnumpy()[:samples], labels.asnumpy()[:samples]
-        batches.check_labels()
+    def _logits(self, images: Any) -> Any:
+        return self.network(images)
 
     def _wait(self) -> None:
-        """Wait until the device has finished its work."""
         mx.nd.waitall()
-
-    def close(self) -> None:
-        """End the input threads and leave the job."""
-        self.training_data = self.validation_data = None
-        self.communicator.close()
 
 
 create = MxnetImplementation

@@ -5,8 +5,7 @@ NCCL between GPUs was never run by this project; Gloo between CPUs, by the same 
 
 import contextlib
 import socket
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from rn50 import process
 from rn50.errors import RankLostError, UserError
 from rn50.run import single_process
 from rn50.run.local_ranks import LocalRanks, started_here
+from rn50.run.message_ranks import MessageRanks
 from rn50.settings import config as configuration
 
 
@@ -53,7 +53,7 @@ class SharedMemory(LocalRanks):
         self.all_reduce_shared(self._everybodys)
 
 
-class Distributed:
+class Distributed(MessageRanks):
     """One rank of a paddle.distributed job, NCCL between GPUs and Gloo between CPUs.
 
     It is started by our launchers, by ``python -m paddle.distributed.launch``, or by whatever sets the
@@ -95,33 +95,22 @@ class Distributed:
             ) from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
-    def barrier(self) -> None:
-        """Wait until every rank has called it."""
-        self.all_reduce(np.zeros(1, dtype=np.int64))
-
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
-        """Return the element-wise sum of an int64 array over all ranks."""
         tensor = paddle.to_tensor(array)
         self.all_reduce_gradients(tensor)
         return tensor.numpy()
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device
-        of the gradients."""
+    def _all_reduce_of(self, values: int) -> Callable[[], None]:
         tensor = paddle.zeros([values])
-        seconds = []
-        for _ in range(repeats):
-            self.barrier()
-            begin = time.perf_counter()
+
+        def all_reduce() -> None:
             self.all_reduce_gradients(tensor)
             if self._on_gpu:
                 paddle.device.cuda.synchronize()
-            seconds.append(time.perf_counter() - begin)
-        return seconds
 
-    def gradients(self, values: int) -> paddle.Tensor:
-        """Return a tensor of zeros for gradients, float32 of shape (values,)."""
-        return paddle.zeros([values])
+        return all_reduce
+
+    gradients = SingleProcess.gradients
 
     def all_reduce_gradients(self, gradients: paddle.Tensor) -> None:
         """All-reduce ``gradients`` in place."""

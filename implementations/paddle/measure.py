@@ -11,7 +11,6 @@ from typing import Any
 from paddle import profiler
 
 from implementations.paddle import zoo
-from implementations.paddle.communicator import lost_rank_named
 from implementations.paddle.train import PaddleImplementation
 from rn50.data.pipeline.batches import Batches
 from rn50.run.implementation import EpochResult
@@ -42,11 +41,6 @@ class PaddleMeasurable(PaddleImplementation, TrainingSteps):
         if self._model is None:
             return super()._untrained()
         return zoo.ZooNetwork(self._model, self.config.data.classes, self.precision.name)
-
-    @lost_rank_named()
-    def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
-        """See ``Measurable``."""
-        return super().train_steps(batches, lead_in, steps)
 
     def profile(
         self, batches: Batches, steps: int, trace: pathlib.Path

@@ -2,8 +2,7 @@
 weights."""
 
 import itertools
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,18 @@ from implementations.paddle.model import (
 from implementations.paddle.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
-from rn50.run import precision, training
+from rn50.run import training
+from rn50.run.base_implementation import BaseImplementation
 from rn50.run.implementation import EpochResult, OnProgress
 from rn50.settings.config import Config
 
 
-class PaddleImplementation:
+class PaddleImplementation(BaseImplementation):
     """See ``rn50.run.implementation.Implementation``."""
 
+    _lost_rank_named = staticmethod(lost_rank_named)
+
     def __init__(self, config: Config):
-        self.config = config
         self._on_gpu = config.run.device == "gpu"
         if self._on_gpu:
             training.require_gpus(
@@ -40,27 +41,16 @@ class PaddleImplementation:
                 paddle.device.cuda.device_count(),
                 "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9",
             )
-        self.communicator: Any = connect(config)
+        super().__init__(config, connect(config))
         local_rank = self.communicator.local_rank
         if self._on_gpu:
             training.require_code(config, paddle.device.cuda.get_device_capability(local_rank))
         paddle.set_device(f"gpu:{local_rank}" if self._on_gpu else "cpu")
-        self.precision = precision.before_warm_up(config)
         half = self.precision.name == "float16"
         self.batch_format = (
             BatchFormat(local_rank, "HWC", half) if self._on_gpu else BatchFormat(None, "CHW", False)
         )
-        self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self._masks: list[tuple[paddle.Tensor, paddle.Tensor]] = []
-        self.steps = 0
-        self.forward_seconds = math.inf
-        self.training_data: Any = None
-        self.validation_data: Any = None
-
-    @property
-    def waits_for_data(self) -> bool:
-        """True while a requested batch is not ready."""
-        return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
     def warm_up(self, seed: int) -> list[str]:
@@ -92,31 +82,22 @@ class PaddleImplementation:
             self.config.run.quantization == quantization.NAME,
         )
 
-    def _trial_step(self, batch: Batch) -> None:
-        self._train_step(batch, learning_rate=0.0)
-        self._wait()
-
-    def _trial_evaluation(self, batch: Batch) -> None:
-        self._evaluate(batch.images, batch.labels)
-        self._wait()
-
     def _synthetic(self) -> Batches:
         """Return a random batch, held on the device and repeated."""
         return synthetic(self.config, self.communicator.size, self.batch_format)
 
     def _open(self, config: Config, split: Split) -> Batches:
-        """Return the batches of a split."""
         return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """Return copies of all tensors."""
-        return {name: tensor.numpy() for name, tensor in tensors(self.network).items()}
+    def _tensors(self) -> dict[str, paddle.Tensor]:
+        return tensors(self.network)
 
-    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give tensors these values."""
-        by_name = tensors(self.network)
-        for name, array in arrays.items():
-            by_name[name].set_value(array)
+    def _array(self, tensor: paddle.Tensor) -> np.ndarray:
+        array: np.ndarray = tensor.numpy()
+        return array
+
+    def _set(self, tensor: paddle.Tensor, array: np.ndarray) -> None:
+        tensor.set_value(array)
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply tensors by masks after every update."""
@@ -127,29 +108,6 @@ class PaddleImplementation:
     def _apply_masks(self) -> None:
         for tensor, mask in self._masks:
             tensor.multiply_(mask)
-
-    def momentum(self) -> dict[str, np.ndarray]:
-        """Return copies of the momentum."""
-        return {name: tensor.numpy() for name, tensor in self.optimizer.momentum().items()}
-
-    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give the momentum these values."""
-        velocities = self.optimizer.momentum()
-        for name, array in arrays.items():
-            velocities[name].set_value(array)
-
-    def open_data(self) -> None:
-        """Open the data set for the first time."""
-        self.training_data, self.validation_data = (
-            self._open(self.config, "train"),
-            self._open(self.config, "val"),
-        )
-
-    def begin_after(self, epoch: int, seed: int) -> None:
-        """Go on as after ``epoch`` epochs, and read the training set with another seed."""
-        self._learning_rates.go_on_after(epoch)
-        self._seed, self.training_data = seed, None
-        self.training_data = self._open(self.config, "train")
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: OnProgress) -> EpochResult:
@@ -190,40 +148,14 @@ class PaddleImplementation:
         self.network.eval()
         return evaluation(self.network, images, labels)
 
-    @lost_rank_named()
-    def evaluate(self) -> tuple[int, int]:
-        """Return (correct, total) of this rank's shard of the validation set."""
-        correct, total = paddle.zeros([], "int64"), 0
-        for batch in self.validation_data.epoch():
-            self.steps += 1
-            if batch.samples:
-                correct += self._evaluate(batch.images, batch.labels)[: batch.samples].sum()
-                total += batch.samples
-        self.validation_data.check_labels()
-        return int(correct), total
-
-    def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield logits and labels of this rank's shard of the validation set."""
-        batches = self._open(self.config, "val")
-        for images, labels, samples, _ in batches.epoch():
-            self.steps += 1
-            yield self._logits(images).numpy()[:samples], labels.numpy()[:samples]
-        batches.check_labels()
-
     @paddle.no_grad()
     def _logits(self, images: paddle.Tensor) -> paddle.Tensor:
         self.network.eval()
         return self.network(images)
 
     def _wait(self) -> None:
-        """Wait until the device has finished its work."""
         if self._on_gpu:
             paddle.device.cuda.synchronize()
-
-    def close(self) -> None:
-        """End the input threads and leave the job."""
-        self.training_data = self.validation_data = None
-        self.communicator.close()
 
 
 create = PaddleImplementation

@@ -1,8 +1,7 @@
 """The ranks of a PyTorch job: one process, ranks on one machine's CPU, or torch.distributed."""
 
 import contextlib
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from rn50 import process
 from rn50.errors import RankLostError, UserError
 from rn50.run import single_process
 from rn50.run.local_ranks import LocalRanks, started_here
+from rn50.run.message_ranks import MessageRanks
 from rn50.settings import config as configuration
 
 
@@ -49,7 +49,7 @@ class SharedMemory(LocalRanks):
         self.all_reduce_shared(self._everybodys)
 
 
-class Distributed:
+class Distributed(MessageRanks):
     """One rank of a torch.distributed job, NCCL between GPUs and Gloo between CPUs; started by our launchers
     or by torchrun."""
 
@@ -83,34 +83,23 @@ class Distributed:
             ) from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
-    def barrier(self) -> None:
-        """Wait until every rank has called it."""
-        self.all_reduce(np.zeros(1, dtype=np.int64))
-
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
-        """Return the element-wise sum of an int64 array over all ranks."""
         with lost_rank_named():
             tensor = torch.from_numpy(array.copy()).to(self._device)
             distributed.all_reduce(tensor)
             return tensor.cpu().numpy()
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device
-        of the gradients."""
+    def _all_reduce_of(self, values: int) -> Callable[[], None]:
         tensor = torch.zeros(values, device=self._device)
-        seconds = []
-        for _ in range(repeats):
-            self.barrier()
-            begin = time.perf_counter()
+
+        def all_reduce() -> None:
             self.all_reduce_gradients(tensor)
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
-            seconds.append(time.perf_counter() - begin)
-        return seconds
 
-    def gradients(self, values: int, device: torch.device) -> torch.Tensor:
-        """Return a tensor of zeros for gradients, float32 of shape (values,)."""
-        return torch.zeros(values, device=device)
+        return all_reduce
+
+    gradients = SingleProcess.gradients
 
     def all_reduce_gradients(self, gradients: torch.Tensor) -> None:
         """All-reduce ``gradients`` in place."""

@@ -10,7 +10,6 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEventAvg
 
 from implementations.pytorch import zoo
-from implementations.pytorch.communicator import lost_rank_named
 from implementations.pytorch.train import PytorchImplementation
 from rn50.data.pipeline.batches import Batches
 from rn50.run.implementation import EpochResult
@@ -36,11 +35,6 @@ class PytorchMeasurable(PytorchImplementation, TrainingSteps):
         if self._model is None:
             return super()._untrained()
         return zoo.ZooNetwork(self._model, self.config.data.classes, self.precision.name)
-
-    @lost_rank_named()
-    def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
-        """See ``Measurable``."""
-        return super().train_steps(batches, lead_in, steps)
 
     def profile(
         self, batches: Batches, steps: int, trace: pathlib.Path

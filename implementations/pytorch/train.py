@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -30,6 +29,7 @@ from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.errors import UserError
 from rn50.run import precision, training
+from rn50.run.base_implementation import BaseImplementation
 from rn50.run.implementation import EpochResult, OnProgress
 from rn50.settings.config import Config
 
@@ -57,42 +57,32 @@ def _require_code(config: Config, index: int) -> None:
     training.require_code(config, capability, build)
 
 
-class PytorchImplementation:
+class PytorchImplementation(BaseImplementation):
     """See ``rn50.run.implementation.Implementation``."""
 
+    _lost_rank_named = staticmethod(lost_rank_named)
+
     def __init__(self, config: Config):
-        self.config = config
         on_gpu = config.run.device == "gpu"
         if on_gpu:
             training.require_gpus(
                 config, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs"
             )
             _require_driver()
-        self.communicator: Any = connect(config)
+        super().__init__(config, connect(config))
         local_rank = self.communicator.local_rank
         if on_gpu:
             _require_code(config, local_rank)
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:  # every shape but that of a ragged batch recurs some ten thousand times
             torch.backends.cudnn.benchmark = True
-        self.precision = precision.before_warm_up(config)
         in_half = on_gpu and self.precision.name != "float32"  # tensor cores want aligned pixels
         self.batch_format = BatchFormat(
             local_rank if on_gpu else None, "HWC", self.precision.name == "float16", 4 if in_half else 3
         )
         self._look_back = LookBack(self.device)
-        self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self._masked: list[torch.Tensor] = []
         self._masks: list[torch.Tensor] = []
-        self.steps = 0
-        self.forward_seconds = math.inf
-        self.training_data: Any = None
-        self.validation_data: Any = None
-
-    @property
-    def waits_for_data(self) -> bool:
-        """True while a requested batch is not ready."""
-        return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
     def warm_up(self, seed: int) -> list[str]:
@@ -161,33 +151,21 @@ class PytorchImplementation:
 
         return step
 
-    def _trial_step(self, batch: Batch) -> None:
-        self._train_step(batch, learning_rate=0.0)
-        self._wait()
-
-    def _trial_evaluation(self, batch: Batch) -> None:
-        self._evaluate(batch.images, batch.labels)
-        self._wait()
-
     def _synthetic(self) -> Batches:
         """Return a random batch, held on the device and repeated."""
         return synthetic(self.config, self.communicator.size, self.batch_format)
 
     def _open(self, config: Config, split: Split) -> Batches:
-        """Return the batches of a split."""
         return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """Return copies of all tensors."""
-        return {
-            name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in tensors(self.network).items()
-        }
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        return tensors(self.network)
 
-    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give tensors these values in place, because one tensor holds all parameters."""
-        by_name = tensors(self.network)
-        for name, array in arrays.items():
-            by_name[name].copy_(torch.from_numpy(array))
+    def _array(self, tensor: torch.Tensor) -> np.ndarray:
+        return np.array(tensor.cpu().numpy(), order="C")
+
+    def _set(self, tensor: torch.Tensor, array: np.ndarray) -> None:
+        tensor.copy_(torch.from_numpy(array))
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply tensors by masks after every update."""
@@ -196,32 +174,6 @@ class PytorchImplementation:
             torch.empty_like(masked).copy_(torch.from_numpy(mask))
             for masked, mask in zip(self._masked, masks.values(), strict=False)
         ]
-
-    def momentum(self) -> dict[str, np.ndarray]:
-        """Return copies of the momentum."""
-        return {
-            name: np.array(tensor.cpu().numpy(), order="C")
-            for name, tensor in self.optimizer.momentum().items()
-        }
-
-    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give the momentum these values."""
-        velocities = self.optimizer.momentum()
-        for name, array in arrays.items():
-            velocities[name].copy_(torch.from_numpy(array))
-
-    def open_data(self) -> None:
-        """Open the data set for the first time."""
-        self.training_data, self.validation_data = (
-            self._open(self.config, "train"),
-            self._open(self.config, "val"),
-        )
-
-    def begin_after(self, epoch: int, seed: int) -> None:
-        """Go on as after ``epoch`` epochs, and read the training set with another seed."""
-        self._learning_rates.go_on_after(epoch)
-        self._seed, self.training_data = seed, None
-        self.training_data = self._open(self.config, "train")
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: OnProgress) -> EpochResult:
@@ -272,40 +224,14 @@ class PytorchImplementation:
         self.network.eval()
         return evaluation(self.network, images, labels)
 
-    @lost_rank_named()
-    def evaluate(self) -> tuple[int, int]:
-        """Return (correct, total) of this rank's shard of the validation set."""
-        correct, total = torch.zeros((), dtype=torch.int64, device=self.device), 0
-        for batch in self.validation_data.epoch():
-            self.steps += 1
-            if batch.samples:
-                correct += self._evaluate(batch.images, batch.labels)[: batch.samples].sum()
-                total += batch.samples
-        self.validation_data.check_labels()
-        return int(correct), total
-
-    def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield logits and labels of this rank's shard of the validation set."""
-        batches = self._open(self.config, "val")
-        for images, labels, samples, _ in batches.epoch():
-            self.steps += 1
-            yield self._logits(images)[:samples].cpu().numpy(), labels[:samples].cpu().numpy()
-        batches.check_labels()
-
     @torch.no_grad()
     def _logits(self, images: torch.Tensor) -> torch.Tensor:
         self.network.eval()
         return self.network(images)
 
     def _wait(self) -> None:
-        """Wait until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-    def close(self) -> None:
-        """End the input threads and leave the job."""
-        self.training_data = self.validation_data = None
-        self.communicator.close()
 
 
 create = PytorchImplementation

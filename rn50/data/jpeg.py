@@ -83,11 +83,6 @@ def has_end(image: bytes, header: ImageHeader) -> bool:
     return header.scan is not None and image.rfind(END_OF_IMAGE) > header.scan
 
 
-def image_fault(image: Bytes) -> str | None:
-    """Return the reason why no decoder could open ``image``, or None."""
-    return read_header(image).fault
-
-
 def decoding_fault(image: bytes) -> str | None:
     """Return the reason why ``image`` does not decode, or None. Decodes all of it, and so finds
     truncation."""

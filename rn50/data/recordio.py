@@ -19,6 +19,7 @@ import contextlib
 import os
 import struct
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple, TextIO
@@ -114,6 +115,34 @@ def frame_bytes(size: int) -> int:
     return FRAME_BYTES + size + -size % ALIGNMENT
 
 
+def _parts(read: Callable[[int, int], bytes], begin: int) -> Iterator[tuple[int, bytes]]:
+    """Yield continuation flag and bytes of each part of the record that starts at ``begin``.
+
+    ``read(offset, count)`` returns that many bytes of the file, fewer at its end. Raises ``ValueError``, with
+    the reason, where they are no record.
+    """
+    position, flag = begin, FIRST
+    while flag not in (WHOLE, LAST):
+        header = read(position, _PART.size)
+        if len(header) < _PART.size:
+            raise ValueError(f"ends after {len(header)} bytes of the 8 before a part")
+        magic, length_word = _PART.unpack(header)
+        flag, length = length_word >> 29, length_word & MAX_RECORD_BYTES
+        first = position == begin
+        no_start = "does not start as a record does"
+        if magic != MAGIC:
+            raise ValueError(no_start if first else "has a part that does not start as one does")
+        if first and flag not in (WHOLE, FIRST):
+            raise ValueError(f"{no_start}: continuation flag {flag} where a record begins")
+        if not first and flag not in (MIDDLE, LAST):
+            raise ValueError(f"has a part with continuation flag {flag} where a record goes on")
+        part = read(position + _PART.size, length)
+        if len(part) < length:
+            raise ValueError(f"says {length} bytes where {len(part)} are left")
+        yield flag, part
+        position += _PART.size + length + -length % ALIGNMENT
+
+
 def decode_record(data: bytes, begin: int, end: int) -> tuple[bytes, int]:
     """Return the record that starts at ``begin`` of ``data``, and its end, padding included, which is at most
     ``end``.
@@ -121,32 +150,15 @@ def decode_record(data: bytes, begin: int, end: int) -> tuple[bytes, int]:
     Raises ``ValueError``, with the reason, if the bytes there are not what ``encode_record`` writes.
     """
     parts: list[bytes] = []
-    position, flag, length = begin, FIRST, 0
-    while flag not in (WHOLE, LAST):
-        if position + _PART.size > end:
-            raise ValueError(f"ends after {max(0, end - position)} bytes of the 8 before a part")
-        magic, length_word = _PART.unpack_from(data, position)
-        flag, length = length_word >> 29, length_word & MAX_RECORD_BYTES
-        if magic != MAGIC:
-            raise ValueError(
-                "does not start as a record does"
-                if not parts
-                else "has a part that does not start as one does"
-            )
-        if flag not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
-            raise ValueError(
-                f"has a part with continuation flag {flag} where a record {'goes on' if parts else 'begins'}"
-            )
-        if flag in (FIRST, MIDDLE) and length % ALIGNMENT:
+    position = begin
+    for flag, part in _parts(lambda offset, count: data[offset : min(offset + count, end)], begin):
+        if flag in (FIRST, MIDDLE) and len(part) % ALIGNMENT:
             raise ValueError("is cut where the magic word cannot have stood")
-        position += _PART.size
-        if position + length > end:
-            raise ValueError(f"says {length} bytes where {end - position} are left")
-        parts.append(data[position : position + length])
-        if _aligned_magic(parts[-1]):
+        if _aligned_magic(part):
             raise ValueError("holds the magic word, at which it should have been cut")
-        position += length
-    padding = -length % ALIGNMENT
+        parts.append(part)
+        position += _PART.size + len(part)
+    padding = -len(parts[-1]) % ALIGNMENT
     if data[position : min(end, position + padding)] != bytes(padding):
         raise ValueError("is not filled up with zeros")
     return MAGIC.join(parts), position + padding
@@ -285,34 +297,20 @@ class IndexedRecordReader:
         """
         start = int(self.offsets[position])
         where = f"record {position} at byte {start}"
-        parts: list[bytes] = []
-        offset, flag = start, FIRST
-        while flag not in (WHOLE, LAST):
-            magic, length_word = _PART.unpack(self._bytes(offset, _PART.size, where))
-            flag, length = length_word >> 29, length_word & MAX_RECORD_BYTES
-            if magic != MAGIC or flag not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
-                raise UserError(
-                    self._path,
-                    f"{where} does not start as a record does",
-                    "the .rec and .idx files do not belong together or are damaged: copy or pack them again",
-                )
-            offset += _PART.size
-            parts.append(self._bytes(offset, length, where))
-            offset += length + -length % ALIGNMENT
-        record = MAGIC.join(parts)
         try:
+            record = MAGIC.join(
+                part for _, part in _parts(lambda offset, count: self._bytes(offset, count, where), start)
+            )
             header = decode_header(record)
         except ValueError as error:
-            raise UserError(self._path, f"{where} {error}", "pack the file again") from error
+            remedy = "copy or pack .rec and .idx again: they are damaged, or do not belong together"
+            raise UserError(self._path, f"{where} {error}", remedy) from error
         image_start = IMAGE_START + 4 * header.flag
         if not header.flag:
             return header, record[image_start:]
         if len(record) < image_start:
-            raise UserError(
-                self._path,
-                f"{where} announces {header.flag} labels and ends before them",
-                "pack the file again",
-            )
+            problem = f"{where} announces {header.flag} labels and ends before them"
+            raise UserError(self._path, problem, "pack the file again")
         (label,) = struct.unpack_from("<f", record, IMAGE_START)
         return header._replace(label=label), record[image_start:]
 
@@ -321,14 +319,9 @@ class IndexedRecordReader:
         try:
             data = os.pread(self._descriptor, count, offset)
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise UserError(self._path, f"cannot be read ({error.strerror})", _REMEDY) from error
         if len(data) < count:
-            raise UserError(
-                self._path,
-                f"truncated: {where} needs {count} bytes at byte {offset}, {len(data)} are left",
-                "copy or pack the file again",
-            )
+            left = f"{len(data)} are left"
+            problem = f"truncated: {where} needs {count} bytes at byte {offset}, {left}"
+            raise UserError(self._path, problem, _REMEDY)
         return data
-
-    def _unreadable(self, error: OSError) -> UserError:
-        return UserError(self._path, f"cannot be read ({error.strerror})", _REMEDY)

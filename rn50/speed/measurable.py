@@ -8,6 +8,7 @@ import itertools
 import pathlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from rn50 import frameworks
@@ -87,6 +88,7 @@ class TrainingSteps(ABC):
     abstract methods."""
 
     config: Config
+    _lost_rank_named: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
     def open_input(self, settings: InputPipeline | None) -> Batches:
         """See ``Measurable``."""
@@ -98,17 +100,18 @@ class TrainingSteps(ABC):
 
     def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
         """See ``Measurable``."""
-        batches.drain()
-        for batch in itertools.islice(batches.epoch(), lead_in):
-            self._train_step(batch, learning_rate=0.0)
-        self._wait()
-        pace = Pace()
-        pace.begin(batches)
-        for batch in itertools.islice(batches.epoch(), steps):
-            self._train_step(batch, learning_rate=0.0)
-            pace.add(batch.samples)
-        self._wait()
-        return pace.result()
+        with self._lost_rank_named():
+            batches.drain()
+            for batch in itertools.islice(batches.epoch(), lead_in):
+                self._train_step(batch, learning_rate=0.0)
+            self._wait()
+            pace = Pace()
+            pace.begin(batches)
+            for batch in itertools.islice(batches.epoch(), steps):
+                self._train_step(batch, learning_rate=0.0)
+                pace.add(batch.samples)
+            self._wait()
+            return pace.result()
 
     @abstractmethod
     def _synthetic(self) -> Batches:

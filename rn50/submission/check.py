@@ -5,6 +5,7 @@ to them. A system in a published tree or a package (``<organisation>/results/<sy
 through the checkers of a whole submission: seeds, reference convergence, description, package.
 """
 
+import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,20 +66,22 @@ def check(
         place = tree.place(folder)
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
         todo.append((place, _read(files, findings), chosen))
-    count = _Count(progress, sum(_checkers(*job) for job in todo))
+    numbers = itertools.count(1)
+    total = sum(_checkers(*job) for job in todo)
+
+    def count() -> None:
+        progress(next(numbers), total)
+
     for place, runs, chosen in todo:
         if not runs:
             continue
         judged = result_rules.judge(runs, chosen, system_description.accelerators(place))
         of_folder = compliance.check([run.log.path for run in runs], chosen, count)
         verdicts += of_folder
-        official = [
-            finding
-            for run in runs
-            for finding in explain.explain(
-                [verdict for verdict in of_folder if verdict.file == run.log.path], run.log
-            )
-        ]
+        official: list[Finding] = []
+        for timed_run in runs:
+            log = timed_run.log
+            official += explain.explain([verdict for verdict in of_folder if verdict.file == log.path], log)
         findings += _said_once(judged.findings, official)
         findings += _incomplete(runs, paths)
         if judged.excused:
@@ -86,9 +89,8 @@ def check(
         if judged.label:
             labels.append(judged.label)
         if place:
-            findings += package_checks.check_tree(
-                place, [timed_run.log for timed_run in runs], chosen, judged.label, count
-            )
+            logs = [timed_run.log for timed_run in runs]
+            findings += package_checks.check_tree(place, logs, chosen, judged.label, count)
     return Report(tuple(verdicts), tuple(findings), tuple(excused), tuple(dict.fromkeys(labels)))
 
 
@@ -116,27 +118,9 @@ def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Find
     checked one by one."""
     if len(runs) >= rules.RUNS or runs[0].log.path in paths:
         return []
-    return [
-        Finding(
-            WARNING,
-            runs[0].log.path.parent,
-            None,
-            f"a result is of {rules.RUNS} runs",
-            f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}: no score yet",
-            "make the others",
-        )
-    ]
-
-
-class _Count:
-    """Count the checkers that have ended and report progress; call it once for each."""
-
-    def __init__(self, progress: Callable[[int, int], None], total: int):
-        self._progress, self._done, self._total = progress, 0, total
-
-    def __call__(self) -> None:
-        self._done += 1
-        self._progress(self._done, self._total)
+    message = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}: no score yet"
+    rule = f"a result is of {rules.RUNS} runs"
+    return [Finding(WARNING, runs[0].log.path.parent, None, rule, message, "make the others")]
 
 
 def _checkers(place: tree.Place | None, runs: Sequence[Run], rulesets: Sequence[str]) -> int:
@@ -151,16 +135,14 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
         try:
             timed_run = run.read(file)
         except UserError as error:
-            findings.append(
-                Finding(ERROR, file, None, "a result file is the log of a run", error.problem, error.remedy)
-            )
+            rule = "a result file is the log of a run"
+            findings.append(Finding(ERROR, file, None, rule, error.problem, error.remedy))
             continue
         if timed_run.log.benchmark not in (None, rules.BENCHMARK):
             line = timed_run.log.by_key["submission_benchmark"][0].line
             message = f"a log of {timed_run.log.benchmark}; only {rules.BENCHMARK} is checked here"
-            findings.append(
-                Finding(ERROR, file, line, "the benchmark is ResNet", message, "leave this file out")
-            )
+            rule = "the benchmark is ResNet"
+            findings.append(Finding(ERROR, file, line, rule, message, "leave this file out"))
             continue
         runs.append(timed_run)
     return runs
@@ -168,12 +150,11 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
 
 def to_json_report(report: Report) -> dict[str, Any]:
     """Return the report as JSON values."""
-    verdicts = compliance.to_json(report.verdicts)["verdicts"]
     return {
         "ok": report.ok,
         "labels": list(report.labels),
         "findings": to_json(report.findings),
-        "verdicts": verdicts,
+        "verdicts": compliance.to_json(report.verdicts)["verdicts"],
     }
 
 

@@ -120,23 +120,17 @@ def describe(
         )
     logged = _of_result(result)
     for field, value in logged.items():
-        if field in given and given[field] not in (
-            value,
-            result.logs[0].submission_status if field == "status" else value,
-        ):
+        allowed = (value, result.logs[0].submission_status) if field == "status" else (value,)
+        if field in given and given[field] not in allowed:
             problems.append(
                 f"{file}: {field} is {given[field]!r}, but the results say {value!r}; leave it out of "
                 f"{file.name}"
             )
     reported = {**_of_software(result, machine), **machine}
     if logged["accelerators_per_node"] == "0":
-        reported.update(
-            {
-                field: NOT_APPLICABLE if FIELDS[field] else ""
-                for field in FIELDS
-                if field.startswith("accelerator_")
-            }
-        )
+        for field, example in FIELDS.items():
+            if field.startswith("accelerator_"):
+                reported[field] = NOT_APPLICABLE if example else ""
     elif logged["accelerators_per_node"] == "1":
         reported.setdefault("accelerator_interconnect", NOT_APPLICABLE)
     if logged["number_of_nodes"] == "1":
@@ -212,13 +206,8 @@ def _of_software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any
     traits = frameworks.every().get(framework)
     name, pattern = (traits.name, traits.package) if traits else (framework, re.escape(framework))
     stack = {key: reported for key, reported in machine.items() if key not in FIELDS}  # versions
-    stack.update(
-        {
-            key: installed
-            for key, installed in ((key, version(pattern)) for key, pattern in _STACK.items())
-            if installed
-        }
-    )
+    installed = {key: version(pattern) for key, pattern in _STACK.items()}
+    stack.update({key: number for key, number in installed.items() if number})
     stack["python_version"] = result.first.get("python", "")
     stack["rn50"] = f"{result.first.get('rn50', '')}, commit {result.first.get('commit', '')}"
     return {"framework": " ".join(filter(None, (name, version(pattern)))), "other_software_stack": stack}
@@ -233,6 +222,6 @@ def _missing(file: pathlib.Path, fields: Mapping[str, Any]) -> Iterator[str]:
             yield f"{file}: {field} is {value!r}, no whole number; write one, as in  {field}: {example}"
         elif example and not value:
             yield (
-                f"{file}: {field} is missing: no machine tells it, or this one did not; add a line as in  "
+                f"{file}: {field} is missing: no machine reports it, or this one did not; add a line as in  "
                 f"{field}: {example}"
             )

@@ -44,7 +44,7 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Packaging:
     """Outcome of packaging. ``written`` is True where the tree was written: no finding is an error, or each
     error is true of a demo."""
 
@@ -74,7 +74,7 @@ def package(
     rulesets: Sequence[str] = (),
     checkout: pathlib.Path = source.CHECKOUT,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Outcome:
+) -> Packaging:
     """Package every folder of results below ``paths`` into ``destination``.
 
     ``here`` reads this machine, for results whose machine was not saved. ``details`` is a file of description
@@ -99,9 +99,8 @@ def package(
                 _build(plan, built / plan.package.organisation.name, checkout)
             findings = tuple(_check(plans, built, destination, rulesets, progress))
             demo = plans[0].package.label is not None
-            refused = any(
-                f.severity == ERROR and not (demo and package_checks.true_of_a_demo(f)) for f in findings
-            )
+            errors = [finding for finding in findings if finding.severity == ERROR]
+            refused = any(not (demo and package_checks.true_of_a_demo(error)) for error in errors)
             if not refused:
                 _put_in_place(built, destination, plans)
     except OSError as error:
@@ -109,7 +108,7 @@ def package(
         raise UserError(
             where, f"cannot write the package ({error.strerror})", "name a folder to write to"
         ) from error
-    return Outcome(tuple(plan.package for plan in plans), findings, tuple(warnings), not refused)
+    return Packaging(tuple(plan.package for plan in plans), findings, tuple(warnings), not refused)
 
 
 @contextlib.contextmanager
@@ -144,23 +143,15 @@ def _plan(
         commit, reason = source.find(result, checkout)
         if reason:
             problems.append(reason)
-        organisation = destination / files.path_part(description.fields["submitter"])
-        system = files.path_part(description.fields["system_name"])
-        plans.append(
-            _Plan(
-                result,
-                Package(
-                    organisation=organisation,
-                    system=system,
-                    implementation=f"{files.path_part(result.run.get('framework'))}-{commit[:12]}",
-                    minutes=result.score.olympic_minutes or 0.0,
-                    label=result.score.label,
-                    runs={f"result_{number}.txt": log.path for number, log in enumerate(result.logs)},
-                ),
-                description.fields,
-                commit,
-            )
+        packaged = Package(
+            organisation=destination / files.path_part(description.fields["submitter"]),
+            system=files.path_part(description.fields["system_name"]),
+            implementation=f"{files.path_part(result.run.get('framework'))}-{commit[:12]}",
+            minutes=result.score.olympic_minutes or 0.0,
+            label=result.score.label,
+            runs={f"result_{number}.txt": log.path for number, log in enumerate(result.logs)},
         )
+        plans.append(_Plan(result, packaged, description.fields, commit))
     problems += _collisions(plans)
     if len({plan.package.label for plan in plans}) > 1:
         demos = ", ".join(str(plan.result.folder) for plan in plans if plan.package.label)
@@ -272,7 +263,7 @@ def _renames(old: pathlib.Path, new: pathlib.Path) -> list[tuple[pathlib.Path, p
     return [rename for part in parts for rename in _renames(part, new / part.name)]
 
 
-def to_json_outcome(outcome: Outcome) -> dict[str, Any]:
+def to_json_outcome(outcome: Packaging) -> dict[str, Any]:
     """Return the outcome as JSON values."""
     return {
         "written": outcome.written,
@@ -294,7 +285,7 @@ def to_json_outcome(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def print_outcome(outcome: Outcome, console: Terminal) -> None:
+def print_outcome(outcome: Packaging, console: Terminal) -> None:
     """Print every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
     for packaged in outcome.packages:

@@ -7,15 +7,15 @@ the verdict is the last line they print; a missing verdict is a crash.
 """
 
 import concurrent.futures
+import functools
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -47,6 +47,7 @@ _STATUS_WORDS = re.compile(
 """The checker's reason for words that rounds up to v4.0 accepted: its condition names v4.1 but covers all of
 v4."""
 _CONVERGENCE, _PACKAGE = "reference convergence", "package checker"
+_DESCRIPTION = "system description checker"
 _BY_MIXED_SIZES = "the checker crashed: KeyError: None"
 """The message of the official checkers about runs of several batch sizes."""
 _OF_OTHERS = "the checker found errors; they are those of the checkers it runs"
@@ -62,40 +63,61 @@ def true_of_a_demo(finding: Finding) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class _System:
+    """A system, and the folder of an organisation that holds the copy to check."""
+
+    place: Place
+    logs: Sequence[ResultLog]
+    organisation: pathlib.Path
+
+    @property
+    def results(self) -> pathlib.Path:
+        """Folder of the copied logs."""
+        return self.organisation / "results" / self.place.system / rules.BENCHMARK
+
+    @property
+    def description(self) -> pathlib.Path:
+        return self.organisation / "systems" / self.place.description.name
+
+
+_Judge = Callable[[_System, str, Callable[..., Finding]], Iterator[Finding]]
+"""Function that runs a checker under a ruleset and yields findings, made by its last argument."""
+
+
 def check_repository(folder: pathlib.Path) -> list[Finding]:
     """Run the repository checker on every file of an organisation: names, sizes, links. Its rulesets do not
     differ. It returns a failure whatever it finds, so its last line counts."""
-    rule = "repository checker"
-    lines, crash = _run(
+    return list(_judged(folder, "repository checker", lambda finding: _repository(folder, finding)))
+
+
+def _repository(folder: pathlib.Path, finding: Callable[..., Finding]) -> Iterator[Finding]:
+    lines = _complaint(
         folder.parent,
-        "-m",
-        "mlperf_logging.repo_checker",
-        str(folder),
-        "training",
-        rules.RULESETS[-1],
-        "--log_output",
-        os.devnull,
+        "INFO - ALL CHECKS PASSED.",
+        "INFO - CHECKS FAILED.",
+        *_module("repo_checker", str(folder), "training", rules.RULESETS[-1]),
     )
-    last = lines[-1] if lines else "it wrote nothing"
-    if not crash and last == "INFO - ALL CHECKS PASSED.":
-        return []
-    if crash or last != "INFO - CHECKS FAILED.":
-        return [_crash(folder, rule, crash or last)]
-    message = " ".join(line.replace("ERROR - ", "") for line in lines if not line.startswith("INFO - "))
-    return [Finding(ERROR, folder, None, rule, message, "rename or remove these files")]
-
-
-def labelled(folder: pathlib.Path, label: str) -> Finding:
-    """Return the finding that a submission's folder holds results of another task."""
-    return Finding(
-        ERROR, folder, None, _OWN_TASK, f"the runs are not of it: {label}", "train ResNet-50 on ImageNet"
-    )
+    if lines:
+        message = " ".join(line.replace("ERROR - ", "") for line in lines if not line.startswith("INFO - "))
+        yield finding(ERROR, message=message, remedy="rename or remove these files")
 
 
 def checkers(place: Place, rulesets: Sequence[str]) -> int:
     """Return the number of official checkers that ``check_tree`` runs."""
-    with_rcp = sum(ruleset in rules.RCP_RULESETS for ruleset in rulesets)
-    return 2 * with_rcp + (2 if place.description.is_file() else 1) * len(rulesets)
+    return len(_jobs(place, rulesets))
+
+
+def _jobs(place: Place, rulesets: Sequence[str]) -> list[tuple[str, _Judge, str]]:
+    """Return the checkers to run: name, function, ruleset."""
+    jobs: list[tuple[str, _Judge, str]] = []
+    for ruleset in rulesets:
+        if ruleset in rules.RCP_RULESETS:  # the rules of v0.7 had neither
+            jobs += [(_CONVERGENCE, _rcp, ruleset), ("seed checker", _seeds, ruleset)]
+        jobs.append((_PACKAGE, _package, ruleset))
+        if place.description.is_file():
+            jobs.append((_DESCRIPTION, _system_description, ruleset))
+    return jobs
 
 
 def check_tree(
@@ -109,27 +131,26 @@ def check_tree(
     ``count`` is called when a checker ends."""
     findings = _description(place, logs)
     if label:
-        findings.append(labelled(logs[0].path.parent, label))
+        problem, remedy = f"the runs are not of it: {label}", "train ResNet-50 on ImageNet"
+        findings.append(Finding(ERROR, logs[0].path.parent, None, _OWN_TASK, problem, remedy))
     with tempfile.TemporaryDirectory() as name:
-        organisation = pathlib.Path(name) / place.organisation.name
-        results = organisation / "results" / place.system / rules.BENCHMARK
-        results.mkdir(parents=True)
+        system = _System(place, logs, pathlib.Path(name) / place.organisation.name)
+        system.results.mkdir(parents=True)
         for log in logs:
-            copy_records(log.path, results / log.path.name)
-        description = organisation / "systems" / place.description.name
-        description.parent.mkdir()
+            copy_records(log.path, system.results / log.path.name)
+        system.description.parent.mkdir()
         if place.description.is_file():
-            shutil.copyfile(str(place.description), str(description))
-        jobs: list[tuple[Callable[..., list[Finding]], tuple[Any, ...]]] = []
-        for ruleset in rulesets:
-            if ruleset in rules.RCP_RULESETS:  # the rules of v0.7 had neither
-                jobs += [(_rcp, (place, logs, results, ruleset)), (_seeds, (logs, results, ruleset))]
-            jobs.append((_package, (place, organisation, ruleset)))
-            if description.is_file():
-                jobs.append((_system_description, (place, description, ruleset)))
+            shutil.copyfile(str(place.description), str(system.description))
+        files = {_PACKAGE: place.organisation, _DESCRIPTION: place.description}
+
+        def run(job: tuple[str, _Judge, str]) -> list[Finding]:
+            checker, judge, ruleset = job
+            file = files.get(checker, logs[0].path.parent)
+            return list(_judged(file, f"{checker} {ruleset}", functools.partial(judge, system, ruleset)))
+
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             official: list[Finding] = []
-            for reported in pool.map(lambda job: job[0](*job[1]), jobs):
+            for reported in pool.map(run, _jobs(place, rulesets)):
                 official += reported
                 count()
     if len({log.global_batch_size for log in logs}) > 1:  # which another finding reports
@@ -160,12 +181,35 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def _run(folder: pathlib.Path, kind: str, what: str, *arguments: str) -> tuple[list[str], str | None]:
-    """Run a checker. Return its standard error without divider lines, and the reason if it crashed or timed
-    out, else None."""
+class _CrashError(Exception):
+    """A checker gave no verdict; the text is the reason."""
+
+
+def _judged(
+    file: pathlib.Path, rule: str, judge: Callable[[Callable[..., Finding]], Iterator[Finding]]
+) -> Iterator[Finding]:
+    """Yield what ``judge`` yields, which is given a maker of findings on ``file``, and its crash."""
+    finding = functools.partial(Finding, file=file, line=None, rule=rule)
+    try:
+        yield from judge(finding)
+    except _CrashError as crash:
+        remedy = "fix what it could not take; nothing was checked"
+        yield finding(ERROR, message=f"the checker crashed: {crash}", remedy=remedy)
+
+
+def _module(name: str, *arguments: str) -> tuple[str, ...]:
+    return ("-m", f"mlperf_logging.{name}", *arguments, "--log_output", os.devnull)
+
+
+def _complaint(folder: pathlib.Path, passed: str, failed: str, *arguments: str) -> list[str]:
+    """Run a checker: Python with ``arguments``. Return the lines of its standard error without dividers, none
+    if it passed.
+
+    ``passed`` and ``failed`` are patterns of its last line. Raises _CrashError if that is neither.
+    """
     try:
         process = subprocess.run(
-            python(kind, what, *arguments),
+            python(*arguments),
             cwd=str(folder),
             env={**environment(), "PYTHONUTF8": "1"},
             stdout=subprocess.DEVNULL,
@@ -175,199 +219,129 @@ def _run(folder: pathlib.Path, kind: str, what: str, *arguments: str) -> tuple[l
             timeout=_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return [], f"it did not end within {_TIMEOUT_S} s"
+        raise _CrashError(f"it did not end within {_TIMEOUT_S} s") from None
     lines = [
         line for line in process.stderr.splitlines() if line.strip() and not line.startswith("INFO - -----")
     ]
-    crashed = (
-        any(line.startswith("Traceback (most recent call last)") for line in lines)
-        and process.returncode != 0
-    )
-    return lines, lines[-1] if crashed else None
-
-
-def _crash(file: pathlib.Path, rule: str, reason: str) -> Finding:
-    return Finding(
-        ERROR,
-        file,
-        None,
-        rule,
-        f"the checker crashed: {reason}",
-        "fix what it could not take; nothing was checked",
-    )
-
-
-def _closed(logs: Sequence[ResultLog]) -> bool:
-    return any(log.division != "open" for log in logs)
-
-
-def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> list[Finding]:
-    folder, rule = logs[0].path.parent, f"{_CONVERGENCE} {ruleset}"
-    lines, crash = _run(
-        results.parent,
-        "-m",
-        "mlperf_logging.rcp_checker",
-        str(results),
-        "--rcp_version",
-        ruleset,
-        "--log_output",
-        os.devnull,
-    )
     last = lines[-1] if lines else "it wrote nothing"
-    if not crash and last.startswith("INFO - ") and last.endswith("RCP test PASSED"):
+    traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    if traced and process.returncode != 0:
+        raise _CrashError(last)
+    if re.fullmatch(passed, last):
         return []
-    match = re.fullmatch(r"ERROR - (.*), RCP test FAILED.*", last)
-    if crash or not match:
-        return [_crash(folder, rule, crash or last)]
+    if not re.fullmatch(failed, last):
+        raise _CrashError(last)
+    return lines
+
+
+def _rcp(system: _System, ruleset: str, finding: Callable[..., Finding]) -> Iterator[Finding]:
+    failed = "ERROR - (.*), RCP test FAILED.*"
+    lines = _complaint(
+        system.results.parent,
+        "INFO - .*RCP test PASSED",
+        failed,
+        *_module("rcp_checker", str(system.results), "--rcp_version", ruleset),
+    )
+    if not lines:
+        return
+    reason = re.sub(failed, r"\1", lines[-1])
     epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
-    if match.group(1).startswith("Missing RCP"):
-        epochs = None  # there is no reference to compare them with
-    needed = (
-        f"the runs need {float(epochs):g} epochs, fewer than chance allows"
-        if epochs
-        else "the runs are not comparable"
+    needed = "the runs are not comparable"
+    if epochs and not reason.startswith("Missing RCP"):  # else there is no reference to compare them with
+        needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows"
+    closed = any(log.division != "open" for log in system.logs)
+    severity, may = (ERROR, "") if closed else (WARNING, "; the open division may")
+    yield finding(
+        severity,
+        message=f"the RCP check failed ({reason}): {needed}{may}",
+        remedy="train with the hyperparameters of a reference convergence point, or submit one for this "
+        "batch size",
     )
-    severity, may = (ERROR, "") if _closed(logs) else (WARNING, "; the open division may")
-    return [
-        Finding(
-            severity,
-            folder,
-            None,
-            rule,
-            f"the RCP check failed ({match.group(1)}): {needed}{may}",
-            "train with the hyperparameters of a reference convergence point, or submit one for this "
-            "batch size",
-        )
-    ]
 
 
-def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> list[Finding]:
-    rule = f"seed checker {ruleset}"
-    lines, crash = _run(
-        results.parent, "-c", _SEEDS, ruleset, *(str(results / log.path.name) for log in logs)
+def _seeds(system: _System, ruleset: str, finding: Callable[..., Finding]) -> Iterator[Finding]:
+    copies = [str(system.results / log.path.name) for log in system.logs]
+    lines = _complaint(
+        system.results.parent, "INFO - SEEDS PASSED", "INFO - SEEDS FAILED", *("-c", _SEEDS, ruleset, *copies)
     )
-    last = lines[-1] if lines else "it wrote nothing"
-    if not crash and last == "INFO - SEEDS PASSED":
-        return []
-    if crash or last != "INFO - SEEDS FAILED":
-        return [_crash(logs[0].path.parent, rule, crash or last)]
-    findings = []
-    output = "\n".join(lines)
-    for log in logs:
-        copy = str(results / log.path.name)
+    output, named = "\n".join(lines), False
+    for log, copy in zip(system.logs, copies, strict=True):
         query = rf"querying seeds from {re.escape(copy)}: (.*)"
         for pattern, message, severity, remedy in (
             (rf"Result file {re.escape(copy)} logs seed (\S+) on", _SHARED_SEED, ERROR, _ONE_SEED),
             (rf"Result file {re.escape(copy)} logs no (seed)", _NO_SEED, WARNING, _NO_RULE),
             (query, "its seed cannot be read: {0}", ERROR, _ONE_SEED),
         ):
-            match = re.search(pattern, output)
+            match = re.search(pattern, output) if lines else None
             if match:
+                named = True
                 line = next((event.line for event in log.events if event.key == "seed"), None)
-                findings.append(
-                    Finding(severity, log.path, line, rule, message.format(match.group(1)[:160]), remedy)
-                )
-    return findings or [
-        Finding(ERROR, logs[0].path.parent, None, rule, "the seeds are refused", "log one seed a run")
-    ]
+                message = message.format(match.group(1)[:160])
+                yield finding(severity, file=log.path, line=line, message=message, remedy=remedy)
+    if lines and not named:
+        yield finding(ERROR, message="the seeds are refused", remedy="log one seed a run")
 
 
-def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> list[Finding]:
-    rule = f"{_PACKAGE} {ruleset}"
-    lines, crash = _run(
-        organisation.parent,
-        "-m",
-        "mlperf_logging.package_checker",
-        str(organisation),
-        "training",
-        ruleset,
-        "--log_output",
-        os.devnull,
+def _package(system: _System, ruleset: str, finding: Callable[..., Finding]) -> Iterator[Finding]:
+    lines = _complaint(
+        system.organisation.parent,
+        "INFO - PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !",
+        "INFO - PACKAGE CHECKER FOUND ERRORS.*",
+        *_module("package_checker", str(system.organisation), "training", ruleset),
     )
-    last = lines[-1] if lines else "it wrote nothing"
-    if not crash and last == "INFO - PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !":
-        return []
-    if crash or not last.startswith("INFO - PACKAGE CHECKER FOUND ERRORS"):
-        return [_crash(place.organisation, rule, crash or last)]
-    findings = []
+    if not lines:
+        return
+    reasons = []
     for line in lines:
         count = re.match(r"ERROR - Incorrect number of files in dir.* found (\d+), expected (\d+)", line)
         refused = re.match(r"ERROR -  (\d+) files do not comply", line)
         if count:
-            findings.append(f"{count.group(1)} result files, {count.group(2)} are wanted")
+            reasons.append(f"{count.group(1)} result files, {count.group(2)} are wanted")
         elif refused:
-            findings.append(f"{refused.group(1)} files do not comply, and only one may")
-    message = "; ".join(findings) or _OF_OTHERS
-    return [
-        Finding(
-            ERROR,
-            place.organisation,
-            None,
-            rule,
-            f"{place.system} is refused: {message}",
-            f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else is "
-            "named here",
-        )
-    ]
-
-
-def _system_description(place: Place, description: pathlib.Path, ruleset: str) -> list[Finding]:
-    rule = f"system description checker {ruleset}"
-    lines, crash = _run(
-        description.parent,
-        "-m",
-        "mlperf_logging.system_desc_checker",
-        str(description),
-        "training",
-        ruleset,
-        "--log_output",
-        os.devnull,
+            reasons.append(f"{refused.group(1)} files do not comply, and only one may")
+    yield finding(
+        ERROR,
+        message=f"{system.place.system} is refused: {'; '.join(reasons) or _OF_OTHERS}",
+        remedy=f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else "
+        "is named here",
     )
-    last = lines[-1] if lines else "it wrote nothing"
-    if not crash and last.startswith("INFO -   System description checker passed for"):
-        return []
-    if crash or not last.startswith("ERROR -   System description checker failed for"):
-        return [_crash(place.description, rule, crash or last)]
-    reasons = reasons_of_description(last)
+
+
+def _system_description(system: _System, ruleset: str, finding: Callable[..., Finding]) -> Iterator[Finding]:
+    lines = _complaint(
+        system.description.parent,
+        "INFO -   System description checker passed for.*",
+        "ERROR -   System description checker failed for.*",
+        *_module("system_desc_checker", str(system.description), "training", ruleset),
+    )
+    reasons = reasons_of_description(lines[-1]) if lines else []
     if any(_STATUS_WORDS.match(reason) for reason in reasons):
         remedy = "nothing for a round up to v4.0: the checker's list of words came with v4.1"
-        word = Finding(WARNING, place.description, None, rule, "; ".join(reasons), remedy)
+        yield finding(WARNING, message="; ".join(reasons), remedy=remedy)
         # This reason hides the checker's other reasons; the previous ruleset shows them.
-        others = _system_description(place, description, rules.RULESETS[-2])
-        return [word, *(replace(other, rule=rule) for other in others)]
-    return [
-        Finding(ERROR, place.description, None, rule, reason, "complete the description of the system")
-        for reason in reasons
-    ]
+        yield from _system_description(system, rules.RULESETS[-2], finding)
+        return
+    for reason in reasons:
+        yield finding(ERROR, message=reason, remedy="complete the description of the system")
 
 
 def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
     """Return findings on the description that the system description checker does not make."""
-    rule = "the description of the system belongs to its results"
     try:
-        fields = system_description.read(place.description)
+        division = system_description.read(place.description).get("division")
     except UserError as error:
-        return [Finding(ERROR, place.description, None, rule, error.problem, error.remedy)]
-    division = fields.get("division")
-    logged = next((log.division for log in logs if log.division), None)
-    findings = []
-    if division not in ("closed", "open"):
-        message = (
-            f"division is {division!r}: the package checker then skips seeds and reference "
-            "convergence without a word"
-        )
-        findings.append(
-            Finding(ERROR, place.description, None, rule, message, "write closed or open, in small letters")
-        )
-    elif logged and division != logged:
-        findings.append(
-            Finding(
-                ERROR,
-                place.description,
-                None,
-                rule,
-                f"division is {division}, but the logs say {logged}",
-                "write the same in both",
+        problem, remedy = error.problem, error.remedy
+    else:
+        logged = next((log.division for log in logs if log.division), division)
+        if division not in ("closed", "open"):
+            problem = (
+                f"division is {division!r}: the package checker then skips seeds and reference "
+                "convergence without a word"
             )
-        )
-    return findings
+            remedy = "write closed or open, in small letters"
+        elif division != logged:
+            problem, remedy = f"division is {division}, but the logs say {logged}", "write the same in both"
+        else:
+            return []
+    rule = "the description of the system belongs to its results"
+    return [Finding(ERROR, place.description, None, rule, problem, remedy)]

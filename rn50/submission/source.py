@@ -101,40 +101,23 @@ def write_scripts(
     _write(folder / f"{system}_{implementation}.json", json.dumps(metadata, indent=1, sort_keys=True) + "\n")
     configuration = f"config_{system}.sh"
     _write(folder / configuration, _configuration(result, system))
-    _write(
-        folder / "setup.sh",
-        _script(implementation, "Installs the pinned packages into .venv.", _install(result)),
-        True,
-    )
     configured = ("# shellcheck source=/dev/null", f'. "$here/{configuration}"')
-    _write(
-        folder / "init_datasets.sh",
-        _script(
-            implementation,
-            "Draws the demo data set."
-            if demo
-            else "Looks whether DATADIR holds the data set as the run reads it.",
-            (*configured, '.venv/bin/rn50 demo-data "$DATADIR"')
-            if demo
-            else (
-                *configured,
-                "for file in train.rec train.idx val.rec val.idx; do",
-                '  [ -f "$DATADIR/$file" ] || { echo "$DATADIR/$file: not there; pack ImageNet as README.md '
-                'says" >&2; exit 1; }',
-                "done",
-            ),
-        ),
-        True,
+    purpose = "Looks whether DATADIR holds the data set as the run reads it."
+    data: tuple[str, ...] = (
+        "for file in train.rec train.idx val.rec val.idx; do",
+        '  [ -f "$DATADIR/$file" ] || { echo "$DATADIR/$file: not there; pack ImageNet as README.md '
+        'says" >&2; exit 1; }',
+        "done",
     )
-    _write(
-        folder / "run_and_time.sh",
-        _script(
-            implementation,
-            "One timed run as it was submitted; RESULT_FILE names the log.",
-            (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{configuration}" exec ./run_and_time.sh'),
-        ),
-        True,
-    )
+    if demo:
+        purpose, data = "Draws the demo data set.", ('.venv/bin/rn50 demo-data "$DATADIR"',)
+    run = (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{configuration}" exec ./run_and_time.sh')
+    for name, comment, lines in (
+        ("setup.sh", "Installs the pinned packages into .venv.", _install(result)),
+        ("init_datasets.sh", purpose, (*configured, *data)),
+        ("run_and_time.sh", "One timed run as it was submitted; RESULT_FILE names the log.", run),
+    ):
+        _write(folder / name, _script(implementation, comment, lines), executable=True)
     _write(folder / "README.md", _readme(result, system, implementation, commit))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rn50.data.demo.dataset import encode
-from rn50.data.jpeg import image_fault
+from rn50.data.jpeg import read_header
 from rn50.data.layout import FILES
 from rn50.data.preflight import check_record_set, find_bad_record, of, preflight
 from rn50.data.recordio import IndexedRecordWriter, encode_record, read_index
@@ -271,18 +271,18 @@ def test_jpegs_of_every_kind_are_recognised():
     picture = np.random.RandomState(0).randint(0, 255, (40, 50, 3), np.uint8)
     for options in ([], [cv2.IMWRITE_JPEG_PROGRESSIVE, 1], [cv2.IMWRITE_JPEG_RST_INTERVAL, 2]):
         jpeg = cv2.imencode(".jpg", picture, options)[1].tobytes()
-        assert image_fault(jpeg) is None
-        assert image_fault(jpeg[:2] + b"\xff\xe1\x00\x06Exif" + jpeg[2:]) is None  # one more segment
-        assert image_fault(jpeg[:2] + b"\xff" + jpeg[2:]) is None  # a fill byte
-    assert image_fault(cv2.imencode(".jpg", picture[:, :, 0])[1].tobytes()) is None
-    assert image_fault(cv2.imencode(".png", picture)[1].tobytes()) is None
+        assert read_header(jpeg).fault is None
+        assert read_header(jpeg[:2] + b"\xff\xe1\x00\x06Exif" + jpeg[2:]).fault is None  # one more segment
+        assert read_header(jpeg[:2] + b"\xff" + jpeg[2:]).fault is None  # a fill byte
+    assert read_header(cv2.imencode(".jpg", picture[:, :, 0])[1].tobytes()).fault is None
+    assert read_header(cv2.imencode(".png", picture)[1].tobytes()).fault is None
 
 
 def test_a_jpeg_without_a_frame_header_is_recognised(images):
     jpeg = images[0]
     frame = jpeg.index(b"\xff\xc0")
-    assert image_fault(jpeg[:frame]) is not None
-    assert image_fault(jpeg[: frame + 6]) is not None
+    assert read_header(jpeg[:frame]).fault is not None
+    assert read_header(jpeg[: frame + 6]).fault is not None
     length = int.from_bytes(jpeg[frame + 2 : frame + 4], "big")
-    assert image_fault(jpeg[:frame] + jpeg[frame + 2 + length :]) is not None
-    assert image_fault(jpeg[: frame + 7] + b"\0\0" + jpeg[frame + 9 :]) == "a JPEG without a size"
+    assert read_header(jpeg[:frame] + jpeg[frame + 2 + length :]).fault is not None
+    assert read_header(jpeg[: frame + 7] + b"\0\0" + jpeg[frame + 9 :]).fault == "a JPEG without a size"

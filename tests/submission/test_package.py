@@ -307,17 +307,17 @@ def test_the_outcome_in_words_and_as_json(tmp_path):
         ERROR, tmp_path, None, "reference convergence 4.0.0", "no such batch size", "submit one"
     )
     for outcome, said in (
-        (package.Outcome((one,), (), (), True), "written; the official checkers find no error"),
+        (package.Packaging((one,), (), (), True), "written; the official checkers find no error"),
         (
-            package.Outcome((demo,), (finding,), (), True),
+            package.Packaging((demo,), (finding,), (), True),
             f"written; 1 error, each of them true of a demo: {rules.NOT_A_RESULT}",
         ),
-        (package.Outcome((one,), (finding,), (), False), "1 error: nothing was written"),
+        (package.Packaging((one,), (finding,), (), False), "1 error: nothing was written"),
     ):
         stream = io.StringIO()
         package.print_outcome(outcome, Terminal(file=stream))
         assert stream.getvalue().splitlines()[-1] == said
-    assert package.to_json_outcome(package.Outcome((one,), (), ("a warning",), True)) == {
+    assert package.to_json_outcome(package.Packaging((one,), (), ("a warning",), True)) == {
         "written": True,
         "ok": True,
         "warnings": ["a warning"],

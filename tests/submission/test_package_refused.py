@@ -171,7 +171,7 @@ REFUSED = {
     "no details": (
         lambda r: (r / describe.DETAILS).unlink(),
         [
-            f"system.yaml: {field} is missing: no machine tells it, or this one did not; add a line as in  "
+            f"system.yaml: {field} is missing: no machine reports it, or this one did not; add a line as in  "
             f"{field}: "
             for field in DETAILS
         ],

@@ -17,7 +17,7 @@ import numpy as np
 
 from rn50 import files
 from rn50.data import jpeg
-from rn50.data.certification.finding import Finding, Findings
+from rn50.data.certification.finding import DataFindings
 from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import (
     IMAGE_START,
@@ -57,8 +57,8 @@ class SetReport(NamedTuple):
     """uint8 (records, 32): SHA-256 of every image; zeros where no image was found."""
     files: dict[str, dict[str, object]]
     """bytes and sha256 of the .rec and the .idx, by file name."""
-    faults: Findings
-    remarks: Findings
+    faults: DataFindings
+    remarks: DataFindings
 
 
 class _Chunk(NamedTuple):
@@ -68,8 +68,8 @@ class _Chunk(NamedTuple):
     records: int
     labels: list[tuple[int, int]]
     digests: list[tuple[int, bytes]]
-    faults: list[Finding]
-    remarks: list[Finding]
+    faults: DataFindings
+    remarks: DataFindings
 
 
 class _Set:
@@ -90,117 +90,82 @@ class _Set:
         """Read from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to
         ``bounds[i + 1]``."""
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
-        chunk = _Chunk(raw, len(positions), [], [], [], [])
+        chunk = _Chunk(raw, len(positions), [], [], DataFindings(), DataFindings())
         for position, start, end in zip(
-            positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=False
+            positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True
         ):
-            faults, remarks = self._record(raw, start - begin, end - begin, position, chunk)
-            # Findings come without their place, which is known here.
-            chunk.faults.extend(
-                Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", remedy or self.again)
-                for kind, text, remedy in faults
-            )
-            chunk.remarks.extend(
-                Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", "")
-                for kind, text in remarks
-            )
+            self._record(chunk, start - begin, end - begin, position)
         return chunk
 
-    def _named(self, position: int) -> str:
-        return f" ({self.entries[position].path})" if self.entries and position < len(self.entries) else ""
+    def _record(self, chunk: _Chunk, start: int, end: int, position: int) -> None:
+        """Add label, digest, faults and remarks of one record to ``chunk``."""
+        entry = self.entries[position] if self.entries and position < len(self.entries) else None
+        named = f" ({entry.path})" if entry else ""
+        before = chunk.faults.total
 
-    def _record(
-        self, raw: bytes, start: int, end: int, position: int, chunk: _Chunk
-    ) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
-        """Return faults (kind, text, remedy) and remarks (kind, text) of one record; add its label and digest
-        to ``chunk``."""
+        def fault(kind: str, text: str, remedy: str = self.again) -> None:
+            chunk.faults.add(kind, self.rec.name, position, f"{text}{named}", remedy)
+
+        def remark(kind: str, text: str) -> None:
+            chunk.remarks.add(kind, self.rec.name, position, f"{text}{named}")
+
         try:
-            record, stop = decode_record(raw, start, end)
+            record, stop = decode_record(chunk.raw, start, end)
             header = decode_header(record)
         except ValueError as error:
-            return [("container", f"the record {error}", "")], []
-        faults: list[tuple[str, str, str]] = []
-        remarks: list[tuple[str, str]] = []
+            fault("container", f"the record {error}")
+            return
         if stop < end:
-            faults.append(("gap", f"{end - stop} bytes behind it belong to no record of the index", ""))
+            fault("gap", f"{end - stop} bytes behind it belong to no record of the index")
         if header.flag:
-            faults.append(
-                ("header", f"announces an array of {header.flag} labels, where one label is wanted", "")
-            )
-        if header.id != self.keys[position]:
-            faults.append(
-                (
-                    "key",
-                    f"has the id {header.id}, and its line in the index the key {self.keys[position]}",
-                    "",
-                )
-            )
-        entry = self.entries[position] if self.entries and position < len(self.entries) else None
+            fault("header", f"announces an array of {header.flag} labels, where one label is wanted")
+        key = self.keys[position]
+        if header.id != key:
+            fault("key", f"has the id {header.id}, and its line in the index the key {key}")
         if not (0 <= header.label < self.classes and header.label.is_integer()):
-            faults.append(("label", f"has label {header.label:g}, no class of [0, {self.classes})", ""))
+            fault("label", f"has label {header.label:g}, no class of [0, {self.classes})")
         else:
             chunk.labels.append((position, int(header.label)))
             if entry and header.label != entry.label:
-                faults.append(
-                    ("label", f"has label {header.label:g}, and in the packing list label {entry.label}", "")
-                )
-        if not faults and record[:IMAGE_START] != encode_header(header.id, int(header.label)):
-            faults.append(
-                (
-                    "header",
-                    f"has the header {record[:IMAGE_START].hex()}, with a bit that nobody reads set",
-                    "",
-                )
-            )
+                fault("label", f"has label {header.label:g}, and in the packing list label {entry.label}")
+        begins = record[:IMAGE_START]
+        if chunk.faults.total == before and begins != encode_header(header.id, int(header.label)):
+            fault("header", f"has the header {begins.hex()}, with a bit that nobody reads set")
         image = record[IMAGE_START:]
         digest = hashlib.sha256(image).digest()
         chunk.digests.append((position, digest))
         if entry and digest != entry.sha256:
-            faults.append(("content", "the image is not the one that was packed: its SHA-256 differs", ""))
+            fault("content", "the image is not the one that was packed: its SHA-256 differs")
         image_header = jpeg.read_header(image)
         broken = f"is {image_header.fault}" if image_header.fault else None
         if not broken and (self.decode or not jpeg.has_end(image, image_header)):
             broken = jpeg.decoding_fault(image)
         if broken:
-            faults.append(("image", broken, f"replace the image, then {self.again}"))
+            fault("image", broken, f"replace the image, then {self.again}")
         if image_header.is_png:
-            remarks.append(("PNG", "is a PNG, whatever its name says; DALI decodes it all the same"))
+            remark("PNG", "is a PNG, whatever its name says; DALI decodes it all the same")
         elif image_header.components == jpeg.CMYK_COMPONENTS:
-            remarks.append(("CMYK", "is a JPEG of four colour components (CMYK); DALI turns it into RGB"))
-        return faults, remarks
+            remark("CMYK", "is a JPEG of four colour components (CMYK); DALI turns it into RGB")
 
-    def check_index(self, size: int, faults: Findings) -> tuple[np.ndarray, np.ndarray]:
+    def check_index(self, size: int, faults: DataFindings) -> tuple[np.ndarray, np.ndarray]:
         """Add the faults of the index; return positions and offsets of the records that lie in the file,
         sorted by offset."""
-        offsets = self.offsets
+        keys, offsets = self.keys, self.offsets
 
-        def fault(kind: str, record: int, text: str) -> None:
-            faults.add(Finding(kind, self.idx.name, record, text, self.again))
+        def fault(record: int, text: str) -> None:
+            faults.add("index", self.idx.name, record, f"line {record + 1} {text}", self.again)
 
-        packed_by_us = np.arange(len(self.keys))
         if self.entries is not None:
-            for record in np.flatnonzero(self.keys != packed_by_us).tolist():
-                fault(
-                    "index", record, f"line {record + 1} has the key {self.keys[record]} instead of {record}"
-                )
-        seen, first = np.unique(self.keys, return_index=True)
-        for record in (
-            sorted(set(packed_by_us.tolist()) - set(first.tolist())) if len(seen) < len(self.keys) else []
-        ):
-            fault("index", record, f"line {record + 1} has the key {self.keys[record]} a second time")
+            for record in np.flatnonzero(keys != np.arange(len(keys))).tolist():
+                fault(record, f"has the key {keys[record]} instead of {record}")
+        _, first = np.unique(keys, return_index=True)
+        for record in np.setdiff1d(np.arange(len(keys)), first).tolist():
+            fault(record, f"has the key {keys[record]} a second time")
         for record in (np.flatnonzero(np.diff(offsets) <= 0) + 1).tolist():
-            fault(
-                "index",
-                record,
-                f"line {record + 1} points to byte {offsets[record]}, not behind the line before it "
-                f"({offsets[record - 1]})",
-            )
+            before = offsets[record - 1]
+            fault(record, f"points to byte {offsets[record]}, not behind the line before it ({before})")
         for record in np.flatnonzero(offsets >= size).tolist():
-            fault(
-                "index",
-                record,
-                f"line {record + 1} points to byte {offsets[record]}, and {self.rec.name} has {size}",
-            )
+            fault(record, f"points to byte {offsets[record]}, and {self.rec.name} has {size}")
         inside, which = np.unique(offsets, return_index=True)
         return which[inside < size], inside[inside < size]
 
@@ -238,7 +203,7 @@ def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[in
     ``progress(n)`` reports n more records. Raises ``UserError`` if a file cannot be read at all.
     """
     known = _Set(split, decode)  # parses the index
-    faults, remarks = Findings(), Findings()
+    faults, remarks = DataFindings(), DataFindings()
     whole = hashlib.sha256()
     stream = files.open_regular(known.rec, known.again)
     try:
@@ -250,7 +215,7 @@ def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[in
         if not len(offsets) or offsets[0]:
             lead = int(offsets[0]) if len(offsets) else size
             text = f"the first {lead} bytes belong to no record of the index"
-            faults.add(Finding("gap", known.rec.name, None, text, known.again))
+            faults.add("gap", known.rec.name, None, text, known.again)
         waiting: deque[Future[_Chunk]] = deque()
         stretches = _stretches(positions, offsets, size)
         with ThreadPoolExecutor(workers) as executor, warnings.catch_warnings():
@@ -271,10 +236,8 @@ def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[in
                     labels[position] = label
                 for position, digest in chunk.digests:
                     digests[position] = np.frombuffer(digest, np.uint8)
-                for finding in chunk.faults:
-                    faults.add(finding)
-                for finding in chunk.remarks:
-                    remarks.add(finding)
+                faults.extend(chunk.faults)
+                remarks.extend(chunk.remarks)
                 progress(chunk.records)
     except OSError as error:
         raise UserError(known.rec, f"cannot be read ({error.strerror})", known.again) from error

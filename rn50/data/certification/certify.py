@@ -16,7 +16,7 @@ from rn50.data import layout
 from rn50.data.certification import certificate
 from rn50.data.certification.audit import PackedSplit, SetReport, audit
 from rn50.data.certification.certificate import Certificate, Expected
-from rn50.data.certification.finding import Finding, Findings
+from rn50.data.certification.finding import KEPT, DataFindings
 from rn50.data.layout import FILES
 from rn50.data.packing import packing_list
 from rn50.data.packing.packing_list import Entry
@@ -30,6 +30,7 @@ IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
 """Fewest and most images of a class. Source: Russakovsky et al., ImageNet Large Scale Visual Recognition
 Challenge, 2015."""
 CHECK_DATADIR = "check that it is the folder that is meant, then copy or pack the data again"
+ANOTHER_COPY = "take it from another copy of the data, or pack them again"
 
 
 class Verdict(NamedTuple):
@@ -37,8 +38,8 @@ class Verdict(NamedTuple):
 
     certificate: Certificate
     expected: Expected
-    faults: Findings
-    remarks: Findings
+    faults: DataFindings
+    remarks: DataFindings
 
     @property
     def passed(self) -> bool:
@@ -62,25 +63,23 @@ def certify(
     """
     known = certificate.expected(folder)
     if any(number is not None for number in numbers):
-        chosen = [
-            given if given is not None else default
-            for given, default in zip(numbers, known[:3], strict=False)
-        ]
-        known = Expected(chosen[0], chosen[1], chosen[2], known.files, "the command line")
-    faults, remarks = Findings(), Findings()
+        pairs = zip(Expected._fields, numbers, strict=False)
+        given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
+        known = known._replace(by="the command line", **given)
+    faults, remarks = DataFindings(), DataFindings()
     record = packing_list.read_record(folder) or {"lists": {}, "source": ""}
     classes = _checked_lists(folder, record["lists"], known, faults)
-    total = sum(len(read_index(folder / f"{name}.idx")[0]) for name in NAMES if _parses(folder, name, faults))
-    done = [0]
+    readable = [name for name in NAMES if _parses(folder, name, faults)]
+    total = sum(len(read_index(folder / f"{name}.idx")[0]) for name in readable)
+    done = 0
 
     def more(records: int) -> None:
-        done[0] += records
-        progress(done[0], total)
+        nonlocal done
+        done += records
+        progress(done, total)
 
     reports: list[SetReport] = []
-    for name in NAMES:
-        if not _parses(folder, name, None):
-            continue
+    for name in readable:
         entries = _entries(folder, name, classes, faults)
         split = PackedSplit(folder, name, known.classes, entries, record["source"])
         report = audit(split, decode, workers or len(os.sched_getaffinity(0)), more)
@@ -89,19 +88,13 @@ def certify(
         _check_numbers(report, known, entries, classes, faults)
         reports.append(report)
     if len(reports) == len(NAMES):
-        _compare(reports, known, faults, remarks)
+        _compare(reports, faults, remarks)
     files = {name: dict(facts) for report in reports for name, facts in report.files.items()}
     for name, facts in known.files.items():
         if name in files and facts.get("sha256") != files[name]["sha256"]:
-            faults.add(
-                Finding(
-                    "changed",
-                    name,
-                    None,
-                    f"is not what it was when {known.by} was written: its SHA-256 differs",
-                    f"take it from another copy; if the change is meant, delete {known.by} and verify again",
-                )
-            )
+            text = f"is not what it was when {known.by} was written: its SHA-256 differs"
+            remedy = f"take it from another copy; if the change is meant, delete {known.by} and verify again"
+            faults.add("changed", name, None, text, remedy)
     passed = not faults.counts
     content = {
         "passed": passed,
@@ -119,7 +112,7 @@ def certify(
     return Verdict(certificate.write(folder, content), known, faults, remarks)
 
 
-def _parses(folder: Path, name: str, faults: Findings | None) -> bool:
+def _parses(folder: Path, name: str, faults: DataFindings) -> bool:
     """Return whether the index of a split parses; if not, add a fault. Raises UserError if a file is
     missing."""
     for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
@@ -130,78 +123,46 @@ def _parses(folder: Path, name: str, faults: Findings | None) -> bool:
     try:
         read_index(folder / f"{name}.idx")
     except UserError as error:
-        if faults is not None:
-            faults.add(
-                Finding(
-                    "index", f"{name}.idx", None, error.problem, "copy the file again, or pack the data again"
-                )
-            )
+        remedy = "copy the file again, or pack the data again"
+        faults.add("index", f"{name}.idx", None, error.problem, remedy)
         return False
     return True
 
 
 def _checked_lists(
-    folder: Path, lists: dict[str, str], known: Expected, faults: Findings
+    folder: Path, lists: dict[str, str], known: Expected, faults: DataFindings
 ) -> list[str] | None:
     """Return the class list. Adds a fault for a list without the SHA-256 in ``lists``, and for a wrong number
     of classes."""
     for name, sha256 in lists.items():
         path = folder / name
         if not path.is_file() or sha256_of(path) != sha256:
-            faults.add(
-                Finding(
-                    "list",
-                    name,
-                    None,
-                    "is not the list that rn50 pack wrote" if path.is_file() else "is missing",
-                    "take it from another copy of the data, or pack them again",
-                )
-            )
+            text = "is not the list that rn50 pack wrote" if path.is_file() else "is missing"
+            faults.add("list", name, None, text, ANOTHER_COPY)
     classes = packing_list.read_classes(folder)
     if classes is not None and len(classes) != known.classes:
-        faults.add(
-            Finding(
-                "list",
-                layout.CLASSES,
-                None,
-                f"names {len(classes)} classes, {known.classes} are expected",
-                "take it from another copy of the data, or pack them again",
-            )
-        )
+        text = f"names {len(classes)} classes, {known.classes} are expected"
+        faults.add("list", layout.CLASSES, None, text, ANOTHER_COPY)
     return classes
 
 
-def _entries(folder: Path, name: str, classes: list[str] | None, faults: Findings) -> list[Entry] | None:
+def _entries(folder: Path, name: str, classes: list[str] | None, faults: DataFindings) -> list[Entry] | None:
     """Return the packing list of a split. Adds a fault if it cannot be read, and wherever it contradicts the
     class list."""
     try:
         entries = packing_list.read_list(folder, name)
     except UserError as error:
-        faults.add(
-            Finding(
-                "list",
-                f"{name}.tsv",
-                None,
-                error.problem,
-                "take it from another copy of the data, or pack them again",
-            )
-        )
+        faults.add("list", f"{name}.tsv", None, error.problem, ANOTHER_COPY)
         return None
+    if classes is None:
+        return entries
+    remedy = "take classes.txt and the list from another copy of the data, or pack them again"
     for record, entry in enumerate(entries or ()):
-        label_class = classes[entry.label] if classes and entry.label < len(classes) else None
-        if classes and (
-            label_class is None or ("/" in entry.path and entry.path.split("/")[0] != label_class)
-        ):
+        label_class = classes[entry.label] if entry.label < len(classes) else None
+        folder_name, slash, _ = entry.path.partition("/")
+        if label_class is None or (slash and folder_name != label_class):
             text = f"{entry.path} has label {entry.label}, which is the class {label_class}"
-            faults.add(
-                Finding(
-                    "label",
-                    f"{name}.tsv",
-                    record,
-                    text,
-                    "take classes.txt and the list from another copy of the data, or pack them again",
-                )
-            )
+            faults.add("label", f"{name}.tsv", record, text, remedy)
     return entries
 
 
@@ -210,7 +171,7 @@ def _check_numbers(
     known: Expected,
     entries: list[Entry] | None,
     classes: list[str] | None,
-    faults: Findings,
+    faults: DataFindings,
 ) -> None:
     """Check the number of records and the number of images of each class."""
     idx = f"{report.name}.idx"
@@ -221,39 +182,25 @@ def _check_numbers(
             f"lists {report.records:,} records, {abs(missing):,} {'fewer' if missing > 0 else 'more'} than "
             f"the {expected:,} of {known.by}"
         )
-        faults.add(Finding("count", idx, None, text, CHECK_DATADIR))
+        faults.add("count", idx, None, text, CHECK_DATADIR)
     if entries is not None and len(entries) != report.records:
         first = min(len(entries), report.records)
         named = f", the first without a record is {entries[first].path}" if first < len(entries) else ""
-        faults.add(
-            Finding(
-                "count",
-                idx,
-                first,
-                f"lists {report.records:,} records, and the packing list {len(entries):,}{named}",
-                CHECK_DATADIR,
-            )
-        )
+        text = f"lists {report.records:,} records, and the packing list {len(entries):,}{named}"
+        faults.add("count", idx, first, text, CHECK_DATADIR)
     images = np.bincount(report.labels[report.labels >= 0], minlength=known.classes)
     fewest, most = (int(report.records >= known.classes), report.records)
     if known.is_imagenet:
         fewest, most = IMAGENET_PER_CLASS[report.name]
+    allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    remedy = "the labels are not those of the data set: pack it again from class folders, or with --val-truth"
     for label in np.flatnonzero((images < fewest) | (images > most)).tolist():
         named = f" ({classes[label]})" if classes and label < len(classes) else ""
-        allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        faults.add(
-            Finding(
-                "classes",
-                f"{report.name}.rec",
-                None,
-                f"label {label}{named} has {images[label]} images, where {allowed} belong to a class",
-                "the labels are not those of the data set: pack it again from class folders, or with "
-                "--val-truth",
-            )
-        )
+        text = f"label {label}{named} has {images[label]} images, where {allowed} belong to a class"
+        faults.add("classes", f"{report.name}.rec", None, text, remedy)
 
 
-def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, remarks: Findings) -> None:
+def _compare(reports: Sequence[SetReport], faults: DataFindings, remarks: DataFindings) -> None:
     """Remark on images that occur twice, within or across the splits; above a twentieth of all, add a
     fault."""
     digests = np.concatenate([report.digests for report in reports])
@@ -274,28 +221,15 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
         left = first.setdefault(right, first.get(left, left))
         file, record = place(right)
         other_file, other = place(left)
-        differ = (
-            f", with label {labels[right]} here and {labels[left]} there"
-            if labels[left] != labels[right]
-            else ""
-        )
-        remarks.add(
-            Finding(
-                "duplicate", file, record, f"is the same image as record {other} of {other_file}{differ}", ""
-            )
-        )
+        text = f"is the same image as record {other} of {other_file}"
+        if labels[left] != labels[right]:
+            text += f", with label {labels[right]} here and {labels[left]} there"
+        remarks.add("duplicate", file, record, text)
     doubled = int(same.sum())
     if doubled * 20 > len(labels):
         text = f"{doubled:,} of all {len(labels):,} images are there twice"
-        faults.add(
-            Finding(
-                "duplicates",
-                f"{reports[0].name}.rec",
-                None,
-                text,
-                "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder",
-            )
-        )
+        remedy = "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder"
+        faults.add("duplicates", f"{reports[0].name}.rec", None, text, remedy)
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
@@ -311,38 +245,21 @@ def print_findings(verdict: Verdict, console: Terminal) -> None:
     """Print a line for each finding, faults last, then the verdict."""
     for heading, findings in (("remark", verdict.remarks), ("FAULT", verdict.faults)):
         for finding in findings.kept:
-            _print(console, f"{heading}  {finding}")
-        for kind, more in _not_kept(findings).items():
-            _print(console, f"{heading}  and {more:,} more of the kind '{kind}'")
+            console.print(f"{heading}  {finding}")
+        for kind, count in findings.counts.items():
+            if count > KEPT:
+                console.print(f"{heading}  and {count - KEPT:,} more of the kind '{kind}'")
     content, expected = verdict.certificate.content, verdict.expected
     numbers = f"{expected.train:,} + {expected.val:,} images of {expected.classes:,} classes"
     if verdict.passed:
-        looked = (
-            "every image decoded"
-            if content["decoded"]
-            else "every header read; --full decodes the images too"
-        )
-        which = (
-            "ImageNet's numbers"
-            if content["imagenet"]
-            else f"as {expected.by} says; not the benchmark's data set"
-        )
-        _print(console, f"whole: {numbers} ({which}); {looked}")
+        looked = "every header read; --full decodes the images too"
+        if content["decoded"]:
+            looked = "every image decoded"
+        which = f"as {expected.by} says; not the benchmark's data set"
+        if content["imagenet"]:
+            which = "ImageNet's numbers"
+        console.print(f"whole: {numbers} ({which}); {looked}")
     else:
-        _print(
-            console,
-            f"at fault: {sum(verdict.faults.counts.values()):,} faults; {numbers} were expected "
-            f"({expected.by})",
-        )
-    _print(console, f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")
-
-
-def _not_kept(findings: Findings) -> dict[str, int]:
-    kept: dict[str, int] = {}
-    for finding in findings.kept:
-        kept[finding.kind] = kept.get(finding.kind, 0) + 1
-    return {kind: count - kept[kind] for kind, count in findings.counts.items() if count > kept[kind]}
-
-
-def _print(console: Terminal, line: str) -> None:
-    console.print(line)
+        faults = f"{verdict.faults.total:,} faults"
+        console.print(f"at fault: {faults}; {numbers} were expected ({expected.by})")
+    console.print(f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")

@@ -6,7 +6,7 @@ KEPT = 20
 """Findings of one kind that are kept in full; further ones are only counted."""
 
 
-class Finding(NamedTuple):
+class DataFinding(NamedTuple):
     """A fault or a remark, with its place and the remedy."""
 
     kind: str
@@ -21,23 +21,28 @@ class Finding(NamedTuple):
         return f"{where}: {self.text}" + (f"; {self.remedy}" if self.remedy else "")
 
 
-class Findings:
+class DataFindings:
     """Findings counted by kind; the first ``KEPT`` of each kind are kept."""
 
     def __init__(self) -> None:
-        self.kept: list[Finding] = []
+        self.kept: list[DataFinding] = []
         self.counts: dict[str, int] = {}
 
-    def add(self, finding: Finding) -> None:
-        """Count a finding, and keep it if it is among the first of its kind."""
-        self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
-        if self.counts[finding.kind] <= KEPT:
-            self.kept.append(finding)
+    @property
+    def total(self) -> int:
+        """Number of findings, kept or not."""
+        return sum(self.counts.values())
 
-    def extend(self, others: "Findings") -> None:
+    def add(self, kind: str, file: str, record: int | None, text: str, remedy: str = "") -> None:
+        """Count a finding, and keep it if it is among the first of its kind."""
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if self.counts[kind] <= KEPT:
+            self.kept.append(DataFinding(kind, file, record, text, remedy))
+
+    def extend(self, others: "DataFindings") -> None:
         """Add the findings of ``others``."""
         for finding in others.kept:
-            self.add(finding)
+            self.add(*finding)
         for kind, count in others.counts.items():
             self.counts[kind] += count - min(count, KEPT)
 

@@ -73,23 +73,18 @@ def _encode_all(
         yield from waiting.popleft().result()
 
 
-def _write(
-    folder: Path, settings: Settings, workers: int, progress: Callable[[int, int], None] | None
-) -> None:
+def _write(folder: Path, settings: Settings, workers: int, progress: Callable[[int, int], None]) -> None:
     """Write train.rec/.idx and val.rec/.idx into ``folder``."""
     done = 0
     with Processes(workers, _one_thread) as processes:
-        for name, split, count in (
-            ("train", "train", settings.train),
-            ("val", settings.val_split, settings.val),
-        ):
+        splits = ("train", "train", settings.train), ("val", settings.val_split, settings.val)
+        for name, split, count in splits:
             images = _encode_all(settings, split, count, processes, 2 * workers)
             with IndexedRecordWriter(folder / name) as writer:
                 for key, (label, image) in enumerate(images):
                     writer.write(key, label, image)
                     done += 1
-                    if progress:
-                        progress(done, settings.train + settings.val)
+                    progress(done, settings.train + settings.val)
 
 
 def _fingerprint(path: Path) -> dict[str, int | str]:
@@ -146,7 +141,7 @@ def generate(
     folder: str | Path,
     settings: Settings,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder``.
 
@@ -178,9 +173,8 @@ def generate(
                 manifest["files"] = {name: _fingerprint(partial / name) for name in FILES}
                 (partial / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
                 (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone
-                for name in (
-                    DEMO_RECORD,
-                ) + FILES:  # the record first: it identifies the files even between two renames
+                # The record first: it identifies the files even between two renames.
+                for name in (DEMO_RECORD, *FILES):
                     os.replace(partial / name, folder / name)
                 _certify(folder)
             finally:

@@ -7,6 +7,7 @@ continues behind the last whole record.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -43,8 +44,6 @@ LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
 """Limit of an image; the rest of a record is far smaller than the difference to ``MAX_RECORD_BYTES``."""
 STREAMS = {"train": 1, "val": 2}
 """Stream of random numbers that orders each split."""
-
-Progress = Callable[[int, int], None]
 
 
 class _Task(NamedTuple):
@@ -88,7 +87,7 @@ def pack(
     seed: int = 0,
     truth: Path | None = None,
     workers: int | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Source:
     """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists
     of the contents.
@@ -143,23 +142,19 @@ def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
     """Return whether ``folder`` has this packing, whole. Raises UserError if it holds other data that would
     be overwritten."""
     record = packing_list.read_json(folder / layout.PACK_RECORD)
-    moving = packing_list.read_json(
-        folder / PARTIAL / layout.PACK_RECORD
-    )  # whole, and being renamed to its final names
+    # Whole, and being renamed to its final names.
+    moving = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)
     written = (*FILES, layout.CLASSES, *layout.LISTS, CERTIFICATE)
     present = [name for name in written if (folder / name).exists()]
-    for packing in (record, moving):
-        if packing is not None:
-            if type(packing.get("began_ns")) is not int or any(
-                packing.get(key) != value for key, value in settings.items()
-            ):
-                raise UserError(
-                    folder / layout.PACK_RECORD,
-                    "a packing of other images or another seed",
-                    "choose another folder, or delete this one",
-                )
-            every = (image for images in listed.images.values() for image in images)
-            _refuse_changed(every, packing["began_ns"], listed.folder, folder)
+    for packing in filter(None, (record, moving)):
+        if type(packing.get("began_ns")) is not int or not settings.items() <= packing.items():
+            raise UserError(
+                folder / layout.PACK_RECORD,
+                "a packing of other images or another seed",
+                "choose another folder, or delete this one",
+            )
+        every = itertools.chain.from_iterable(listed.images.values())
+        _refuse_changed(every, packing["began_ns"], listed.folder, folder)
     if present and record is None and moving is None:
         raise UserError(
             folder / present[0],
@@ -201,11 +196,7 @@ def _begin(folder: Path, settings: dict[str, Any]) -> int:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     began_ns = partial.stat().st_ctime_ns  # by the clock of this file system
-    temporary = partial / f"{JOURNAL}.partial"
-    temporary.write_text(
-        json.dumps({"settings": settings, "boot": _boot(), "began_ns": began_ns}), encoding="utf-8"
-    )
-    temporary.replace(partial / JOURNAL)
+    _write_json(partial / JOURNAL, {"settings": settings, "boot": _boot(), "began_ns": began_ns})
     return began_ns
 
 
@@ -216,13 +207,18 @@ def _check_space(folder: Path, listed: Source) -> None:
     if free < needed:
         raise UserError(
             folder,
-            f"{needed / 1000000000.0:.1f} GB more are needed and {free / 1000000000.0:.1f} GB are free",
+            f"{needed / 1e9:.1f} GB more are needed and {free / 1e9:.1f} GB are free",
             "free space or choose another folder",
         )
 
 
 def _pack_sets(
-    partial: Path, listed: Source, seed: int, began_ns: int, workers: int, progress: Progress
+    partial: Path,
+    listed: Source,
+    seed: int,
+    began_ns: int,
+    workers: int,
+    progress: Callable[[int, int], None],
 ) -> None:
     total = sum(map(len, listed.images.values()))
     before = 0
@@ -230,18 +226,12 @@ def _pack_sets(
         for name, images in listed.images.items():
             keys = order(len(images), seed, name)
             done, offset = _resume(partial, name)
-            _refuse_changed(
-                (images[number] for number in keys[:done].tolist()), began_ns, listed.folder, partial
-            )
+            packed = (images[number] for number in keys[:done].tolist())
+            _refuse_changed(packed, began_ns, listed.folder, partial)
             progress(before + done, total)
             rec = partial / f"{name}.rec"
-            rest = _Task(
-                str(rec),
-                offset,
-                str(listed.folder / name),
-                done,
-                [images[number] for number in keys[done:].tolist()],
-            )
+            unpacked = [images[number] for number in keys[done:].tolist()]
+            rest = _Task(str(rec), offset, str(listed.folder / name), done, unpacked)
             with (
                 rec.open("ab") as records,
                 (partial / f"{name}.idx").open("a", encoding="ascii", newline="\n") as idx,
@@ -251,16 +241,13 @@ def _pack_sets(
             ):
                 for task, written in _in_order(processes, 2 * workers, rest):
                     index, entries, offset = [], [], task.offset
-                    for key, (image, size, sha256) in enumerate(
-                        zip(task.images, *written, strict=False), task.first
-                    ):
+                    records_written = zip(task.images, *written, strict=True)
+                    for key, (image, size, sha256) in enumerate(records_written, task.first):
                         index.append(f"{key}\t{offset}\n")
                         entries.append(Entry(image.label, sha256, image.path).line(key) + "\n")
                         offset += size
-                    for journal, lines in (
-                        (tsv, entries),
-                        (idx, index),
-                    ):  # a line says that its record is written
+                    for journal, lines in ((tsv, entries), (idx, index)):
+                        # A line says that its record is written.
                         journal.write("".join(lines))
                         journal.flush()
                     progress(before + task.first + len(task.images), total)
@@ -275,9 +262,8 @@ def _resume(partial: Path, name: str) -> tuple[int, int]:
     if not (rec.exists() and idx.exists() and tsv.exists()):
         return 0, 0
     lines = [path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv)]
-    done = max(
-        0, min(map(len, lines)) - 1
-    )  # the end of the last one is stored nowhere, so it is packed again
+    # The end of the last record is stored nowhere, so it is packed again.
+    done = max(0, min(map(len, lines)) - 1)
     offset = int(lines[0][done].split(b"\t")[1]) if lines[0] else 0
     for path, kept in zip((idx, tsv), lines, strict=False):
         os.truncate(path, sum(len(line) + 1 for line in kept[:done]))
@@ -322,10 +308,8 @@ def _write_records(task: _Task, may_cut: bool) -> _Written | None:
             record: bytes | memoryview = buffer[: frame_bytes(image.bytes)]
             content = buffer[FRAME_BYTES : FRAME_BYTES + image.bytes]
             written.digests.append(_read(f"{task.folder}/{image.path}", content))
-            if not frame_in_place(
-                buffer[: len(record)], key, image.label, image.bytes
-            ):  # one image in a hundred thousand
-                if not may_cut:
+            if not frame_in_place(buffer[: len(record)], key, image.label, image.bytes):
+                if not may_cut:  # one image in a hundred thousand
                     return None
                 record = encode_image(key, image.label, bytes(content))
             written.sizes.append(len(record))
@@ -339,7 +323,7 @@ def _write_records(task: _Task, may_cut: bool) -> _Written | None:
 
 def _read(path: str, target: memoryview) -> bytes:
     """Fill ``target`` with the image file, which has the same length; return its SHA-256."""
-    again = "extract its archive again"
+    again = "extract its archive again, then give the same command"
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -347,20 +331,15 @@ def _read(path: str, target: memoryview) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise UserError(
-            path, f"cannot be read ({error.strerror})", f"{again}, then give the same command"
-        ) from error
+        raise UserError(path, f"cannot be read ({error.strerror})", again) from error
     if size != len(target):
-        raise UserError(
-            path, "changed while it was packed", "leave the folder alone and give the same command again"
-        )
-    fault = jpeg.image_fault(target)
+        remedy = "leave the folder alone and give the same command again"
+        raise UserError(path, "changed while it was packed", remedy)
+    fault = jpeg.read_header(target).fault
     if fault:
-        raise UserError(path, f"is {fault}", f"{again}, then give the same command")
+        raise UserError(path, f"is {fault}", again)
     if size > LARGEST_BYTES:
-        raise UserError(
-            path, f"has {size} bytes, too many for a record", f"{again}, then give the same command"
-        )
+        raise UserError(path, f"has {size} bytes, too many for a record", again)
     return hashlib.sha256(target).digest()
 
 
@@ -370,6 +349,10 @@ def _finish(partial: Path, listed: Source, settings: dict[str, Any]) -> None:
     (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
     lists = {name: files.sha256(partial / name) for name in (layout.CLASSES, *layout.LISTS)}
     record = dict(settings, rn50=rn50.__version__, lists=lists)
-    temporary = partial / f"{layout.PACK_RECORD}.partial"
-    temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(partial / layout.PACK_RECORD)
+    _write_json(partial / layout.PACK_RECORD, record)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    temporary = path.with_name(f"{path.name}.partial")
+    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)

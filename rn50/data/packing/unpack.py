@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from rn50 import files
@@ -49,13 +50,8 @@ def unpack(
             done, total = 0, sum(map(len, readers.values()))
             for name, reader in readers.items():
                 if not (folder / name).exists():  # else put in place before an interruption
-                    writer = _Writer(
-                        reader,
-                        data / f"{name}.rec",
-                        partial / name,
-                        classes,
-                        _entries(data, name, len(reader)),
-                    )
+                    entries = _entries(data, name, len(reader))
+                    writer = _Writer(reader, data / f"{name}.rec", partial / name, classes, entries)
                     writer.write_all(workers, lambda written: progress(written, total), done)
                 done += len(reader)
             for name in NAMES:
@@ -97,29 +93,20 @@ def _entries(data: Path, name: str, records: int) -> list[Entry] | None:
     return entries
 
 
+@dataclass(frozen=True)
 class _Writer:
     """Writer of the images of one split."""
 
-    def __init__(
-        self,
-        reader: IndexedRecordReader,
-        rec: Path,
-        folder: Path,
-        classes: list[str] | None,
-        entries: list[Entry] | None,
-    ) -> None:
-        self._reader, self._rec, self._folder, self._classes, self._entries = (
-            reader,
-            rec,
-            folder,
-            classes,
-            entries,
-        )
+    reader: IndexedRecordReader
+    rec: Path
+    folder: Path
+    classes: list[str] | None
+    entries: list[Entry] | None
 
     def write_all(self, workers: int | None, progress: Callable[[int], None], before: int) -> None:
         """Write the images of all records; ``progress(n)`` reports how many are written, ``before`` of other
         splits included."""
-        records = len(self._reader)
+        records = len(self.reader)
         with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:
             futures = [
                 executor.submit(self._write, start, min(start + CHUNK, records))
@@ -136,25 +123,20 @@ class _Writer:
     def _write(self, begin: int, end: int) -> None:
         """Write the images of records ``begin`` to ``end``, except those already there."""
         for position in range(begin, end):
-            header, image = self._reader.read(position)
-            if not header.label.is_integer() or not 0 <= header.label < len(self._classes or range(1 << 24)):
-                raise UserError(
-                    self._rec,
-                    f"record {position} has label {header.label:g}, which is no class",
-                    f"see rn50 verify {self._rec.parent}",
-                )
+            header, image = self.reader.read(position)
+            remedy = f"see rn50 verify {self.rec.parent}"
+            if not header.label.is_integer() or not 0 <= header.label < len(self.classes or range(1 << 24)):
+                fault = f"record {position} has label {header.label:g}, which is no class"
+                raise UserError(self.rec, fault, remedy)
             label = int(header.label)
-            folder = self._folder / (Path(self._classes[label]).name if self._classes else f"{label:04d}")
-            name = f"{folder.name}_{self._reader.keys[position]}.JPEG"
-            if self._entries:
-                name = Path(self._entries[position].path).name
-                if hashlib.sha256(image).digest() != self._entries[position].sha256:
-                    raise UserError(
-                        self._rec,
-                        f"record {position} ({self._entries[position].path}) is not the image that "
-                        "was packed",
-                        f"see rn50 verify {self._rec.parent}",
-                    )
+            folder = self.folder / (Path(self.classes[label]).name if self.classes else f"{label:04d}")
+            name = f"{folder.name}_{self.reader.keys[position]}.JPEG"
+            if self.entries:
+                entry = self.entries[position]
+                name = Path(entry.path).name
+                if hashlib.sha256(image).digest() != entry.sha256:
+                    fault = f"record {position} ({entry.path}) is not the image that was packed"
+                    raise UserError(self.rec, fault, remedy)
             path = folder / name
             if not path.exists() or path.read_bytes() != image:
                 folder.mkdir(parents=True, exist_ok=True)
