@@ -14,7 +14,7 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
-from rn50.hyperparameters.new_config import choices, new_config
+from rn50.new_config import choices, new_config
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite, show
 from tests.support import new_configs

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from rn50 import frameworks
-from rn50.hyperparameters.new_config.new_config import NewConfig, commands, expected, short
+from rn50.new_config.new_config import NewConfig, commands, expected, short
 from rn50.terminal import Terminal, print_json
 
 

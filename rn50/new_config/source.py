@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow import origin
-from rn50.hyperparameters.new_config import choices
-from rn50.hyperparameters.new_config.choices import Choice, Devices
 from rn50.hyperparameters.plan import accelerators
 from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
 from rn50.machine.hardware import Machine
+from rn50.new_config import choices
+from rn50.new_config.choices import Choice, Devices
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Data
 

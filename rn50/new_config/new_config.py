@@ -21,12 +21,12 @@ from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters.borrow import borrow
 from rn50.hyperparameters.borrow.borrow import Borrowed
-from rn50.hyperparameters.new_config import choices
-from rn50.hyperparameters.new_config.choices import Choice, Devices
-from rn50.hyperparameters.new_config.source import Source, cautions, is_far, of_base, of_plan
 from rn50.hyperparameters.plan.planner import Plan
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
+from rn50.new_config import choices
+from rn50.new_config.choices import Choice, Devices
+from rn50.new_config.source import Source, cautions, is_far, of_base, of_plan
 from rn50.settings import config_file, rewrite, show
 from rn50.settings.config import Config, Data, variables
 
