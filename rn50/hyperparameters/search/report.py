@@ -73,9 +73,9 @@ class Outcome:
         if self.verdict and self.pair:
             name = f"config_{files.path_part(self.search.subject.config.run.system)}.sh"
             self.config_file = self.search.folder / name
-            text = self._config(self.pair.points[WINNER], self.verdict)
             with self.search.journal.alone():  # another call may end at the same time
                 if not self.config_file.exists():
+                    text = self._config(self.pair.points[WINNER], self.verdict)
                     files.write(self.config_file, text, files.NOTHING, "move it away")
         files.write(self.search.folder / REPORT, self._markdown(), remedy="give another --output")
 
