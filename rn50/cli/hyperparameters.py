@@ -252,9 +252,9 @@ def search(
     Exit status: 0 also where nothing better was found; "stands" of --json tells.
     """
     from rn50.data import preflight
-    from rn50.hyperparameters.search import report, shares, subject
+    from rn50.hyperparameters.search import report, subject
     from rn50.hyperparameters.search.progress import Progress
-    from rn50.hyperparameters.search.search import Search, StoppedError
+    from rn50.hyperparameters.search.search import Search, StoppedError, shares
     from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
     if confirm_data:
@@ -262,7 +262,7 @@ def search(
     other = confirm_data.resolve() if confirm_data else None
     on = subject.read(name, process.environment())
     with Progress(minutes) as progress:
-        dealt = shares.of(workers, on.config.run.device)
+        dealt = shares(workers, on.config.run.device)
         scheduler = TrialScheduler(
             on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress
         )

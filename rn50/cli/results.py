@@ -127,7 +127,7 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     "--system-file",
     "details",
     type=PATH,
-    help="YAML or JSON file of what no machine tells, as in  cooling: air-cooled  [default: system.yaml "
+    help="YAML or JSON file of what no machine reports, as in  cooling: air-cooled  [default: system.yaml "
     "beside the results].",
 )
 @group.rulesets("of --output names, as in training_results_v2.1")

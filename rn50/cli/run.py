@@ -102,8 +102,8 @@ def config_new(
     rn50 plan predicts, with the published hyperparameters that it names. Without one it trains on the demo
     data set. Input settings are defaults, which rn50 tune input improves.
     """
-    from rn50.hyperparameters.new_config import display, new_config
     from rn50.machine import hardware, software
+    from rn50.new_config import display, new_config
     from rn50.settings import config_file, rewrite
 
     file = output or new_config.output_of(name)

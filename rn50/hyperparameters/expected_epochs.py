@@ -3,7 +3,6 @@
 Source: the table of published results, and the reference convergence points of the newest ruleset.
 """
 
-import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -48,26 +47,24 @@ class Prediction:
 @dataclass(frozen=True)
 class Proven:
     """Recipe that may be borrowed under ``name``, and the ``results`` that published it; a reference recipe
-    has none. ``excess`` is its epochs minus those of the reference at its own batch size."""
+    has none."""
 
     name: str
     global_batch_size: int
     values: dict[str, Any]
     prediction: Prediction
-    excess: float
     results: tuple[PublishedResult, ...] = ()
 
+    def expected(self, global_batch_size: int) -> float:
+        """Return the reference's epochs at this batch size, plus the recipe's excess over the reference at
+        its own, plus ``DISTANCE_EPOCHS`` for every factor of two between the two.
 
-@dataclass(frozen=True)
-class Candidate:
-    """Recipe that may be borrowed under ``name``; ``expected`` epochs order the candidates for a batch
-    size."""
-
-    name: str
-    global_batch_size: int
-    values: dict[str, Any]
-    prediction: Prediction
-    expected: float
+        Runs that missed do not count: at most one of the five of a published result may miss, so they tell
+        little.
+        """
+        excess = self.prediction.mean - reference.at(self.global_batch_size).mean
+        away = abs(math.log2(global_batch_size / self.global_batch_size))
+        return reference.at(global_batch_size).mean + excess + DISTANCE_EPOCHS * away
 
 
 def of_recipe(values: Sequence[Any], epochs: Sequence[float | None]) -> Prediction | None:
@@ -75,13 +72,9 @@ def of_recipe(values: Sequence[Any], epochs: Sequence[float | None]) -> Predicti
     in the order of ``published.GROUP``, ``epochs`` are those of its runs as ``of_own_runs`` takes them."""
     batch, optimizer = values[0], values[1]
     group = published.recipes(optimizer).get(published.recipe_key(*values), ())
-    if group:
-        runs = _runs(group)
-        if any(run is not None for run in runs):
-            return _of_runs(
-                f"{len(group)} published {'result' if len(group) == 1 else 'results'} of this very recipe",
-                runs,
-            )
+    runs = _runs(group)
+    if any(run is not None for run in runs):
+        return _of_runs(f"{_counted(group)} of this very recipe", runs)
     of_own = of_own_runs(epochs)
     if of_own is not None:
         return of_own
@@ -101,6 +94,10 @@ def of_own_runs(epochs: Sequence[float | None]) -> Prediction | None:
     return None
 
 
+def _counted(group: Sequence[PublishedResult]) -> str:
+    return f"{len(group)} published {'result' if len(group) == 1 else 'results'}"
+
+
 def _runs(group: Sequence[PublishedResult]) -> list[float | None]:
     runs: list[float | None] = []
     for result in group:
@@ -116,39 +113,15 @@ def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction:
     )
 
 
-def candidates(global_batch_size: int, optimizer: str) -> list[Candidate]:
+def candidates(global_batch_size: int, optimizer: str) -> list[Proven]:
     """Return whole recipes of the closed division for a batch size, in the order of ``rank``."""
-    every = [*proven(published.distinct(optimizer)), *_of_reference(optimizer)]
-    return [
-        Candidate(
-            recipe_.name,
-            recipe_.global_batch_size,
-            recipe_.values,
-            recipe_.prediction,
-            expected(recipe_, global_batch_size),
-        )
-        for recipe_ in rank(every, global_batch_size)
-    ]
+    return rank([*proven(published.distinct(optimizer)), *_of_reference(optimizer)], global_batch_size)
 
 
 def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
     """Sort recipes by expected epochs, rounded as they are printed; among equals, the most runs come
     first."""
-    return sorted(
-        recipes,
-        key=lambda recipe_: (round(expected(recipe_, global_batch_size), 1), -recipe_.prediction.runs),
-    )
-
-
-def expected(recipe_: Proven, global_batch_size: int) -> float:
-    """Return the reference's epochs at this batch size, plus the recipe's excess over the reference at its
-    own, plus ``DISTANCE_EPOCHS`` for every factor of two between the two.
-
-    Runs that missed do not count: at most one of the five of a published result may miss, so they tell
-    little.
-    """
-    away = abs(math.log2(global_batch_size / recipe_.global_batch_size))
-    return reference.at(global_batch_size).mean + recipe_.excess + DISTANCE_EPOCHS * away
+    return sorted(recipes, key=lambda one: (round(one.expected(global_batch_size), 1), -one.prediction.runs))
 
 
 def proven(results: Iterable[PublishedResult]) -> list[Proven]:
@@ -161,59 +134,35 @@ def proven(results: Iterable[PublishedResult]) -> list[Proven]:
     for key, group in groups.items():
         runs, values = _runs(group), dict(zip(published.GROUP, key, strict=False))
         if None not in key and any(run is not None for run in runs) and not _departs(values):
-            prediction = _of_runs(
-                f"{len(group)} published {'result' if len(group) == 1 else 'results'}", runs
-            )
-            recipes.append(
-                Proven(
-                    group[0].name,
-                    key[0],
-                    values,
-                    prediction,
-                    prediction.mean - reference.at(key[0]).mean,
-                    tuple(group),
-                )
-            )
+            prediction = _of_runs(_counted(group), runs)
+            recipes.append(Proven(group[0].name, key[0], values, prediction, tuple(group)))
     return recipes
 
 
 def _of_reference(optimizer: str) -> list[Proven]:
     recipes = []
-    for point in json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values():
-        recipe_ = recipe.of_point(point)
-        if recipe_.values["optimizer"] == optimizer:
-            decay = recipe_.decay_epochs(rules.TRAIN_SAMPLES)
-            values = (
-                point["BS"],
-                optimizer,
-                recipe_.values["base_learning_rate"],
-                recipe_.values["learning_rate_warmup_epochs"],
-                None if decay is None else round(decay, 2),
-                recipe_.values["weight_decay"],
-                recipe_.values["momentum"],
-            )
+    ruleset = rules.RULESETS[-1]
+    for point in reference.convergence_points(ruleset).values():
+        logged = recipe.of_point(point)
+        if logged.values["optimizer"] == optimizer:
+            decay = logged.decay_epochs(rules.TRAIN_SAMPLES)
+            values = {
+                "global_batch_size": point["BS"],
+                "optimizer": optimizer,
+                "base_learning_rate": logged.values["base_learning_rate"],
+                "warmup_epochs": logged.values["learning_rate_warmup_epochs"],
+                "decay_epochs": None if decay is None else round(decay, 2),
+                "weight_decay": logged.values["weight_decay"],
+                "momentum": logged.values["momentum"],
+            }
             prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
-            recipes.append(
-                Proven(
-                    f"rcp/{rules.RULESETS[-1]}/{point['BS']}",
-                    point["BS"],
-                    dict(zip(published.GROUP, values, strict=False)),
-                    prediction,
-                    prediction.mean - reference.at(point["BS"]).mean,
-                )
-            )
+            recipes.append(Proven(f"rcp/{ruleset}/{point['BS']}", point["BS"], values, prediction))
     return recipes
 
 
 def _departs(values: dict[str, Any]) -> bool:
     """Return whether a recipe breaks the closed division's rules. Label smoothing is not stated, so it counts
     as allowed."""
-    departures = rules.departures(
-        values["optimizer"],
-        values["global_batch_size"],
-        values["base_learning_rate"],
-        values["momentum"],
-        values["weight_decay"],
-        rules.LABEL_SMOOTHING[0],
-    )
-    return bool(departures)
+    stated = {name: values[name] for name in ("optimizer", "global_batch_size", "momentum", "weight_decay")}
+    rate, smoothing = values["base_learning_rate"], rules.LABEL_SMOOTHING[0]
+    return bool(rules.departures(learning_rate=rate, label_smoothing=smoothing, **stated))

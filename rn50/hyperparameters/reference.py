@@ -28,11 +28,16 @@ class Point:
     high: float
 
 
+def convergence_points(ruleset: str) -> dict[str, dict[str, Any]]:
+    """Return the reference convergence points of a ruleset by name, as the official checker has them."""
+    return dict(json.loads(recipe.reference_file(ruleset).read_text(encoding="utf-8")))
+
+
 @functools.cache
 def points() -> tuple[Point, ...]:
     """Return the points by batch size, without those that the official checker prunes: those smaller than the
     fastest one, and those slower than the line between their neighbours."""
-    every = json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values()
+    every = convergence_points(rules.RULESETS[-1]).values()
     runs = sorted((rcp["BS"], rcp["Epochs to converge"]) for rcp in every)
     curve = [Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs]
     fastest = min(curve, key=lambda point: point.mean)

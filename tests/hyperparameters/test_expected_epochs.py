@@ -16,13 +16,13 @@ from tests.hyperparameters.borrowing import rn50
 
 def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
     found = expected_epochs.candidates(1000, "lars")
-    order = [(round(each.expected, 1), -each.prediction.runs) for each in found]
+    order = [(round(each.expected(1000), 1), -each.prediction.runs) for each in found]
     assert order == sorted(order)
     best = found[0]
     assert best.prediction.mean < 36 and 0.5 < best.global_batch_size / 1000 < 2
     at_1000 = [each for each in found if each.global_batch_size == 1000]
     assert at_1000 and all(
-        each.expected > best.expected + 10 for each in at_1000
+        each.expected(1000) > best.expected(1000) + 10 for each in at_1000
     )  # the one that took 55 epochs
     for each in found:
         assert (

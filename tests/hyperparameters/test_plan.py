@@ -148,7 +148,7 @@ def test_plan_and_borrow_have_one_reference_and_one_order_of_recipes(planner):
 def test_of_recipes_whose_epochs_are_printed_alike_the_one_of_most_runs_comes_first(planner):
     first, second = expected_epochs.candidates(3264, "lars")[:2]
     assert (
-        f"{first.expected:.1f}" == f"{second.expected:.1f}"
+        f"{first.expected(3264):.1f}" == f"{second.expected(3264):.1f}"
         and first.prediction.runs > 300 > second.prediction.runs
     )
     assert planner.recipe(3264, 8).runs == first.prediction.runs

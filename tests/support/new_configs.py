@@ -7,8 +7,8 @@ import dataclasses
 
 from rn50 import files
 from rn50.files import ROOT
-from rn50.hyperparameters.new_config import new_config
 from rn50.machine.software import Software
+from rn50.new_config import new_config
 from tests.support.machines import simulated
 
 GOLDEN = ROOT / "tests" / "golden" / "new_config"

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from benchmarks import gpu_steps, step_floor
-from rn50.hyperparameters.new_config import choices
+from rn50.new_config import choices
 from rn50.settings import config as configuration
 from tests.conftest import HAS_GPU, ON_GPU
 

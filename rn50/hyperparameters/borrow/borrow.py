@@ -17,9 +17,10 @@ from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.borrow.origin import Origin
 from rn50.hyperparameters.expected_epochs import Prediction
+from rn50.process import environment
 from rn50.settings import rewrite, show
 from rn50.settings.config import Config
-from rn50.settings.rewrite import GROUP, Base
+from rn50.settings.rewrite import GROUP
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Change:
 class Borrowed:
     """Configuration with borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed``
     are NAME=value that the origin does not state. ``mixed`` are the variables that keep the base's values
-    because the group was not taken whole. ``header`` are the lines of the file's header that say where the
+    because the group was not taken whole. ``expected`` are the epochs in
+    words, or why they are not known. ``header`` are the lines of the file's header that say where the
     values come from."""
 
     origin: Origin
@@ -47,6 +49,7 @@ class Borrowed:
     assumed: tuple[str, ...]
     mixed: tuple[str, ...]
     prediction: Prediction | None
+    expected: str
     header: tuple[tuple[str, str], ...]
     text: str
 
@@ -54,18 +57,6 @@ class Borrowed:
     def findings(self) -> list[str]:
         """Return why the official rules would reject its result, one reason per line."""
         return show.findings(self.config)
-
-    @property
-    def expected(self) -> str:
-        """Return the epochs to expect in words, or why they are not known."""
-        if self.prediction is not None:
-            return str(self.prediction)
-        if not _on_imagenet(self.config):
-            return (
-                "not known: the epochs of published runs are those of ImageNet, and this data set is "
-                "another one"
-            )
-        return "not known, because nobody published a run of it"
 
 
 def borrow(
@@ -101,9 +92,15 @@ def borrow(
     prediction = _prediction(source, ordered, batch, before)
     source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
     named = tuple(f"{name}={value}" for name, value in assumed.items())
-    draft = Borrowed(source, base, before, (), named, tuple(mixed), prediction, (), "")
-    draft = dataclasses.replace(draft, header=tuple(_header(draft, batch)))
-    text = _text(draft, its, ordered)
+    expected = _expected(prediction, before)
+    header = _header(source, base, batch, named, mixed)
+    rows = [
+        ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
+        ("machine", its.machine),
+        ("expected", f"{expected}; not measured with this code" if prediction else expected),
+        *header,
+    ]
+    text = rewrite.render(its, "with borrowed hyperparameters", rows, ordered)
     config = rewrite.check(its, text, ordered)
     resolved = rewrite.hyperparameters(config)
     where = {
@@ -116,7 +113,9 @@ def borrow(
         for name in GROUP
         if name in old or name in resolved
     )
-    return dataclasses.replace(draft, config=config, changes=changes, text=text)
+    return Borrowed(
+        source, base, config, changes, named, tuple(mixed), prediction, expected, tuple(header), text
+    )
 
 
 def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str, str], list[str]]:
@@ -134,11 +133,9 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
     taken = {name: value for name, value in source.values.items() if not only or name in only}
     if not only and not missing:
         return taken, []
-    mixed = [
-        name
-        for name in GROUP
-        if name not in taken and not (name == "BATCHSIZE" and (not only or name in only))
-    ]
+    mixed = [name for name in GROUP if name not in taken]
+    if "BATCHSIZE" in mixed and (not only or "BATCHSIZE" in only):
+        mixed.remove("BATCHSIZE")
     if "NUMEPOCHS" in taken and "DECAY_EPOCHS" in mixed:
         mixed.remove("DECAY_EPOCHS")  # one schedule, not two halves
     return taken, mixed
@@ -180,15 +177,8 @@ def _prediction(source: Origin, values: dict[str, str], batch: int, config: Conf
     """Return the epochs to expect. The source's own runs count only on data of the same size; published runs
     and the reference count only on ImageNet."""
     decay = float(values.get("DECAY_EPOCHS", values["NUMEPOCHS"]))
-    key = (
-        batch,
-        values["OPTIMIZER"],
-        float(values["LR"]),
-        float(values["WARMUP_EPOCHS"]),
-        decay,
-        float(values["WD"]),
-        float(values["MOM"]),
-    )
+    numbers = (float(values[name]) for name in ("LR", "WARMUP_EPOCHS"))
+    key = (batch, values["OPTIMIZER"], *numbers, decay, float(values["WD"]), float(values["MOM"]))
     as_published = batch == source.global_batch_size and all(
         values[name] == text for name, text in source.values.items()
     )
@@ -200,37 +190,38 @@ def _prediction(source: Origin, values: dict[str, str], batch: int, config: Conf
     )
 
 
-def _text(draft: Borrowed, base: Base, values: dict[str, str]) -> str:
-    rows = [
-        ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
-        ("machine", base.machine),
-        (
-            "expected",
-            f"{draft.expected}; not measured with this code" if draft.prediction else draft.expected,
-        ),
-        *draft.header,
-    ]
-    return rewrite.render(base, "with borrowed hyperparameters", rows, values)
+def _expected(prediction: Prediction | None, config: Config) -> str:
+    if prediction is not None:
+        return str(prediction)
+    if _on_imagenet(config):
+        return "not known, because nobody published a run of it"
+    return "not known: the epochs of published runs are those of ImageNet, and this data set is another one"
 
 
-def _header(draft: Borrowed, batch: int) -> list[tuple[str, str]]:
-    source = draft.origin
-    rows = [
-        ("borrowed", f"by `rn50 borrow {shlex.quote(source.name)}`, for {draft.base.name}"),
-        *(("", f"{what}: {who}") for what, who in source.provenance),
-    ]
-    if source.global_batch_size and source.global_batch_size != batch:
-        rows.append(
-            (
-                "changed",
-                f"global batch size {source.global_batch_size} there, {batch} here; the rest as it was",
-            )
-        )
-    if draft.assumed:
-        rows.append(("assumed", f"the source does not say: {', '.join(draft.assumed)}"))
-    if draft.mixed:
-        kept = ", ".join(draft.mixed)
-        rows.append(
-            ("PARTIAL", f"not the whole group: {kept} of {draft.base.name}; nobody is known to have run this")
-        )
+def _header(
+    source: Origin, base: pathlib.Path, batch: int, assumed: Sequence[str], mixed: Sequence[str]
+) -> list[tuple[str, str]]:
+    rows = [("borrowed", f"by `rn50 borrow {shlex.quote(source.name)}`, for {base.name}")]
+    rows += [("", f"{what}: {who}") for what, who in source.provenance]
+    if source.global_batch_size not in (None, batch):
+        sizes = f"global batch size {source.global_batch_size} there, {batch} here"
+        rows.append(("changed", f"{sizes}; the rest as it was"))
+    if assumed:
+        rows.append(("assumed", f"the source does not say: {', '.join(assumed)}"))
+    if mixed:
+        kept = f"{', '.join(mixed)} of {base.name}"
+        rows.append(("PARTIAL", f"not the whole group: {kept}; nobody is known to have run this"))
     return rows + [("note", note) for note in source.notes]
+
+
+PLACEHOLDER = "CONFIG"
+"""Stands for the user's configuration if the environment names none."""
+
+
+def command(source: str, its_batch_size: int, global_batch_size: int) -> str:
+    """Return the command that borrows ``source`` at a batch size into the configuration of the
+    environment."""
+    environ = environment()
+    config = environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM") or PLACEHOLDER
+    batch = "" if global_batch_size == its_batch_size else f" --global-batch-size {global_batch_size}"
+    return f"rn50 borrow {shlex.quote(source)} {shlex.quote(config)}{batch} -o config_MINE.sh"

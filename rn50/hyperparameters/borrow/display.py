@@ -2,35 +2,25 @@
 size."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
-from rn50.hyperparameters.borrow.borrow import Borrowed
-from rn50.hyperparameters.borrow.command import command
-from rn50.hyperparameters.expected_epochs import DISTANCE_EPOCHS, Candidate
-from rn50.process import environment
+from rn50.hyperparameters.borrow.borrow import Borrowed, command
+from rn50.hyperparameters.expected_epochs import DISTANCE_EPOCHS, Proven
 from rn50.terminal import Terminal, print_json
 
-_SHARED: dict[str, Callable[[Candidate], str]] = {
-    "batch": lambda candidate: str(candidate.global_batch_size),
-    "learning rate": lambda candidate: f"{candidate.values['base_learning_rate']:g}",
-    "warm-up": lambda candidate: f"{candidate.values['warmup_epochs']:g}",
-    "decay": lambda candidate: f"{candidate.values['decay_epochs']:g}",
-    "weight decay": lambda candidate: f"{candidate.values['weight_decay']:g}",
-    "momentum": lambda candidate: f"{candidate.values['momentum']:g}",
+_VALUES = {
+    "batch": "global_batch_size",
+    "learning rate": "base_learning_rate",
+    "warm-up": "warmup_epochs",
+    "decay": "decay_epochs",
+    "weight decay": "weight_decay",
+    "momentum": "momentum",
 }
 """Columns of a recipe's values. A value that all candidates share is printed once, above the table."""
-_COLUMNS: dict[str, Callable[[Candidate], str]] = {
-    **_SHARED,
-    "epochs": lambda candidate: (
-        f"{candidate.prediction.mean:.1f} ({candidate.prediction.low:g}-{candidate.prediction.high:g})"
-    ),
-    "missed": lambda candidate: f"{candidate.prediction.missed}/{candidate.prediction.runs}",
-    "expected": lambda candidate: f"{candidate.expected:.1f}",
-}
 
 
 def to_json(borrowed: Borrowed, written: pathlib.Path | None) -> dict[str, Any]:
@@ -64,28 +54,12 @@ def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Termi
     table = Table()
     for heading in ("variable", "before", "after", "from"):
         table.add_column(heading)
-    before, after = borrowed.config.ranks, borrowed.config.global_batch_size
     for change in borrowed.changes:
         style = "" if change.before == change.after else "bold"
         table.add_row(change.name, change.before or "-", change.after or "-", change.origin, style=style)
     console.print(table)
-    lines = [
-        f"global batch size: {after} on {before} ranks"
-        + (
-            f"; {source.global_batch_size} in the source"
-            if source.global_batch_size not in (None, after)
-            else ""
-        )
-    ]
-    lines += [f"{what}: {who}" for what, who in source.provenance]
-    if borrowed.assumed:
-        lines.append(f"assumed, because the source does not say: {', '.join(borrowed.assumed)}")
-    if borrowed.mixed:
-        lines.append(
-            f"partial: {', '.join(borrowed.mixed)} stay those of {borrowed.base.name}; nobody is known to "
-            "have run this"
-        )
-    lines += [f"note: {note}" for note in source.notes]
+    lines = [f"global batch size: {borrowed.config.global_batch_size} on {borrowed.config.ranks} ranks"]
+    lines += [f"{name}: {text}" if name else text for name, text in borrowed.header[1:]]
     lines += [f"rules: {finding}" for finding in borrowed.findings]
     lines.append(f"epochs to expect: {borrowed.expected}")
     if borrowed.prediction and borrowed.prediction.runs and borrowed.config.is_imagenet:
@@ -95,21 +69,25 @@ def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Termi
         console.print(line)
 
 
-def print_suggestions(candidates: Sequence[Candidate], global_batch_size: int, console: Terminal) -> None:
-    """Print a row for each candidate, what all have in common, and the command that borrows the first.
+def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console: Terminal) -> None:
+    """Print a row for each recipe, what all have in common, and the command that borrows the first.
 
     The source comes last, or on its own line if it would not fit, because users copy it whole.
     """
-    texts = {heading: [shown(candidate) for candidate in candidates] for heading, shown in _COLUMNS.items()}
-    common = [heading for heading in _SHARED if len(candidates) > 1 and len(set(texts[heading])) == 1]
+    texts = {heading: [f"{recipe.values[key]:g}" for recipe in recipes] for heading, key in _VALUES.items()}
+    common = [heading for heading, cells in texts.items() if len(recipes) > 1 and len(set(cells)) == 1]
+    predictions = [recipe.prediction for recipe in recipes]
+    texts["epochs"] = [f"{epochs.mean:.1f} ({epochs.low:g}-{epochs.high:g})" for epochs in predictions]
+    texts["missed"] = [f"{epochs.missed}/{epochs.runs}" for epochs in predictions]
+    texts["expected"] = [f"{recipe.expected(global_batch_size):.1f}" for recipe in recipes]
     columns = [[heading, *cells] for heading, cells in texts.items() if heading not in common]
-    columns.insert(0, ["", *map(str, range(1, len(candidates) + 1))])
+    columns.insert(0, ["", *map(str, range(1, len(recipes) + 1))])
     widths = [max(map(len, column)) for column in columns]
     lines = [
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
         for row in zip(*columns, strict=False)
     ]
-    sources = ["source", *(candidate.name for candidate in candidates)]
+    sources = ["source", *(recipe.name for recipe in recipes)]
     fits = len(lines[0]) + 2 + max(map(len, sources)) <= console.width
     console.print(f"Recipes for a global batch size of {global_batch_size:,}", style="bold")
     if common:
@@ -125,7 +103,7 @@ def print_suggestions(candidates: Sequence[Candidate], global_batch_size: int, c
         "epochs: mean (fewest-most) of the published runs that reached the target; missed: runs that did not",
         f"expected: epochs at this batch size as far as the reference tells, and {DISTANCE_EPOCHS:g} more "
         "for every factor of two between the batch sizes; it orders them, and promises nothing",
-        command(candidates[0].name, candidates[0].global_batch_size, global_batch_size, environment()),
+        command(recipes[0].name, recipes[0].global_batch_size, global_batch_size),
     ):
         console.print(line)
 
@@ -135,9 +113,16 @@ def show(borrowed: Borrowed, written: pathlib.Path | None, as_json: bool) -> Non
     print_json(to_json(borrowed, written)) if as_json else print_table(borrowed, written, Terminal())
 
 
-def suggest(candidates: Sequence[Candidate], global_batch_size: int, as_json: bool) -> None:
-    """Print the candidates, the most promising first."""
+def suggest(recipes: Sequence[Proven], global_batch_size: int, as_json: bool) -> None:
+    """Print the recipes, the most promising first."""
     if as_json:
-        print_json([asdict(candidate) for candidate in candidates])
+        shown = ("name", "global_batch_size", "values", "prediction")
+        print_json(
+            [
+                {key: value for key, value in asdict(recipe).items() if key in shown}
+                | {"expected": recipe.expected(global_batch_size)}
+                for recipe in recipes
+            ]
+        )
     else:
-        print_suggestions(candidates, global_batch_size, Terminal())
+        print_suggestions(recipes, global_batch_size, Terminal())

@@ -5,8 +5,8 @@ Each becomes an ``Origin``: the values under the names of a configuration's vari
 its runs went.
 """
 
+import dataclasses
 import difflib
-import json
 import math
 import os
 import pathlib
@@ -19,8 +19,9 @@ from typing import Any
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
 from rn50.files import sha256
+from rn50.hyperparameters.reference import convergence_points
 from rn50.results import published, recipe, tree
-from rn50.results.parse import TOKEN, read_log
+from rn50.results.parse import TOKEN, finite, read_log
 from rn50.results.result_files import find_result_files
 from rn50.settings.config_file import is_passed_through
 from rn50.settings.fields import variables
@@ -33,6 +34,8 @@ NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
 """Variables that logs mostly omit, at the values of the reference and of nearly all published
 configurations."""
+_COLUMNS = {"learning_rate_warmup_epochs": "warmup_epochs", "learning_rate_decay_steps": "decay_epochs"}
+"""Key of a recipe -> its column in the table of published results, where the names differ."""
 _KEYS = {
     "LR": "base_learning_rate",
     "WARMUP_EPOCHS": "learning_rate_warmup_epochs",
@@ -103,14 +106,9 @@ def names() -> list[str]:
     points = [
         f"rcp/{ruleset}/{point['BS']}"
         for ruleset in rules.RCP_RULESETS
-        for point in _points(ruleset).values()
+        for point in convergence_points(ruleset).values()
     ]
     return [*(result.name for result in published.results()), *points]
-
-
-def _points(ruleset: str) -> dict[str, Any]:
-    """Return the reference convergence points of a ruleset, by name."""
-    return dict(json.loads(recipe.reference_file(ruleset).read_text(encoding="utf-8")))
 
 
 def _beginning(path: pathlib.Path) -> str:
@@ -129,22 +127,8 @@ def _of_published(result: published.PublishedResult) -> Origin:
         e if e is not None and e in result.epochs_to_target and status == "success" else None
         for e, status in zip(result.epochs, result.run_status, strict=False)
     )
-    logged: dict[str, Any] = {
-        "optimizer": result.optimizer,
-        "base_learning_rate": result.base_learning_rate,
-        "momentum": result.momentum,
-        "learning_rate_warmup_epochs": result.warmup_epochs,
-        "weight_decay": result.weight_decay,
-        "label_smoothing": result.label_smoothing,
-    }
-    values = _values(
-        result.name,
-        logged,
-        result.decay_epochs,
-        runs,
-        result.first_evaluation_epoch,
-        result.evaluation_interval,
-    )
+    columns = {key: getattr(result, _COLUMNS.get(key, key), None) for key in recipe.NAMES}
+    published_recipe = recipe.Recipe(result.name, result.global_batch_size, columns, None)
     provenance = (
         ("source", f"published result, division {result.division or 'not stated'}"),
         ("round", f"MLPerf Training {result.round}"),
@@ -156,16 +140,8 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ),
         ("table", f"{published.TABLE.name}, SHA-256 {sha256(published.TABLE)}"),
     )
-    return Origin(
-        result.name,
-        "published result",
-        values,
-        result.global_batch_size,
-        provenance,
-        runs,
-        (),
-        result.model_bn_span,
-    )
+    evaluated = (result.first_evaluation_epoch, result.evaluation_interval)
+    return _of_runs(result.name, "published result", published_recipe, provenance, runs, evaluated)
 
 
 def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
@@ -180,16 +156,8 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
     samples = logs[0].train_samples or rules.TRAIN_SAMPLES
     runs = tuple(log.reached.epoch if log.reached else None for log in logs)
     evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]
+    begin = evaluated[0] if evaluated else None
     interval = evaluated[1] - evaluated[0] if len(evaluated) > 1 else None
-    decay = first.decay_epochs(samples)
-    values = _values(
-        name,
-        first.values,
-        None if decay is None else round(decay, 2),
-        runs,
-        evaluated[0] if evaluated else None,
-        interval,
-    )
     place = tree.place(files[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(files)} runs" if len(files) > 1 else "")),
@@ -198,17 +166,7 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *((("SHA-256", f"{sha256(file)} {file.name}")) for file in files),
     )
-    return Origin(
-        name,
-        "result log",
-        values,
-        first.batch_size,
-        provenance,
-        runs,
-        (),
-        _span(first),
-        train_samples=samples,
-    )
+    return _of_runs(name, "result log", first, provenance, runs, (begin, interval), samples)
 
 
 def _of_reference(name: str) -> Origin:
@@ -219,7 +177,7 @@ def _of_reference(name: str) -> Origin:
         raise UserError(
             name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}"
         )
-    file, points = recipe.reference_file(ruleset), _points(ruleset)
+    file, points = recipe.reference_file(ruleset), convergence_points(ruleset)
     key, point = next(
         ((key, rcp) for key, rcp in points.items() if rcp["BS"] == int(match.group(2))), (None, None)
     )
@@ -227,8 +185,6 @@ def _of_reference(name: str) -> Origin:
         batches = ", ".join(str(rcp["BS"]) for rcp in points.values())
         raise UserError(name, f"ruleset {ruleset} has points at {batches}", "name one")
     reference, runs = recipe.of_point(point), tuple(float(epochs) for epochs in point["Epochs to converge"])
-    decay = reference.decay_epochs(rules.TRAIN_SAMPLES)
-    values = _values(name, reference.values, None if decay is None else round(decay, 2), runs, None, None)
     note = (
         f"a reference is evaluated after every epoch, a run after every {rules.EVAL_PERIOD_EPOCHS}: it "
         "ends at the next"
@@ -239,16 +195,8 @@ def _of_reference(name: str) -> Origin:
         ("system", f"{point.get('Platform', 'not named')}, {point.get('When', 'no date')}"),
         ("file", f"{file.name}, SHA-256 {sha256(file)}"),
     )
-    return Origin(
-        name,
-        "reference convergence point",
-        values,
-        reference.batch_size,
-        provenance,
-        runs,
-        (note,),
-        _span(reference),
-    )
+    origin = _of_runs(name, "reference convergence point", reference, provenance, runs, (None, None))
+    return dataclasses.replace(origin, notes=(note,))
 
 
 def _of_file(name: str, path: pathlib.Path) -> Origin:
@@ -261,18 +209,14 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
         notes.append(f"not read: {len(assigned.not_read) - _MOST_NOTES} more statements")
     ranks: int | None = 1
     doubtful = []
+    known = set(FIXED)
     for section, field_, variable in variables():
+        spellings = (variable.name, *variable.aliases)
+        known.update(spellings)
         is_rank = field_ in ("ranks_per_node", "nodes")
         if section != "hyperparameters" and not is_rank:
             continue
-        doubt = next(
-            (
-                assigned.doubtful[spelling]
-                for spelling in (variable.name, *variable.aliases)
-                if spelling in assigned.doubtful
-            ),
-            None,
-        )
+        doubt = next((assigned.doubtful[name] for name in spellings if name in assigned.doubtful), None)
         set_as, text = variable.given(assigned.values)
         if doubt is not None:
             doubtful.append(variable.name)
@@ -290,21 +234,17 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     for fixed, rule in FIXED.items():
         if assigned.values.get(fixed) and not re.fullmatch(rule.pattern, assigned.values[fixed]):
             raise UserError(path, f"{fixed}={excerpt(assigned.values[fixed])} {rule.refusal}")
-    known = {
-        spelling for _, _, variable in variables() for spelling in (variable.name, *variable.aliases)
-    } | set(FIXED)
     unknown = [key for key in assigned.values if key not in known and not is_passed_through(key)]
     if unknown:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
     batch = values.pop("BATCHSIZE", None)
     provenance = [("source", f"configuration file {name}")]
     provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in assigned.files]
-    global_batch_size = int(batch) * ranks if batch and ranks else None
     return Origin(
         name,
         "configuration file",
         values,
-        global_batch_size,
+        int(batch) * ranks if batch and ranks else None,
         tuple(provenance),
         notes=tuple(notes),
         doubtful=tuple(doubtful),
@@ -312,47 +252,69 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     )
 
 
-def _values(
+def _of_runs(
     name: str,
-    logged: dict[str, Any],
-    decay: float | None,
-    runs: Sequence[float | None],
-    first: float | None,
-    interval: float | None,
-) -> dict[str, str]:
-    """Return logged values as configuration variables."""
+    kind: str,
+    logged: recipe.Recipe,
+    provenance: tuple[tuple[str, str], ...],
+    runs: tuple[float | None, ...],
+    evaluated: tuple[float | None, float | None],
+    train_samples: int = rules.TRAIN_SAMPLES,
+) -> Origin:
+    """Return the origin of a recipe that ``runs`` were made with, ``evaluated`` first after some epochs and
+    then at an interval, None where that is not known."""
+    values = {
+        **_values(name, logged.values),
+        **_schedule(logged.decay_epochs(train_samples), runs, evaluated),
+    }
+    span = logged.values["model_bn_span"]
+    return Origin(
+        name,
+        kind,
+        values,
+        logged.batch_size,
+        provenance,
+        runs,
+        batch_norm_span=span if isinstance(span, int) else None,
+        train_samples=train_samples,
+    )
+
+
+def _values(name: str, logged: dict[str, Any]) -> dict[str, str]:
+    """Return logged values as configuration variables, without the schedule."""
     values: dict[str, str] = {}
-    if logged.get("optimizer"):
+    remedy = "borrow from another result"
+    if logged["optimizer"]:
         try:
             values["OPTIMIZER"] = optimizer(str(logged["optimizer"]))
         except ValueError as error:
-            raise UserError(
-                name, f"its optimizer {logged['optimizer']!r} {error}", "borrow from another result"
-            ) from None
+            raise UserError(name, f"its optimizer {logged['optimizer']!r} {error}", remedy) from None
     for key, fixed in _FIXED.items():
-        if logged.get(key) is not None and logged[key] != fixed:
-            raise UserError(
-                name,
-                f"{recipe.NAMES[key]} is {logged[key]!r}, and only {fixed} is implemented",
-                "borrow from another",
-            )
+        if logged[key] not in (None, fixed):
+            problem = f"{recipe.NAMES[key]} is {logged[key]!r}, and only {fixed} is implemented"
+            raise UserError(name, problem, "borrow from another")
     for variable, key in _KEYS.items():
-        if logged.get(key) is not None:
-            if (
-                isinstance(logged[key], bool)
-                or not isinstance(logged[key], (int, float))
-                or not math.isfinite(logged[key])
-            ):
-                raise UserError(
-                    name, f"{recipe.NAMES[key]} {logged[key]!r} is no number", "borrow from another result"
-                )
-            values[variable] = text(logged[key])
+        if logged[key] is not None:
+            number = finite(logged[key])
+            if number is None:
+                raise UserError(name, f"{recipe.NAMES[key]} {logged[key]!r} is not a number", remedy)
+            values[variable] = text(number)
+    return values
+
+
+def _schedule(
+    decay: float | None, runs: Sequence[float | None], evaluated: tuple[float | None, float | None]
+) -> dict[str, str]:
+    """Return the variables of evaluations and epochs, as far as they are known."""
+    values: dict[str, str] = {}
+    first, interval = evaluated
     reached = [epochs for epochs in runs if epochs is not None]
     period = round(interval or rules.EVAL_PERIOD_EPOCHS)
-    at = first if first is not None else statistics.median_low(reached) if reached else None
+    at = statistics.median_low(reached) if first is None and reached else first
     if at is not None:
-        values["EVAL_OFFSET"], values["EVAL_PERIOD"] = str((round(at) - 1) % period), str(period)
+        values |= {"EVAL_OFFSET": str((round(at) - 1) % period), "EVAL_PERIOD": str(period)}
     if decay is not None:
+        decay = round(decay, 2)
         # Round the slowest run up to an evaluation, and add one more evaluation if that is after the decay.
         needed = math.ceil(max(reached, default=0))
         needed += (int(values.get("EVAL_OFFSET", needed)) + 1 - needed) % period
@@ -360,11 +322,6 @@ def _values(
         if decay != int(decay) or needed > decay:
             values["DECAY_EPOCHS"] = text(decay)
     return values
-
-
-def _span(recipe_: recipe.Recipe) -> int | None:
-    span = recipe_.values.get("model_bn_span")
-    return span if isinstance(span, int) else None
 
 
 def text(value: float) -> str:

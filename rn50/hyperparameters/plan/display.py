@@ -9,12 +9,11 @@ from rich.table import Table
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.hyperparameters.borrow.command import command
+from rn50.hyperparameters.borrow.borrow import command
 from rn50.hyperparameters.plan import accelerators
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.images_per_second import Spread
 from rn50.hyperparameters.plan.planner import Plan
-from rn50.process import environment
 from rn50.results import published
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal
@@ -190,7 +189,7 @@ def _minutes(value: float) -> str:
 
 def _command(plan: Plan) -> str:
     source = plan.recipe.source
-    return command(source.name, source.global_batch_size or 0, plan.global_batch_size, environment())
+    return command(source.name, source.global_batch_size or 0, plan.global_batch_size)
 
 
 def _values(result: PublishedResult) -> str:

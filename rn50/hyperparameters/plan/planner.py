@@ -98,6 +98,11 @@ class SystemPlanner:
         }
         self._points += [measured[0]] if measured else []
 
+    @property
+    def accelerators(self) -> list[str]:
+        """Return the names of the accelerators whose speed is known, those with the most results first."""
+        return [name for name in names.known(self.results) if name in self.throughput.accelerators]
+
     def predict(
         self,
         accelerator: str,
@@ -178,7 +183,7 @@ class SystemPlanner:
         sizes = {result.global_batch_size or 0 for result in self.results}
         points = self._points if fitting else self._published(accelerator)
         most = min(
-            math.floor(max(conditions.batch_size for conditions in points)),
+            math.floor(max(point.batch_size for point in points)),
             max(sizes) // accelerators,
             fitting or max(sizes),
         )
@@ -188,12 +193,10 @@ class SystemPlanner:
                 f"more than images in the largest published batch, {max(sizes)}",
                 "plan fewer",
             )
-        shared_out = min(1.0, max(conditions.accelerators for conditions in points) / accelerators) * min(
-            conditions.batch_size for conditions in points
+        shared_out = min(1.0, max(point.accelerators for point in points) / accelerators) * min(
+            point.batch_size for point in points
         )
-        fewest = min(
-            most, math.ceil(max(shared_out, min(conditions.batch_size for conditions in self._points)))
-        )
+        fewest = min(most, math.ceil(max(shared_out, min(point.batch_size for point in self._points))))
         batches = {round(size / accelerators) for size in sizes}
         batches = {images for images in batches if fewest <= images <= most}
         if not fitting:
@@ -209,17 +212,15 @@ class SystemPlanner:
 
     def _published(self, accelerator: str) -> list[Point]:
         """Return the points of an accelerator, of all accelerators if it has none."""
-        return [
-            conditions for conditions in self._points if conditions.accelerator == accelerator
-        ] or self._points
+        return [point for point in self._points if point.accelerator == accelerator] or self._points
 
     def _cautions(
         self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int
     ) -> list[str]:
         points = self._published(accelerator)
         smallest = min(result.global_batch_size or 0 for result in self.results)
-        together = max(conditions.accelerators for conditions in points)
-        batch, largest = global_batch_size / accelerators, max(conditions.batch_size for conditions in points)
+        together = max(point.accelerators for point in points)
+        batch, largest = global_batch_size / accelerators, max(point.batch_size for point in points)
         cautions = []
         if global_batch_size < smallest:
             cautions.append(
@@ -274,7 +275,7 @@ def planner_for(
         missing or impossible.
     """
     plain = SystemPlanner()
-    known = [model for model in names.known(plain.results) if model in plain.throughput.accelerators]
+    known = plain.accelerators
     if images_per_second is None:
         return plain, names.find(accelerator, known) if accelerator else known[0]
     if not accelerators or not global_batch_size:

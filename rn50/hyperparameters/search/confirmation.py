@@ -48,11 +48,13 @@ class Slot(NamedTuple):
 @dataclass(frozen=True)
 class Verdict:
     """Outcome of the confirmation, in figures and in words. ``stands`` says whether the winner's gain is
-    confirmed; ``missed`` counts the runs that did not reach the target."""
+    confirmed; ``missed`` counts the runs that did not reach the target, and ``epochs`` are those of the
+    others."""
 
     stands: bool
     difference: Difference | None
     missed: dict[str, int]
+    epochs: dict[str, list[float]]
     scores: dict[str, SystemScore]
     sentence: str
 
@@ -130,20 +132,18 @@ def verdict(folder: pathlib.Path, confirmed: Pair) -> Verdict:
     }
     missed = {who: sum(not run.converged for run in result.runs) for who, result in scores.items()}
     if not epochs[BASELINE] or not epochs[WINNER]:
-        who = BASELINE if not epochs[BASELINE] else WINNER
-        return Verdict(
-            False, None, missed, scores, f"It does not stand: no run of the {who} reached the target."
-        )
+        who = WINNER if epochs[BASELINE] else BASELINE
+        sentence = f"It does not stand: no run of the {who} reached the target."
+        return Verdict(False, None, missed, epochs, scores, sentence)
     comparison = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the winner")
-    stands = comparison.shown and comparison.difference < 0 and missed[WINNER] <= missed[BASELINE]
+    fewer = comparison.shown and comparison.difference < 0
+    stands = fewer and missed[WINNER] <= missed[BASELINE]
     words = "The difference stands" if stands else "The difference does not stand"
     sentence = f"{words}: {comparison.sentence}."
     for who, count in missed.items():
         if count:
-            runs = len(scores[who].runs)
-            sentence += (
-                f" {count} of {runs} runs of the {who} missed the target; its epochs are those of the others."
-            )
-    if comparison.shown and comparison.difference < 0 and not stands:
+            runs = f"{count} of {len(scores[who].runs)} runs of the {who}"
+            sentence += f" {runs} missed the target; its epochs are those of the others."
+    if fewer and not stands:
         sentence += " A winner that misses more often than the baseline is none."
-    return Verdict(stands, comparison, missed, scores, sentence)
+    return Verdict(stands, comparison, missed, epochs, scores, sentence)

@@ -76,11 +76,9 @@ def stages(learning_rate_unit: float = 0) -> list[Stage]:
 
     def rate(value: float) -> float:
         rounded = float(f"{value:.{DIGITS}g}")
-        return (
-            round(round(rounded / learning_rate_unit) * learning_rate_unit, 10)
-            if learning_rate_unit
-            else rounded
-        )
+        if not learning_rate_unit:
+            return rounded
+        return round(round(rounded / learning_rate_unit) * learning_rate_unit, 10)
 
     def scaled(point: Point, factor: float) -> Point | None:
         learning_rate = rate(point.learning_rate * factor)
@@ -96,11 +94,8 @@ def stages(learning_rate_unit: float = 0) -> list[Stage]:
         return scaled(point._replace(batch_size=batch), 2.0**way)
 
     def warmup(point: Point, way: int) -> Point | None:
-        return (
-            point._replace(warmup_epochs=point.warmup_epochs + way)
-            if point.warmup_epochs + way >= 0
-            else None
-        )
+        epochs = point.warmup_epochs + way
+        return point._replace(warmup_epochs=epochs) if epochs >= 0 else None
 
     def weight_decay(point: Point, way: int) -> Point | None:
         return point._replace(weight_decay=point.weight_decay * 2.0**way) if point.weight_decay else None
@@ -142,9 +137,9 @@ def _too_much(best_value: float, runs: int, repeats: int) -> float:
 def limit(known: Evidence, best_value: float, repeats: int) -> float:
     """Return the value at which the next run of a point rules it out."""
     runs = len(known.values) + 1
-    return (
-        math.inf if best_value >= MISSED else _too_much(best_value, runs, repeats) * runs - sum(known.values)
-    )
+    if best_value >= MISSED:
+        return math.inf
+    return _too_much(best_value, runs, repeats) * runs - sum(known.values)
 
 
 def plan(
@@ -193,19 +188,16 @@ class _Walk:
         """
         ways: tuple[int, ...] = (1, -1)
         for _ in range(stage.most):
-            steps = [(way, stage.step(self.best, way)) for way in ways]
             tried = [
                 (way, step)
-                for way, step in steps
+                for way in ways
+                for step in [stage.step(self.best, way)]
                 if step is not None and step != self.best and self.possible(step)
             ]
+            values = [(self._verdict(step), way, step) for way, step in tried]
             better = [
-                (value, way, step)
-                for way, step in tried
-                for value in [self._verdict(step)]
-                if value is not None
+                (value, way, step) for value, way, step in values if value is not None and value < self.value
             ]
-            better = [outcome for outcome in better if outcome[0] < self.value]
             if better:
                 self.value, way, best = min(better)
                 ways = (way,)

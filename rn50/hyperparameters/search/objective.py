@@ -5,7 +5,7 @@ evaluations before and after, because with an evaluation every epoch most points
 epochs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rn50.benchmark import rules
 from rn50.hyperparameters.search.method import MISSED
@@ -32,11 +32,12 @@ def value(evaluations: Sequence[Evaluation]) -> float:
     """Return the value of a run at its end: epochs to the target, or ``MISSED`` plus 1 minus its best
     accuracy."""
     reached = epochs_to_target(evaluations)
-    return (
-        MISSED + 1 - max((evaluation.accuracy for evaluation in evaluations), default=0.0)
-        if reached is None
-        else reached
-    )
+    return MISSED + 1 - best_accuracy(evaluations) if reached is None else reached
+
+
+def best_accuracy(evaluations: Iterable[Evaluation]) -> float:
+    """Return the best accuracy, 0 before the first evaluation."""
+    return max((evaluation.accuracy for evaluation in evaluations), default=0.0)
 
 
 def why_stop(
@@ -54,12 +55,10 @@ def why_stop(
     last = evaluations[-1].epoch
     if last >= limit:
         return f"after epoch {last:g} it cannot be better than the best any more"
-    top = max(evaluation.accuracy for evaluation in evaluations)
     halfway = [
-        max((evaluation.accuracy for evaluation in run if evaluation.epoch <= last / 2), default=0.0)
-        for run in best
+        best_accuracy(evaluation for evaluation in run if evaluation.epoch <= last / 2) for run in best
     ]
     patience = max([PATIENCE_EPOCHS, *(run[-1].epoch / 2 for run in best if run)])
-    if halfway and last >= patience and top < min(halfway):
+    if halfway and last >= patience and best_accuracy(evaluations) < min(halfway):
         return f"after epoch {last:g} it was not where the best was after {last / 2:g}"
     return None

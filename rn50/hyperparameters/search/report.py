@@ -10,12 +10,14 @@ from typing import Any
 from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.hyperparameters.search import confirmation, method, subject
+from rn50.hyperparameters.search import confirmation, journal, method, objective, subject
 from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
+from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.training import evaluations
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
 from rn50.results import sidecar
+from rn50.results.compare import Difference
 from rn50.results.parse import Evaluation
 from rn50.settings import rewrite
 
@@ -54,36 +56,14 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the outcome as plain data."""
-        d = self.verdict.difference if self.verdict else None
         return {
             "stands": self.stands,
             "sentence": self.sentence,
-            "baseline": subject.variables(self.pair.points[BASELINE]) if self.pair else None,
-            "winner": subject.variables(self.pair.points[WINNER]) if self.pair else None,
-            "epochs": {
-                BASELINE: d.first,
-                WINNER: d.second,
-                "difference": d.difference,
-                "low": d.low,
-                "high": d.high,
-                "p": d.p,
-                "reduction": -d.difference / d.first,
-            }
-            if d
-            else None,
+            BASELINE: subject.variables(self.pair.points[BASELINE]) if self.pair else None,
+            WINNER: subject.variables(self.pair.points[WINNER]) if self.pair else None,
+            "epochs": _epochs(self.verdict.difference) if self.verdict else None,
             "missed": self.verdict.missed if self.verdict else None,
-            "trials": [
-                {
-                    "number": record.number,
-                    "stage": record.stage,
-                    **subject.variables(record.point),
-                    "seed": record.seed,
-                    "state": record.state,
-                    "value": record.value,
-                    "note": record.note,
-                }
-                for record in self.trials
-            ],
+            "trials": [_trial(trial) for trial in self.trials],
             "report": str(self.search.folder / REPORT),
             "config": str(self.config_file) if self.config_file else None,
         }
@@ -95,32 +75,22 @@ class Outcome:
             self.config_file = self.search.folder / name
             with self.search.journal.alone():  # another call may end at the same time
                 if not self.config_file.exists():
-                    files.write(
-                        self.config_file,
-                        self._config(self.pair.points[WINNER]),
-                        files.NOTHING,
-                        "move it away",
-                    )
+                    text = self._config(self.pair.points[WINNER], self.verdict)
+                    files.write(self.config_file, text, files.NOTHING, "move it away")
         files.write(self.search.folder / REPORT, self._markdown(), remedy="give another --output")
 
-    def _config(self, winner: Point) -> str:
-        on, verdict = self.search.subject, self.verdict
-        assert verdict is not None
-        epochs = [
-            run.epochs for run in verdict.scores[WINNER].runs if run.converged and run.epochs is not None
-        ]
+    def _config(self, winner: Point, verdict: Verdict) -> str:
+        on = self.search.subject
+        epochs = verdict.epochs[WINNER]
         values = {**on.base.values, **subject.variables(winner)}
         if epochs:
             values.update(subject.evaluation_of(values, int(max(epochs))))
         values = {name: values[name] for name in rewrite.GROUP if name in values}
+        needed = ", ".join(f"{epoch:g}" for epoch in sorted(epochs)) or "no"
         rows = [
             ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
             ("machine", on.base.machine),
-            (
-                "expected",
-                f"{', '.join(f'{epoch:g}' for epoch in sorted(epochs)) or 'no'} epochs in its confirmation, "
-                "evaluated after every one",
-            ),
+            ("expected", f"{needed} epochs in its confirmation, evaluated after every one"),
             ("found", f"by `{self.command}`"),
             ("", f"from {on.base.file.name}: {', '.join(subject.changes(winner, on.start))}"),
             ("verdict", verdict.sentence),
@@ -134,20 +104,16 @@ class Outcome:
     # The report
 
     def _markdown(self) -> str:
-        on, options = self.search.subject, self.search.options
-        confirmed = options.confirm_data or on.data
+        on = self.search.subject
         parts = [
             f"# Search for hyperparameters of {on.config.run.system}",
             f"<!-- {files.MARK} -->",
             f"**{self.sentence}**",
             f"`{self.command}`",
-            "\n".join(self._facts(confirmed)),
+            "\n".join(self._facts()),
         ]
         if self.pair:
-            parts += [
-                "## Baseline and winner",
-                self._points({BASELINE: self.pair.points[BASELINE], WINNER: self.pair.points[WINNER]}),
-            ]
+            parts += ["## Baseline and winner", self._points(self.pair.points)]
         elif self.plan.best is not None:
             parts += ["## Best so far", self._points({"configuration": on.start, "best": self.plan.best})]
         if self.verdict:
@@ -155,10 +121,15 @@ class Outcome:
         parts += ["## Trials", self._table()]
         return "\n\n".join(parts) + "\n"
 
-    def _facts(self, confirmed: pathlib.Path) -> list[str]:
+    def _facts(self) -> list[str]:
         on, options = self.search.subject, self.search.options
         saved = self._saved()
-        data = "the same" if confirmed == on.data else f"`{confirmed}`{_certified(self._confirmed_saved())}"
+        data = "the same"
+        if options.confirm_data and options.confirm_data != on.data:
+            winner = self.search.folder / confirmation.FOLDER / WINNER
+            data = (
+                f"`{options.confirm_data}`{_certified(sidecar.named(sidecar.read(winner / journal.RESULT)))}"
+            )
         hosts = ", ".join(sorted({trial.host for trial in self.trials if trial.host})) or "none"
         versions = ", ".join(f"{name} {version}" for name, version in _computing(saved))
         took = sum(trial.seconds or 0 for trial in self.trials)
@@ -199,9 +170,8 @@ class Outcome:
         if not runs:
             return "commit unknown"
         most, *others = sorted(runs, key=lambda commit: len(runs[commit]), reverse=True)
-        return "; ".join(
-            [f"commit {most}", *(f"but {commit} in {', '.join(runs[commit])}" for commit in others)]
-        )
+        exceptions = [f"but {commit} in {', '.join(runs[commit])}" for commit in others]
+        return "; ".join([f"commit {most}", *exceptions])
 
     def _logs(self) -> Iterator[tuple[str, pathlib.Path]]:
         """Yield the name of each run, and its log."""
@@ -210,10 +180,6 @@ class Outcome:
         if self.pair:
             for who, number, _, log in confirmation.slots(self.search.folder, self.pair):
                 yield f"{who} {number}", log
-
-    def _confirmed_saved(self) -> dict[str, str]:
-        log = self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt"
-        return sidecar.named(sidecar.read(log))
 
     def _points(self, points: dict[str, Point]) -> str:
         values = {who: subject.variables(point) for who, point in points.items()}
@@ -230,24 +196,13 @@ class Outcome:
             for run in result.runs:
                 epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
                 images = f"{run.epochs * samples:,.0f}" if run.converged and run.epochs else "-"
-                rows.append(
-                    [
-                        who,
-                        str(run.seed),
-                        epochs,
-                        images,
-                        f"{run.accuracy or 0:.4f}",
-                        f"{run.minutes:.2f}" if run.minutes else "-",
-                    ]
-                )
+                minutes = f"{run.minutes:.2f}" if run.minutes else "-"
+                rows.append([who, run.seed, epochs, images, f"{run.accuracy or 0:.4f}", minutes])
         parts = [_rows(["", "seed", "epochs", "images", "top-1", "minutes"], rows)]
         d = verdict.difference
         if d:
-            change = (
-                f"Mean epochs {d.first:.2f} and {d.second:.2f}: {-d.difference / d.first:+.1%} fewer, "
-                "images likewise."
-            )
-            parts.append(change.replace("+", ""))
+            change = f"{-d.difference / d.first:+.1%}".replace("+", "")
+            parts.append(f"Mean epochs {d.first:.2f} and {d.second:.2f}: {change} fewer, images likewise.")
         where = self.search.folder / confirmation.FOLDER
         parts.append(
             verdict.sentence
@@ -260,31 +215,14 @@ class Outcome:
         rows = []
         for trial in self.trials:
             log = self.search.journal.result_file(trial.number)
-            partial = log.with_name(log.name + ".partial")
-            file = log if log.exists() else partial
-            seen = _evaluations(file)
-            top = max((evaluation.accuracy for evaluation in seen), default=0.0)
+            seen = _evaluations(log if log.exists() else log.with_name(log.name + ".partial"))
             changes = subject.in_words(trial.point, self.search.subject.start)
-            value = (
-                "-"
-                if trial.value is None
-                else "missed"
-                if trial.value >= method.MISSED
-                else f"{trial.value:.2f}"
-            )
+            value = "-" if trial.value is None else f"{trial.value:.2f}"
+            if trial.value is not None and trial.value >= method.MISSED:
+                value = "missed"
             ended = trial.state + (f": {trial.note}" if trial.note else "")
-            rows.append(
-                [
-                    str(trial.number),
-                    trial.stage,
-                    changes,
-                    value,
-                    str(len(seen)),
-                    f"{top:.4f}",
-                    ended,
-                    str(trial.seed),
-                ]
-            )
+            top = f"{objective.best_accuracy(seen):.4f}"
+            rows.append([trial.number, trial.stage, changes, value, len(seen), top, ended, trial.seed])
         return _rows(
             ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows
         )
@@ -311,6 +249,21 @@ def _evaluations(file: pathlib.Path) -> Sequence[Evaluation]:
         return ()
 
 
-def _rows(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _epochs(epochs: Difference | None) -> dict[str, Any] | None:
+    if epochs is None:
+        return None
+    means = {BASELINE: epochs.first, WINNER: epochs.second}
+    shown = {name: getattr(epochs, name) for name in ("difference", "low", "high", "p")}
+    return {**means, **shown, "reduction": -epochs.difference / epochs.first}
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    ended = {name: getattr(trial, name) for name in ("seed", "state", "value", "note")}
+    return {"number": trial.number, "stage": trial.stage, **subject.variables(trial.point), **ended}
+
+
+def _rows(heading: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )

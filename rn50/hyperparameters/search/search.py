@@ -13,10 +13,27 @@ from rn50.hyperparameters.search.method import Evidence
 from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.training import Training, evaluations, was_killed
 from rn50.hyperparameters.search.trial_scheduler import Task, TrialScheduler
+from rn50.machine import binding, hardware
 
 POLL_S = 1.0
 MOST_KILLED = 3
 """Limit of runs in one call that are killed by a signal from elsewhere."""
+
+
+def shares(workers: int, device: str) -> list[tuple[int, ...]]:
+    """Return the cores of each worker. Raises UserError if there are too few, or workers would share GPUs."""
+    here = hardware.read()
+    if workers > here.usable_cpus:
+        problem = f"this machine gives {here.usable_cpus} cores"
+        raise UserError(f"--workers {workers}", problem, "give no more workers than that")
+    if workers > 1 and device == "gpu":
+        raise UserError(
+            f"--workers {workers}",
+            "several runs would share the GPUs",
+            "give every call of the command its own by CUDA_VISIBLE_DEVICES, on this machine or others, "
+            "with the same --output",
+        )
+    return [share.cpus for share in binding.plan(here, workers, near_gpus=False)]
 
 
 class StoppedError(Exception):
@@ -42,12 +59,8 @@ class Search:
 
     def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]], progress: Progress):
         """``shares`` are the cores of each run."""
-        self._scheduler, self._journal, self._progress, self._shares = (
-            scheduler,
-            scheduler.journal,
-            progress,
-            shares,
-        )
+        self._scheduler, self._journal = scheduler, scheduler.journal
+        self._progress, self._shares = progress, shares
         self._jobs: dict[int, _Job] = {}
         self._asked: signal.Signals | None = None
         self._killed = 0
@@ -89,10 +102,8 @@ class Search:
                 task = self._scheduler.next(len(self._jobs))
                 if task is None:
                     return
-                environ = self._scheduler.subject.environment(
-                    task.point, task.data, task.seed, task.result_file
-                )
-                self._jobs[share] = _Job(task, Training(environ, task.result_file, cpus, task.held))
+                training = Training(task.environ, task.result_file, cpus, task.held)
+                self._jobs[share] = _Job(task, training)
                 self._progress.event(f"{task.name}: begins")
 
     def _look(self) -> None:
@@ -130,15 +141,15 @@ class Search:
         verdict = method.decided(point_evidence, plan.value, repeats)
         if verdict is not None and verdict >= plan.value:
             return "other runs of the same have ruled it out"
-        of_best = [trial.number for trial in trials if trial.point == plan.best and trial.state == "finished"]
-        curves = (
-            [evaluations(self._journal.result_file(number)) for number in of_best]
-            if plan.value < method.MISSED
-            else []
-        )
-        return objective.why_stop(
-            job.training.evaluations(), method.limit(point_evidence, plan.value, repeats), curves
-        )
+        curves = []
+        if plan.value < method.MISSED:
+            curves = [
+                evaluations(self._journal.result_file(trial.number))
+                for trial in trials
+                if trial.point == plan.best and trial.state == "finished"
+            ]
+        most = method.limit(point_evidence, plan.value, repeats)
+        return objective.why_stop(job.training.evaluations(), most, curves)
 
     def _end(self, job: _Job, status: int) -> str:
         """Record how a run ended, and return it in words."""
@@ -176,9 +187,8 @@ class Search:
         UserError for any other fault."""
         self._killed += 1
         if not was_killed(status) or self._killed > MOST_KILLED:
-            raise UserError(
-                job.task.name, f"{job.training.complaint} (what it printed is in {job.training.output})"
-            )
+            complaint = f"{job.training.complaint} (what it printed is in {job.training.output})"
+            raise UserError(job.task.name, complaint)
 
     def _stop_all(self) -> None:
         for job in self._jobs.values():
@@ -187,12 +197,13 @@ class Search:
             for share, job in list(self._jobs.items()):
                 if job.training.poll() is not None:
                     del self._jobs[share]
-                    if job.task.trial is not None and job.training.finished:
-                        self._finish(job, job.task.trial)
-                    elif job.task.trial is not None:
-                        self._journal.stop(job.task.trial) if job.reason else self._journal.fail(
-                            job.task.trial
-                        )
+                    number = job.task.trial
+                    if number is not None and job.training.finished:
+                        self._finish(job, number)
+                    elif number is not None and job.reason:
+                        self._journal.stop(number)
+                    elif number is not None:
+                        self._journal.fail(number)
                     job.training.release()
             time.sleep(POLL_S / 20)
 
@@ -203,8 +214,8 @@ def _in_words(training: Training) -> str:
     reached = objective.epochs_to_target(seen)
     if reached is not None:
         return f"target reached after {seen[-1].epoch:g} epochs ({reached:.2f}), {training.seconds:.0f} s"
-    top = max((evaluation.accuracy for evaluation in seen), default=0.0)
     return (
-        f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, top-1 {top:.4f} at best, "
+        f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, "
+        f"top-1 {objective.best_accuracy(seen):.4f} at best, "
         f"{training.seconds:.0f} s"
     )

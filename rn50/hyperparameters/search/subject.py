@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,11 +67,8 @@ class Subject:
     def possible(self, point: Point) -> bool:
         """Return whether a point can be run and, in the closed division, departs from no rule that the
         configuration keeps."""
-        environ = {**self.environ, **variables(point), **EVALUATION}
-        if point.decay_epochs is None:
-            environ.pop("DECAY_EPOCHS", None)
         try:
-            config = from_environment(environ)
+            config = from_environment({**self.environ, **variables(point), **EVALUATION})
         except UserError:
             return False
         return self.config.run.division != "closed" or set(config.departures) <= set(self.config.departures)
@@ -123,11 +119,6 @@ def sizes(folder: pathlib.Path) -> dict[str, int]:
     """Return the sizes of a data set's files. They identify it without opening a file, because a run may have
     to be the first to do that."""
     return {name: (folder / name).stat().st_size for name in layout.FILES}
-
-
-def host() -> str:
-    """Return the name of this machine."""
-    return socket.gethostname()
 
 
 def evaluation_of(base: Mapping[str, str], epochs: int | None) -> dict[str, str]:

@@ -1,6 +1,8 @@
 """Next run of a worker, agreed with all other workers of the search: trials first, then the confirmation."""
 
+import math
 import pathlib
+import socket
 import time
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
@@ -33,8 +35,7 @@ class Task(NamedTuple):
 
     name: str
     point: Point
-    data: pathlib.Path
-    seed: int
+    environ: dict[str, str]
     result_file: pathlib.Path
     held: IO[Any]
     trial: int | None
@@ -71,17 +72,11 @@ class TrialScheduler:
                 self.journal.say("search", identity)
                 return
         for what, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
-            differs = [
-                name
-                for name in {**stored[key], **identity[key]}
-                if stored[key].get(name) != identity[key].get(name)
-            ]
+            before, now = stored[key], identity[key]
+            differs = ", ".join(name for name in {**before, **now} if before.get(name) != now.get(name))
             if differs:
-                raise UserError(
-                    self.folder,
-                    f"holds a search with other {what} ({', '.join(differs)})",
-                    "give another --output, or the same command as there",
-                )
+                problem = f"holds a search with other {what} ({differs})"
+                raise UserError(self.folder, problem, "give another --output, or the same command as there")
 
     def next(self, in_hand: int) -> Task | None:
         """Return a run for a worker that has ``in_hand`` others; None if there is none now, or the search has
@@ -91,9 +86,8 @@ class TrialScheduler:
             if self.pair is None:
                 trials = self.journal.trials()
                 plan = self.plan(trials)
-                self._progress.state(
-                    trials, plan, self._left(trials, plan), self.options.workers, self.options.seeds
-                )
+                most = self._left(trials, plan)
+                self._progress.state(trials, plan, most, self.options.workers, self.options.seeds)
                 over = self._over(trials, plan)
                 point = None if over else self._choose(plan, trials)
                 if point is not None:
@@ -149,11 +143,8 @@ class TrialScheduler:
     def _left(self, trials: list[Trial], plan: Plan) -> int:
         """Return how many trials may still begin, at most."""
         counted = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
-        return (
-            plan.most_runs
-            if self.options.trials is None
-            else min(plan.most_runs, max(0, self.options.trials - counted))
-        )
+        most = math.inf if self.options.trials is None else max(0, self.options.trials - counted)
+        return int(min(plan.most_runs, most))
 
     def _late(self, trials: list[Trial], plan: Plan) -> bool:
         """Return whether one more trial would leave too little time for the confirmation."""
@@ -184,9 +175,11 @@ class TrialScheduler:
 
     def _trial(self, point: Point, plan: Plan, trials: list[Trial]) -> Task:
         seed = confirmation.fresh_seed(trial.seed for trial in trials)
-        number, held = self.journal.begin(point, plan.stage, seed, subject.host())
+        number, held = self.journal.begin(point, plan.stage, seed, socket.gethostname())
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
-        return Task(name, point, self.subject.data, seed, self.journal.result_file(number), held, number)
+        log = self.journal.result_file(number)
+        environ = self.subject.environment(point, self.subject.data, seed, log)
+        return Task(name, point, environ, log, held, number)
 
     def _confirming(self, pair: Pair) -> Task | None:
         slot = confirmation.next_slot(self.folder, pair)
@@ -194,7 +187,9 @@ class TrialScheduler:
             return None
         data = self.options.confirm_data or self.subject.data
         name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds}"
-        return Task(name, pair.points[slot.who], data, slot.seed, slot.result_file, slot.held, None)
+        point = pair.points[slot.who]
+        environ = self.subject.environment(point, data, slot.seed, slot.result_file)
+        return Task(name, point, environ, slot.result_file, slot.held, None)
 
     def _recover(self) -> None:
         """Settle the trials of killed workers: one with a complete log is finished, one with a note is

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch.model import ResNet50, training_loss  # noqa: E402
-from rn50.hyperparameters.new_config import choices  # noqa: E402
+from rn50.new_config import choices  # noqa: E402
 
 
 @pytest.mark.parametrize("precision, halves", [("bfloat16", 1), ("float32", 2)])

@@ -123,20 +123,17 @@ def _least(values: Sequence[float | None]) -> float | None:
 
 def described(machine: Machine, on: Devices) -> str:
     """Return the machine in one line."""
-    counted = Counter(gpu.name for gpu in machine.gpus)
-    gpus = (
-        [f"{number} x {model}" for model, number in counted.items()]
-        if len(on.models) > 1 or on.ranks > 1
-        else on.models
-    )
-    accelerators = (
-        [f"{' and '.join(gpus)}, {on.memory} each" if on.ranks > 1 else f"{gpus[0]}, {on.memory}"]
-        if gpus
-        else []
-    )
+    parts = []
+    if on.models and on.ranks > 1:
+        counted = Counter(gpu.name for gpu in machine.gpus)
+        gpus = " and ".join(f"{number} x {model}" for model, number in counted.items())
+        parts.append(f"{gpus}, {on.memory} each")
+    elif on.models:
+        parts.append(f"{on.models[0]}, {on.memory}")
     memory = machine.memory_limit or machine.memory
     host = f"{machine.processor or machine.architecture}, {machine.usable_cpus} CPUs"
-    return "; ".join([*accelerators, host + (f", {memory / (1 << 30):.0f} GiB" if memory else "")])
+    parts.append(host + (f", {memory / (1 << 30):.0f} GiB" if memory else ""))
+    return "; ".join(parts)
 
 
 def framework(on: Devices, software: Software, asked: str | None) -> Choice:
@@ -217,13 +214,10 @@ def _is_installed(traits: Traits, software: Software, device: str) -> bool:
 def precision(on: Devices, framework: str) -> Choice:
     """Return PRECISION."""
     if on.device == "cpu":
-        first, *others = frameworks.traits(framework).precisions["cpu"]
-        reason = (
-            f"{' or '.join([first, *others])}: the faster one at warm-up"
-            if others
-            else f"{first}, the only one on a CPU"
-        )
-        return Choice("auto", reason)
+        possible = frameworks.traits(framework).precisions["cpu"]
+        if len(possible) == 1:
+            return Choice("auto", f"{possible[0]}, the only one on a CPU")
+        return Choice("auto", f"{' or '.join(possible)}: the faster one at warm-up")
     if not on.capabilities:
         return Choice("auto", "float16 on a GPU")
     oldest = min(on.capabilities)

@@ -14,7 +14,7 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
-from rn50.hyperparameters.new_config import choices, new_config
+from rn50.new_config import choices, new_config
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite, show
 from tests.support import new_configs
@@ -71,7 +71,7 @@ def test_gpus_get_a_published_recipe_whole(tmp_path, name):
     new = new_config.make("MINE", facts, BARE)
     config = config_of(new, tmp_path)
     assert config == new.config and config.is_imagenet and show.findings(config) == new.findings == []
-    source = new.plan.recipe.source
+    source = new.source.plan.recipe.source
     h = config.hyperparameters
     assert (h.optimizer, h.learning_rate, h.warmup_epochs, h.schedule_epochs, h.momentum, h.weight_decay) == (
         source.optimizer,
@@ -128,12 +128,12 @@ def test_an_instance_has_no_jpeg_engine():
 
 def test_minutes_are_promised_only_of_what_was_published():
     published = new_config.make("MINE", machine(8, H100, (9, 0), 80), BARE)
-    assert published.known == "H100-SXM-80GB"
+    assert published.source.known == "H100-SXM-80GB"
     assert re.search(
         r"minutes \(.*\) at the rate of others' code on H100-SXM-80GB$", published.text, re.MULTILINE
     )
     other = new_config.make("MINE", machine(1, "NVIDIA GeForce RTX 3070", (8, 6), 8), BARE)
-    assert other.known is None and not re.search(r"(minutes|epochs) \(", other.text)
+    assert other.source.known is None and not re.search(r"(minutes|epochs) \(", other.text)
     assert (
         "minutes are not known; rn50 plan --accelerators 1 --gbs 64 --images-per-second N tells" in other.text
     )
@@ -275,7 +275,7 @@ def test_from_a_system_the_global_batch_stays_where_memory_and_ranks_allow(
     file = config_file.file_of(base)
     new = new_config.make("MINE", machine(number, A100, (8, 0), gib), BARE, file)
     config, before = config_of(new, tmp_path), rewrite.configuration(file)
-    assert config.hyperparameters.batch_size == images and new.batch.reason == says
+    assert config.hyperparameters.batch_size == images and new.source.batch.reason == says
     kept = dataclasses.replace(before.hyperparameters, batch_size=images)
     assert (config.hyperparameters, config.data, config.ranks) == (kept, before.data, number)
     changed = (

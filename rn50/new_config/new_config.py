@@ -21,12 +21,11 @@ from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters.borrow import borrow
 from rn50.hyperparameters.borrow.borrow import Borrowed
-from rn50.hyperparameters.new_config import choices
-from rn50.hyperparameters.new_config.choices import Choice, Devices
-from rn50.hyperparameters.new_config.source import Source, cautions, is_far, of_base, of_plan
-from rn50.hyperparameters.plan.planner import Plan
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
+from rn50.new_config import choices
+from rn50.new_config.choices import Choice, Devices
+from rn50.new_config.source import Source, cautions, is_far, of_base, of_plan
 from rn50.settings import config_file, rewrite, show
 from rn50.settings.config import Config
 from rn50.settings.fields import Data, variables
@@ -41,19 +40,15 @@ _WIDTH = 35
 
 @dataclass(frozen=True)
 class NewConfig:
-    """Configuration, not written yet; ``text`` is the whole file. ``plan`` is None for the hyperparameters of
-    ``base``. ``known`` is the name under which the accelerator's results were published, if any were."""
+    """Configuration, not written yet; ``text`` is the whole file."""
 
     name: str
     machine: str
     devices: Devices
     framework: Choice
-    batch: Choice
+    source: Source
     config: Config
     borrowed: Borrowed
-    base: pathlib.Path | None
-    plan: Plan | None
-    known: str | None
     cautions: tuple[str, ...]
     text: str
 
@@ -104,20 +99,8 @@ def make(
     text = _text(named, about, on, source, borrowed, behind)
     with _draft(name, text) as file:
         config = rewrite.read(file, "input_pipeline").config
-    return NewConfig(
-        name,
-        about,
-        on,
-        chosen,
-        source.batch,
-        config,
-        borrowed,
-        source.base,
-        source.plan,
-        source.known,
-        cautions(machine, on, source, frameworks.traits(chosen.value)),
-        text,
-    )
+    warned = cautions(machine, on, source, frameworks.traits(chosen.value))
+    return NewConfig(name, about, on, chosen, source, config, borrowed, warned, text)
 
 
 Line = tuple[str, str, str]
@@ -214,73 +197,52 @@ def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borro
     rows = [
         ("command", f"{named}{given} ./run_and_time.sh"),
         ("machine", machine),
-        *expected(borrowed, source.plan, source.known, source.base),
+        *expected(borrowed, source),
         *borrowed.header,
     ]
-    lines: dict[str, Line] = {
-        change.name: (change.name, change.after or "", change.origin)
-        for change in borrowed.changes
-        if change.origin in ("borrowed", "assumed")
-    }
     h = borrowed.config.hyperparameters
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))
     notes = {
-        "LR": f"for {borrowed.origin.global_batch_size} in all",
-        "EVAL_OFFSET": f"epochs {evaluated}, ...",
+        "LR": f": for {borrowed.origin.global_batch_size} in all",
+        "EVAL_OFFSET": f": epochs {evaluated}, ...",
     }
-    for variable, note in notes.items():
-        lines[variable] = (*lines[variable][:2], f"{lines[variable][2]}: {note}")
-    lines["BATCHSIZE"] = (
-        "BATCHSIZE",
-        source.batch.value,
-        f"per {on.unit}, {total} in all: {source.batch.reason}",
-    )
-    return (
-        "\n".join(
-            [
-                "# shellcheck shell=bash",
-                f"# ResNet-50 on {data}, global batch size {total}; {files.MARK}, `rn50 config new`.",
-                "#",
-                *rewrite.header_lines(rows),
-                "",
-                *_section(
-                    "hyperparameters (one group: together they decide convergence)", iter(lines.values())
-                ),
-            ]
-        )
-        + "\n"
-        + behind
-    )
+    lines = []
+    for change in borrowed.changes:
+        reason = change.origin + notes.get(change.name, "")
+        if change.name == "BATCHSIZE":
+            reason = f"per {on.unit}, {total} in all: {source.batch.reason}"
+        if change.origin in ("borrowed", "assumed"):
+            lines.append((change.name, change.after or "", reason))
+    header = [
+        "# shellcheck shell=bash",
+        f"# ResNet-50 on {data}, global batch size {total}; {files.MARK}, `rn50 config new`.",
+        "#",
+        *rewrite.header_lines(rows),
+        "",
+    ]
+    title = "hyperparameters (one group: together they decide convergence)"
+    return "\n".join([*header, *_section(title, iter(lines))]) + "\n" + behind
 
 
-def expected(
-    borrowed: Borrowed, plan: Plan | None, known: str | None, base: pathlib.Path | None
-) -> list[tuple[str, str]]:
+def expected(borrowed: Borrowed, source: Source) -> list[tuple[str, str]]:
     """Return epochs and minutes in words as rows of a header, none of them measured."""
+    total, its_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
     if not borrowed.config.is_imagenet:
-        same = base and borrowed.origin.global_batch_size == borrowed.config.global_batch_size
-        return [
-            (
-                "expected",
-                f"as {base.name} says; not measured on this machine" if same and base else "not known",
-            )
-        ]
-    total = borrowed.config.global_batch_size
+        text = "not known"
+        if source.base and its_total == total:
+            text = f"as {source.base.name} says; not measured on this machine"
+        return [("expected", text)]
+    epochs = str(borrowed.prediction or "epochs are not known")
     if is_far(borrowed.origin, total):
-        epochs = (
-            "epochs are not known: the recipe was chosen for a global batch size of "
-            f"{borrowed.origin.global_batch_size}"
-        )
-    else:
-        epochs = str(borrowed.prediction or "epochs are not known")
+        epochs = f"epochs are not known: the recipe was chosen for a global batch size of {its_total}"
     minutes = (
         f"minutes are not known; rn50 plan --accelerators {borrowed.config.ranks} --gbs {total} "
         "--images-per-second N tells, once measured"
     )
-    if plan and known:
-        its = plan.prediction
-        span = f"{its.minutes:.3g} minutes ({its.low:.3g} to {its.high:.3g})"
-        minutes = f"{span} at the rate of others' code on {known}"
+    if source.plan and source.known:
+        prediction = source.plan.prediction
+        span = f"{prediction.minutes:.3g} minutes ({prediction.low:.3g} to {prediction.high:.3g})"
+        minutes = f"{span} at the rate of others' code on {source.known}"
     return [("expected", epochs), ("", minutes), ("", "not measured with this code")]
 
 
@@ -307,13 +269,15 @@ def short(file: pathlib.Path) -> str:
     return str(file) if path.startswith("..") else path
 
 
-def argument(name: str, output: pathlib.Path) -> str:
-    """Return how a command in any folder names the configuration: by ``name``, or by its file."""
-    return name if output.resolve() == config_file.file_of(name) else shlex.quote(str(output.resolve()))
+def argument(name: str, output: pathlib.Path, path: str = "") -> str:
+    """Return how a command names the configuration: by ``name`` if it is one of configs/, else by ``path``,
+    which is by default the absolute one."""
+    path = path or str(output.resolve())
+    return name if output.resolve() == config_file.file_of(name) else shlex.quote(path)
 
 
 def commands(new: NewConfig, output: pathlib.Path) -> Sequence[str]:
     """Return the commands that come next."""
-    by = new.name if output.resolve() == config_file.file_of(new.name) else shlex.quote(short(output))
+    configuration = argument(new.name, output, short(output))
     data = "DATADIR=/path/to/imagenet " if new.config.is_imagenet else ""
-    return [f"{data}rn50 doctor {by}", f"{data}rn50 run {by}"]
+    return [f"{data}rn50 doctor {configuration}", f"{data}rn50 run {configuration}"]

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from rn50.errors import UserError
 from rn50.frameworks import Traits
 from rn50.hyperparameters.borrow import origin
-from rn50.hyperparameters.new_config import choices
-from rn50.hyperparameters.new_config.choices import Choice, Devices
 from rn50.hyperparameters.plan import accelerators
 from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
 from rn50.machine.gpus import OLDEST_DRIVER, newer
 from rn50.machine.hardware import Machine
+from rn50.new_config import choices
+from rn50.new_config.choices import Choice, Devices
 from rn50.settings import config_file, rewrite
 from rn50.settings.fields import Data
 
@@ -25,7 +25,9 @@ with the most published runs is taken."""
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of the hyperparameters, and the batch that fits: images of a rank, and the reason."""
+    """Origin of the hyperparameters, and the batch that fits: images of a rank, and the reason. ``plan`` is
+    None for the hyperparameters of ``base``. ``known`` is the name under which the accelerator's results were
+    published, if any were."""
 
     origin: origin.Origin
     data: Data
@@ -33,6 +35,11 @@ class Source:
     base: pathlib.Path | None = None
     plan: Plan | None = None
     known: str | None = None
+
+    @property
+    def minutes(self) -> float | None:
+        """Minutes that are predicted for a GPU that others published results with."""
+        return self.plan.prediction.minutes if self.plan and self.known else None
 
 
 def of_base(base: pathlib.Path, on: Devices, precision: str) -> Source:
@@ -71,30 +78,15 @@ def of_plan(on: Devices, precision: str) -> Source:
             "GPU", "its driver does not report its memory", "give --from SYSTEM, whose batch size is taken"
         )
     planner = SystemPlanner()
-    known = [
-        accelerator
-        for accelerator in accelerators.known(planner.results)
-        if accelerator in planner.throughput.accelerators
-    ]
-    published = accelerators.of_gpu(on.models[0], known)
-    candidates = planner.candidates(published or on.models[0], on.ranks, fitting)
-    even = [
-        candidate
-        for candidate in candidates
-        if candidate.global_batch_size % (choices.BATCH_STEP * on.ranks) == 0
-    ]
-    plans = even or candidates
-    fewest = min(plans, key=lambda candidate: candidate.prediction.high)
-    alike = [
-        candidate for candidate in plans if candidate.prediction.high <= fewest.prediction.high * (1 + ALIKE)
-    ]
+    published = accelerators.of_gpu(on.models[0], planner.accelerators)
+    plans = planner.candidates(published or on.models[0], on.ranks, fitting)
+    step = choices.BATCH_STEP * on.ranks
+    plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
+    fewest = min(plans, key=lambda plan: plan.prediction.high)
+    most_minutes = fewest.prediction.high * (1 + ALIKE)
     plan = max(
-        alike,
-        key=lambda candidate: (
-            candidate.recipe.source.global_batch_size == candidate.global_batch_size,
-            candidate.recipe.runs,
-            -candidate.prediction.high,
-        ),
+        (plan for plan in plans if plan.prediction.high <= most_minutes),
+        key=lambda plan: (plan.evidence > 0, plan.recipe.runs, -plan.prediction.high),
     )
     within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
     batch = Choice(

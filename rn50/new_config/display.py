@@ -6,13 +6,12 @@ from typing import Any
 from rich.table import Table
 
 from rn50 import frameworks
-from rn50.hyperparameters.new_config.new_config import NewConfig, commands, expected, short
+from rn50.new_config.new_config import NewConfig, commands, expected, short
 from rn50.terminal import Terminal, print_json
 
 
 def to_json(new: NewConfig, written: pathlib.Path) -> dict[str, Any]:
     """Return the configuration as plain data."""
-    plan = new.plan
     return {
         "name": new.name,
         "machine": new.machine,
@@ -21,11 +20,11 @@ def to_json(new: NewConfig, written: pathlib.Path) -> dict[str, Any]:
         "framework": new.framework._asdict(),
         "batch_size": new.config.hyperparameters.batch_size,
         "global_batch_size": new.config.global_batch_size,
-        "batch_reason": new.batch.reason,
+        "batch_reason": new.source.batch.reason,
         "source": new.borrowed.origin.name,
         "assumed": list(new.borrowed.assumed),
-        "accelerator": new.known,
-        "minutes": plan.prediction.minutes if plan and new.known else None,
+        "accelerator": new.source.known,
+        "minutes": new.source.minutes,
         "cautions": list(new.cautions),
         "findings": new.findings,
         "values": new.config.as_environment(),
@@ -44,14 +43,14 @@ def print_lines(new: NewConfig, written: pathlib.Path, console: Terminal) -> Non
         (
             "batch size",
             f"{new.config.hyperparameters.batch_size} on {new.devices.ranks} {new.devices.unit}"
-            f"{'s' if new.devices.ranks > 1 else ''}, {total} in all: {new.batch.reason}",
+            f"{'s' if new.devices.ranks > 1 else ''}, {total} in all: {new.source.batch.reason}",
         ),
         (
             "recipe",
             f"{source.name}, whole"
             + (f", chosen there for {source.global_batch_size}" if source.global_batch_size != total else ""),
         ),
-        *expected(new.borrowed, new.plan, new.known, new.base),
+        *expected(new.borrowed, new.source),
         *(("caution", caution) for caution in new.cautions),
         *(("rules", finding) for finding in new.findings),
         ("written", short(written)),
