@@ -23,7 +23,7 @@ refuse() {
   exit 2
 }
 
-# check_number NAME VALUE WHAT DEFAULT: ends the script where VALUE is no number of WHAT.
+# check_number NAME VALUE WHAT DEFAULT: ends the script where VALUE is not a number of WHAT.
 check_number() {
   case $2 in
     '' | *[!0123456789]* | 0* | ??????*) refuse "$1=$2 is not a number of $3; set $1=$4" ;;

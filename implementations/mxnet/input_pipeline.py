@@ -32,7 +32,7 @@ class DaliBatches(dali_batches.DaliBatches):
         for output, array in zip(outputs, buffers, strict=False):
             copy_in(output.as_tensor(), array)
         images, labels = buffers[0], buffers[1].reshape(-1)
-        # check_labels reports a label that is no class index; NaN is not equal to itself.
+        # check_labels reports a label that is not a class index; NaN is not equal to itself.
         right = (labels == labels.floor()) * (labels >= 0) * (labels < self._classes)
         self._wrong += (1 - right).sum()
         return images, mx.nd.where(right, labels, mx.nd.zeros_like(labels))

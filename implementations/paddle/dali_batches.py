@@ -27,7 +27,7 @@ class DaliBatches(dali_batches.DaliBatches):
         for output, tensor in zip(outputs, self._buffers, strict=False):
             feed_ndarray(output.as_tensor(), tensor.data_ptr(), cuda_stream=self._stream)
         images, labels = self._buffers[0], self._buffers[1].reshape([-1])
-        # check_labels reports a label that is no class index; until then it must not stop the device.
+        # check_labels reports a label that is not a class index; until then it must not stop the device.
         classes = paddle.nan_to_num(labels, nan=-1.0).clip(0, self._classes - 1).astype("int64")
         self._wrong += (labels != classes.astype("float32")).sum()
         return images, classes

@@ -30,7 +30,7 @@ class DaliBatches(dali_batches.DaliBatches):
         for output, tensor in zip(outputs, self._buffers, strict=False):
             feed_ndarray(output.as_tensor(), tensor, cuda_stream=self._stream)
         images, labels = self._buffers[0], self._buffers[1].view(-1)
-        # check_labels reports a label that is no class index; until then it must not stop the device.
+        # check_labels reports a label that is not a class index; until then it must not stop the device.
         classes = labels.nan_to_num(-1).clamp(0, self._classes - 1).long()
         self._wrong += (labels != classes).sum()
         return images.permute(0, 3, 1, 2), classes

@@ -249,8 +249,8 @@ def launch_run() -> None:
 def train(context: click.Context) -> None:
     """Be one rank of a timed run (rn50 launch starts them).
 
-    Exit status: 0 target reached, 3 target missed, 4 the training loss is no number, 2 something to fix, 1 a
-    fault.
+    Exit status: 0 target reached, 3 target missed, 4 the training loss is not a number, 2 something to fix,
+    1 a fault.
     """
     config = configuration.from_environment()
     ranks.bind(config)

@@ -67,6 +67,6 @@ def expand(nodelist: str) -> list[str]:
 def _numbers(ranges: str) -> list[str]:
     """Expand a range: "08-10" is 08, 09, 10; "3" is 3."""
     if not re.fullmatch(r"\d{1,6}(-\d{1,6})?", ranges, re.ASCII):
-        raise UserError(f"[{ranges}] in the list of Slurm's machines is no range of numbers; set HOSTS")
+        raise UserError(f"[{ranges}] in the list of Slurm's machines is not a range of numbers; set HOSTS")
     first, _, last = ranges.partition("-")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]

@@ -211,7 +211,7 @@ def _srun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> S
     tasks = environ.get("SLURM_STEP_NUM_TASKS")
     if tasks is None:
         remedy = "start it by ./run.sub, or set LAUNCHER=auto"
-        raise UserError("LAUNCHER=srun", "this is no task of a Slurm step", remedy)
+        raise UserError("LAUNCHER=srun", "this is not a task of a Slurm step", remedy)
     nodes, per_node = config.run.nodes, config.run.ranks_per_node
     if int(tasks) != config.ranks or int(environ["SLURM_STEP_NUM_NODES"]) != nodes:
         raise UserError(

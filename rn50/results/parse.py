@@ -228,11 +228,11 @@ def _event(line: int, record: str) -> Event:
     fields = files.parse_json(record) if nested else _DECODER.decode(record)
     time_ms, key, value, metadata = fields["time_ms"], fields["key"], fields["value"], fields["metadata"]
     if finite(time_ms) is None or abs(time_ms) >= _TIMES_MS:
-        raise TypeError(f"time_ms {_shown(time_ms)} is no time")
+        raise TypeError(f"time_ms {_shown(time_ms)} is not a time")
     if not isinstance(key, str):
-        raise TypeError(f"key {_shown(key)} is no text")
+        raise TypeError(f"key {_shown(key)} is not a text")
     if not isinstance(metadata, dict) and metadata is not None:
-        raise TypeError(f"metadata {_shown(metadata)} is no object")
+        raise TypeError(f"metadata {_shown(metadata)} is not an object")
     return Event(line, int(time_ms), key, value, metadata or {})
 
 

@@ -137,7 +137,7 @@ def read(config: Config) -> Checkpoint | None:
             facts = opened.metadata() or {}
             _refuse_another(config, int(facts["epoch"]), facts["configuration"])
             _refuse_impossible_facts(facts, config)
-            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 it is no mapping
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
     except files.MissingError:
         return None
     except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

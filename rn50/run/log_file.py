@@ -82,7 +82,7 @@ def _open(result_file: pathlib.Path) -> TextIO:
         # Before we had the lock, the other run may have finished and given this very file its final name.
         refuse_existing(result_file)
         if os.pread(stream.fileno(), len(_TOKEN), 0) not in (b"", _TOKEN):
-            raise UserError(partial, "exists, and is no log that a run has left", _MOVE)
+            raise UserError(partial, "exists, and is not a log that a run has left", _MOVE)
         stream.truncate(0)
     except OSError as error:
         raise _unwritable(error.filename or partial, error) from error
@@ -138,7 +138,7 @@ def stop_abandoned(result_file: pathlib.Path) -> None:
     """
     try:
         stream = files.open_regular(partial_name(result_file), flags=os.O_RDWR | os.O_NOFOLLOW)
-    except UserError:  # it does not exist, or is no log
+    except UserError:  # it does not exist, or is not a log
         return
     with stream:
         if _lock(stream):

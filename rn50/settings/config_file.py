@@ -134,7 +134,7 @@ def unknown_names(path: str, known: set[str]) -> list[str]:
     for name in names_set_by(path):
         if is_ours(path) and name not in known and not is_passed_through(name):
             remedy = did_you_mean(name, known) or "remove it"
-            problems.append(f"{name} in {path} is no known variable; {remedy}")
+            problems.append(f"{name} in {path} is not a known variable; {remedy}")
     return problems
 
 

@@ -56,7 +56,7 @@ def flag(value: str) -> bool:
 def framework(value: str) -> str:
     """Return the name of an implementation. The settings are checked against its traits."""
     if value not in frameworks.names():
-        raise ValueError(f"is no implementation (there is {', '.join(frameworks.names())})")
+        raise ValueError(f"is not an implementation (choose from {', '.join(frameworks.names())})")
     return value
 
 
@@ -90,4 +90,4 @@ def optimizer(value: str) -> str:
         return "lars"
     if value.lower() == "sgd":
         return "sgd"
-    raise ValueError("is no known optimizer, lars and sgd are")
+    raise ValueError("is not a known optimizer, lars and sgd are")

@@ -141,7 +141,7 @@ def refuse_output(output: pathlib.Path, force: bool) -> None:
         content = files.read_bytes(output)
         if content.strip() and not _ASSIGNMENT.search(content):
             raise UserError(
-                output, "is no configuration file, and --force replaces no other", "give another --output"
+                output, "is not a configuration file, and --force replaces no other", "give another --output"
             )
 
 

@@ -160,7 +160,7 @@ def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
     for field, value in given.items():
         if field not in FIELDS:
             remedy = did_you_mean(str(field), FIELDS) or "say it in hw_notes or sw_notes"
-            yield f"{file}: {field} is no field of a system description; {remedy}"
+            yield f"{file}: {field} is not a field of a system description; {remedy}"
         elif not isinstance(value, str) and field != "other_software_stack":
             yield f"{file}: {field} is a list or a mapping; write its value on one line"
 

@@ -125,7 +125,7 @@ def test_a_link_in_the_place_of_the_log_is_not_followed(tmp_path, target):
 
 def test_files_of_others_beside_the_log_are_left_alone(tiny_config, tmp_path):
     for name, refused in (
-        ("mine.txt.partial", "exists, and is no log that a run has left"),
+        ("mine.txt.partial", "exists, and is not a log that a run has left"),
         ("run.json", "exists, and no run"),
     ):
         (tmp_path / name).write_text('{"name": "mine"}')

@@ -240,7 +240,7 @@ def test_an_index_is_read_once_and_its_hash_is_that_of_what_was_audited(data, mo
 )
 def test_no_name_of_a_list_leaves_its_folder(data, name, text):
     (data / name).write_text(text)
-    with pytest.raises(UserError, match=f"{name}: (line 1 is not|.* is no name of a folder)"):
+    with pytest.raises(UserError, match=f"{name}: (line 1 is not|.* is not a folder name)"):
         packing_list.read_classes(data) if name == "classes.txt" else packing_list.read_list(data, "train")
 
 

@@ -73,7 +73,7 @@ def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is
         len(refused) == 7
     )  # of three other optimizers, three that say nothing of theirs, and one that does not say its decay
     assert sum("says nothing readable of NUMEPOCHS;" in each for each in refused) == 1
-    assert sum("is no known optimizer, lars and sgd are" in each for each in refused) == 3
+    assert sum("is not a known optimizer, lars and sgd are" in each for each in refused) == 3
     assert (
         sum("says nothing readable of OPTIMIZER, LR, WARMUP_EPOCHS, NUMEPOCHS" in each for each in refused)
         == 3
@@ -103,7 +103,7 @@ def test_every_published_log_gives_a_configuration_that_logs_its_values(tmp_path
     for folder in folders:
         logs = sorted(folder.glob("result_*.txt"))
         if "Shampoo" in folder.parent.name:
-            with pytest.raises(UserError, match="'distributed shampoo' is no known optimizer"):
+            with pytest.raises(UserError, match="'distributed shampoo' is not a known optimizer"):
                 origin.find(str(folder))
             continue
         source = origin.find(str(folder))
@@ -234,7 +234,7 @@ def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
     other = tmp_path / "passwd"
     other.write_text("root:x:0:0:root:/root:/bin/bash\n")
     status, said = rn50("rcp/3264", EIGHT, "-o", other, "--force")
-    assert status == 2 and "is no configuration file" in said and other.read_text().startswith("root:")
+    assert status == 2 and "is not a configuration file" in said and other.read_text().startswith("root:")
 
 
 def test_the_command_names_what_it_misses():

@@ -78,7 +78,7 @@ def test_a_whole_group_is_not_labelled():
     [
         ({"KVSTORE": "device"}, "KVSTORE=device would make BATCHSIZE the batch of a whole machine"),
         ({"LR": "fast"}, "LR=fast is not a number"),
-        ({"OPTIMIZER": "adam"}, "OPTIMIZER=adam is no known optimizer"),
+        ({"OPTIMIZER": "adam"}, "OPTIMIZER=adam is not a known optimizer"),
     ],
 )
 def test_a_foreign_file_that_cannot_be_run_is_refused(tmp_path, change, message):

@@ -216,7 +216,7 @@ def test_a_node_list_of_slurm(nodelist, names):
 
 @pytest.mark.parametrize("nodelist", ["a[1-x]", "a[-]", "a[1-99999999999]", "a[\uff11]", "a[]"])
 def test_a_list_of_slurms_that_is_none(nodelist):
-    with pytest.raises(UserError, match="is no range of numbers; set HOSTS"):
+    with pytest.raises(UserError, match="is not a range of numbers; set HOSTS"):
         hosts.expand(nodelist)
 
 

@@ -283,7 +283,7 @@ def test_whatever_lies_beside_a_log_is_no_crash(results, judged, shape):
     assert sum("not there, or not what rn50 saves" in problem for problem in problems) == rules.RUNS
     systems = score.score([results])
     compare.compare([*systems, *systems])
-    assert reasons == [] or systems[0].label  # a task that is no number is another one
+    assert reasons == [] or systems[0].label  # a task that is not a number is another one
 
 
 @pytest.mark.parametrize("place", ["a pipe", "a folder", "a loop", "a name that is not UTF-8"])

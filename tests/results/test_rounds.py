@@ -8,7 +8,7 @@ from rn50.errors import UserError
 from rn50.results import published, score
 from tests.support.published import FOLDER, needs_published
 
-ACCURACY = "is no multiple of 1/50,000"
+ACCURACY = "is not a multiple of 1/50,000"
 CADENCE = "an evaluation of epoch"
 INTERVALS = "block_start comes again before a block_stop"
 CONFIGURATION = "the runs are not of one configuration"

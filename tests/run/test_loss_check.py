@@ -1,5 +1,5 @@
 """The check of losses is silent on those that are as they must be, warns of odd ones, and ends a run whose
-loss is no number."""
+loss is not a number."""
 
 import re
 

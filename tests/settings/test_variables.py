@@ -227,7 +227,7 @@ def test_names_of_other_makers():
     [
         (
             {"FRAMEWORK": "abacus"},
-            r"FRAMEWORK=abacus is no implementation \(there is mxnet, paddle, pytorch\)",
+            r"FRAMEWORK=abacus is not an implementation \(choose from mxnet, paddle, pytorch\)",
         ),
         (
             {"INPUT_LIBRARY": "dataloader"},

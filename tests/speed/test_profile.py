@@ -151,7 +151,7 @@ def test_a_profile_never_replaces_its_baseline(tmp_path):
         (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
         (("--baseline", "/nowhere"), {}, "/nowhere/profile.json: cannot be read"),
         ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-        ((), {"FRAMEWORK": "caffe"}, "FRAMEWORK=caffe is no implementation"),
+        ((), {"FRAMEWORK": "caffe"}, "FRAMEWORK=caffe is not an implementation"),
     ],
 )
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):

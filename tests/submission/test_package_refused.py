@@ -34,9 +34,9 @@ def with_facts(facts):
 
 
 SAVED: dict[str, dict[str, Any]] = {
-    "commit that is no text": {"commit": 7},
+    "commit that is not a text": {"commit": 7},
     "commit that is an option": {"commit": "--git-dir"},
-    "version that is no text": {"packages": {"mxnet": None}},
+    "version that is not a text": {"packages": {"mxnet": None}},
     "machine that is a list": {"system": ["8xA100"]},
     "variable that is a command": {"environment": {"A=1; touch x; B": "1"}},
     "configuration without ranks": {
@@ -126,7 +126,7 @@ REFUSED = {
     ),
     "a misspelled field": (
         lambda r: details(r, coolin="air"),
-        ["coolin is no field of a system description; did you mean cooling?"],
+        ["coolin is not a field of a system description; did you mean cooling?"],
     ),
     "a list": (
         lambda r: details(r, system_name=["a", "b"]),

@@ -106,7 +106,7 @@ DAMAGED = [
         r"val\.rec: record 40 .*no JPEG.*replace the image",
     ),
     (
-        "label that is no number",
+        "label that is not a number",
         lambda folder: label(folder, "val", 40, float("nan")),
         r"val\.rec: record 40 .*label nan, no",
     ),
@@ -169,7 +169,7 @@ def test_other_number_of_validation_images(start, results):
             "soon",
             "RN50_WATCHDOG_S=soon: no whole number of seconds .*; correct or unset it",
         ),
-        ("FRAMEWORK", "abacus", r"FRAMEWORK=abacus is no implementation \(there is .*mxnet"),
+        ("FRAMEWORK", "abacus", r"FRAMEWORK=abacus is not an implementation \(choose from .*mxnet"),
     ],
 )
 def test_impossible_value(start, results, name, value, says):

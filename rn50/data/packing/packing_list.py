@@ -80,7 +80,7 @@ def read_classes(folder: Path) -> list[str] | None:
         return None
     for name in classes:
         if not _is_name(name):
-            raise UserError(path, f"{name} is no name of a folder", _REMEDY)
+            raise UserError(path, f"{name} is not a folder name", _REMEDY)
     return classes
 
 

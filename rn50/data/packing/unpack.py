@@ -126,7 +126,7 @@ class _Writer:
             header, image = self.reader.read(position)
             remedy = f"see rn50 verify {self.rec.parent}"
             if not header.label.is_integer() or not 0 <= header.label < len(self.classes or range(1 << 24)):
-                fault = f"record {position} has label {header.label:g}, which is no class"
+                fault = f"record {position} has label {header.label:g}, which is not a class"
                 raise UserError(self.rec, fault, remedy)
             label = int(header.label)
             folder = self.folder / (Path(self.classes[label]).name if self.classes else f"{label:04d}")

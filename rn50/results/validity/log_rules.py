@@ -254,7 +254,7 @@ def _accuracies(run: Run) -> Iterator[Finding]:
         return
     if odd:
         rule = "an accuracy is a number of right answers over the number of samples"
-        message = f"eval_accuracy {odd[0].value!r} is no multiple of 1/{samples:,} ({len(odd)} of "
+        message = f"eval_accuracy {odd[0].value!r} is not a multiple of 1/{samples:,} ({len(odd)} of "
         message += f"{len(log.by_key['eval_accuracy'])} are not)"
         remedy = f"sum the right answers over the ranks and divide once, by {samples:,}"
         yield finding(log, odd[0].line, rule, message, remedy)

@@ -223,7 +223,7 @@ def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str
 
 
 def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
-    rule = "a run that is no result of the benchmark says so in its log"
+    rule = "a run that is not a result of the benchmark says so in its log"
     labelled = [run for run in runs if run.label]
     for run in labelled:
         if "; ".join(label.logged(run.log)) != run.label:

@@ -103,7 +103,7 @@ def text_of(path: Path) -> str:
     """
     text = files.read_text(path, LARGEST_FILE, "give a configuration file", "surrogateescape")
     if "\0" in text:
-        raise UserError(path, "holds bytes that are no text", "give a configuration file")
+        raise UserError(path, "holds bytes that are not text", "give a configuration file")
     if text.startswith("\ufeff"):
         raise UserError(
             path,
