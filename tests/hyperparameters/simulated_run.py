@@ -20,7 +20,7 @@ from rn50.errors import Status
 from rn50.run.mlperf_log import RunLog
 from rn50.settings import config as configuration
 
-BEST = {"LR": 4.0, "batch": 32, "WARMUP_EPOCHS": 2, "WD": 1e-4, "NUMEPOCHS": 9}
+BEST = {"LR": 6.0, "batch": 32, "WARMUP_EPOCHS": 2, "WD": 1e-4, "NUMEPOCHS": 9}
 
 
 def epochs_needed(config, seed):

@@ -21,7 +21,7 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
     assert documented.differences("search", told) == []
     assert told["stands"] and told["epochs"]["reduction"] > 0.15 and told["epochs"]["p"] < 0.01
     assert told["baseline"] == {
-        "LR": "2",
+        "LR": "3",
         "BATCHSIZE": "32",
         "WARMUP_EPOCHS": "1",
         "WD": "5e-05",
@@ -109,13 +109,13 @@ def test_no_time_left_but_for_the_confirmation(seek, tmp_path):
 
 def test_the_baseline_is_the_first_trial_that_reaches_the_target(seek, tmp_path):
     config = tmp_path / "config_FAR.sh"
-    config.write_text(DEMO.read_text().replace("LR=3.0", "LR=0.02"))
+    config.write_text(DEMO.read_text().replace("LR=3.0", "LR=0.03"))
     result = seek("--trials", 9, "--json", config=config)
     assert result.exit_code == DONE, result.stderr
     told = json.loads(result.stdout)
-    missed = [each["number"] for each in told["trials"] if each["LR"] == "0.02"]
+    missed = [each["number"] for each in told["trials"] if each["LR"] == "0.03"]
     first = next(each for each in told["trials"] if each["value"] is not None and each["value"] < 100)
-    assert missed == [0] and told["baseline"]["LR"] == first["LR"] != "0.02"
+    assert missed == [0] and told["baseline"]["LR"] == first["LR"] != "0.03"
 
 
 def test_nothing_reaches_the_target(seek, tmp_path):
@@ -129,7 +129,7 @@ def test_nothing_reaches_the_target(seek, tmp_path):
 def test_a_bad_run_is_stopped_and_its_log_says_aborted(seek, tmp_path):
     seek("--trials", 4, "--repeats", 2, SIMULATED_EPOCH_S="0.1")
     stopped = [trial for trial in trials(tmp_path / "to") if trial.state == "stopped"]
-    assert [trial.point.learning_rate for trial in stopped] == [0.2]
+    assert [trial.point.learning_rate for trial in stopped] == [0.3]
     log = read_log(tmp_path / "to" / "trials" / f"{stopped[0].number:03d}" / "result_0.txt.partial")
     assert log.status == "aborted" and 4 <= len(log.evaluations) < 12
     assert stopped[0].note.startswith("after epoch")
@@ -139,8 +139,8 @@ def test_a_bad_run_is_stopped_and_its_log_says_aborted(seek, tmp_path):
 
 
 def test_a_loss_that_is_no_number_is_an_answer(seek, tmp_path):
-    assert seek("--trials", 9, SIMULATED_FAULTS='{"LR=20": "diverged"}').exit_code != USER_CAN_MEND
-    gone = [trial for trial in trials(tmp_path / "to") if trial.point.learning_rate == 20]
+    assert seek("--trials", 9, SIMULATED_FAULTS='{"LR=30": "diverged"}').exit_code != USER_CAN_MEND
+    gone = [trial for trial in trials(tmp_path / "to") if trial.point.learning_rate == 30]
     assert len(gone) == 1 and gone[0].state == "finished" and gone[0].value > 1000
     assert gone[0].note.startswith("the training loss is nan")
 
@@ -155,13 +155,13 @@ def test_a_larger_batch_that_cannot_be_run_is_out(seek, tmp_path):
 
 
 def test_any_other_fault_ends_the_search_and_it_goes_on_when_that_is_mended(seek, tmp_path):
-    said = complaint(seek("--trials", 6, SIMULATED_FAULTS='{"LR=20": "fault"}'))
-    assert "LR=20" in said and "the disk is on fire; put it out" in said and "trials/0" in said
+    said = complaint(seek("--trials", 6, SIMULATED_FAULTS='{"LR=30": "fault"}'))
+    assert "LR=30" in said and "the disk is on fire; put it out" in said and "trials/0" in said
     assert [trial.state for trial in trials(tmp_path / "to")][-1] == "failed"
     seek("--trials", 6)
     told = trials(tmp_path / "to")
     assert sum(trial.state in ("finished", "stopped") for trial in told) == 6
-    assert [trial.state for trial in told if trial.point.learning_rate == 20] == [
+    assert [trial.state for trial in told if trial.point.learning_rate == 30] == [
         "failed",
         "finished",
         "finished",
@@ -169,6 +169,6 @@ def test_any_other_fault_ends_the_search_and_it_goes_on_when_that_is_mended(seek
 
 
 def test_a_run_that_is_killed_begins_again_but_not_for_ever(seek, tmp_path):
-    said = complaint(seek("--trials", 6, SIMULATED_FAULTS='{"LR=20": "killed"}'))
-    assert "LR=20" in said
+    said = complaint(seek("--trials", 6, SIMULATED_FAULTS='{"LR=30": "killed"}'))
+    assert "LR=30" in said
     assert sum(trial.state == "failed" for trial in trials(tmp_path / "to")) == search.MOST_KILLED + 1

@@ -157,12 +157,12 @@ def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothi
             scheduler.journal.finish(task.trial, 9.0)
             task.held.close()
         tasks = [scheduler.next(in_hand) for in_hand in range(2)]
-        assert [task.point.learning_rate for task in tasks] == [20.0, 0.2]
+        assert [task.point.learning_rate for task in tasks] == [30.0, 0.3]
         scheduler.journal.finish(tasks[1].trial, 8.0)
         tasks += [scheduler.next(in_hand) for in_hand in range(2, 4)]
-        assert [task.point.learning_rate for task in tasks[2:]] == [0.2, 0.2]
+        assert [task.point.learning_rate for task in tasks[2:]] == [0.3, 0.3]
         tasks.append(scheduler.next(4))
-        assert tasks[-1].point.learning_rate == 20.0
+        assert tasks[-1].point.learning_rate == 30.0
         for task in tasks:
             task.held.close()
 
@@ -193,7 +193,7 @@ def test_a_trial_that_was_being_stopped_is_stopped(seek, tmp_path):
     folder = tmp_path / "to"
     seek("--trials", 1, "--repeats", 1)
     of = Journal(folder)
-    point = trials(folder)[0].point._replace(learning_rate=20.0)
+    point = trials(folder)[0].point._replace(learning_rate=30.0)
     number, held = of.begin(point, "learning rate x10", 5, "here")
     of.note(number, "in vain")
     held.close()
