@@ -306,7 +306,7 @@ def slow_to_decode(tmp_path_factory):
         ("NUMEXAMPLES=10000", "NUMEXAMPLES=64"),
         ("WIDTH=0.25", "WIDTH=0.125"),
         ("NUMVALEXAMPLES=2000", "NUMVALEXAMPLES=64"),
-        ("CROP_AREA_MIN=0.4", "CROP_AREA_MIN=0.05"),
+        ("CROP_AREA_MIN=0.6", "CROP_AREA_MIN=0.05"),
         ("IMAGE_SIZE=48", "IMAGE_SIZE=32"),
         ("PRECISION=auto", "PRECISION=float32"),
         ("export DALI_ROI_DECODE=1            # decode only the random crop\n", ""),
