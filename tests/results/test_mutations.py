@@ -91,7 +91,7 @@ BAD = {
     ),
     "no whole number of right answers": (
         value("eval_accuracy", 0.760255205104102, LAST),
-        "no multiple of 1/50,000",
+        "not a multiple of 1/50,000",
     ),
     "percent": (value("eval_accuracy", 76.082, LAST), "is not a fraction between 0 and 1"),
     "below the target": (

@@ -79,7 +79,7 @@ def test_every_published_spelling_of_the_network(spelling):
 
 
 IMPOSSIBLE = [
-    ("OPTIMIZER", "adam", "no known optimizer"),
+    ("OPTIMIZER", "adam", "not a known optimizer"),
     ("NETWORK", "vgg16", "not ResNet-50"),
     ("NETWORK", "resnet-v2-fl", "not ResNet-50"),
     ("LRSCHED", "30,60,80", "pow2"),
