@@ -63,7 +63,6 @@ class Verbs(click.Group):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.sections: dict[str, list[click.Command]] = {}
-        self.results: dict[str, str] = {}
 
     def verb(
         self,
@@ -71,19 +70,14 @@ class Verbs(click.Group):
         summary: str,
         example: str | None = None,
         heading: str = "",
-        result: str = "",
         cls: type[click.Command] = click.Command,
     ) -> Callable[[Callable[..., Any]], Any]:
-        """Return a decorator that makes a function a verb, listed in the help under ``heading``.
-
-        ``result``, as "module:class", is what ``--json`` prints, for the page that documents its fields.
-        """
+        """Return a decorator that makes a function a verb, listed in the help under ``heading``."""
 
         def add(function: Callable[..., Any]) -> click.Command:
             epilog = example and f"Example: {example}"
             command = self.command(name, cls=cls, short_help=summary, epilog=epilog)(function)
             self.sections.setdefault(heading, []).append(command)
-            self.results[name] = result
             return command
 
         return add

@@ -49,12 +49,7 @@ def config_group() -> None:
     """
 
 
-@config_group.verb(
-    "show",
-    "Show every value, and what it means",
-    "rn50 config show NF5688M6",
-    result="rn50.settings.show:Shown",
-)
+@config_group.verb("show", "Show every value, and what it means", "rn50 config show NF5688M6")
 @group.config_with_values
 @click.option(
     "--set-only", is_flag=True, help="Leave out defaults: only what the file or the environment sets."

@@ -53,19 +53,6 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
-    """A configuration as ``--json`` prints it."""
-
-    system: str
-    """DGXSYSTEM."""
-    global_batch_size: int
-    """BATCHSIZE times all ranks."""
-    findings: list[str]
-    """Why the official rules would reject a result of it."""
-    values: list[Row]
-
-
-@dataclasses.dataclass(frozen=True)
 class NoEffect:
     """Variables that have no effect in the configurations to which the entry applies, and the reason."""
 
@@ -279,7 +266,13 @@ def show(name: str | None, set_only: bool, as_json: bool) -> None:
     rows = describe(config, environ, config_file)
     rows = [row for row in rows if not set_only or row.origin != "default"]
     if as_json:
-        shown = Shown(config.run.system, config.global_batch_size, findings(config), rows)
-        print_json(dataclasses.asdict(shown))
+        print_json(
+            {
+                "system": config.run.system,
+                "global_batch_size": config.global_batch_size,
+                "findings": findings(config),
+                "values": [dataclasses.asdict(row) for row in rows],
+            }
+        )
     else:
         print_table(rows, config, Terminal())

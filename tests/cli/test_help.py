@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from rn50.cli import main
 
-SCREEN = 45
+SCREEN = 40
 SHORT = 45
 GROUPS = ["Set up and data:", "Run:", "Speed:", "Hyperparameters:", "Results and weights:"]
 

@@ -1,11 +1,13 @@
 """The fields of ``--json`` that docs/reference/json.md documents, to compare with those that a verb
 prints."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from docs import generate
+from rn50.files import ROOT
 
+PAGE = ROOT / "docs" / "reference" / "json.md"
 TYPES: dict[str, Any] = {
     "text": str,
     "integer": int,
@@ -18,7 +20,15 @@ TYPES: dict[str, Any] = {
 
 def verbs() -> dict[str, dict[str, str]]:
     """Return verb -> path of a field -> its type; a type of the page's own, such as "rate", is a verb too."""
-    return generate.documented(generate.json_output())
+    of_page: dict[str, dict[str, str]] = {}
+    others: dict[str, str] = {}
+    for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
+        fields = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", section, re.MULTILINE))
+        other = re.search(r"^The fields of `([^`]+)`(?:\.|, and:)$", section, re.MULTILINE)
+        for name in re.findall("`([^`]+)`", section.splitlines()[0]):
+            of_page[name] = fields
+            others.update({name: other[1]} if other else {})
+    return {name: {**of_page.get(others.get(name, ""), {}), **fields} for name, fields in of_page.items()}
 
 
 def differences(verb: str, value: Any) -> list[str]:
