@@ -29,11 +29,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 from rich.table import Table
 
+from rn50 import rates
 from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import BatchFormat
-from rn50.deploy import rates
 from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.terminal import Terminal

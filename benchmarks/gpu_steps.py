@@ -26,11 +26,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from benchmarks import step_floor
 from benchmarks.gpu_probe import device_rates
-from rn50.deploy.rates import compare, of_rounds
 from rn50.errors import UserError
 from rn50.launch import job, launchers
 from rn50.machine import hardware
 from rn50.new_config import choices
+from rn50.rates import compare, of_rounds
 from rn50.settings import config as configuration
 from rn50.speed import worker
 from rn50.terminal import say

@@ -45,10 +45,11 @@ def image_layout(device: str, environ: Mapping[str, str]) -> str:
 def _require_code(config: Config, index: int) -> None:
     """Raise UserError unless MXNet's wheel has code for a GPU. MXNet does not tell its compute capability, so
     the driver's tool is asked. NVIDIA's container has another build."""
-    in_container = process.environment().get(frameworks.traits("mxnet").container)
-    capabilities = dict(enumerate(gpu.capability for gpu in hardware.read().gpus))
-    capability = capabilities.get(index)
-    if capability and not in_container:
+    if process.environment().get(frameworks.traits("mxnet").container):
+        return
+    gpus = hardware.read().gpus
+    capability = gpus[index].capability if index < len(gpus) else None
+    if capability is not None:
         training.require_code(config, capability)
 
 

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from rn50.deploy import rates
+from rn50 import rates
 from rn50.deploy.inference_engines import Subject
 from rn50.deploy.inference_process import Load, Round, started
-from rn50.deploy.rates import Rates
 from rn50.errors import UserError
 from rn50.machine import binding, description, hardware
 from rn50.progress import counting
+from rn50.rates import Rates
 from rn50.terminal import Terminal
 
 PERCENTILES = (50, 90, 95, 99)

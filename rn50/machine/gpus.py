@@ -70,8 +70,11 @@ class Gpu:
 
 def newer(first: str, second: str) -> bool:
     """Return True if driver version ``first`` is newer than ``second``."""
-    numbers = ([int(number) for number in re.findall(r"\d+", version)] for version in (first, second))
-    return next(numbers) > next(numbers)
+    return _numbers(first) > _numbers(second)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rn50 import frameworks
-from rn50.deploy.rates import Rates, of_rounds
+from rn50.rates import Rates, of_rounds
 from rn50.run import precision
 from rn50.settings.config import Config
 from rn50.speed import worker

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from rn50.deploy import rates
-from rn50.deploy.rates import Comparison, Rates
+from rn50 import rates
 from rn50.progress import counting
+from rn50.rates import Comparison, Rates
 from rn50.run import precision
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from rn50 import files
+from rn50 import files, rates
 from rn50.data.recordio import read_index
-from rn50.deploy import rates
-from rn50.deploy.rates import Comparison, Rates
 from rn50.errors import UserError
 from rn50.progress import counting
+from rn50.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
 
 BLOCK_BYTES = 1 << 20

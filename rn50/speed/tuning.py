@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rn50.deploy import rates
-from rn50.deploy.rates import Comparison
+from rn50 import rates
 from rn50.errors import UserError
 from rn50.progress import counting
+from rn50.rates import Comparison
 from rn50.settings.config import Config
 from rn50.speed import input_settings
 from rn50.speed.input_settings import Setting

@@ -17,9 +17,9 @@ from rn50.deploy import export, inference, inference_curve, inference_engines, i
 from rn50.deploy.inference import Result
 from rn50.deploy.inference_engines import Subject
 from rn50.deploy.inference_process import Load, Round
-from rn50.deploy.rates import Rates
 from rn50.errors import UserError
 from rn50.machine import hardware
+from rn50.rates import Rates
 from rn50.weights import weights_file
 from tests.contract.frameworks import installed
 from tests.deploy.networks import random_weights

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
+from rn50 import rates
 from rn50.data import recordio
-from rn50.deploy import rates
 from rn50.errors import UserError
 from rn50.speed import input_pipeline, measurable
 from rn50.speed.meter import Meter

@@ -12,9 +12,9 @@ import sys
 import pytest
 
 from rn50 import files, frameworks
-from rn50.deploy.rates import Rates
 from rn50.errors import UserError
 from rn50.machine import hardware
+from rn50.rates import Rates
 from rn50.speed import curve, measurable, networks, throughput, worker
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network

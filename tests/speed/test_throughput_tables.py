@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rn50.deploy.rates import Rates
+from rn50.rates import Rates
 from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS

@@ -138,7 +138,7 @@ def _types(log: ResultLog) -> Iterator[Finding]:
         kind, fits = _NUMBER if _is_number(key) else _TYPES.get(key, (None, bool))
         for event in events:
             if kind and not fits(event.value):
-                message = f"{key} {_short(event.value)} is no {kind}"
+                message = f"{key} {_short(event.value)} is not a {kind}"
                 yield finding(log, event.line, rule, message, f"log a {kind}")
     for key, names in _NUMBERED.items():
         events = log.by_key.get(key, ())
