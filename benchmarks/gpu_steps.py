@@ -30,6 +30,7 @@ from rn50.errors import UserError
 from rn50.launch import job, launchers
 from rn50.machine import hardware
 from rn50.new_config import choices
+from rn50.printed import as_json
 from rn50.rates import compare, of_rounds
 from rn50.settings import config as configuration
 from rn50.speed import worker
@@ -140,7 +141,7 @@ def rows_of(
                 "predicted": predicted,
                 "of_predicted": measured.median / predicted,
                 "first": modes[0],
-                "to_first": compare(values, results[modes[0]][kind]).to_json(),
+                "to_first": as_json(compare(values, results[modes[0]][kind])),
             }
 
 

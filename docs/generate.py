@@ -1,4 +1,4 @@
-"""Write the generated parts of the documentation: docs/reference/cli.md, docs/reference/configuration.md, and
+"""Write the generated parts of the documentation: docs/reference/cli.md, configuration.md and json.md, and
 the output of every command that a page shows above an ``<!-- output -->`` mark.
 
     python -m docs.generate
@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from docs import records
 from rn50 import frameworks
 from rn50.cli import main
 from rn50.errors import Status
@@ -40,6 +41,7 @@ def written() -> dict[pathlib.Path, str]:
     pages = {
         DOCS / "reference" / "cli.md": command_line(),
         DOCS / "reference" / "configuration.md": configuration(),
+        DOCS / "reference" / "json.md": records.page(_every_verb(), _table, GENERATED),
     }
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
@@ -101,6 +103,12 @@ def command_line() -> str:
 
 def _context(command: click.Command, name: str) -> click.Context:
     return click.Context(command, info_name=name, terminal_width=100, **main.context_settings)
+
+
+def _every_verb() -> Iterator[tuple[str, click.Command]]:
+    for commands in main.sections.values():
+        for command in commands:
+            yield from _verbs(command, f"rn50 {command.name}")
 
 
 def _verbs(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:

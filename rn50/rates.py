@@ -6,7 +6,9 @@ and the spread over the rounds says how far to trust the comparison.
 
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
+
+from rn50.printed import prints
 
 T = TypeVar("T")
 
@@ -15,11 +17,14 @@ ROUNDS = 5
 
 
 class Rates(NamedTuple):
-    """Median, lowest and highest of the rounds."""
+    """One measurement per round."""
 
     median: float
+    """Median of the rounds."""
     lowest: float
+    """Slowest round."""
     highest: float
+    """Fastest round."""
 
 
 def of_rounds(values: Sequence[float]) -> Rates:
@@ -27,17 +32,22 @@ def of_rounds(values: Sequence[float]) -> Rates:
     return Rates(statistics.median(values), min(values), max(values))
 
 
+@prints("median, lowest, highest, rounds, shown")
 class Comparison(NamedTuple):
-    """Ratio of the speeds of two sides: median, lowest and highest of the ratios within a round."""
+    """Two sides that were measured in the same rounds, as the ratio of their speeds."""
 
     median: float
+    """Median of the ratios."""
     lowest: float
+    """Smallest ratio."""
     highest: float
+    """Largest ratio."""
     rounds: int
+    """Number of ratios."""
 
     @property
     def shown(self) -> bool:
-        """Return whether all rounds, and enough of them, favour one side."""
+        """True if at least five rounds all favour the same side."""
         return self.rounds >= ROUNDS and (self.lowest > 1 or self.highest < 1)
 
     @property
@@ -45,9 +55,6 @@ class Comparison(NamedTuple):
         """Return the spread over the rounds and whether they show a difference, in words."""
         verdict = "" if self.shown else "; no difference that they show"
         return f"{self.lowest:.3f} to {self.highest:.3f} in {self.rounds} rounds{verdict}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "shown": self.shown}
 
 
 def alternated(sides: Sequence[T], round_: int) -> Sequence[T]:

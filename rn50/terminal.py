@@ -22,6 +22,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from rn50 import printed
 from rn50.process import environment
 
 UNFOLDED = 1_000_000
@@ -134,8 +135,8 @@ def say(line: str, err: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print ``value`` as JSON. NaN and infinity, which JSON does not know, become null."""
-    click.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
+    """Print records, or plain data, as JSON. NaN and infinity, which JSON does not know, become null."""
+    click.echo(json.dumps(_finite(printed.as_json(value)), indent=1, allow_nan=False))
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:

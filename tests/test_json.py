@@ -16,7 +16,8 @@ from tests.results.scored import write_runs
 from tests.support import documented, image_tree
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "json.txt"
-TYPES = {"rate", "comparison", "borrow --suggest"}
+OTHERS = {"rate", "comparison", "borrow --suggest", "plan --curve"}
+"""Types, and what a verb prints with an option."""
 
 
 def printed(*arguments, environ=None):
@@ -35,7 +36,7 @@ def verbs(group, path=""):
 
 def test_every_verb_with_json_is_documented_and_compared():
     """Where it is tested, what it printed is given to ``documented.differences``."""
-    assert set(documented.verbs()) - TYPES == set(verbs(main))
+    assert set(documented.verbs()) - OTHERS == set(verbs(main))
     tests = [path.read_text(encoding="utf-8") for path in pathlib.Path(__file__).parent.rglob("test_*.py")]
     compared = set(re.findall(r'documented\.differences\(\s*"([^"]+)"', "".join(tests)))
     here = pathlib.Path(__file__).read_text(encoding="utf-8")
@@ -43,7 +44,7 @@ def test_every_verb_with_json_is_documented_and_compared():
 
 
 def test_no_field_has_changed_unnoticed():
-    """The page is what verbs print. A contract changes only together with tests/golden/json.txt."""
+    """A contract changes only together with tests/golden/json.txt."""
     fields = [
         f"{verb}: {path}: {type_}"
         for verb, fields in documented.verbs().items()
@@ -103,8 +104,7 @@ def test_verbs_that_need_no_data(verb, arguments):
 
 def test_plan_a_curve():
     curve = printed("plan", "--accelerator", "H100-SXM-80GB")
-    assert set(curve) == {"accelerator", "confidence", "curve"}
-    assert [line for each in curve["curve"] for line in documented.differences("plan", each)] == []
+    assert documented.differences("plan --curve", curve) == [] and len(curve["curve"]) > 10
 
 
 def test_verbs_on_data(tmp_path):

@@ -22,8 +22,8 @@ def models() -> dict[str, int]:
 def network(model: str, classes: int, size: int, precision: str) -> Any:
     """Return a model of the zoo: logits of shape (batch, classes) from images (batch, 3, ``size``, ``size``).
 
-    Its shapes are known, but it has no values yet. For a precision below float32 MXNet's own mixed precision
-    casts. That applies to the whole process, and leaves weights, gradients and update in float32.
+    Its shapes are known, but it has no values yet. For a precision below float32, MXNet's AMP casts: in the
+    whole process, and with weights, gradients and update in float32.
     """
     if precision != "float32":
         amp.init(target_dtype=precision)

@@ -47,8 +47,8 @@ class LoaderBatches(loader_batches.LoaderBatches):
                 worker_init_fn=lambda _: end_with_us(),
             )
         )
-        # DataLoader has no public way to end its processes, and its thread keeps it alive as long as there
-        # are batches: for ever.
+        # DataLoader has no public way to end its processes, and its thread keeps it alive while batches
+        # remain, which is for ever.
         weakref.finalize(self, batches._try_shutdown_all)
         return map(_batch_or_fault, batches)
 

@@ -62,9 +62,9 @@ def operators(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
 def kernels(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
     """Return the kernels and copies that a GPU ran, each once.
 
-    PyTorch has the time of a kernel in its row and again in that of the operator that started it; one of a
-    CUDA graph has no operator. A row of an annotation repeats all kernels in its range. PyTorch's own total
-    leaves both out.
+    PyTorch lists the time of a kernel twice: in the kernel's row and in the row of the operator that started
+    it. A kernel of a CUDA graph has no operator. The row of an annotation repeats all kernels in its range.
+    PyTorch's own total leaves out operators and annotations.
     """
     ran = (row for row in averages if row.device_type == DeviceType.CUDA and not row.is_user_annotation)
     return [

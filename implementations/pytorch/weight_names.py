@@ -1,5 +1,5 @@
-"""Names of the weights of torchvision's ResNet-50, which is the network of the benchmark (v1.5), its input
-normalised in the same way. Imports no PyTorch."""
+"""Names of the weights of torchvision's ResNet-50. It is the network of the benchmark (v1.5), and its input
+is normalised in the same way. Imports no PyTorch."""
 
 import re
 

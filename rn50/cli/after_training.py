@@ -41,7 +41,7 @@ _tolerance = click.option(
     "--report", type=PATH, help="Write a page with the confusion of classes and the calibration there."
 )
 @click.option("--as-rank", is_flag=True, hidden=True)
-@group.as_json
+@group.as_json("rn50.weights.display.Evaluation")
 def evaluate_weights(
     weights: pathlib.Path,
     name: str | None,
@@ -128,7 +128,7 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     "with OUTPUT.",
 )
 @_tolerance
-@group.as_json
+@group.as_json("rn50.deploy.outcomes.Written")
 def export_weights(
     weights: pathlib.Path,
     name: str | None,
@@ -156,16 +156,17 @@ def export_weights(
     if as_json:
         print_json(written)
         return
-    nodes = "" if written["nodes"] is None else f"{written['nodes']} nodes, "
-    norm = "folded" if written["folded"] else "kept"
+    nodes = "" if written.nodes is None else f"{written.nodes} nodes, "
+    norm = "folded" if written.folded else "kept"
     included = ", preprocessing included" if preprocessing else ""
-    size = f"{written['bytes'] / 1e6:,.2f} MB, {nodes}{written['classes']} classes"
-    say(f"{', '.join(written['files'])}: {size}, batch norm {norm}{included}")
-    if written["top_1"] is None:
+    size = f"{written.bytes / 1e6:,.2f} MB, {nodes}{written.classes} classes"
+    say(f"{', '.join(map(str, written.files))}: {size}, batch norm {norm}{included}")
+    if written.evaluated is None:
         example = "rn50 export WEIGHTS DEMO_CPU -o MODEL"
         say(f"not evaluated: name the configuration that trained it, as in {example}", err=True)
     else:
-        say(f"top-1 {written['top_1']:.4f} ({written['correct']:,} of {written['total']:,})")
+        counts = written.evaluated.counts
+        say(f"top-1 {written.evaluated.top_1:.4f} ({counts.correct:,} of {counts.images:,})")
 
 
 @verb(
@@ -197,7 +198,7 @@ def export_weights(
     help="onnx, or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.",
 )
 @_tolerance
-@group.as_json
+@group.as_json("rn50.deploy.candidates.Choice")
 def quantize_model(
     model: pathlib.Path,
     name: str | None,
@@ -224,7 +225,7 @@ def quantize_model(
     else:
         choice = own_formats.quantize(model, output, format_, tried, config, images, tolerance)
     if as_json:
-        print_json(choice.to_json())
+        print_json(choice)
     else:
         choice.show(model, Terminal())
 
@@ -269,7 +270,7 @@ def _engines() -> tuple[str, ...]:
 )
 @rounds
 @click.option("--picture", type=PATH, help="Write latency and throughput as an SVG picture.")
-@group.as_json
+@group.as_json("rn50.deploy.outcomes.Report")
 def bench_inference(
     models: tuple[pathlib.Path, ...],
     engines: tuple[str, ...],
@@ -303,7 +304,7 @@ def bench_inference(
     if picture is not None and measured.results:
         files.write(picture, inference_curve.draw(measured.results))
     if as_json:
-        print_json(inference.to_json(measured, threads, rate))
+        print_json(inference.report(measured, threads, rate))
     elif measured.results:
         inference.show(measured.results, threads, rate, Terminal())
     if measured.failures:

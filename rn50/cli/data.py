@@ -28,7 +28,7 @@ verb = functools.partial(group.main.verb, heading="Set up and data")
     type=Whole(1, 16),
     help="Multiply the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.",
 )
-@group.as_json
+@group.as_json("rn50.data.demo.dataset.Generated")
 def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: bool) -> None:
     """Generate the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
     from rn50.data.demo import dataset
@@ -38,7 +38,7 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: 
         settings = dataset.Settings(seed=seed, val_split="tune" if tune else "val", scale=scale)
         dataset.generate(folder, settings, progress=progress)
     if as_json:
-        print_json({"folder": str(folder), "seed": seed, "split": settings.val_split, "scale": scale})
+        print_json(dataset.Generated(folder, seed, settings.val_split, scale))
 
 
 @verb("pack", "Pack ImageNet's folders as RecordIO", "rn50 pack /data/ILSVRC2012 /data/imagenet")
@@ -56,7 +56,7 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: 
     type=Whole(1, MOST_WORKERS),
     help="Processes; more than cores help where storage answers slowly [default: cores].",
 )
-@group.as_json
+@group.as_json("rn50.data.packing.packing_list.Packed")
 def pack(
     source: pathlib.Path,
     folder: pathlib.Path,
@@ -82,7 +82,7 @@ def pack(
 @click.argument("source", metavar="DIR", type=PATH)
 @click.argument("folder", metavar="OUT", type=PATH)
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
-@group.as_json
+@group.as_json("rn50.data.packing.packing_list.Packed")
 def unpack(source: pathlib.Path, folder: pathlib.Path, workers: int | None, as_json: bool) -> None:
     """Write the images of the records in DIR into class folders of OUT: rn50 pack the other way.
 
@@ -98,7 +98,9 @@ def unpack(source: pathlib.Path, folder: pathlib.Path, workers: int | None, as_j
 
 def _print_numbers(folder: pathlib.Path, numbers: Mapping[str, int], then: str, as_json: bool) -> None:
     if as_json:
-        print_json(dict(numbers, folder=str(folder)))
+        from rn50.data.packing.packing_list import Packed
+
+        print_json(Packed(folder, **numbers))
     else:
         say(
             f"{folder}: {numbers['train']:,} + {numbers['val']:,} images of {numbers['classes']:,} "
@@ -115,7 +117,7 @@ def _print_numbers(folder: pathlib.Path, numbers: Mapping[str, int], then: str, 
 )
 @click.option("--val", "val_images", type=Whole(1, MOST_IMAGES), help="Validation images there ought to be.")
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
-@group.as_json
+@group.as_json("rn50.data.certification.certify.Verdict")
 def verify(
     folder: pathlib.Path,
     full: bool,
@@ -138,5 +140,5 @@ def verify(
 
     with counting("verifying") as progress:
         verdict = certify.certify(folder, full, (classes, train_images, val_images), workers, progress)
-    print_json(certify.to_json(verdict)) if as_json else certify.print_findings(verdict, Terminal())
+    print_json(verdict) if as_json else certify.print_findings(verdict, Terminal())
     sys.exit(Status.SUCCESS if verdict.passed else Status.FAULT)

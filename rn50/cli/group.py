@@ -221,7 +221,20 @@ def rulesets(named_by: str = "") -> Any:
     )
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+class _Json(click.Option):
+    """``--json``. ``records`` are the names of the classes that it prints: of the verb, under "", and of the
+    verb with one of its options."""
+
+    def __init__(self, *arguments: Any, records: dict[str, str], **settings: Any):
+        super().__init__(*arguments, **settings)
+        self.records = records
+
+
+def as_json(record: str, **with_option: str) -> Any:
+    """Return the option ``--json`` of a verb that prints ``record``, the full name of a class of
+    ``rn50.printed``, or with an option another one."""
+    records = {"": record, **with_option}
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.", cls=_Json, records=records)
 
 
 def _configurations(

@@ -1,5 +1,6 @@
 """Verbs on hyperparameters: what to expect of some, and where to take them from."""
 
+import dataclasses
 import functools
 import pathlib
 import sys
@@ -53,7 +54,9 @@ verb = functools.partial(group.main.verb, heading="Hyperparameters")
     metavar="FILE",
     help="Draw that curve: .png, .svg or .pdf.",
 )
-@group.as_json
+@group.as_json(
+    "rn50.hyperparameters.plan.planner.Plan", **{"--curve": "rn50.hyperparameters.plan.display.Curve"}
+)
 def plan(
     accelerators: int | None,
     global_batch_size: int | None,
@@ -82,13 +85,13 @@ def plan(
         display.draw_curve(plans, system_planner.results, plot)
         say(f"plot: {plot}", err=True)
     if curve or not accelerators:
-        print_json(display.curve_to_json(plans)) if as_json else display.print_curve(plans, Terminal())
+        print_json(display.Curve(plans)) if as_json else display.print_curve(plans, Terminal())
         return
     if global_batch_size:
         one = system_planner.plan(name, accelerators, global_batch_size)
     else:
         one = system_planner.best(name, accelerators)
-    print_json(display.to_json(one)) if as_json else display.print_plan(one, Terminal())
+    print_json(one) if as_json else display.print_plan(one, Terminal())
 
 
 def _sources(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -133,7 +136,10 @@ def _sources(context: click.Context, argument: click.Parameter, incomplete: str)
 @click.option("--suggest", is_flag=True, help="Rank what may be borrowed for a global batch size.")
 @click.option("--optimizer", default="lars", type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
 @click.option("--limit", "-n", default=10, type=Whole(1, 1_000), help="For --suggest: how many.")
-@group.as_json
+@group.as_json(
+    "rn50.hyperparameters.borrow.borrow.Borrowed",
+    **{"--suggest": "rn50.hyperparameters.borrow.display.Suggestion"},
+)
 def borrow(
     source: str | None,
     name: str | None,
@@ -177,7 +183,8 @@ def borrow(
     borrowed = borrowed_from(taken, system, global_batch_size, names, partial)
     if output:
         rewrite.write(borrowed.text, output, force)
-    display.show(borrowed, output, as_json)
+        borrowed = dataclasses.replace(borrowed, output=output)
+    display.show(borrowed, as_json)
 
 
 @verb(
@@ -226,7 +233,7 @@ def borrow(
     metavar="DIR",
     help="Other data to confirm on than those that were searched on.",
 )
-@group.as_json
+@group.as_json("rn50.hyperparameters.search.report.Outcome")
 def search(
     name: str | None,
     folder: pathlib.Path,
@@ -274,7 +281,7 @@ def search(
     outcome = report.Outcome(scheduler, sys.argv[1:])
     outcome.write()
     if as_json:
-        print_json(outcome.to_json())
+        print_json(outcome)
     else:
         say(outcome.sentence)
         say(f"report: {folder / report.REPORT}")

@@ -23,7 +23,7 @@ verb = functools.partial(group.main.verb, heading="Results and weights")
     help="Version of the rules and reference convergence points [default: that of the round a folder of "
     f"a published tree names, else {rules.RULESETS[-1]}].",
 )
-@group.as_json
+@group.as_json("rn50.results.scoreboard.Scores")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row a run.")
 def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json: bool, as_csv: bool) -> None:
     """Score result files, result folders or a published tree: the mean of the middle three of five runs.
@@ -43,7 +43,7 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
     with counting("reading result files") as progress:
         scores = score.score(paths, ruleset, progress)
     if as_json:
-        print_json(scoreboard.to_json(scores))
+        print_json(scoreboard.Scores(scores))
     elif as_csv:
         click.echo(scoreboard.to_csv(scores), nl=False)
     else:
@@ -55,7 +55,7 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
 @verb("check", "Run the official checkers, and ours", "rn50 check results/DEMO_CPU --ruleset 4.0.0")
 @group.paths
 @group.rulesets("of a published tree names")
-@group.as_json
+@group.as_json("rn50.submission.check.Report")
 def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool) -> None:
     """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
 
@@ -68,7 +68,7 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
 
     with counting("checking") as progress:
         report = check.check(paths, rulesets, progress)
-    print_json(check.to_json_report(report)) if as_json else check.print_report(report, Terminal())
+    print_json(report) if as_json else check.print_report(report, Terminal())
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 
@@ -82,7 +82,7 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
     help="Where to write it; by default report.html in the folder of the result, or here if they are "
     "several.",
 )
-@group.as_json
+@group.as_json("rn50.results.report.report.Page")
 def report_results(
     paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], output: pathlib.Path | None, as_json: bool
 ) -> None:
@@ -95,12 +95,12 @@ def report_results(
 
     with counting("checking and drawing results") as progress:
         written = report.write(paths, rulesets, output, progress)
-    print_json({"report": str(written)}) if as_json else say(f"report: {written}")
+    print_json(report.Page(written)) if as_json else say(f"report: {written}")
 
 
 @verb("compare", "Compare results; say what five runs show", "rn50 compare results/BEFORE results/AFTER")
 @group.paths
-@group.as_json
+@group.as_json("rn50.results.compare.Comparisons")
 def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs
     show a difference.
@@ -110,7 +110,7 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     from rn50.results import compare, score
 
     comparisons = compare.compare(score.score(paths))
-    print_json(compare.to_json(comparisons)) if as_json else compare.print_table(comparisons, Terminal())
+    print_json(compare.Comparisons(comparisons)) if as_json else compare.print_table(comparisons, Terminal())
 
 
 @verb("package", "Make the tree of a submission", "rn50 package results/NF5688M6 -o submission")
@@ -131,7 +131,7 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     "beside the results].",
 )
 @group.rulesets("of --output names, as in training_results_v2.1")
-@group.as_json
+@group.as_json("rn50.submission.package.Packaging")
 def package_results(
     paths: tuple[pathlib.Path, ...],
     folder: pathlib.Path,
@@ -157,7 +157,7 @@ def package_results(
         outcome = package.package(paths, folder, description.read, details, rulesets, progress=progress)
     for warning in outcome.warnings:
         say(f"warning: {warning}", err=True)
-    print_json(package.to_json_outcome(outcome)) if as_json else package.print_outcome(outcome, Terminal())
+    print_json(outcome) if as_json else package.print_outcome(outcome, Terminal())
     if not outcome.written:
         sys.exit(Status.USER_ERROR)
     sys.exit(Status.FAULT if outcome.errors else Status.SUCCESS)

@@ -25,7 +25,7 @@ _runs = click.option("--runs", default=rules.RUNS, type=Whole(1, 10_000), help="
 
 @set_up("doctor", "Examine this machine, and name each fix", "DATADIR=/path/to/imagenet rn50 doctor NF5688M6")
 @group.config_with_values
-@group.as_json
+@group.as_json("rn50.doctor.doctor.Examination")
 @click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
 def doctor(name: str | None, as_json: bool, brief: bool) -> None:
     """Tell what this machine can run, what not and why, and the command that fixes it.
@@ -54,7 +54,7 @@ def config_group() -> None:
 @click.option(
     "--set-only", is_flag=True, help="Leave out defaults: only what the file or the environment sets."
 )
-@group.as_json
+@group.as_json("rn50.settings.show.Shown")
 def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
     """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or
     ignored.
@@ -82,7 +82,7 @@ def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
     help="[default: one that can use this machine: an installed one, else what suits its GPUs best]",
 )
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
-@group.as_json
+@group.as_json("rn50.new_config.new_config.NewConfig")
 def config_new(
     name: str,
     base: str | None,
@@ -106,7 +106,7 @@ def config_new(
     source = config_file.find(base, {}) if base else None
     new = new_config.make(name, hardware.read(), software.read(), source, framework, file)
     rewrite.write(new.text, file, force)
-    display.show(new, file, as_json)
+    display.show(new, as_json)
 
 
 @verb("run", "Make the five runs of a result", "rn50 run DEMO_CPU")
@@ -131,7 +131,7 @@ def config_new(
     "Wants the package tensorboardX.",
 )
 @click.option("--follow", is_flag=True, help="Only show the campaign, which runs elsewhere: rn50 watch.")
-@group.as_json
+@group.as_json("rn50.results.scoreboard.Scores")
 def run_campaign(
     name: str | None,
     runs: int,
@@ -171,14 +171,14 @@ def run_campaign(
         return
     status = watch.run(results.absolute(), runs, {**environ, "CONFIG_FILE": str(file.resolve())}, as_json)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
-        print_json(scoreboard.to_json(score.score([results])))
+        print_json(scoreboard.Scores(score.score([results])))
     sys.exit(status)
 
 
 @verb("watch", "Show a campaign that runs elsewhere", "rn50 watch results/DEMO_CPU")
 @click.argument("results", type=PATH)
 @_runs
-@group.as_json
+@group.as_json("rn50.launch.campaign.state.Campaign")
 def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
     """Show the campaign whose logs grow in RESULTS, from these alone, until all runs have ended. Ctrl-C ends
     the watching only.
@@ -193,7 +193,7 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
         results = ROOT / "results" / results
     if as_json:
         watch.refuse_missing(results)
-        print_json(state.to_json(state.read(results, runs)))
+        print_json(state.read(results, runs))
     else:
         watch.watch(results, runs)
 

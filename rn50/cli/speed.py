@@ -40,7 +40,7 @@ def _become_rank(config: configuration.Config, model: str | None = None) -> Any:
 @group.config_with_values
 @click.option("--largest-mib", default=256, type=Whole(1, 4_096), help="Stop at this size.")
 @click.option("--as-rank", is_flag=True, hidden=True)
-@group.as_json
+@group.as_json("rn50.speed.communication.Report")
 def bench_communication(name: str | None, largest_mib: int, as_rank: bool, as_json: bool) -> None:
     """Time all-reduces over all ranks of CONFIG by size: latency and bandwidth."""
     from rn50.speed import communication
@@ -70,7 +70,7 @@ rounds = click.option(
 @_seconds(60.0)
 @rounds
 @click.option("--as-rank", is_flag=True, hidden=True)
-@group.as_json
+@group.as_json("rn50.speed.input_pipeline.Report")
 def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
     """Measure images/s of the input pipeline, stage by stage, and of training on real and synthetic data:
     which waits for which.
@@ -150,7 +150,7 @@ def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -
 @click.option("--published", is_flag=True, help="Show what others have published beside it.")
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
-@group.as_json
+@group.as_json("rn50.speed.throughput.Bench")
 def bench_throughput(
     name: str | None,
     frameworks: tuple[str, ...] | None,
@@ -203,7 +203,7 @@ def bench_throughput(
     measured.run(environ, seconds, rounds)
     report = measured.write(published)
     if as_json:
-        print_json(measured.to_json())
+        print_json(measured)
     else:
         measured.show(published, Terminal())
         say(f"{report} tells it with versions and logs")
@@ -219,7 +219,7 @@ def bench_throughput(
 @click.argument("other", metavar="[DIR2]", required=False, type=PATH)
 @_seconds(20.0)
 @rounds
-@group.as_json
+@group.as_json("rn50.speed.storage.Report")
 def bench_storage(
     folder: pathlib.Path, other: pathlib.Path | None, seconds: float, rounds: int, as_json: bool
 ) -> None:
@@ -253,7 +253,7 @@ def tune() -> None:
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @_seconds(600.0)
 @click.option("--as-rank", is_flag=True, hidden=True)
-@group.as_json
+@group.as_json("rn50.speed.tuned_config.Tuned")
 def tune_input(
     name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_rank: bool, as_json: bool
 ) -> None:
@@ -294,7 +294,7 @@ def tune_input(
 @click.option("--job", hidden=True)
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
-@group.as_json
+@group.as_json("rn50.speed.profile.Comparison")
 def profile_training(
     name: str | None,
     seconds: float,
@@ -331,6 +331,6 @@ def profile_training(
     before = profile.read(baseline) if baseline else None
     now = profile.measure(environ, seconds, rounds, steps, folder)
     if as_json:
-        print_json(profile.to_json(now, before))
+        print_json(profile.Comparison.of(now, before))
     else:
         profile.show(now, before, folder, Terminal())

@@ -2,24 +2,29 @@
 
 import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from rich.table import Table
 
 from rn50 import files
-from rn50.deploy.evaluation import Evaluated
+from rn50.deploy.outcomes import Evaluated
 from rn50.errors import UserError
+from rn50.printed import INLINE, prints
 from rn50.terminal import Terminal
 from rn50.weights.counts import margin
 
 FLOAT = "float32"
 
 
+@prints(
+    "method=way, bytes=size, top_1=evaluated.top_1, correct=evaluated.counts.correct, "
+    "images_per_second=evaluated.images_per_second, int8_operators, operators"
+)
 class Candidate(NamedTuple):
     """A model and its evaluation."""
 
     way: str
-    """Method that made it, or ``FLOAT``."""
+    """Method that made it: float32, dynamic, or static and its calibration."""
     contents: Sequence[bytes]
     """The content of each of its files."""
     int8: tuple[int, int]
@@ -28,44 +33,45 @@ class Candidate(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the bytes of all files."""
+        """Size of the model."""
         return sum(map(len, self.contents))
 
     def drop(self, before: "Candidate") -> float:
         """Return the percentage points of top-1 that were lost; negative: gained."""
         return (before.evaluated.top_1 - self.evaluated.top_1) * 100
 
-    def to_json(self, before: "Candidate") -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            "method": self.way,
-            "bytes": self.size,
-            "top_1": self.evaluated.top_1,
-            "correct": self.evaluated.counts.correct,
-            "drop": self.drop(before),
-            "images_per_second": self.evaluated.images_per_second,
-            "int8_operators": self.int8[0],
-            "operators": self.int8[1],
-        }
+    @property
+    def int8_operators(self) -> int:
+        """Convolutions and matrix products in int8, counted in the file."""
+        return self.int8[0]
+
+    @property
+    def operators(self) -> int:
+        """All of them."""
+        return self.int8[1]
 
 
+class Tried(NamedTuple):
+    """A candidate and what it lost."""
+
+    candidate: Annotated[Candidate, INLINE]
+    drop: float
+    """Percentage points of top-1 lost against float32."""
+
+
+@prints("model=file, written=written.way, total=written.evaluated.counts.images, results=tried")
 class Choice(NamedTuple):
     """All candidates, float32 first, and the one that was written."""
 
     candidates: list[Candidate]
     written: Candidate
     file: pathlib.Path
-    """The first of its files."""
+    """File that was written, or the first of them."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        before = self.candidates[0]
-        return {
-            "model": str(self.file),
-            "written": self.written.way,
-            "total": before.evaluated.counts.images,
-            "results": [candidate.to_json(before) for candidate in self.candidates],
-        }
+    @property
+    def tried(self) -> list[Tried]:
+        """Return the candidates, each with what it lost."""
+        return [Tried(candidate, candidate.drop(self.candidates[0])) for candidate in self.candidates]
 
     def show(self, source: pathlib.Path, console: Terminal) -> None:
         """Print a line for each candidate, then the one that was written."""

@@ -18,6 +18,7 @@ from rn50.data.pipeline.record_set import RecordSet
 from rn50.data.recordio import IndexedRecordReader
 from rn50.deploy import model_file
 from rn50.deploy.model_file import Model
+from rn50.deploy.outcomes import Evaluated
 from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.settings.config import Config
@@ -26,24 +27,6 @@ from rn50.weights.counts import Counts, refuse_other_count
 
 ON_CPU = BatchFormat(None, "CHW", False)
 THREADS = len(os.sched_getaffinity(0))
-
-
-class Evaluated(NamedTuple):
-    """Result of an evaluation."""
-
-    counts: Counts
-    seconds: float
-    """Time that the model itself took."""
-
-    @property
-    def top_1(self) -> float:
-        """Return the fraction of images whose highest logit is that of their class."""
-        return self.counts.correct / self.counts.images
-
-    @property
-    def images_per_second(self) -> float:
-        """Return the model's own rate."""
-        return self.counts.images / self.seconds
 
 
 class _OneRank(NamedTuple):
@@ -64,16 +47,9 @@ def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_jso
     it."""
     model = model_file.read(file)
     counts = evaluate(model, config, confusion=report is not None).counts
-    outcome = {
-        "weights": str(file),
-        "framework": "onnxruntime",
-        "precision": model.precision,
-        "facts": dict(sorted(model.facts.items())),
-        **counts.to_json(),
-        "sparse": None,
-        "density": [],
-    }
-    display.tell(outcome, counts, report, as_json)
+    facts = dict(sorted(model.facts.items()))
+    evaluation = display.Evaluation(file, "onnxruntime", model.precision, facts, counts, None, [])
+    display.tell(evaluation, report, as_json)
 
 
 def evaluate(

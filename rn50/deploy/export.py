@@ -1,13 +1,11 @@
 """A file of weights as an ONNX model (``rn50 export``)."""
 
 import pathlib
-from collections.abc import Sequence
-from typing import Any
 
 from rn50 import files
 from rn50.deploy import evaluation, graph, model_file
-from rn50.deploy.evaluation import Evaluated
 from rn50.deploy.model_file import Model
+from rn50.deploy.outcomes import Evaluated, Written
 from rn50.errors import UserError
 from rn50.settings.config import Config
 from rn50.weights import weights_file
@@ -39,8 +37,8 @@ def export(
     preprocessing: bool,
     config: Config | None,
     tolerance: float,
-) -> dict[str, Any]:
-    """Write a file of weights as an ONNX model, and return what was written as plain data.
+) -> Written:
+    """Write a file of weights as an ONNX model.
 
     With ``config`` it is evaluated first. Raises UserError, and writes nothing, if its accuracy is more than
     ``tolerance`` percentage points from that in the file of weights.
@@ -50,31 +48,8 @@ def export(
     evaluated = None if config is None else evaluation.evaluate(model, config)
     refuse_other_accuracy(source, model, evaluated, tolerance)
     files.write(output, model.content)
-    nodes = model.proto.graph.node
-    form = {"nodes": len(nodes), "folded": fold, "preprocessing": preprocessing}
-    return {**told("onnx", [output], [model.content], model, evaluated), **form}
-
-
-def told(
-    form: str,
-    outputs: Sequence[pathlib.Path],
-    contents: Sequence[bytes],
-    model: Model,
-    evaluated: Evaluated | None,
-) -> dict[str, Any]:
-    """Return what was written as plain data; without an evaluation its fields are None."""
-    return {
-        "format": form,
-        "files": [str(file) for file in outputs],
-        "bytes": sum(map(len, contents)),
-        "nodes": None,
-        "folded": False,
-        "preprocessing": False,
-        "classes": model.classes,
-        "correct": evaluated and evaluated.counts.correct,
-        "total": evaluated and evaluated.counts.images,
-        "top_1": evaluated and evaluated.top_1,
-    }
+    size, nodes = len(model.content), len(model.proto.graph.node)
+    return Written("onnx", [output], size, model.classes, evaluated, nodes, fold, preprocessing)
 
 
 def refuse_other_accuracy(

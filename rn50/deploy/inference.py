@@ -1,18 +1,17 @@
 """Latency and throughput of models on engines, by batch size (``rn50 bench inference``)."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rich.table import Table
 
 from rn50 import rates
-from rn50.deploy.inference_engines import Subject
 from rn50.deploy.inference_process import Load, Round, started
+from rn50.deploy.outcomes import Failure, Latency, Report, Result, Subject
 from rn50.errors import UserError
 from rn50.machine import binding, description, hardware
 from rn50.progress import counting
-from rn50.rates import Rates
 from rn50.terminal import Terminal
 
 PERCENTILES = (50, 90, 95, 99)
@@ -22,24 +21,6 @@ MLPerf's load generator takes the same index (mlcommons/inference, loadgen/resul
 KEPT_UP = 0.95
 """Share of the arrivals that an engine must answer in time. Below it the queue grows, and latencies mean
 nothing."""
-
-
-class Result(NamedTuple):
-    """A subject at a batch size."""
-
-    subject: Subject
-    batch_size: int
-    requests: int
-    latency_ms: dict[str, float]
-    """"average" and "p50" to "p99", over the requests of all rounds."""
-    images_per_second: Rates
-    kept_up: bool
-    """False if requests arrived faster than they were answered."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        fields = {**self._asdict(), "images_per_second": self.images_per_second._asdict()}
-        return {**fields.pop("subject").to_json(), **fields}
 
 
 def bind(cores: int | None) -> tuple[str, int]:
@@ -100,13 +81,12 @@ def measure(
 
 def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: float | None) -> Result:
     latencies = np.sort(np.concatenate([round_.latencies for round_ in of_rounds])) * 1e3
-    latency_ms = {"average": float(latencies.mean())}
-    for percentile in PERCENTILES:
-        latency_ms[f"p{percentile}"] = float(latencies[len(latencies) * percentile // 100])
+    at = [float(latencies[len(latencies) * percentile // 100]) for percentile in PERCENTILES]
+    latency = Latency(float(latencies.mean()), *at)
     answered = [len(round_.latencies) / round_.seconds for round_ in of_rounds]
     kept_up = rate is None or min(answered) >= KEPT_UP * rate
     served = rates.of_rounds([per_second * size for per_second in answered])
-    return Result(subject, size, len(latencies), latency_ms, served, kept_up)
+    return Result(subject, size, len(latencies), latency, served, kept_up)
 
 
 def machine_of(threads: int) -> str:
@@ -115,16 +95,10 @@ def machine_of(threads: int) -> str:
     return f"{threads} {'core' if threads == 1 else 'cores'} of {model}"
 
 
-def to_json(measured: Measured, threads: int, rate: float | None) -> dict[str, Any]:
-    """Return everything as plain data."""
-    failures = measured.failures.items()
-    return {
-        "machine": machine_of(threads),
-        "cores": threads,
-        "requests_per_second": rate,
-        "results": [result.to_json() for result in measured.results],
-        "failures": [{**subject.to_json(), "failure": str(error)} for subject, error in failures],
-    }
+def report(measured: Measured, threads: int, rate: float | None) -> Report:
+    """Return the report of a measurement."""
+    failures = [Failure(subject, str(error)) for subject, error in measured.failures.items()]
+    return Report(machine_of(threads), threads, rate, measured.results, failures)
 
 
 def show(results: Sequence[Result], threads: int, rate: float | None, console: Terminal) -> None:
@@ -136,7 +110,7 @@ def show(results: Sequence[Result], threads: int, rate: float | None, console: T
         for heading in ("batch", "average", *(f"p{percentile}" for percentile in PERCENTILES), "images/s"):
             table.add_column(heading, justify="right")
         for result in (result for result in results if result.subject == subject):
-            latencies = (f"{value:,.2f}" for value in result.latency_ms.values())
+            latencies = (f"{value:,.2f}" for value in result.latency_ms)
             table.add_row(str(result.batch_size), *latencies, f"{result.images_per_second.median:,.0f}")
         console.print(table)
     for result in results:

@@ -21,7 +21,7 @@ def draw(results: Sequence[Result]) -> str:
         points = sorted(
             (result for result in results if result.subject == subject), key=lambda result: result.batch_size
         )
-        p50, p99 = ([point.latency_ms[name] for point in points] for name in ("p50", "p99"))
+        p50, p99 = ([getattr(point.latency_ms, name) for point in points] for name in ("p50", "p99"))
         drawn = {"marker": "o", "markersize": 4, "color": f"C{number}"}
         over_batch.plot([point.batch_size for point in points], p50, "-", label=subject.name, **drawn)
         over_batch.plot([point.batch_size for point in points], p99, "--", **drawn)

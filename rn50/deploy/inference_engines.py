@@ -3,13 +3,13 @@
 
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from rn50 import frameworks
 from rn50.deploy import export, model_file
 from rn50.deploy.model_file import Model
+from rn50.deploy.outcomes import Subject
 from rn50.errors import UserError
 from rn50.packages import needed_for
 from rn50.weights import weights_file
@@ -24,23 +24,6 @@ PROVIDERS = {
 }
 Run = Callable[[np.ndarray], np.ndarray]
 """Images -> logits."""
-
-
-class Subject(NamedTuple):
-    """A model on an engine."""
-
-    file: pathlib.Path
-    engine: str
-    precision: str
-
-    @property
-    def name(self) -> str:
-        """Return its display name."""
-        return f"{self.file.name} {self.engine} {self.precision}"
-
-    def to_json(self) -> dict[str, str]:
-        """Return it as plain data."""
-        return {"model": str(self.file), "engine": self.engine, "precision": self.precision}
 
 
 def of_frameworks() -> dict[str, tuple[str, str]]:

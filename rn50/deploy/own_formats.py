@@ -8,7 +8,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -35,8 +34,8 @@ def names() -> tuple[str, ...]:
 
 def write(
     source: pathlib.Path, output: pathlib.Path, framework: str, config: Config | None, tolerance: float
-) -> dict[str, Any]:
-    """Write a file of weights in a framework's format, and return what was written as plain data.
+) -> export.Written:
+    """Write a file of weights in a framework's format.
 
     The files are read again: their logits must agree with the ONNX model's. With ``config`` they are
     evaluated too. Raises UserError, and leaves no file, if the logits differ, or the accuracy is more than
@@ -62,7 +61,7 @@ def write(
         export.refuse_other_accuracy(source, model, evaluated, tolerance)
         contents = _contents(path, framework)
     files.write_all(dict(zip(written, contents, strict=False)))
-    return export.told(framework, written, contents, model, evaluated)
+    return export.Written(framework, written, sum(map(len, contents)), model.classes, evaluated)
 
 
 def quantizers() -> tuple[str, ...]:

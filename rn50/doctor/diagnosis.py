@@ -10,13 +10,13 @@ INSTALL_DRIVER = (
 
 
 class Diagnosis(NamedTuple):
-    """The result of one check.
-
-    ``severity`` is "failure" if a run cannot succeed, "warning" if it may be slow or unusual. ``remedy`` is a
-    command.
-    """
+    """The result of one check."""
 
     severity: str
+    """ok, warning (a run may be slow or unusual) or failure (it cannot succeed)."""
     subject: str
+    """Part of the machine, software or configuration."""
     found: str
+    """Finding."""
     remedy: str = ""
+    """The command that fixes it, or empty."""

@@ -4,7 +4,7 @@ import os
 import pathlib
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import NamedTuple
 
 from rich.table import Table
 
@@ -15,6 +15,7 @@ from rn50.machine import hardware
 from rn50.machine import software as software_facts
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
+from rn50.printed import prints
 from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.settings.config import Config
@@ -93,12 +94,16 @@ def grouped(fits: Mapping[str, Diagnosis]) -> list[Diagnosis]:
     return merged
 
 
-def to_json(diagnoses: list[Diagnosis]) -> dict[str, Any]:
-    """Return the diagnoses as plain data; ``ok`` is false if one of them is a failure."""
-    return {
-        "ok": all(diagnosis.severity != FAILURE for diagnosis in diagnoses),
-        "findings": [diagnosis._asdict() for diagnosis in diagnoses],
-    }
+@prints("ok, findings")
+class Examination(NamedTuple):
+    """The diagnoses of a machine and of a configuration on it."""
+
+    findings: list[Diagnosis]
+
+    @property
+    def ok(self) -> bool:
+        """True if no finding is a failure."""
+        return all(diagnosis.severity != FAILURE for diagnosis in self.findings)
 
 
 def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
@@ -170,7 +175,7 @@ def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> boo
         diagnoses += [*overridden(variables, environ), *misspelt(variables["CONFIG_FILE"])]
     fits = fitting(facts, software, environ) if config is None else {}
     if as_json:
-        print_json(to_json([*diagnoses, *fits.values()]))
+        print_json(Examination([*diagnoses, *fits.values()]))
     elif brief:
         print_brief([*diagnoses, *grouped(fits)])
     else:
@@ -179,4 +184,4 @@ def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> boo
         if able:
             first = next((system for system in able if system.startswith("DEMO")), able[0])
             Terminal().print(f"next: rn50 run {first}    |    rn50 config new MINE")
-    return all(diagnosis.severity != FAILURE for diagnosis in diagnoses)
+    return Examination(diagnoses).ok

@@ -7,10 +7,11 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from rn50.benchmark import rules
 from rn50.hyperparameters import reference
+from rn50.printed import prints
 from rn50.results import published, recipe
 from rn50.results.published import PublishedResult
 
@@ -19,21 +20,27 @@ DISTANCE_EPOCHS = 4.0
 a measurement; it only orders candidates."""
 
 
+@prints("basis, runs, missed, missed_share, mean, low, high")
 @dataclass(frozen=True)
 class Prediction:
-    """Expected epochs. ``runs`` is the number of runs behind it; ``missed`` of them did not reach the target.
-    ``mean``, ``low`` and ``high`` are the epochs of those that did."""
+    """Expected epochs."""
 
     basis: str
+    """Which runs."""
     runs: int
+    """Their number."""
     missed: int
+    """Runs that missed the target."""
     mean: float
+    """Mean epochs of the others."""
     low: float
+    """Fewest epochs."""
     high: float
+    """Most epochs."""
 
     @property
     def missed_share(self) -> float | None:
-        """Return the share of the runs that missed, None if there are no runs."""
+        """Share of the runs that missed; null: there are no runs."""
         return self.missed / self.runs if self.runs else None
 
     def __str__(self) -> str:
@@ -44,16 +51,38 @@ class Prediction:
         return f"{spread}{missed}: {self.basis}"
 
 
+class Group(TypedDict):
+    """Values that every recipe has."""
+
+    global_batch_size: int
+    """Values that it logged."""
+    optimizer: str
+    base_learning_rate: float
+
+
+class Values(Group, total=False):
+    """Values of a recipe."""
+
+    warmup_epochs: float
+    decay_epochs: float
+    weight_decay: float
+    momentum: float
+    label_smoothing: float
+
+
+@prints("name, global_batch_size, values, prediction")
 @dataclass(frozen=True)
 class Proven:
-    """Recipe that may be borrowed under ``name``, and the ``results`` that published it; a reference recipe
-    has none."""
+    """Recipe that may be borrowed, and the results that published it."""
 
     name: str
+    """Source, as `rn50 borrow` takes it."""
     global_batch_size: int
-    values: dict[str, Any]
+    """Its batch size."""
+    values: Annotated[dict[str, Any], Values]
     prediction: Prediction
     results: tuple[PublishedResult, ...] = ()
+    """Empty for a reference recipe."""
 
     def expected(self, global_batch_size: int) -> float:
         """Return the reference's epochs at this batch size, plus the recipe's excess over the reference at

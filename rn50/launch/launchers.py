@@ -90,7 +90,7 @@ def bind(config: Config, environ: Mapping[str, str]) -> str:
 
 
 def horovod_has_mpi() -> bool:
-    """Return True if Horovod is linked to MPI. To ask Horovod itself would import the framework."""
+    """Return True if Horovod is linked to MPI. Asking Horovod itself would import the framework."""
     package = importlib.util.find_spec("horovod")
     if package is None or not package.origin:
         return False
@@ -103,7 +103,7 @@ def _need_horovod(config: Config) -> None:
         remedy = (
             "set LAUNCHER=auto for those of one machine, and start those of several with ./run.sub (Slurm)"
         )
-        raise UserError(f"FRAMEWORK={config.run.framework}", "its ranks do without Horovod", remedy)
+        raise UserError(f"FRAMEWORK={config.run.framework}", "its ranks do not use Horovod", remedy)
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
         build = "requirements/install.sh horovod-build && requirements/install.sh horovod"
         nccl = "-nccl" if config.run.device == "gpu" else ""

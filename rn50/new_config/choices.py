@@ -46,24 +46,27 @@ class Choice(NamedTuple):
     """A value of a configuration and the reason for it."""
 
     value: str
+    """Value."""
     reason: str
+    """Why."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices that train, one for each rank.
-
-    ``memory_mib`` is that of the smallest, ``free_mib`` the least free memory; None if not reported.
-    ``jpeg_engine`` is True if each is known to have one.
-    """
+    """Devices that train, one for each rank."""
 
     device: str
+    """cpu or gpu."""
     ranks: int
+    """Ranks."""
     models: tuple[str, ...]
     memory_mib: float | None
+    """Memory of the smallest; None if not reported."""
     free_mib: float | None
+    """The least free memory; None if not reported."""
     capabilities: frozenset[tuple[int, int]]
     jpeg_engine: bool = False
+    """True if each is known to have one."""
 
     @property
     def unit(self) -> str:

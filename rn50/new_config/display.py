@@ -1,39 +1,13 @@
 """Output of ``rn50 config new``: the machine, what was chosen and why, the file, and the next commands."""
 
-import pathlib
-from typing import Any
-
 from rich.table import Table
 
 from rn50 import frameworks
-from rn50.new_config.new_config import NewConfig, commands, expected, short
+from rn50.new_config.new_config import NewConfig, expected, short
 from rn50.terminal import Terminal, print_json
 
 
-def to_json(new: NewConfig, written: pathlib.Path) -> dict[str, Any]:
-    """Return the configuration as plain data."""
-    return {
-        "name": new.name,
-        "machine": new.machine,
-        "device": new.devices.device,
-        "ranks": new.devices.ranks,
-        "framework": new.framework._asdict(),
-        "batch_size": new.config.hyperparameters.batch_size,
-        "global_batch_size": new.config.global_batch_size,
-        "batch_reason": new.source.batch.reason,
-        "source": new.borrowed.origin.name,
-        "assumed": list(new.borrowed.assumed),
-        "accelerator": new.source.known,
-        "minutes": new.source.minutes,
-        "cautions": list(new.cautions),
-        "findings": new.findings,
-        "values": new.config.as_environment(),
-        "written": str(written),
-        "next": list(commands(new, written)),
-    }
-
-
-def print_lines(new: NewConfig, written: pathlib.Path, console: Terminal) -> None:
+def print_lines(new: NewConfig, console: Terminal) -> None:
     """Print what was found, what was chosen and why, where it is, and what comes next."""
     source = new.borrowed.origin
     total = new.config.global_batch_size
@@ -53,8 +27,8 @@ def print_lines(new: NewConfig, written: pathlib.Path, console: Terminal) -> Non
         *expected(new.borrowed, new.source),
         *(("caution", caution) for caution in new.cautions),
         *(("rules", finding) for finding in new.findings),
-        ("written", short(written)),
-        *(("next" if not number else "", command) for number, command in enumerate(commands(new, written))),
+        ("written", short(new.file)),
+        *(("next" if not number else "", command) for number, command in enumerate(new.commands)),
     ]
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -64,6 +38,6 @@ def print_lines(new: NewConfig, written: pathlib.Path, console: Terminal) -> Non
     console.print(table)
 
 
-def show(new: NewConfig, written: pathlib.Path, as_json: bool) -> None:
+def show(new: NewConfig, as_json: bool) -> None:
     """Print what was written."""
-    print_json(to_json(new, written)) if as_json else print_lines(new, written, Terminal())
+    print_json(new) if as_json else print_lines(new, Terminal())

@@ -13,7 +13,7 @@ import pathlib
 import re
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rn50 import files, frameworks
@@ -26,6 +26,7 @@ from rn50.machine.software import Software
 from rn50.new_config import choices
 from rn50.new_config.choices import Choice, Devices
 from rn50.new_config.source import Source, cautions, is_far, of_base, of_plan
+from rn50.printed import prints
 from rn50.settings import config_file, rewrite, show
 from rn50.settings.config import Config
 from rn50.settings.fields import Data, variables
@@ -38,24 +39,53 @@ _WIDTH = 35
 """Column of the comments."""
 
 
+@prints(
+    "name, machine, framework, cautions, findings, values, device=devices.device, "
+    "ranks=devices.ranks, batch_size, global_batch_size=config.global_batch_size, "
+    "batch_reason=source.batch.reason, source=borrowed.origin.name, assumed=borrowed.assumed, "
+    "accelerator=source.known, minutes=source.minutes, written=file, next=commands"
+)
 @dataclass(frozen=True)
 class NewConfig:
-    """Configuration, not written yet; ``text`` is the whole file."""
+    """A complete configuration for this machine."""
 
     name: str
+    """Name of the configuration."""
     machine: str
+    """Machine, in one line."""
     devices: Devices
     framework: Choice
     source: Source
     config: Config
     borrowed: Borrowed
     cautions: tuple[str, ...]
+    """Cautions about the choice."""
     text: str
+    """The whole file."""
+    file: pathlib.Path
+    """File that it is written to."""
+
+    @property
+    def batch_size(self) -> int:
+        """Images per rank and step."""
+        return self.config.hyperparameters.batch_size
 
     @property
     def findings(self) -> list[str]:
-        """Return why the official rules would reject its result, one reason per line."""
+        """Departures from the closed division's rules."""
         return show.findings(self.config)
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Every variable."""
+        return self.config.as_environment()
+
+    @property
+    def commands(self) -> list[str]:
+        """Commands to go on with."""
+        configuration = argument(self.name, self.file, short(self.file))
+        data = "DATADIR=/path/to/imagenet " if self.config.is_imagenet else ""
+        return [f"{data}rn50 doctor {configuration}", f"{data}rn50 run {configuration}"]
 
 
 def valid_name(name: str) -> str:
@@ -97,10 +127,11 @@ def make(
     about = choices.described(machine, on)
     named = f"DGXSYSTEM={name}" if by == name else f"CONFIG_FILE={by}"
     text = _text(named, about, on, source, borrowed, behind)
-    with _draft(name, text) as file:
-        config = rewrite.read(file, "input_pipeline").config
+    with _draft(name, text) as draft:
+        config = rewrite.read(draft, "input_pipeline").config
     warned = cautions(machine, on, source, frameworks.traits(chosen.value))
-    return NewConfig(name, about, on, chosen, source, config, borrowed, warned, text)
+    file = output or output_of(name)
+    return NewConfig(name, about, on, chosen, source, config, borrowed, warned, text, file)
 
 
 Line = tuple[str, str, str]
@@ -274,10 +305,3 @@ def argument(name: str, output: pathlib.Path, path: str = "") -> str:
     which is by default the absolute one."""
     path = path or str(output.resolve())
     return name if output.resolve() == config_file.file_of(name) else shlex.quote(path)
-
-
-def commands(new: NewConfig, output: pathlib.Path) -> Sequence[str]:
-    """Return the commands that come next."""
-    configuration = argument(new.name, output, short(output))
-    data = "DATADIR=/path/to/imagenet " if new.config.is_imagenet else ""
-    return [f"{data}rn50 doctor {configuration}", f"{data}rn50 run {configuration}"]

@@ -25,20 +25,21 @@ with the most published runs is taken."""
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of the hyperparameters, and the batch that fits: images of a rank, and the reason. ``plan`` is
-    None for the hyperparameters of ``base``. ``known`` is the name under which the accelerator's results were
-    published, if any were."""
+    """Origin of the hyperparameters, and the batch that fits."""
 
     origin: origin.Origin
     data: Data
     batch: Choice
+    """Images of a rank, and the reason."""
     base: pathlib.Path | None = None
     plan: Plan | None = None
+    """None for the hyperparameters of ``base``."""
     known: str | None = None
+    """Name under which the GPU was published; null: nobody published a result with it."""
 
     @property
     def minutes(self) -> float | None:
-        """Minutes that are predicted for a GPU that others published results with."""
+        """Minutes that `rn50 plan` predicts for a GPU that others published results with."""
         return self.plan.prediction.minutes if self.plan and self.known else None
 
 

@@ -6,8 +6,8 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rich.table import Table
 
@@ -43,45 +43,59 @@ _COMPUTES = re.compile(
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference in one quantity: the means over the runs, second - first, its interval and p-value, and a
-    sentence.
-
-    ``low`` and ``high`` are None where a side has fewer than two runs or neither side has any spread. ``p``
-    is the p-value of this test alone. ``p_adjusted`` and the interval allow for all tests made at once.
-    ``shown`` is True where the runs show a difference: ``p_adjusted`` is below 5 %, and 0 lies outside the
-    interval where there is one.
-    """
+    """Difference in one quantity: the means over the runs, its interval and p-value."""
 
     quantity: str
+    """epochs, minutes or images_per_second."""
     first: float
+    """Mean of the first."""
     second: float
+    """Mean of the other."""
     runs: tuple[int, int]
+    """Runs of both."""
     difference: float
+    """second - first."""
     low: float | None
+    """Lower end of its interval, which allows for all tests made at once; null: a side has fewer than two
+    runs, or neither has any spread."""
     high: float | None
+    """Upper end."""
     p: float
+    """p-value of this test alone."""
     p_adjusted: float
+    """Corrected for all tests made at once."""
     shown: bool
+    """True if the runs show a difference: `p_adjusted` is below 5 %, and 0 lies outside the interval where
+    there is one."""
     sentence: str
+    """The same in words."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of the result named ``second`` with the one named ``first``.
-
-    ``settings`` are those that differ, as (name, first, second). ``cautions`` are sentences on what is not
-    comparable. ``tests`` is the number of tests made at once, over this and all other comparisons; the
-    intervals have ``confidence`` to allow for it. ``same_logs`` is True for a result and its own copy.
-    """
+    """Comparison of a result with the first one."""
 
     first: str
+    """The first result."""
     second: str
+    """The other one."""
     differences: tuple[Difference, ...]
     settings: tuple[tuple[str, str, str], ...]
+    """Settings that differ: name, value of the first, value of the other."""
     cautions: tuple[str, ...]
+    """Reasons why the results are not comparable."""
     tests: int
+    """Tests made at once, over this and all other comparisons."""
     confidence: float
+    """Confidence of each interval, which allows for them."""
     same_logs: bool
+    """True if both are the same logs, byte for byte."""
+
+
+class Comparisons(NamedTuple):
+    """Every result against the first."""
+
+    comparisons: Sequence[Comparison]
 
 
 def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
@@ -326,11 +340,6 @@ def _cautions(first: _Side, second: _Side) -> Iterator[str]:
     if common and first.hashes != second.hashes:
         verb = "is" if common == 1 else "are"
         yield f"{common} of the logs {verb} in both, so the runs are not independent"
-
-
-def to_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the comparisons as JSON values."""
-    return {"comparisons": [asdict(comparison) for comparison in comparisons]}
 
 
 def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:

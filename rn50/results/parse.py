@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.printed import prints
 
 TOKEN = ":::MLLOG"
 EPOCH_SAMPLES = "epoch_samples"
@@ -55,12 +56,15 @@ class Event:
 _ByKey = Mapping[str, Sequence[Event]]
 
 
+@prints("epoch, accuracy")
 @dataclass(frozen=True)
 class Evaluation:
-    """Top-1 ``accuracy`` as a fraction after ``epoch`` epochs."""
+    """An evaluation."""
 
     epoch: float
+    """Epoch of the evaluation."""
     accuracy: float
+    """Its top-1, a fraction."""
     time_ms: int = field(default=0, compare=False)
 
 

@@ -15,17 +15,24 @@ from typing import Any
 
 from rn50.benchmark import rules
 from rn50.packages import needed_for
+from rn50.printed import Minutes
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """Verdict of the RCP checker. ``factor`` multiplies the minutes; it is 1 unless the runs converge faster
-    than the reference, and never below 1."""
+    """Verdict of the RCP checker."""
 
     ruleset: str
+    """Version of the rules."""
     passed: bool
+    """True if the runs are not faster than the reference allows."""
     message: str
+    """The official checker's sentence."""
     factor: float
+    """Factor by which the score is scaled: 1 unless the runs converge faster than the reference, and never
+    below 1."""
+    scaled_minutes: Minutes | None = None
+    """The score times the factor: the published score where it passes, from round v2.1 on."""
 
 
 @functools.cache

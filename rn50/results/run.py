@@ -28,7 +28,7 @@ class Run:
 
     @functools.cached_property
     def label(self) -> str | None:
-        """The ``rules.LABELS`` of a run that is not a result of the benchmark, else None."""
+        """The label (``rules.LABELS``) of a run that is not a result of the benchmark, else None."""
         return label.of_run(self.log, self.saved)
 
     @property

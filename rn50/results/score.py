@@ -6,12 +6,15 @@ make the result invalid). The mean is reported wherever it can be computed; ``re
 the result is valid.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.printed import HIDDEN, Minutes, Share, Tenths, prints
 from rn50.results import rcp, run, system_description, tree
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
@@ -22,63 +25,76 @@ MANY_FILES = 100
 """Number of files from which reading takes long enough to show progress."""
 
 
+@prints("file, seed, epochs, accuracy, status, minutes, kept, in_set, findings")
 @dataclass(frozen=True)
 class RunScore:
-    """One run. ``epochs`` and ``accuracy`` (a fraction) are those of the evaluation that decided it: the
-    first one at the target, or the last one where none reached it. ``kept`` is True where its ``minutes`` are
-    in the mean."""
+    """One run."""
 
     file: pathlib.Path
+    """Log."""
     seed: int | None
+    """Seed."""
     epochs: float | None
+    """Epoch of the evaluation that decided it: the first one at the target, or the last one where none
+    reached it."""
     accuracy: float | None
+    """Accuracy of that evaluation, a fraction."""
     status: str
-    minutes: float | None
+    """success, aborted or unfinished."""
+    minutes: Minutes | None
+    """From run_start to run_stop."""
     kept: bool
+    """True if it counts in the mean."""
     in_set: bool
-    """False for a run beyond the five that the score is made of."""
+    """True if it is one of the five consecutive runs that count."""
     findings: tuple[str, ...]
+    """Faults of the log."""
     converged: bool
 
 
 @dataclass(frozen=True)
 class SystemScore:
-    """The runs of one system and their mean in minutes. ``olympic_minutes`` is None where too few runs
-    reached the target. ``reasons`` say why the result is not ``valid``: too few runs, and the ``errors`` by
-    the rules of a result. ``label`` is ``rules.NOT_A_RESULT`` for runs of anything but the benchmark's own
-    task, else None.
-
-    ``convergence`` compares the epochs to target on ImageNet with the reference. ``scaled_minutes`` is the
-    published score where it passes, from round v2.1 on. ``images_per_second`` is the number of training
-    images of the kept runs over their whole time. ``spread`` is (slowest - fastest) / mean of the runs of the
-    set that converged, as a fraction. ``images_per_second_per_accelerator`` is None where the system
-    description is missing or names no accelerators. ``submitter`` is who published it, in a published tree.
-    """
+    """The runs of one system and their mean in minutes."""
 
     system: str
+    """SUBMISSION_PLATFORM, or the folder."""
     valid: bool
-    olympic_minutes: float | None
+    """True if the rules of a result allow the score."""
+    olympic_minutes: Minutes | None
+    """The score: mean of the runs without the fastest and the slowest; null: too few reached the target."""
     reasons: tuple[str, ...]
-    mean_minutes: float | None
-    """Mean of fewer runs than a score takes, where all converged and no rule is broken: an estimate of the
-    score."""
+    """Why it is not valid."""
+    mean_minutes: Minutes | None
+    """Mean of fewer runs than a result has, where all converged and no rule is broken."""
     label: str | None
+    """The label of what is not the benchmark."""
     unverified: str | None
-    """``rules.NOT_VERIFIED`` for a result that MLCommons has not reviewed, else None."""
+    """MLCommons' words for a result that it has not reviewed; null for demo data and published results."""
     division: str | None
+    """closed or open."""
     convergence: rcp.Convergence | None
-    spread: float | None
+    """null: nothing to compare with."""
+    spread: Share | None
+    """(slowest - fastest) / mean, of the runs that converged."""
     accelerators: int | None
-    images_per_second: float | None
-    images_per_second_per_accelerator: float | None
+    """From the description of the system."""
+    images_per_second: Tenths | None
+    """Training images of the kept runs over their whole time."""
+    images_per_second_per_accelerator: Tenths | None
+    """The same of each accelerator."""
     runs: tuple[RunScore, ...]
-    errors: tuple[Finding, ...]
-    scaled_minutes: float | None
-    submitter: str | None
+    errors: Annotated[tuple[Finding, ...], HIDDEN]
+    submitter: Annotated[str | None, HIDDEN]
+    """Who published it, in a published tree."""
+
+    @property
+    def scaled_minutes(self) -> float | None:
+        """``convergence.scaled_minutes``, if there is a convergence."""
+        return self.convergence.scaled_minutes if self.convergence else None
 
     @property
     def name(self) -> str:
-        """``system`` without the label, for places that show the label once for all."""
+        """``system`` without the label, for places that show the label apart."""
         name = self.system
         for label_ in rules.LABELS:
             name = name.replace(f" ({label_})", "")
@@ -116,9 +132,9 @@ def score(
 
 
 def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:
-    """Return the name of a system. In a published tree it is the folder above ``resnet/``, because that name
-    is the known one and the logs of one system may differ in theirs. Elsewhere it is ``submission_platform``,
-    else the folder's name, because a folder can have any name."""
+    """Return the name of a system. In a published tree it is the folder above ``resnet/``: readers know that
+    name, and the logs of one system may name several platforms. Elsewhere it is ``submission_platform``, or
+    the folder's name if no log has a platform."""
     if folder.name == rules.BENCHMARK:
         return folder.parent.name
     return next((timed_run.log.platform for timed_run in runs if timed_run.log.platform), folder.name)
@@ -136,11 +152,11 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     kept = [runs[i] for i in in_mean]
     minutes = [timed_run.log.minutes or 0.0 for timed_run in kept]
     mean = sum(minutes) / len(minutes) if minutes else None
-    convergence = scaled_minutes = None
+    convergence = None
     if mean is not None and not judged.label and ruleset in rules.RCP_RULESETS:
         convergence = _convergence(chosen, ruleset)
     if mean is not None and convergence and convergence.passed and ruleset in rules.SCALED_RULESETS:
-        scaled_minutes = mean * convergence.factor
+        convergence = dataclasses.replace(convergence, scaled_minutes=mean * convergence.factor)
     times = [timed_run.log.minutes or 0.0 for timed_run in chosen if timed_run.converged]
     mean_time = sum(times) / len(times) if times else 0.0
     # Where several runs missed the target there is no score, and ``_too_few`` has given the reason.
@@ -166,7 +182,6 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         images_per_second_per_accelerator=rate / accelerators if rate and accelerators else None,
         runs=tuple(_run_score(r, i in in_mean, i in judged.chosen) for i, r in enumerate(runs)),
         errors=tuple(errors),
-        scaled_minutes=scaled_minutes,
         submitter=place.submitter if place else None,
     )
 

@@ -1,14 +1,14 @@
 """Write scores as JSON and CSV for scripts, and as a table and sentences for people."""
 
-import pathlib
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import JustifyMethod
 from rich.table import Table
 
 from rn50.benchmark import rules
+from rn50.printed import as_json
 from rn50.results.parse import UNFINISHED
 from rn50.results.rcp import Convergence
 from rn50.results.score import RunScore, SystemScore
@@ -16,44 +16,12 @@ from rn50.terminal import Terminal, csv_text
 
 NOT_VALID = "NOT A VALID RESULT"
 _MOST_REASONS = 5
-_DIGITS = {
-    "olympic_minutes": 4,
-    "mean_minutes": 4,
-    "scaled_minutes": 4,
-    "minutes": 4,
-    "spread": 6,
-    "images_per_second": 1,
-    "images_per_second_per_accelerator": 1,
-}
-"""Decimals of the fields that JSON and CSV round."""
 
 
-def to_json(scores: Sequence[SystemScore]) -> dict[str, Any]:
-    """Return the scores as JSON values; minutes have the four decimals of published results, accuracies are
-    as logged."""
-    return {"systems": [_system_to_json(system) for system in scores]}
+class Scores(NamedTuple):
+    """Scores of systems."""
 
-
-def _system_to_json(system: SystemScore) -> dict[str, Any]:
-    values = _plain(system, "errors", "submitter")
-    scaled_minutes = values.pop("scaled_minutes")
-    values["runs"] = [_plain(run, "converged") for run in system.runs]
-    if system.convergence:
-        values["convergence"] = {**_plain(system.convergence), "scaled_minutes": scaled_minutes}
-    return values
-
-
-def _plain(record: Any, *left_out: str) -> dict[str, Any]:
-    """Return the fields of a record as JSON values, but for those that are ``left_out``."""
-    values = {name: value for name, value in vars(record).items() if name not in left_out}
-    for name, value in values.items():
-        if name in _DIGITS and value is not None:
-            values[name] = round(value, _DIGITS[name])
-        elif isinstance(value, tuple):
-            values[name] = list(value)
-        elif isinstance(value, pathlib.Path):
-            values[name] = str(value)
-    return values
+    systems: Sequence[SystemScore]
 
 
 def to_csv(scores: Sequence[SystemScore]) -> str:
@@ -73,7 +41,7 @@ def to_csv(scores: Sequence[SystemScore]) -> str:
     rows: list[tuple[Any, ...]] = [
         ("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")
     ]
-    for system in to_json(scores)["systems"]:
+    for system in as_json(scores):
         system["reasons"] = "; ".join(system["reasons"])
         convergence = system["convergence"] or {}
         behind = [convergence.get(key) for key in ("ruleset", "passed", "factor", "scaled_minutes")]

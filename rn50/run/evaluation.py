@@ -2,7 +2,6 @@
 
 import pathlib
 from collections.abc import Callable
-from typing import Any
 
 from rn50.benchmark import sparsity
 from rn50.errors import UserError
@@ -11,6 +10,7 @@ from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
 from rn50.weights import display, weights_file
 from rn50.weights.counts import Counts, refuse_other_count
+from rn50.weights.display import Density, Evaluation
 from rn50.weights.weights_file import Weights
 
 SEED = 1
@@ -65,24 +65,19 @@ def evaluate(
         counts = Counts(all_reduce.in_pieces(communicator, local.numbers), saved.classes)
         refuse_other_count(counts.images, config.data.eval_samples)
         if communicator.rank == 0:
-            outcome = to_json(file, saved, config, implementation.precision.name, counts)
-            display.tell(outcome, counts, report, as_json)
+            display.tell(
+                of_weights(file, saved, config, implementation.precision.name, counts), report, as_json
+            )
         communicator.barrier()
     finally:
         implementation.close()
 
 
-def to_json(
+def of_weights(
     file: pathlib.Path, saved: Weights, config: Config, precision: str, counts: Counts
-) -> dict[str, Any]:
-    """Return the outcome as plain data."""
-    densities = sparsity.densities(saved.arrays)
-    return {
-        "weights": str(file),
-        "framework": config.run.framework,
-        "precision": precision,
-        "facts": {name: value for name, value in sorted(saved.facts.items()) if name != "file"},
-        **counts.to_json(),
-        "sparse": sparsity.holds(saved.arrays),
-        "density": [{"layer": name, "density": value} for name, value in densities.items()],
-    }
+) -> Evaluation:
+    """Return the evaluation of a file of weights."""
+    facts = {name: value for name, value in sorted(saved.facts.items()) if name != "file"}
+    densities = [Density(*layer) for layer in sparsity.densities(saved.arrays).items()]
+    sparse = sparsity.holds(saved.arrays)
+    return Evaluation(file, config.run.framework, precision, facts, counts, sparse, densities)

@@ -1,4 +1,4 @@
-"""Parts of a training loop that are the same in every framework: what "auto" becomes, learning rates,
+"""Parts of a training loop that are the same in every framework: the choices of "auto", learning rates,
 warm-up, and timing."""
 
 import contextlib
@@ -159,7 +159,7 @@ def warm_up(
     evaluation.
 
     ``train`` then gets a batch of each size with which a pass over the training set ends. Libraries compile
-    kernels and choose algorithms for each shape, which is not to happen after the clock has started. Both
+    kernels and choose algorithms for each shape, which must not happen after the clock has started. Both
     functions wait until the device has finished.
     """
     seconds = []

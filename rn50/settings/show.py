@@ -207,6 +207,19 @@ def findings(config: Config) -> list[str]:
     return problems
 
 
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A configuration and its values."""
+
+    system: str
+    """DGXSYSTEM."""
+    global_batch_size: int
+    """BATCHSIZE times all ranks."""
+    findings: list[str]
+    """Why the official rules would reject a result of it."""
+    values: list[Row]
+
+
 def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
     """Print the value and the meaning of every variable, by section, then the names of those that are set in
     vain, then the findings of the rules.
@@ -266,13 +279,6 @@ def show(name: str | None, set_only: bool, as_json: bool) -> None:
     rows = describe(config, environ, config_file)
     rows = [row for row in rows if not set_only or row.origin != "default"]
     if as_json:
-        print_json(
-            {
-                "system": config.run.system,
-                "global_batch_size": config.global_batch_size,
-                "findings": findings(config),
-                "values": [dataclasses.asdict(row) for row in rows],
-            }
-        )
+        print_json(Shown(config.run.system, config.global_batch_size, findings(config), rows))
     else:
         print_table(rows, config, Terminal())

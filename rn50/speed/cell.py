@@ -3,9 +3,10 @@ number of ranks."""
 
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from rn50 import frameworks
+from rn50.printed import INLINE
 from rn50.rates import Rates, of_rounds
 from rn50.run import precision
 from rn50.settings.config import Config
@@ -18,15 +19,20 @@ SYNTHETIC, REAL = "synthetic", "real"
 
 
 class Cell(NamedTuple):
-    """Combination to measure; ``batch_size`` is per rank."""
+    """Combination to measure."""
 
     framework: str
+    """Framework."""
     model: str
+    """ours, or a model of its zoo."""
     image_size: int | None
-    """Framework, model and image size are as in a ``Network``."""
+    """Pixels a side; None: the configuration's."""
     precision: str
+    """Precision; what warm-up took for PRECISION=auto is marked `(auto)`."""
     batch_size: int
+    """Images of a rank and step."""
     ranks: int
+    """Ranks."""
 
     @property
     def name(self) -> str:
@@ -60,15 +66,16 @@ class Cell(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Images/s of all ranks together by kind of data, or the reason why there are none."""
+    """Images/s of a cell, or the reason why there are none."""
 
-    cell: Cell
+    cell: Annotated[Cell, INLINE]
     """Cell with the precision that warm-up chose for "auto"."""
-    rates: dict[str, Rates]
+    rates: dict[Annotated[str, "data"], Rates]
+    """On synthetic or real data, all ranks together."""
     failure: str
-    """Failure of the job (``worker.Outcome``), or the words of ``Cell.lacking``."""
+    """Why there is no figure, or empty."""
     log: str
-    """Name of its file; empty if its framework lacks the precision, so that no job ran."""
+    """Log of the cell; empty where its framework lacks the precision, so that no job ran."""
 
 
 def verb(model: str, kinds: tuple[str, ...], seconds: float, rounds: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rich.table import Table
 
@@ -17,6 +18,20 @@ from rn50.terminal import Terminal, print_json
 
 OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
 """Variables that launchers set; they are not settings to compare."""
+
+
+class Report(NamedTuple):
+    """All-reduces by size."""
+
+    library: str
+    """Library that moves the bytes."""
+    ranks: int
+    """All ranks."""
+    nodes: int
+    """Machines."""
+    environment: dict[str, str]
+    """Variables of libraries that were in effect."""
+    all_reduce: list[Timing]
 
 
 def sweep(communicator: Communicator, largest_bytes: int) -> list[Timing]:
@@ -52,14 +67,7 @@ def _show(config: Config, communicator: Communicator, timings: list[Timing], as_
             for name, value in sorted(environment().items())
             if name.startswith(PASSED_THROUGH) and not re.match(of_one_rank, name)
         }
-        report = {
-            "library": communicator.library,
-            "ranks": communicator.size,
-            "nodes": config.run.nodes,
-            "environment": used,
-            "all_reduce": [timing._asdict() for timing in timings],
-        }
-        print_json(report)
+        print_json(Report(communicator.library, communicator.size, config.run.nodes, used, timings))
         return
     title = f"all-reduces of float32 numbers over {communicator.size} ranks ({communicator.library})"
     table = Table(title=title, title_justify="left")

@@ -3,11 +3,12 @@ input``)."""
 
 import statistics
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from rich.table import Table
 
 from rn50 import rates
+from rn50.printed import IF_KNOWN, prints
 from rn50.progress import counting
 from rn50.rates import Comparison, Rates
 from rn50.run import precision
@@ -36,23 +37,53 @@ class Waiting(NamedTuple):
     """Time that training on real data waits; medians over the rounds."""
 
     reader_ratio: float
-    """Share of the time that rank 0 waited for its next batch."""
+    """Share of the time that rank 0 waited for its next batch: `reader_cost_s` over `batch_cost_s`."""
     reader_cost_s: float
-    """Seconds per step that it waited."""
+    """Seconds a step that it waited."""
     batch_cost_s: float
-    """Seconds per step."""
+    """Seconds a step."""
     images_per_second: float
-    """Rate of all ranks together."""
+    """images/s of the same steps, of all ranks together."""
+
+
+@prints("read, decode, pipeline, synthetic, real")
+class Stages(NamedTuple):
+    """images/s of all ranks together."""
+
+    pipeline: Rates
+    """The whole input pipeline alone."""
+    synthetic: Rates
+    """Training on one batch held on the device."""
+    real: Rates
+    """Training on the data set."""
+    read: Annotated[Rates | None, IF_KNOWN] = None
+    """Reading records; with DALI alone."""
+    decode: Annotated[Rates | None, IF_KNOWN] = None
+    """Decoding images that are in memory; with DALI alone."""
+
+    @property
+    def measured(self) -> dict[str, Rates]:
+        """Return the stages that were measured."""
+        return {name: getattr(self, name) for name in MEANING if getattr(self, name) is not None}
 
 
 class Report(NamedTuple):
-    """Report of a measurement; images/s are of all ranks together."""
+    """Speed of input and of training."""
 
+    system: str
+    """DGXSYSTEM."""
+    device: str
+    """cpu or gpu."""
+    ranks: int
+    """All ranks."""
     precision: str
-    images_per_second: dict[str, Rates]
+    """Precision; what warm-up took for PRECISION=auto is marked `(auto)`."""
+    images_per_second: Stages
     real_of_synthetic: Comparison
+    """`real` over `synthetic`."""
     waiting: Waiting
     bottleneck: str
+    """Bottleneck of training."""
 
 
 def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
@@ -90,7 +121,7 @@ def bench(
     with opened(config, create) as implementation:
         report = measure(config, implementation, seconds, rounds)
         if implementation.communicator.rank == 0:
-            print_json(to_json(config, report)) if as_json else show(config, report, Terminal())
+            print_json(report) if as_json else show(report, Terminal())
 
 
 def measure(config: Config, implementation: Measurable, seconds: float, rounds: int) -> Report:
@@ -115,7 +146,8 @@ def measure(config: Config, implementation: Measurable, seconds: float, rounds: 
                 if round_:
                     measured[name].append(rate)
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
-    images_per_second = {name: rates.of_rounds(values) for name, values in measured.items()}
+    of_rounds = {name: rates.of_rounds(values) for name, values in measured.items()}
+    stages = Stages(**of_rounds)
     compared = rates.compare(measured["real"], measured["synthetic"])
     waiting = Waiting(
         statistics.median(result.data_wait_seconds / result.seconds for result, _ in waits),
@@ -123,34 +155,20 @@ def measure(config: Config, implementation: Measurable, seconds: float, rounds: 
         statistics.median(result.seconds / steps["real"] for result, _ in waits),
         statistics.median(rate for _, rate in waits),
     )
-    slowest = bottleneck({name: rate.median for name, rate in images_per_second.items()}, compared)
-    return Report(
-        precision.shown(config, implementation.precision), images_per_second, compared, waiting, slowest
-    )
+    slowest = bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared)
+    shown = precision.shown(config, implementation.precision)
+    run = config.run
+    return Report(run.system, run.device, config.ranks, shown, stages, compared, waiting, slowest)
 
 
-def to_json(config: Config, report: Report) -> dict[str, Any]:
-    """Return the report as plain data."""
-    return {
-        "system": config.run.system,
-        "device": config.run.device,
-        "ranks": config.ranks,
-        "precision": report.precision,
-        "images_per_second": {name: rate._asdict() for name, rate in report.images_per_second.items()},
-        "real_of_synthetic": report.real_of_synthetic.to_json(),
-        "waiting": report.waiting._asdict(),
-        "bottleneck": report.bottleneck,
-    }
-
-
-def show(config: Config, report: Report, console: Terminal) -> None:
+def show(report: Report, console: Terminal) -> None:
     """Print one line per stage, then the verdict."""
-    ranks = "1 rank" if config.ranks == 1 else f"{config.ranks} ranks together"
-    title = f"{config.run.system}: images/s of {ranks}, {config.run.device}, {report.precision}"
+    ranks = "1 rank" if report.ranks == 1 else f"{report.ranks} ranks together"
+    title = f"{report.system}: images/s of {ranks}, {report.device}, {report.precision}"
     table = Table(title=title, title_justify="left")
     for heading in ("", "median", "lowest", "highest"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, rate in report.images_per_second.items():
+    for name, rate in report.images_per_second.measured.items():
         table.add_row(MEANING[name], *(f"{value:,.0f}" for value in (rate.median, rate.lowest, rate.highest)))
     console.print(table)
     waiting, compared = report.waiting, report.real_of_synthetic

@@ -23,6 +23,7 @@ class Operator(NamedTuple):
     """Calls and time of one operator of the framework, or kernel of a GPU, in the profiled steps."""
 
     name: str
+    """Operator."""
     calls: int
     seconds: float
     """Time on the device, without that of the operators it called."""

@@ -3,13 +3,14 @@ change."""
 
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from rich.table import Table
 
 from rn50 import files, frameworks
 from rn50.errors import UserError
+from rn50.printed import INLINE, as_json, prints
 from rn50.progress import counting
 from rn50.settings.config import Config, from_environment
 from rn50.speed import input_pipeline as input_bench
@@ -27,18 +28,17 @@ JOBS = ("rate", "operators")
 class Profile(NamedTuple):
     """Contents of a folder of ``rn50 profile``, as plain data."""
 
-    rate: dict[str, Any]
+    rate: Annotated[dict[str, Any], INLINE, input_bench.Report]
     """Output of ``rn50 bench input --json``."""
     steps: int
     step_seconds: float
-    """Seconds per profiled step; profiled steps are slower than others."""
+    """A step under the profiler, which slows it down."""
     operators: list[Operator]
     """Operators of all profiled steps, the longest first."""
 
     @property
     def idle(self) -> float:
-        """Return the share of the profiled time in which no operator ran. Times of concurrent operators are
-        added."""
+        """Share of the time in which no operator ran. Times of concurrent operators are added."""
         return max(0.0, 1 - self.operator_seconds / (self.steps * self.step_seconds))
 
     @property
@@ -66,7 +66,7 @@ def as_rank(
         rank = implementation.communicator.rank
         if what == "rate":
             report = input_bench.measure(config, implementation, seconds, rounds)
-            reported = input_bench.to_json(config, report)
+            reported = as_json(report)
         else:
             batches = Meter(config, implementation).open(config.input_pipeline).batches
             implementation.train_steps(batches, 2, 1)
@@ -144,18 +144,34 @@ def gain(before: Profile, now: Profile) -> str:
     return f"{comparison}; rounds of both overlap, so it may be chance"
 
 
-def to_json(now: Profile, before: Profile | None) -> dict[str, Any]:
-    """Return everything as plain data."""
-    return {
-        **now.rate,
-        "profiled_step_seconds": now.step_seconds,
-        "idle": now.idle,
-        "operators": [
-            {"name": name, "calls": calls / now.steps, "milliseconds": 1e3 * seconds / now.steps}
+class AStep(NamedTuple):
+    """An operator in a step."""
+
+    name: str
+    """Operator."""
+    calls: float
+    """Calls a step."""
+    milliseconds: float
+    """Milliseconds a step."""
+
+
+@prints("rate=profile.rate, profiled_step_seconds=profile.step_seconds, idle=profile.idle, operators, gain")
+class Comparison(NamedTuple):
+    """A profile, and what was gained since another one."""
+
+    profile: Profile
+    operators: list[AStep]
+    gain: str | None
+    """The sentence on the change since `--baseline`."""
+
+    @staticmethod
+    def of(now: Profile, before: Profile | None) -> "Comparison":
+        """Return a profile compared with an earlier one, if there is one."""
+        operators = [
+            AStep(name, calls / now.steps, 1e3 * seconds / now.steps)
             for name, calls, seconds in now.operators
-        ],
-        "gain": gain(before, now) if before else None,
-    }
+        ]
+        return Comparison(now, operators, gain(before, now) if before else None)
 
 
 def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Terminal) -> None:

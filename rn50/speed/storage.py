@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rich.table import Table
@@ -22,6 +22,7 @@ from rich.table import Table
 from rn50 import files, rates
 from rn50.data.recordio import read_index
 from rn50.errors import UserError
+from rn50.printed import prints
 from rn50.progress import counting
 from rn50.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
@@ -113,16 +114,20 @@ class TrainingFile:
         self._stream.close()
 
 
+@prints("folder, records, bytes, stayed_in_memory=stayed")
 class Measured(NamedTuple):
     """Measurements of one folder."""
 
     folder: Path
+    """Folder."""
     records: int
+    """Records of train.rec."""
     bytes: int
+    """Its size."""
     bytes_per_second: dict[str, list[float]]
     """Kind -> one value per round."""
     stayed: float | None
-    """Largest share of the file that was in memory when it should have been cold; None if unknown."""
+    """Largest share of the file that was in memory when it should have been cold; null: unknown."""
 
     @property
     def remark(self) -> str | None:
@@ -170,13 +175,16 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measur
 
 
 class Row(NamedTuple):
-    """One kind of reading: bytes/s and seconds per epoch of each folder, and the second against the first if
-    there are two."""
+    """One kind of reading."""
 
     kind: str
+    """sequential or shuffled, cold or warm."""
     bytes_per_second: list[Rates]
+    """Rate of each folder."""
     seconds_per_epoch: list[float]
+    """Seconds to read each folder once."""
     second_of_first: Comparison | None
+    """Speed of the second folder over that of the first."""
 
     @property
     def meaning(self) -> str:
@@ -201,23 +209,11 @@ def rows(measured: Sequence[Measured]) -> list[Row]:
     return table
 
 
-def to_json(measured: Sequence[Measured]) -> dict[str, Any]:
-    """Return the figures as plain data."""
-    return {
-        "folders": [
-            {"folder": str(folder), "records": records, "bytes": size, "stayed_in_memory": stayed}
-            for folder, records, size, _, stayed in measured
-        ],
-        "rows": [
-            {
-                "kind": row.kind,
-                "bytes_per_second": [speed._asdict() for speed in row.bytes_per_second],
-                "seconds_per_epoch": row.seconds_per_epoch,
-                "second_of_first": row.second_of_first and row.second_of_first.to_json(),
-            }
-            for row in rows(measured)
-        ],
-    }
+class Report(NamedTuple):
+    """Speed of reading one or two folders."""
+
+    folders: Sequence[Measured]
+    rows: list[Row]
 
 
 def show(measured: Sequence[Measured], console: Terminal) -> None:
@@ -262,4 +258,4 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
 def bench(folders: Sequence[Path], seconds: float, rounds: int, as_json: bool) -> None:
     """Measure and print."""
     measured = measure(folders, seconds, rounds)
-    print_json(to_json(measured)) if as_json else show(measured, Terminal())
+    print_json(Report(measured, rows(measured))) if as_json else show(measured, Terminal())

@@ -7,7 +7,7 @@ import pathlib
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, NamedTuple
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
@@ -15,6 +15,7 @@ from rn50.doctor import packages as advice
 from rn50.doctor.diagnosis import FAILURE
 from rn50.errors import UserError
 from rn50.machine import description, software
+from rn50.printed import IF_KNOWN, INLINE, as_json, prints
 from rn50.progress import counting
 from rn50.settings import config as configuration
 from rn50.settings.config import Config
@@ -69,6 +70,46 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
                 raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
 
 
+@prints(
+    "cell=result.cell, image_size, images_per_second=result.rates, scaling, failure=result.failure, "
+    "log=result.log"
+)
+class Measured(NamedTuple):
+    """A result with its scaling."""
+
+    result: Result
+    image_size: int
+    """Pixels a side."""
+    scaling: dict[Annotated[str, "data"], float | None]
+    """images/s a rank over those of the fewest ranks of the same."""
+
+
+@prints(
+    "machine, accelerator, device, versions, commit, task, models of the frameworks' zoos=models, "
+    "what is timed=timed"
+)
+class Facts(NamedTuple):
+    """Where and how it was measured."""
+
+    machine: str
+    """Cores and processor."""
+    accelerator: Annotated[str | None, IF_KNOWN]
+    """Model of the GPUs."""
+    device: str
+    """cpu or gpu."""
+    versions: str
+    """Python and packages."""
+    commit: str
+    """Commit of the code."""
+    task: str
+    """Image size, classes, width, and the label of what is not the benchmark."""
+    models: Annotated[str | None, IF_KNOWN]
+    """Models of the frameworks' zoos that were measured."""
+    timed: str = "forward, backward, sum over the ranks and update; steps at the beginning do not count"
+    """Parts of a step that are timed."""
+
+
+@prints("command, facts, cells=measured")
 @dataclasses.dataclass
 class Bench:
     """Matrix, and the results measured so far."""
@@ -78,6 +119,7 @@ class Bench:
     kinds: tuple[str, ...]
     folder: pathlib.Path
     command: str
+    """The command."""
     results: list[Result] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -105,7 +147,7 @@ class Bench:
                     log = self.folder / f"{combination.name}.log"
                     self.results.append(cells.run(combination, environ, self.kinds, seconds, rounds, log))
                 progress(done, len(self.cells))
-                worker.write_json(self.folder / PLAIN, self.to_json())
+                worker.write_json(self.folder / PLAIN, as_json(self))
 
     def scaling(self, result: Result, kind: str) -> float | None:
         """Return images/s per rank relative to the same cell with the fewest ranks; None if there is nothing
@@ -119,28 +161,22 @@ class Bench:
             return None
         return per_rank[result.cell.ranks] / per_rank[min(per_rank)]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        return {
-            "command": self.command,
-            **dict(self._facts()),
-            "cells": [
-                {
-                    **measurement.cell._asdict(),
-                    "image_size": measurement.cell.image_size or self.config.data.image_size,
-                    "images_per_second": {kind: rates._asdict() for kind, rates in measurement.rates.items()},
-                    "scaling": {kind: self.scaling(measurement, kind) for kind in measurement.rates},
-                    "failure": measurement.failure,
-                    "log": measurement.log,
-                }
-                for measurement in self.results
-            ],
-        }
+    @property
+    def measured(self) -> list[Measured]:
+        """Return the results so far, with their scaling."""
+        return [
+            Measured(
+                result,
+                result.cell.image_size or self.config.data.image_size,
+                {kind: self.scaling(result, kind) for kind in result.rates},
+            )
+            for result in self.results
+        ]
 
     def write(self, published: bool) -> pathlib.Path:
         """Write the report and its picture, each whole or not at all."""
         parts = ["# Training throughput", f"<!-- {files.MARK} -->", f"`{self.command}`"]
-        parts.append("\n".join(f"- {name}: {value}" for name, value in self._facts()))
+        parts.append("\n".join(f"- {name}: {value}" for name, value in as_json(self.facts).items()))
         columns = tables.columns(self.results)
         headings = ["framework", *(", ".join(column.heading) for column in columns)]
         for kind in self.kinds:
@@ -177,29 +213,30 @@ class Bench:
             for number, source in enumerate(sources, start=1):
                 console.print(f"{number} {source}")
 
-    def _facts(self) -> Iterator[tuple[str, str]]:
+    @property
+    def facts(self) -> Annotated[Facts, INLINE]:
+        """Return where and how it is measured."""
         machine, data = description.read(), self.config.data
         cpus = machine.get("host_processor_vcpu_count", "unknown")
-        yield "machine", f"{cpus} CPUs, {machine.get('host_processor_model_name', 'unknown')}"
-        if self.config.run.device == "gpu":
-            yield "accelerator", machine.get("accelerator_model_name", "unknown")
-        yield "device", self.config.run.device
+        device = self.config.run.device
         installed = software.read().packages
         pattern = "|".join(traits.packages for traits in frameworks.every().values())
         versions = [f"{name} {installed[name]}" for name in sorted(installed) if re.fullmatch(pattern, name)]
-        yield "versions", f"Python {platform.python_version()}, {', '.join(versions)}"
-        yield "commit", software.commit() or "unknown"
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
-        yield "task", task if self.config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}"
         sizes = dict.fromkeys(
             f"{model} of {framework} {size}x{size}"
             for framework, model, size, *_ in self.cells
             if model != OURS
         )
-        if sizes:
-            yield "models of the frameworks' zoos", f"{', '.join(sizes)}; trained for their throughput alone"
-        timed = "forward, backward, sum over the ranks and update; steps at the beginning do not count"
-        yield "what is timed", timed
+        return Facts(
+            f"{cpus} CPUs, {machine.get('host_processor_model_name', 'unknown')}",
+            machine.get("accelerator_model_name", "unknown") if device == "gpu" else None,
+            device,
+            f"Python {platform.python_version()}, {', '.join(versions)}",
+            software.commit() or "unknown",
+            task if self.config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}",
+            f"{', '.join(sizes)}; trained for their throughput alone" if sizes else None,
+        )
 
     def _rows(self) -> Iterator[list[str]]:
         for measurement in self.results:

@@ -4,11 +4,12 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, NamedTuple
 
 from rich.table import Table
 
 from rn50.errors import UserError
+from rn50.printed import INLINE
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.rewrite import Base
@@ -19,6 +20,16 @@ from rn50.terminal import Terminal, print_json
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
 _HEADER = re.compile(r"(?:#.*\n)+")
+
+
+class Tuned(NamedTuple):
+    """Outcome of a search for input settings."""
+
+    outcome: Annotated[Outcome, INLINE]
+    base: Path
+    """Configuration that it began with."""
+    written: Path | None
+    """File."""
 
 
 def environment_of(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -43,7 +54,7 @@ def text(base: Base, outcome: Outcome) -> str:
 
     Raises UserError if the file also sets them outside its input pipeline section.
     """
-    changed = {name: new for name, (_, new) in outcome.changes.items()}
+    changed = outcome.new_values
     inside = base.inside.rstrip("\n")
     for name, value in changed.items():
         inside, lines = re.subn(
@@ -96,29 +107,9 @@ def tune(
             if written is not None:
                 rewrite.write(text(sections, outcome), written, force)
             if as_json:
-                print_json(to_json(outcome, base, written))
+                print_json(Tuned(outcome, base, written))
             else:
                 show(outcome, base, written, Terminal())
-
-
-def to_json(outcome: Outcome, base: Path, written: Path | None) -> dict[str, Any]:
-    """Return the search as plain data."""
-    trials = [
-        {**trial._asdict(), "compared": trial.compared and trial.compared.to_json()}
-        for trial in outcome.trials
-    ]
-    return {
-        "base": str(base),
-        "trials": trials,
-        "in_time": outcome.in_time,
-        "changes": {name: new for name, (_, new) in outcome.changes.items()},
-        "images_per_second_before": outcome.images_per_second[0],
-        "images_per_second_after": outcome.images_per_second[1],
-        "after_of_before": outcome.compared and outcome.compared.to_json(),
-        "of_synthetic": outcome.of_synthetic,
-        "faster": outcome.faster,
-        "written": written and str(written),
-    }
 
 
 def show(outcome: Outcome, base: Path, written: Path | None, console: Terminal) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from rn50 import rates
 from rn50.errors import UserError
+from rn50.printed import prints
 from rn50.progress import counting
 from rn50.rates import Comparison
 from rn50.settings.config import Config
@@ -38,13 +39,29 @@ class Trial(NamedTuple):
     change: str
     """NAME=value."""
     images_per_second: float | None
-    """Median over the rounds, of all ranks; None if it could not be run."""
+    """Median over the rounds, of all ranks; null: it could not be run."""
     compared: Comparison | None
+    """Against the best so far."""
     kept: bool
+    """True if it became the best."""
     reason: str
-    """Reason why it could not be run."""
+    """Why it could not be run, or empty."""
 
 
+class Medians(NamedTuple):
+    """images/s of the comparison at the end."""
+
+    before: float
+    """images/s of the configuration as it was."""
+    after: float
+    """images/s with the changes."""
+
+
+@prints(
+    "trials, in_time, of_synthetic, faster, changes=new_values, "
+    "images_per_second_before=images_per_second.before, "
+    "images_per_second_after=images_per_second.after, after_of_before=compared"
+)
 class Outcome(NamedTuple):
     """Outcome of a search."""
 
@@ -52,14 +69,12 @@ class Outcome(NamedTuple):
     after: Config
     trials: tuple[Trial, ...]
     in_time: bool
-    """True if the search ended within its time."""
-    images_per_second: tuple[float, float]
-    """Medians of the comparison at the end: before and after."""
+    """True if every value had its trial."""
+    images_per_second: Medians
     compared: Comparison | None
-    """After against before; None if nothing was found that could be faster."""
+    """null: nothing was found that could be faster."""
     of_synthetic: float
-    """Speed of training on real data after the search, relative to training on a synthetic batch held on the
-    device."""
+    """Real over synthetic data, as it is after: relative to training on a batch held on the device."""
 
     @property
     def changes(self) -> dict[str, tuple[str, str]]:
@@ -67,8 +82,13 @@ class Outcome(NamedTuple):
         return input_settings.changes(self.before, self.after)
 
     @property
+    def new_values(self) -> dict[str, str]:
+        """New values."""
+        return {name: new for name, (_, new) in self.changes.items()}
+
+    @property
     def faster(self) -> bool:
-        """Return whether every round at the end found the new configuration faster."""
+        """True if every round of the comparison at the end was faster."""
         return self.compared is not None and self.compared.shown and self.compared.lowest > 1
 
 
@@ -199,7 +219,7 @@ class Tuner:
             self._best,
             tuple(self._trials),
             self._in_time,
-            (rates.of_rounds(before).median, rates.of_rounds(after).median),
+            Medians(rates.of_rounds(before).median, rates.of_rounds(after).median),
             compared,
             rates.compare(real, bound).median,
         )

@@ -9,15 +9,15 @@ import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.printed import prints
 from rn50.results import run, system_description, tree
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
 from rn50.results.validity import compliance, explain, log_rules, result_rules
-from rn50.results.validity.findings import ERROR, WARNING, Finding, print_findings, to_json
+from rn50.results.validity.findings import ERROR, WARNING, Finding, print_findings
 from rn50.submission import package_checks
 from rn50.terminal import Terminal
 
@@ -25,19 +25,21 @@ DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
 """Rulesets that each refuse something the others accept."""
 
 
+@prints("ok, labels, findings, verdicts")
 @dataclass(frozen=True)
 class Report:
-    """Verdicts of the compliance checker, and every finding. ``excused`` are the runs that may miss the
-    target, which the checker fails. ``ok`` is True where no finding is an error and no other run failed.
-    ``labels`` mark runs on another task than the benchmark's."""
+    """Verdicts of the compliance checker, and every finding."""
 
     verdicts: tuple[compliance.Verdict, ...]
     findings: tuple[Finding, ...]
     excused: tuple[pathlib.Path, ...] = ()
+    """Runs that may miss the target, which the checker fails."""
     labels: tuple[str, ...] = ()
+    """Labels of what is not the benchmark."""
 
     @property
     def ok(self) -> bool:
+        """True if there is no error."""
         passed = all(verdict.ok or verdict.file in self.excused for verdict in self.verdicts)
         return passed and not any(finding.severity == ERROR for finding in self.findings)
 
@@ -146,16 +148,6 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
             continue
         runs.append(timed_run)
     return runs
-
-
-def to_json_report(report: Report) -> dict[str, Any]:
-    """Return the report as JSON values."""
-    return {
-        "ok": report.ok,
-        "labels": list(report.labels),
-        "findings": to_json(report.findings),
-        "verdicts": compliance.to_json(report.verdicts)["verdicts"],
-    }
 
 
 def print_report(report: Report, console: Terminal) -> None:

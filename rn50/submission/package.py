@@ -17,45 +17,58 @@ from typing import Any
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
+from rn50.printed import Minutes, prints
 from rn50.results import tree
-from rn50.results.validity.findings import ERROR, Finding, print_findings, to_json
+from rn50.results.validity.findings import ERROR, Finding, print_findings
 from rn50.submission import check, describe, own_results, package_checks, source
 from rn50.submission.own_results import OwnResult
 from rn50.terminal import Terminal
 
 
+@prints("system, organisation, results, implementation, minutes, label, runs")
 @dataclass(frozen=True)
 class Package:
-    """One system in its tree. ``organisation`` is the folder in the destination, ``minutes`` the score,
-    ``runs`` the logs by their new names. ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but
-    ImageNet, else None."""
+    """One system in its tree."""
 
     organisation: pathlib.Path
+    """Its folder in the destination."""
     system: str
+    """Name of the system."""
     implementation: str
-    minutes: float
+    """Name of the implementation."""
+    minutes: Minutes
+    """The score."""
     label: str | None
+    """The label of what is not the benchmark."""
     runs: Mapping[str, pathlib.Path]
+    """Name in the package and log."""
 
     @property
     def results(self) -> pathlib.Path:
-        """Folder of its logs."""
+        """Folder of the results."""
         return self.organisation / "results" / self.system / rules.BENCHMARK
 
 
+@prints("written, ok, findings, warnings, systems=packages")
 @dataclass(frozen=True)
 class Packaging:
-    """Outcome of packaging. ``written`` is True where the tree was written: no finding is an error, or each
-    error is true of a demo."""
+    """Outcome of packaging."""
 
     packages: tuple[Package, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
+    """Questions that a reviewer will ask."""
     written: bool
+    """True if the tree was written: no finding is an error, or each error is true of a demo."""
 
     @property
     def errors(self) -> int:
         return sum(finding.severity == ERROR for finding in self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """True if it was written without an error."""
+        return self.written and not self.errors
 
 
 @dataclass(frozen=True)
@@ -261,28 +274,6 @@ def _renames(old: pathlib.Path, new: pathlib.Path) -> list[tuple[pathlib.Path, p
         return [(old, new)]
     parts = sorted(old.iterdir(), key=lambda part: (part.name == "results", part.name))
     return [rename for part in parts for rename in _renames(part, new / part.name)]
-
-
-def to_json_outcome(outcome: Packaging) -> dict[str, Any]:
-    """Return the outcome as JSON values."""
-    return {
-        "written": outcome.written,
-        "ok": outcome.written and not outcome.errors,
-        "systems": [
-            {
-                "system": packaged.system,
-                "organisation": str(packaged.organisation),
-                "results": str(packaged.results),
-                "implementation": packaged.implementation,
-                "minutes": round(packaged.minutes, 4),
-                "label": packaged.label,
-                "runs": {name: str(log) for name, log in packaged.runs.items()},
-            }
-            for packaged in outcome.packages
-        ],
-        "findings": to_json(outcome.findings),
-        "warnings": list(outcome.warnings),
-    }
 
 
 def print_outcome(outcome: Packaging, console: Terminal) -> None:

@@ -5,11 +5,12 @@ Everything is counted in whole numbers, so that the sum over ranks does not depe
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from rn50.errors import UserError
+from rn50.printed import prints
 
 TOP = 5
 BINS = 15
@@ -37,12 +38,14 @@ class Bin(NamedTuple):
     """The images whose highest probability lies in an interval."""
 
     images: int
+    """Images whose highest probability lies in this of 15 equal intervals from 0 to 1."""
     confidence: float
     """Mean of that probability."""
     accuracy: float
     """Top-1 of these images."""
 
 
+@prints("images, correct, top1, top5, calibration_error, bins, top5_correct=top_correct")
 @dataclass
 class Counts:
     """The counts of a part of the validation set, or of all of it."""
@@ -80,18 +83,28 @@ class Counts:
 
     @property
     def images(self) -> int:
-        """Number of images."""
+        """Images of the validation set that were evaluated."""
         return int(self.numbers[0])
 
     @property
     def correct(self) -> int:
-        """Number of images whose highest logit is that of their label."""
+        """Images whose highest logit is that of their label."""
         return int(self.numbers[1])
 
     @property
     def top_correct(self) -> int:
-        """Number of images whose label is among the ``TOP`` highest logits."""
+        """Images whose label is among the five highest logits."""
         return int(self.numbers[2])
+
+    @property
+    def top1(self) -> float:
+        """`correct` / `images`."""
+        return self.correct / self.images
+
+    @property
+    def top5(self) -> float:
+        """`top5_correct` / `images`."""
+        return self.top_correct / self.images
 
     @property
     def confusion(self) -> np.ndarray | None:
@@ -109,19 +122,7 @@ class Counts:
 
     @property
     def calibration_error(self) -> float:
-        """Expected calibration error: the mean difference between confidence and accuracy, weighted by the
-        images of a bin."""
+        """Expected calibration error, a fraction: the mean difference between confidence and accuracy,
+        weighted by the images of a bin."""
         weighted = (interval.images * abs(interval.confidence - interval.accuracy) for interval in self.bins)
         return sum(weighted) / self.images
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as plain data, without the confusion."""
-        return {
-            "images": self.images,
-            "correct": self.correct,
-            "top5_correct": self.top_correct,
-            "top1": self.correct / self.images,
-            "top5": self.top_correct / self.images,
-            "calibration_error": self.calibration_error,
-            "bins": [interval._asdict() for interval in self.bins],
-        }

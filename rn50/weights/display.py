@@ -1,8 +1,10 @@
 """Print an evaluation for people and scripts."""
 
 import pathlib
-from typing import Any
+from typing import Annotated, NamedTuple
 
+from rn50 import printed
+from rn50.printed import INLINE
 from rn50.terminal import Terminal, print_json, say
 from rn50.weights.counts import BINS, Counts, margin
 
@@ -10,12 +12,40 @@ _TOLD, _DIGITS = ("framework", "seed", "epoch", "accuracy", "quantization"), 16
 """Facts of a file that are printed, and the most characters of each."""
 
 
-def tell(evaluation: dict[str, Any], counts: Counts, report: pathlib.Path | None, as_json: bool) -> None:
-    """Print an evaluation, plain data that includes ``counts``; write its page if ``report`` is a file."""
+class Density(NamedTuple):
+    """Density of a layer."""
+
+    layer: str
+    """Weight of a convolution or the classifier, without the first layer."""
+    density: float
+    """Part of it that is not 0."""
+
+
+class Evaluation(NamedTuple):
+    """Evaluation of a file of weights or an ONNX model."""
+
+    weights: pathlib.Path
+    """File of the weights or the ONNX model."""
+    framework: str
+    """Framework that evaluated them; onnxruntime: an ONNX model."""
+    precision: str
+    """float32, float16 or bfloat16; of an ONNX model int8, too."""
+    facts: dict[str, str]
+    """Facts that the file says of itself: classes, width, image_size, eval_resize, and of its training
+    framework, precision, seed, epoch, accuracy, configuration (SHA-256), certificate (SHA-256)."""
+    counts: Annotated[Counts, INLINE]
+    sparse: bool | None
+    """True if at least two of every four consecutive input channels are 0, in every layer below; null: an
+    ONNX model, of which no density is told."""
+    density: list[Density]
+
+
+def tell(evaluation: Evaluation, report: pathlib.Path | None, as_json: bool) -> None:
+    """Print an evaluation; write its page if ``report`` is a file."""
     if report is not None:
         from rn50.weights import page
 
-        page.write(report, evaluation, counts)
+        page.write(report, printed.as_json(evaluation), evaluation.counts)
     if as_json:
         print_json(evaluation)
     else:
@@ -24,30 +54,30 @@ def tell(evaluation: dict[str, Any], counts: Counts, report: pathlib.Path | None
             say(f"report: {report}")
 
 
-def _show(evaluation: dict[str, Any], terminal: Terminal) -> None:
-    facts = evaluation["facts"]
+def _show(evaluation: Evaluation, terminal: Terminal) -> None:
+    facts, counts = evaluation.facts, evaluation.counts
     trained = ", ".join(f"{name} {facts[name][:_DIGITS]}" for name in _TOLD if name in facts)
-    terminal.print(f"{evaluation['weights']}: {trained or 'says nothing of its training'}")
-    terminal.print(f"evaluated by {evaluation['framework']} in {evaluation['precision']}")
-    images = evaluation["images"]
-    for name, count in (("top-1", evaluation["correct"]), ("top-5", evaluation["top5_correct"])):
+    terminal.print(f"{evaluation.weights}: {trained or 'says nothing of its training'}")
+    terminal.print(f"evaluated by {evaluation.framework} in {evaluation.precision}")
+    images = counts.images
+    for name, count in (("top-1", counts.correct), ("top-5", counts.top_correct)):
         known_to = f"± {margin(count, images):.1f} points"
         terminal.print(f"{name:6} {count / images:8.2%}   {count:,} of {images:,}, {known_to}")
-    terminal.print(f"expected calibration error {evaluation['calibration_error']:.2%} ({BINS} bins)")
+    terminal.print(f"expected calibration error {counts.calibration_error:.2%} ({BINS} bins)")
     _show_density(evaluation, terminal)
 
 
-def _show_density(evaluation: dict[str, Any], terminal: Terminal) -> None:
+def _show_density(evaluation: Evaluation, terminal: Terminal) -> None:
     """Print the density of the layers, if any of them has zeros; layers of one density share a line."""
     by_density: dict[str, list[str]] = {}
-    for layer in evaluation["density"]:
-        by_density.setdefault(f"{layer['density']:.1%}", []).append(layer["layer"][: -len("_weight")])
+    for layer, density in evaluation.density:
+        by_density.setdefault(f"{density:.1%}", []).append(layer[: -len("_weight")])
     if set(by_density) <= {"100.0%"}:
         return
-    for density, layers in by_density.items():
+    for percent, layers in by_density.items():
         which = f"{len(layers)} layers, {layers[0]} to {layers[-1]}"
         if len(layers) <= 4:
             which = ", ".join(layers)
-        terminal.print(f"density {density}: {which}")
+        terminal.print(f"density {percent}: {which}")
     sparse = "in every group of four at least two are 0"
-    terminal.print(f"2:4: {sparse if evaluation['sparse'] else 'not in every group of four'}")
+    terminal.print(f"2:4: {sparse if evaluation.sparse else 'not in every group of four'}")

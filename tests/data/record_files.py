@@ -165,8 +165,10 @@ def half(records):
 
 def assert_found(verdict, file, record, says):
     assert not verdict.passed
-    found = [finding for finding in verdict.faults.kept if (finding.file, finding.record) == (file, record)]
-    assert any(re.search(says, finding.text) for finding in found), [
-        str(finding) for finding in verdict.faults.kept
+    found = [
+        finding for finding in verdict.checked.faults.kept if (finding.file, finding.record) == (file, record)
     ]
-    assert all(finding.remedy and "\n" not in str(finding) for finding in verdict.faults.kept)
+    assert any(re.search(says, finding.text) for finding in found), [
+        str(finding) for finding in verdict.checked.faults.kept
+    ]
+    assert all(finding.remedy and "\n" not in str(finding) for finding in verdict.checked.faults.kept)

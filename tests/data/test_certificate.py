@@ -82,18 +82,18 @@ def test_the_known_oddities_of_imagenet_are_remarks(data, bare):
         records.all[at] = encode_image(at, records.label(at), image)
     records.write()
     verdict = certify(data, decode=True, numbers=NUMBERS)
-    assert {(finding.kind, finding.file, finding.record) for finding in verdict.remarks.kept} == {
+    assert {(finding.kind, finding.file, finding.record) for finding in verdict.checked.remarks.kept} == {
         ("CMYK", "train.rec", 3),
         ("PNG", "train.rec", 4),
         ("duplicate", "train.rec", 6),
     }
-    assert [finding.record for finding in verdict.faults.kept] == [
+    assert [finding.record for finding in verdict.checked.faults.kept] == [
         7
     ]  # no end-of-image marker: decoders call that truncated
     assert (
-        verdict.remarks.counts["CMYK"]
-        == verdict.remarks.counts["PNG"]
-        == verdict.remarks.counts["duplicate"]
+        verdict.checked.remarks.counts["CMYK"]
+        == verdict.checked.remarks.counts["PNG"]
+        == verdict.checked.remarks.counts["duplicate"]
         == 1
     )
 
@@ -104,7 +104,9 @@ def test_an_image_in_both_sets_is_named_with_both_labels(bare):
     train.all[5] = encode_image(5, label, val.image(3))
     train.write()
     duplicates = [
-        finding for finding in certify(bare, numbers=NUMBERS).remarks.kept if finding.kind == "duplicate"
+        finding
+        for finding in certify(bare, numbers=NUMBERS).checked.remarks.kept
+        if finding.kind == "duplicate"
     ]
     assert [(finding.file, finding.record) for finding in duplicates] == [("val.rec", 3)]
     assert (
@@ -117,14 +119,14 @@ def test_an_archive_that_was_unpacked_twice_is_a_fault(bare):
     records.all = [encode_image(key, records.label(key % 12), records.image(key % 12)) for key in range(24)]
     records.write()
     verdict = certify(bare, numbers=NUMBERS)
-    assert "12 of all 36 images are there twice" in str(verdict.faults.kept[-1])
+    assert "12 of all 36 images are there twice" in str(verdict.checked.faults.kept[-1])
 
 
 def test_many_findings_of_a_kind_are_counted(bare):
     records = Records(bare)
     records.all = [encode_image(key, 0, b"no JPEG") for key in range(24)]
     records.write()
-    faults = certify(bare, numbers=NUMBERS, workers=1).faults
+    faults = certify(bare, numbers=NUMBERS, workers=1).checked.faults
     assert (
         faults.counts["image"] == 24
         and len([finding for finding in faults.kept if finding.kind == "image"]) == KEPT
@@ -134,7 +136,7 @@ def test_many_findings_of_a_kind_are_counted(bare):
 def test_without_any_record_imagenet_is_expected(bare):
     verdict = certify(bare)
     assert f"1,281,143 fewer than the {rules.TRAIN_SAMPLES:,} of ImageNet" in " ".join(
-        map(str, verdict.faults.kept)
+        map(str, verdict.checked.faults.kept)
     )
 
 
@@ -153,7 +155,7 @@ def test_classes_of_imagenet_have_their_numbers(monkeypatch, bare):
     records = Records(bare, "val")
     records.all[5] = encode_image(5, (records.label(5) + 1) % 6, records.image(5))
     records.write()
-    found = [finding.text for finding in certify(bare).faults.kept if finding.file == "val.rec"]
+    found = [finding.text for finding in certify(bare).checked.faults.kept if finding.file == "val.rec"]
     assert sorted(text.split(" has ")[1].split(",")[0] for text in found) == ["1 images", "3 images"]
 
 

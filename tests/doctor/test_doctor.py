@@ -16,6 +16,7 @@ from rn50.doctor import submission as submission_advice
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.errors import UserError
 from rn50.machine.hardware import Mount
+from rn50.printed import as_json
 from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.terminal import Terminal
@@ -214,11 +215,11 @@ def test_why_there_is_no_gpu(data, changes, says):
 
 def test_warnings_stop_nothing():
     warning, failure = Diagnosis(WARNING, "a", "b", "c"), Diagnosis(FAILURE, "a", "b", "c")
-    assert doctor.to_json([warning]) == {
+    assert as_json(doctor.Examination([warning])) == {
         "ok": True,
         "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}],
     }
-    assert doctor.to_json([warning, failure])["ok"] is False
+    assert not doctor.Examination([warning, failure]).ok
 
 
 def test_what_is_configured(tmp_path):

@@ -107,7 +107,7 @@ def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
         "GLOO_SOCKET_IFNAME": "lo",
     }
     assert "./run.sub" in refusal(config, {}, nodes=2)
-    assert "do without Horovod; set LAUNCHER=auto" in refusal(config, {}, launcher="mpirun")
+    assert "do not use Horovod; set LAUNCHER=auto" in refusal(config, {}, launcher="mpirun")
     assert launchers.sharing(config, {"LOCAL_RANK": "1"}) == (1, 2)
 
 

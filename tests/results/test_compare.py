@@ -9,6 +9,7 @@ import pytest
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.printed import as_json
 from rn50.results import compare, score, significance
 from rn50.terminal import Terminal
 from tests.support.four_epochs import write_result, write_run
@@ -142,7 +143,7 @@ def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
     stream = io.StringIO()
     compare.print_table(comparisons, Terminal(file=stream))
     assert stream.getvalue().count(said) == 1
-    assert json.loads(json.dumps(compare.to_json(comparisons)))["comparisons"][1]["tests"] == 6
+    assert as_json(comparisons)[1]["tests"] == 6
 
 
 def test_two_results(tmp_path):
@@ -176,9 +177,7 @@ def test_two_results(tmp_path):
     stream = io.StringIO()
     compare.print_table([found], Terminal(file=stream))
     assert "two is faster" in stream.getvalue() and "DALI_THREADS: 1 -> 2" in stream.getvalue()
-    assert (
-        json.loads(json.dumps(compare.to_json([found])))["comparisons"][0]["differences"][1]["shown"] is True
-    )
+    assert as_json(found)["differences"][1]["shown"] is True
 
 
 def test_results_of_one_system_are_named_by_their_folders(tmp_path):
@@ -204,7 +203,7 @@ def test_a_result_and_its_own_copy_are_the_same_logs(tmp_path):
     stream = io.StringIO()
     compare.print_table(compare.compare(systems[:2]), Terminal(file=stream))
     assert stream.getvalue() == f"the same logs: 8xBox in {tmp_path}/copy is a copy of 8xBox in {first}\n"
-    assert json.loads(json.dumps(compare.to_json([same])))["comparisons"][0]["same_logs"] is True
+    assert as_json(same)["same_logs"] is True
 
 
 def test_logs_that_are_in_both_are_no_independent_runs(tmp_path):

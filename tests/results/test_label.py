@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from rn50.benchmark import rules
-from rn50.results import run, score, scoreboard
+from rn50.printed import as_json
+from rn50.results import run, score
 from rn50.results.validity import result_rules
 from rn50.results.validity.findings import ERROR, WARNING
 from rn50.submission import check, own_results
@@ -73,7 +74,7 @@ def test_our_result_on_imagenet_is_unverified_until_a_round_has_published_it(res
     assert (
         f"{system.olympic_minutes:.4f} minutes (unverified), " in text and text.count(rules.NOT_VERIFIED) == 1
     )
-    assert scoreboard.to_json([system])["systems"][0]["unverified"] == rules.NOT_VERIFIED
+    assert as_json(system)["unverified"] == rules.NOT_VERIFIED
     for file in results.glob("*.json"):
         file.unlink()
     assert score.score([results])[0].unverified  # the log itself says who wrote it

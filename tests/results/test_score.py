@@ -8,6 +8,7 @@ import pytest
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.printed import as_json
 from rn50.results import score, scoreboard
 from tests.results.scored import kept, printed, write_run, write_runs
 
@@ -192,7 +193,7 @@ def test_a_run_in_progress_is_shown_as_such(tmp_path):
 
 def test_json_is_what_the_documentation_says(tmp_path):
     write_runs(tmp_path, 100, 101, 102, 103, 104)
-    [system] = json.loads(json.dumps(scoreboard.to_json(score.score([tmp_path]))))["systems"]
+    [system] = json.loads(json.dumps(as_json(score.score([tmp_path]))))
     runs = system.pop("runs")
     assert system == {
         "system": "8xBox",

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from rn50.results import score, scoreboard
+from rn50.printed import as_json
+from rn50.results import score
 from tests.results.scored import kept, printed
 from tests.support.published import FOLDER, LOGS, needs_published
 
@@ -69,9 +70,7 @@ def test_systems_of_a_round_are_printed_with_their_organisation():
 
 @needs_published
 def test_nf5688m6():
-    [system] = scoreboard.to_json(score.score([LOGS / "v1.0" / "Inspur" / "results" / "nf5688m6_mxnet"]))[
-        "systems"
-    ]
+    [system] = as_json(score.score([LOGS / "v1.0" / "Inspur" / "results" / "nf5688m6_mxnet"]))
     assert system["olympic_minutes"] == 27.3779
     assert [run["epochs"] for run in system["runs"]] == [35] * 5
     assert [run["kept"] for run in system["runs"]] == [False, True, False, True, True]

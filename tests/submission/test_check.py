@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from rn50.benchmark import rules
+from rn50.printed import as_json
 from rn50.results import tree
 from rn50.results.validity.findings import ERROR, WARNING, Finding, print_findings
 from rn50.submission import check, package_checks
@@ -325,9 +326,9 @@ def test_a_checker_that_is_not_there_is_no_pass(system, monkeypatch):
 def test_json_and_table(system):
     replace(system / "result_0.txt", '"value": 1281167', '"value": 1200000')
     report = check.check([system])
-    as_json = json.loads(json.dumps(check.to_json_report(report)))
-    assert as_json["ok"] is False and as_json["labels"] == []
-    [finding] = [finding for finding in as_json["findings"] if "1,200,000" in finding["message"]]
+    plain = as_json(report)
+    assert plain["ok"] is False and plain["labels"] == []
+    [finding] = [finding for finding in plain["findings"] if "1,200,000" in finding["message"]]
     assert finding == {
         "severity": "error",
         "file": str(system / "result_0.txt"),

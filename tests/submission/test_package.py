@@ -17,6 +17,7 @@ from mlperf_logging.system_desc_checker import system_desc_checker
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.printed import as_json
 from rn50.results import score
 from rn50.results.validity.findings import ERROR, Finding
 from rn50.settings import config as configuration
@@ -317,7 +318,7 @@ def test_the_outcome_in_words_and_as_json(tmp_path):
         stream = io.StringIO()
         package.print_outcome(outcome, Terminal(file=stream))
         assert stream.getvalue().splitlines()[-1] == said
-    assert package.to_json_outcome(package.Packaging((one,), (), ("a warning",), True)) == {
+    assert as_json(package.Packaging((one,), (), ("a warning",), True)) == {
         "written": True,
         "ok": True,
         "warnings": ["a warning"],

@@ -24,7 +24,7 @@ COMBINED_COLUMNS = 8
 
 @triton.jit
 def rows_of_part(part, parts, rows, ROWS: tl.constexpr):
-    """Return the number of rows of a part. Its tiles are full but for the last one of the matrix."""
+    """Return the number of rows of a part. All its tiles are full, except the last one of the matrix."""
     tiles = tl.cdiv(rows, ROWS)
     missing = tl.where((tiles - 1) % parts == part, tiles * ROWS - rows, 0)
     return (tl.cdiv(tiles - part, parts) * ROWS - missing).to(tl.float32)

@@ -25,9 +25,10 @@ class Certificate(NamedTuple):
     """A certificate as it was read or written."""
 
     path: Path
+    """File of the certificate."""
     content: dict[str, Any]
     sha256: str
-    """SHA-256 of certificate.json, by which a log names the data."""
+    """SHA-256 of the certificate, by which a log names the data."""
 
     def summary(self) -> dict[str, Any]:
         """Return the part that is saved beside a result."""

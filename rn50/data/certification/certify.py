@@ -6,9 +6,9 @@ images that occur twice.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import read_index
 from rn50.errors import UserError
 from rn50.files import sha256 as sha256_of
+from rn50.printed import INLINE, as_json, prints
 from rn50.terminal import Terminal
 
 NAMES = ("train", "val")
@@ -33,18 +34,49 @@ CHECK_DATADIR = "check that it is the folder that is meant, then copy or pack th
 ANOTHER_COPY = "take it from another copy of the data, or pack them again"
 
 
-class Verdict(NamedTuple):
-    """Result of ``rn50 verify`` for a data folder."""
+class FileFacts(TypedDict):
+    """Size and hash of a file."""
 
-    certificate: Certificate
-    expected: Expected
+    bytes: int
+    """Size of a file."""
+    sha256: str
+    """Its SHA-256."""
+
+
+class Checked(NamedTuple):
+    """Content of ``certificate.json``."""
+
+    passed: bool
+    """True if there is no fault."""
+    decoded: bool
+    """True if every image was decoded (`--full`)."""
+    imagenet: bool
+    """True if the numbers are ImageNet's."""
+    classes: int
+    """Classes."""
+    train: int
+    """Training images."""
+    val: int
+    """Validation images."""
+    files: Mapping[str, Annotated[Mapping[str, Any], FileFacts]]
+    set_sha256: str | None
+    """SHA-256 of the set; null where there are faults."""
     faults: DataFindings
     remarks: DataFindings
+
+
+@prints("checked, certificate=certificate.path, sha256=certificate.sha256")
+class Verdict(NamedTuple):
+    """Result of ``rn50 verify`` for a data folder: the content of its certificate, and where that is."""
+
+    checked: Annotated[Checked, INLINE]
+    certificate: Certificate
+    expected: Expected
 
     @property
     def passed(self) -> bool:
         """True if there are no faults."""
-        return not self.faults.counts
+        return self.checked.passed
 
 
 def certify(
@@ -96,20 +128,20 @@ def certify(
             remedy = f"take it from another copy; if the change is meant, delete {known.by} and verify again"
             faults.add("changed", name, None, text, remedy)
     passed = not faults.counts
-    content = {
-        "passed": passed,
-        "decoded": decode,
-        "imagenet": passed and known.is_imagenet,
-        "classes": known.classes,
-        "train": known.train,
-        "val": known.val,
+    checked = Checked(
+        passed=passed,
+        decoded=decode,
+        imagenet=passed and known.is_imagenet,
+        classes=known.classes,
+        train=known.train,
+        val=known.val,
         # Hashes of data at fault would later be taken for the expected ones.
-        "files": files if passed else known.files,
-        "set_sha256": certificate.set_sha256(files) if passed else None,
-        "faults": faults.to_json(),
-        "remarks": remarks.to_json(),
-    }
-    return Verdict(certificate.write(folder, content), known, faults, remarks)
+        files=files if passed else known.files,
+        set_sha256=certificate.set_sha256(files) if passed else None,
+        faults=faults,
+        remarks=remarks,
+    )
+    return Verdict(checked, certificate.write(folder, as_json(checked)), known)
 
 
 def _parses(folder: Path, name: str, faults: DataFindings) -> bool:
@@ -232,34 +264,25 @@ def _compare(reports: Sequence[SetReport], faults: DataFindings, remarks: DataFi
         faults.add("duplicates", f"{reports[0].name}.rec", None, text, remedy)
 
 
-def to_json(verdict: Verdict) -> dict[str, Any]:
-    """Return the certificate and its hash as JSON values."""
-    return dict(
-        verdict.certificate.content,
-        certificate=str(verdict.certificate.path),
-        sha256=verdict.certificate.sha256,
-    )
-
-
 def print_findings(verdict: Verdict, console: Terminal) -> None:
     """Print a line for each finding, faults last, then the verdict."""
-    for heading, findings in (("remark", verdict.remarks), ("FAULT", verdict.faults)):
+    checked, expected = verdict.checked, verdict.expected
+    for heading, findings in (("remark", checked.remarks), ("FAULT", checked.faults)):
         for finding in findings.kept:
             console.print(f"{heading}  {finding}")
         for kind, count in findings.counts.items():
             if count > KEPT:
                 console.print(f"{heading}  and {count - KEPT:,} more of the kind '{kind}'")
-    content, expected = verdict.certificate.content, verdict.expected
     numbers = f"{expected.train:,} + {expected.val:,} images of {expected.classes:,} classes"
     if verdict.passed:
         looked = "every header read; --full decodes the images too"
-        if content["decoded"]:
+        if checked.decoded:
             looked = "every image decoded"
         which = f"as {expected.by} says; not the benchmark's data set"
-        if content["imagenet"]:
+        if checked.imagenet:
             which = "ImageNet's numbers"
         console.print(f"whole: {numbers} ({which}); {looked}")
     else:
-        faults = f"{verdict.faults.total:,} faults"
+        faults = f"{checked.faults.total:,} faults"
         console.print(f"at fault: {faults}; {numbers} were expected ({expected.by})")
     console.print(f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")

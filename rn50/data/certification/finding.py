@@ -1,32 +1,42 @@
 """Findings of ``rn50 verify`` about a data set."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
+
+from rn50.printed import prints
 
 KEPT = 20
 """Findings of one kind that are kept in full; further ones are only counted."""
 
 
 class DataFinding(NamedTuple):
-    """A fault or a remark, with its place and the remedy."""
+    """A fault, or a remark, which fails nothing."""
 
     kind: str
+    """Kind."""
     file: str
+    """File."""
     record: int | None
-    """The record's line in the index, from 0; None: the finding concerns the file."""
+    """Line of the index, from 0; null: the whole file."""
     text: str
+    """Fault, or remark."""
     remedy: str
+    """The remedy, or empty."""
 
     def __str__(self) -> str:
         where = self.file if self.record is None else f"{self.file}: record {self.record}"
         return f"{where}: {self.text}" + (f"; {self.remedy}" if self.remedy else "")
 
 
+@prints("counts, kept")
 class DataFindings:
     """Findings counted by kind; the first ``KEPT`` of each kind are kept."""
 
+    counts: dict[Annotated[str, "kind"], int]
+    """Number of findings of a kind."""
+    kept: list[DataFinding]
+
     def __init__(self) -> None:
-        self.kept: list[DataFinding] = []
-        self.counts: dict[str, int] = {}
+        self.kept, self.counts = [], {}
 
     @property
     def total(self) -> int:
@@ -45,7 +55,3 @@ class DataFindings:
             self.add(*finding)
         for kind, count in others.counts.items():
             self.counts[kind] += count - min(count, KEPT)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the count of each kind and the kept findings."""
-        return {"counts": self.counts, "kept": [finding._asdict() for finding in self.kept]}

@@ -32,6 +32,19 @@ ORDER_STREAM = 100
 CHUNK = 64
 
 
+class Generated(NamedTuple):
+    """A demo data set."""
+
+    folder: Path
+    """Folder of the data set."""
+    seed: int
+    """Seed of the images."""
+    split: str
+    """val, or tune with `--tune`."""
+    scale: int
+    """Factor of `--scale`."""
+
+
 class Settings(NamedTuple):
     """Choice of the images of a demo data set, 39 MB by default."""
 

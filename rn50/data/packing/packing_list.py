@@ -17,6 +17,19 @@ _REMEDY = "take it from another copy of the data, or delete it"
 _LARGEST = 1 << 32
 
 
+class Packed(NamedTuple):
+    """A folder of images."""
+
+    folder: Path
+    """Folder that was written."""
+    classes: int
+    """Classes."""
+    train: int
+    """Training images."""
+    val: int
+    """Validation images."""
+
+
 class Entry(NamedTuple):
     """A record of a split, described by its source file."""
 

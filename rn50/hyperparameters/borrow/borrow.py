@@ -17,6 +17,7 @@ from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.borrow.origin import Origin
 from rn50.hyperparameters.expected_epochs import Prediction
+from rn50.printed import prints
 from rn50.process import environment
 from rn50.settings import rewrite, show
 from rn50.settings.config import Config
@@ -25,37 +26,49 @@ from rn50.settings.rewrite import GROUP
 
 @dataclass(frozen=True)
 class Change:
-    """A variable's value before and after, None where it is not set; ``origin`` says where the new value
-    comes from."""
+    """A variable's value before and after."""
 
     name: str
+    """Variable."""
     before: str | None
+    """Value before; null: not set."""
     after: str | None
+    """Value after; null: not set."""
     origin: str
+    """Who it is from."""
 
 
+@prints(
+    "base, changes, assumed, findings, expected, prediction, source=origin, partial=mixed, "
+    "global_batch_size=config.global_batch_size, written=output, config=text"
+)
 @dataclass(frozen=True)
 class Borrowed:
-    """Configuration with borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed``
-    are NAME=value that the origin does not state. ``mixed`` are the variables that keep the base's values
-    because the group was not taken whole. ``expected`` are the epochs in
-    words, or why they are not known. ``header`` are the lines of the file's header that say where the
-    values come from."""
+    """A configuration with borrowed hyperparameters."""
 
     origin: Origin
     base: pathlib.Path
+    """Configuration that received the values."""
     config: Config
     changes: tuple[Change, ...]
     assumed: tuple[str, ...]
+    """NAME=value that the source does not say."""
     mixed: tuple[str, ...]
+    """Variables that keep the base's values, because the group was not taken whole."""
     prediction: Prediction | None
+    """null: nobody published a run of it, or the data set is not ImageNet."""
     expected: str
+    """Epochs to expect, or why they are not known, in words."""
     header: tuple[tuple[str, str], ...]
+    """The lines of the file's header that say where the values come from."""
     text: str
+    """The whole new configuration."""
+    output: pathlib.Path | None = None
+    """File that it was written to."""
 
     @property
     def findings(self) -> list[str]:
-        """Return why the official rules would reject its result, one reason per line."""
+        """Departures from the closed division's rules."""
         return show.findings(self.config)
 
 

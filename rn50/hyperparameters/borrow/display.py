@@ -1,15 +1,14 @@
 """Output of ``rn50 borrow``: the changes, the rule findings and the expected epochs; candidates for a batch
 size."""
 
-import pathlib
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import Annotated, NamedTuple
 
 from rich.table import Table
 
 from rn50.hyperparameters.borrow.borrow import Borrowed, command
 from rn50.hyperparameters.expected_epochs import DISTANCE_EPOCHS, Proven
+from rn50.printed import INLINE
 from rn50.terminal import Terminal, print_json
 
 _VALUES = {
@@ -23,31 +22,15 @@ _VALUES = {
 """Columns of a recipe's values. A value that all candidates share is printed once, above the table."""
 
 
-def to_json(borrowed: Borrowed, written: pathlib.Path | None) -> dict[str, Any]:
-    """Return the result as plain data."""
-    source, prediction = borrowed.origin, borrowed.prediction
-    return {
-        "source": {
-            "name": source.name,
-            "kind": source.kind,
-            "global_batch_size": source.global_batch_size,
-            "provenance": [list(line) for line in source.provenance],
-            "notes": list(source.notes),
-        },
-        "base": str(borrowed.base),
-        "global_batch_size": borrowed.config.global_batch_size,
-        "changes": [asdict(change) for change in borrowed.changes],
-        "assumed": list(borrowed.assumed),
-        "partial": list(borrowed.mixed),
-        "findings": borrowed.findings,
-        "expected": borrowed.expected,
-        "prediction": {**asdict(prediction), "missed_share": prediction.missed_share} if prediction else None,
-        "written": str(written) if written else None,
-        "config": borrowed.text,
-    }
+class Suggestion(NamedTuple):
+    """A recipe for a batch size; the most promising is the first."""
+
+    recipe: Annotated[Proven, INLINE]
+    expected: float
+    """Epochs by which the list is ordered."""
 
 
-def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Terminal) -> None:
+def print_table(borrowed: Borrowed, console: Terminal) -> None:
     """Print the changes, the rule findings and the expected epochs."""
     source = borrowed.origin
     console.print(f"{source.kind} {source.name} for {borrowed.config.run.system}", style="bold")
@@ -64,7 +47,9 @@ def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Termi
     lines.append(f"epochs to expect: {borrowed.expected}")
     if borrowed.prediction and borrowed.prediction.runs and borrowed.config.is_imagenet:
         lines.append("a published set of five runs has one miss at most, so more may miss than that")
-    lines.append(f"written: {written}" if written else "nothing is written; --output FILE writes it")
+    lines.append(
+        f"written: {borrowed.output}" if borrowed.output else "nothing is written; --output FILE writes it"
+    )
     for line in lines:
         console.print(line)
 
@@ -108,21 +93,14 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
         console.print(line)
 
 
-def show(borrowed: Borrowed, written: pathlib.Path | None, as_json: bool) -> None:
+def show(borrowed: Borrowed, as_json: bool) -> None:
     """Print what was borrowed, and where it was written."""
-    print_json(to_json(borrowed, written)) if as_json else print_table(borrowed, written, Terminal())
+    print_json(borrowed) if as_json else print_table(borrowed, Terminal())
 
 
 def suggest(recipes: Sequence[Proven], global_batch_size: int, as_json: bool) -> None:
     """Print the recipes, the most promising first."""
     if as_json:
-        shown = ("name", "global_batch_size", "values", "prediction")
-        print_json(
-            [
-                {key: value for key, value in asdict(recipe).items() if key in shown}
-                | {"expected": recipe.expected(global_batch_size)}
-                for recipe in recipes
-            ]
-        )
+        print_json([Suggestion(recipe, recipe.expected(global_batch_size)) for recipe in recipes])
     else:
         print_suggestions(recipes, global_batch_size, Terminal())

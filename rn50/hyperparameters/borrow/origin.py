@@ -20,6 +20,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
 from rn50.files import sha256
 from rn50.hyperparameters.reference import convergence_points
+from rn50.printed import prints
 from rn50.results import published, recipe, tree
 from rn50.results.parse import TOKEN, finite, read_log
 from rn50.results.result_files import find_result_files
@@ -56,27 +57,31 @@ FORMS = (
 )
 
 
+@prints("name, kind, global_batch_size, provenance, notes")
 @dataclass(frozen=True)
 class Origin:
-    """Hyperparameters and where they come from.
-
-    ``values`` are texts by variable, complete or not. ``provenance`` are lines of (what, who or where).
-    ``epochs`` are those of its own runs, None for a run that missed. ``notes`` say what was not read.
-    ``batch_norm_span`` is the number of images that batch norm was over. ``doubtful`` are variables that it
-    sets in a way that is not read. ``train_samples`` is the number of images that its runs trained on, None
-    if it has no runs.
-    """
+    """Hyperparameters and where they come from."""
 
     name: str
+    """Source of the hyperparameters."""
     kind: str
+    """Published result, reference convergence point, log or configuration."""
     values: dict[str, str]
+    """Texts by variable, complete or not."""
     global_batch_size: int | None
+    """Its batch size."""
     provenance: tuple[tuple[str, str], ...]
+    """Pairs of what and who, or where."""
     epochs: tuple[float | None, ...] = ()
+    """Epochs of its own runs, None for a run that missed."""
     notes: tuple[str, ...] = ()
+    """Values that were not read, and why."""
     batch_norm_span: int | None = None
+    """Number of images that batch norm was over."""
     doubtful: tuple[str, ...] = ()
+    """Variables that it sets in a way that is not read."""
     train_samples: int | None = rules.TRAIN_SAMPLES
+    """Number of images that its runs trained on, None if it has no runs."""
 
 
 def find(name: str) -> Origin:

@@ -3,22 +3,22 @@
 import io
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 from rich.table import Table
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.hyperparameters.borrow.borrow import command
 from rn50.hyperparameters.plan import accelerators
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.images_per_second import Spread
-from rn50.hyperparameters.plan.planner import Plan
+from rn50.hyperparameters.plan.planner import EVALUATED, Plan
+from rn50.printed import prints
 from rn50.results import published
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal
 
-BORROWED = (*published.GROUP, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
+BORROWED = (*published.GROUP, *EVALUATED)
 """Fields of a recipe that are reported."""
 FORMATS = {
     "png": {"Software": files.MARK},
@@ -34,51 +34,18 @@ MEASURE = (
 _WIDE = 1.5 * Spread.measured
 
 
-def to_json(plan: Plan) -> dict[str, Any]:
-    """Return a plan as JSON values; the hyperparameters are as the source logged them, batch size
-    included."""
-    prediction, recipe = plan.prediction, plan.recipe
-    source = recipe.source
-    return {
-        "epochs": round(prediction.epochs.expected, 2),
-        "minutes": round(prediction.minutes, 4),
-        "minutes_low": round(prediction.low, 4),
-        "minutes_high": round(prediction.high, 4),
-        "hyperparameters": {
-            **{name: getattr(source, name) for name in BORROWED},
-            "source": {
-                "name": source.name,
-                "round": source.round,
-                "organisation": source.organisation,
-                "system": source.system,
-            },
-            "published": {
-                "results": recipe.results,
-                "runs": recipe.runs,
-                "missed": recipe.missed,
-                "epochs": round(recipe.epochs, 2),
-            },
-        },
-        "confidence": CONFIDENCE,
-        "epochs_low": round(prediction.epochs.low, 2),
-        "epochs_high": round(prediction.epochs.high, 2),
-        "accelerator": plan.accelerator,
-        "accelerators": plan.accelerators,
-        "global_batch_size": plan.global_batch_size,
-        "images_per_second_per_accelerator": round(prediction.rate.images_per_second, 1),
-        "evaluations": round(prediction.evaluations, 1),
-        "cautions": list(plan.cautions),
-        "command": _command(plan),
-    }
+@prints("accelerator, confidence, curve")
+class Curve(NamedTuple):
+    """Plans of one accelerator, each number of them at its best batch size."""
 
+    curve: Sequence[Plan]
+    confidence: float = CONFIDENCE
+    """Share of results that the intervals are meant to hold."""
 
-def curve_to_json(plans: Sequence[Plan]) -> dict[str, Any]:
-    """Return the curve as JSON values, one plan per point."""
-    return {
-        "accelerator": plans[0].accelerator,
-        "confidence": CONFIDENCE,
-        "curve": [to_json(plan) for plan in plans],
-    }
+    @property
+    def accelerator(self) -> str:
+        """Its name."""
+        return self.curve[0].accelerator
 
 
 def print_plan(plan: Plan, console: Terminal) -> None:
@@ -103,7 +70,7 @@ def print_plan(plan: Plan, console: Terminal) -> None:
             f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you "
             "change that"
         )
-    for line in [*lines, *(f"caution: {caution}" for caution in plan.cautions), _command(plan)]:
+    for line in [*lines, *(f"caution: {caution}" for caution in plan.cautions), plan.command]:
         console.print(line)
 
 
@@ -185,11 +152,6 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
 
 def _minutes(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
-
-
-def _command(plan: Plan) -> str:
-    source = plan.recipe.source
-    return command(source.name, source.global_batch_size or 0, plan.global_batch_size)
 
 
 def _values(result: PublishedResult) -> str:

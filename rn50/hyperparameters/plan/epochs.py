@@ -16,6 +16,7 @@ import numpy as np
 
 from rn50.benchmark import rules
 from rn50.hyperparameters import reference
+from rn50.printed import Hundredths
 from rn50.results import published
 from rn50.results.published import PublishedResult
 
@@ -46,9 +47,12 @@ class Epochs:
     """Expected epochs; the mean of a result's runs is in ``low`` to ``high`` with probability
     ``CONFIDENCE``."""
 
-    expected: float
-    low: float
-    high: float
+    expected: Hundredths
+    """Expected epochs."""
+    low: Hundredths
+    """Lower end of the interval."""
+    high: Hundredths
+    """Upper end."""
 
 
 class EpochModel:

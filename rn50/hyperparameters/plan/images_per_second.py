@@ -20,6 +20,7 @@ import numpy as np
 
 from rn50.benchmark import rules
 from rn50.hyperparameters.plan import accelerators as names
+from rn50.printed import Tenths
 from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7
@@ -71,7 +72,8 @@ class Point:
 class Rate:
     """Images/s per accelerator while training, and the standard deviation of its logarithm."""
 
-    images_per_second: float
+    images_per_second: Tenths
+    """Images/s of each while training."""
     spread: float
 
 

@@ -12,14 +12,18 @@ from dataclasses import dataclass
 
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
+from rn50.hyperparameters.borrow.borrow import command
 from rn50.hyperparameters.plan import accelerators as names
 from rn50.hyperparameters.plan import images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs, Weights
 from rn50.hyperparameters.plan.images_per_second import Point, Rate, Spread, ThroughputModel, system
+from rn50.printed import Hundredths, Minutes, Tenths, prints
 from rn50.results import published
 from rn50.results.published import PublishedResult
 
 OPTIMIZER = "lars"
+EVALUATED = ("label_smoothing", "first_evaluation_epoch", "evaluation_interval")
+"""Values of a recipe that are reported beside ``published.GROUP``."""
 SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
@@ -30,40 +34,72 @@ EQUAL = 1.005
 
 @dataclass(frozen=True)
 class Prediction:
-    """Expected minutes of a run, ``low`` to ``high`` with ``CONFIDENCE``; ``rate`` is that of each
-    accelerator."""
+    """Expected minutes of a run."""
 
     epochs: Epochs
-    evaluations: float
+    evaluations: Tenths
+    """Evaluations until the target."""
     rate: Rate
-    minutes: float
-    low: float
-    high: float
+    """Rate of each accelerator."""
+    minutes: Minutes
+    """Expected minutes to 75.9 %."""
+    low: Minutes
+    """Lower end of the interval."""
+    high: Minutes
+    """Upper end."""
 
 
+@prints(
+    ", ".join(f"{name}=source.{name}" for name in (*published.GROUP, *EVALUATED))
+    + (
+        ", source.name, source.round, source.organisation, source.system, "
+        "published.results=results, published.runs=runs, published.missed=missed, published.epochs=epochs"
+    )
+)
 @dataclass(frozen=True)
 class Recipe:
-    """Published recipe to borrow from ``source``. ``results`` results published it, with ``runs`` runs in
-    all. ``missed`` of these did not reach the target; the others needed ``epochs`` on average."""
+    """Published recipe to borrow."""
 
     source: PublishedResult
     results: int
+    """Published results of the recipe."""
     runs: int
+    """Their runs."""
     missed: int
-    epochs: float
+    """Runs that missed the target."""
+    epochs: Hundredths
+    """Mean epochs of the others."""
 
 
+@prints(
+    "epochs=prediction.epochs.expected, minutes=prediction.minutes, minutes_low=prediction.low, "
+    "minutes_high=prediction.high, hyperparameters=recipe, confidence, "
+    "epochs_low=prediction.epochs.low, epochs_high=prediction.epochs.high, accelerator, accelerators, "
+    "global_batch_size, images_per_second_per_accelerator=prediction.rate.images_per_second, "
+    "evaluations=prediction.evaluations, cautions, command"
+)
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a system. ``cautions`` say, a sentence each, where the prediction goes beyond what was
-    published."""
+    """Plan of a system."""
 
     accelerator: str
+    """Its name."""
     accelerators: int
+    """Number, in all machines."""
     global_batch_size: int
+    """Images per step on all of them together."""
     prediction: Prediction
     recipe: Recipe
     cautions: tuple[str, ...]
+    """Where the prediction goes beyond what was published."""
+    confidence: float = CONFIDENCE
+    """Share of results that the intervals are meant to hold."""
+
+    @property
+    def command(self) -> str:
+        """The command that borrows the recipe."""
+        source = self.recipe.source
+        return command(source.name, source.global_batch_size or 0, self.global_batch_size)
 
     @property
     def evidence(self) -> int:

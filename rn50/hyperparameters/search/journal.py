@@ -15,6 +15,7 @@ from rn50.errors import UserError
 from rn50.hyperparameters.search.locks import JournalLock, locked
 from rn50.hyperparameters.search.method import Evidence, Point
 from rn50.packages import needed_for
+from rn50.printed import prints
 
 with needed_for("rn50 search"):
     import optuna
@@ -29,17 +30,23 @@ LARGEST = 1e9
 """Upper bound of every parameter, which Optuna requires; the method has its own bounds."""
 
 
+@prints("number, stage, seed, state, value, note")
 class Trial(NamedTuple):
-    """Trial in the journal. ``state`` is "running", "finished", "stopped" (as hopeless), "interrupted" or
-    "failed"."""
+    """Trial in the journal."""
 
     number: int
+    """Number of the trial."""
     point: Point
     stage: str
+    """Stage of the search."""
     seed: int
+    """Seed."""
     state: str
+    """running, finished, stopped (as hopeless), interrupted or failed."""
     value: float | None
+    """Epochs to the target."""
     note: str
+    """Why it was stopped, or empty."""
     seconds: float | None
     host: str
 

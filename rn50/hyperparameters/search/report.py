@@ -5,7 +5,7 @@ import pathlib
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, NamedTuple
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
@@ -16,6 +16,7 @@ from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.training import evaluations
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
+from rn50.printed import INLINE, prints
 from rn50.results import sidecar
 from rn50.results.compare import Difference
 from rn50.results.parse import Evaluation
@@ -24,8 +25,34 @@ from rn50.settings import rewrite
 REPORT = "report.md"
 
 
+@prints(
+    "baseline=epochs.first, winner=epochs.second, difference=epochs.difference, low=epochs.low, "
+    "high=epochs.high, p=epochs.p, reduction"
+)
+class Saved(NamedTuple):
+    """Epochs that the winner saves."""
+
+    epochs: Difference
+
+    @property
+    def reduction(self) -> float:
+        """Share of epochs saved."""
+        return -self.epochs.difference / self.epochs.first
+
+
+class Row(NamedTuple):
+    """A trial with its variables."""
+
+    trial: Annotated[Trial, INLINE]
+    variables: Annotated[subject.Variables, INLINE]
+
+
+@prints("stands, sentence, baseline, winner, epochs, missed, report, trials=rows, config=config_file")
 class Outcome:
     """Outcome of a search, from its journal and logs alone."""
+
+    config_file: pathlib.Path | None
+    """Configuration of the winner."""
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
@@ -38,35 +65,51 @@ class Outcome:
         self.verdict: Verdict | None = None
         if self.pair and not confirmation.left(search.folder, self.pair):
             self.verdict = confirmation.verdict(search.folder, self.pair)
-        self.config_file: pathlib.Path | None = None
+        self.config_file = None
 
     @property
     def stands(self) -> bool:
-        """Return whether there is a winner whose difference to the baseline stands."""
+        """True if the confirmation shows that the winner needs fewer epochs."""
         return self.verdict is not None and self.verdict.stands
 
     @property
     def sentence(self) -> str:
-        """Return the outcome in words."""
+        """The outcome in words."""
         if self.verdict:
             return self.verdict.sentence
         if confirmation.baseline_of(self.search.subject.start, self.trials) is None:
             return "No trial reached the target; there is nothing to confirm."
         return "Nothing better than the baseline was found; there is nothing to confirm."
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the outcome as plain data."""
-        return {
-            "stands": self.stands,
-            "sentence": self.sentence,
-            BASELINE: subject.variables(self.pair.points[BASELINE]) if self.pair else None,
-            WINNER: subject.variables(self.pair.points[WINNER]) if self.pair else None,
-            "epochs": _epochs(self.verdict.difference) if self.verdict else None,
-            "missed": self.verdict.missed if self.verdict else None,
-            "trials": [_trial(trial) for trial in self.trials],
-            "report": str(self.search.folder / REPORT),
-            "config": str(self.config_file) if self.config_file else None,
-        }
+    @property
+    def baseline(self) -> dict[str, str] | None:
+        """Variables of the baseline; null: no confirmation."""
+        return subject.variables(self.pair.points[BASELINE]) if self.pair else None
+
+    @property
+    def winner(self) -> dict[str, str] | None:
+        """Variables of the winner; null: no confirmation."""
+        return subject.variables(self.pair.points[WINNER]) if self.pair else None
+
+    @property
+    def epochs(self) -> Saved | None:
+        """Epochs that the winner saves; null: no confirmation."""
+        return Saved(self.verdict.difference) if self.verdict and self.verdict.difference else None
+
+    @property
+    def missed(self) -> dict[Annotated[str, "side"], int] | None:
+        """Runs of a side that missed the target; null: no confirmation."""
+        return self.verdict.missed if self.verdict else None
+
+    @property
+    def rows(self) -> list[Row]:
+        """The trials with their variables."""
+        return [Row(trial, subject.Variables.of(trial.point)) for trial in self.trials]
+
+    @property
+    def report(self) -> pathlib.Path:
+        """The file report.md."""
+        return self.search.folder / REPORT
 
     def write(self) -> None:
         """Write report and configuration, each whole or not at all. Keep an existing configuration."""
@@ -77,7 +120,7 @@ class Outcome:
                 if not self.config_file.exists():
                     text = self._config(self.pair.points[WINNER], self.verdict)
                     files.write(self.config_file, text, files.NOTHING, "move it away")
-        files.write(self.search.folder / REPORT, self._markdown(), remedy="give another --output")
+        files.write(self.report, self._markdown(), remedy="give another --output")
 
     def _config(self, winner: Point, verdict: Verdict) -> str:
         on = self.search.subject
@@ -247,19 +290,6 @@ def _evaluations(file: pathlib.Path) -> Sequence[Evaluation]:
         return evaluations(file)
     except UserError:  # it was killed before it had begun
         return ()
-
-
-def _epochs(epochs: Difference | None) -> dict[str, Any] | None:
-    if epochs is None:
-        return None
-    means = {BASELINE: epochs.first, WINNER: epochs.second}
-    shown = {name: getattr(epochs, name) for name in ("difference", "low", "high", "p")}
-    return {**means, **shown, "reduction": -epochs.difference / epochs.first}
-
-
-def _trial(trial: Trial) -> dict[str, Any]:
-    ended = {name: getattr(trial, name) for name in ("seed", "state", "value", "note")}
-    return {"number": trial.number, "stage": trial.stage, **subject.variables(trial.point), **ended}
 
 
 def _rows(heading: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -3,13 +3,14 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from rn50.benchmark import rules
 from rn50.data import layout, preflight
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
+from rn50.printed import IF_KNOWN, as_json
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.fields import variables as config_variables
@@ -74,16 +75,38 @@ class Subject:
         return self.config.run.division != "closed" or set(config.departures) <= set(self.config.departures)
 
 
+class Variables(NamedTuple):
+    """A point as a configuration's variables."""
+
+    LR: str
+    """Learning rate."""
+    BATCHSIZE: str
+    """Images per rank and step."""
+    WARMUP_EPOCHS: str
+    """Epochs of warm-up."""
+    WD: str
+    """Weight decay."""
+    NUMEPOCHS: str
+    """Length of the schedule."""
+    DECAY_EPOCHS: Annotated[str | None, IF_KNOWN]
+    """Length of the decay, where the configuration sets it."""
+
+    @staticmethod
+    def of(point: Point) -> "Variables":
+        """Return a point's."""
+        return Variables(
+            text(point.learning_rate),
+            str(point.batch_size),
+            text(point.warmup_epochs),
+            text(point.weight_decay),
+            str(point.num_epochs),
+            None if point.decay_epochs is None else text(point.decay_epochs),
+        )
+
+
 def variables(point: Point) -> dict[str, str]:
     """Return the point under the names of a configuration's variables."""
-    values = {
-        "LR": text(point.learning_rate),
-        "BATCHSIZE": str(point.batch_size),
-        "WARMUP_EPOCHS": text(point.warmup_epochs),
-        "WD": text(point.weight_decay),
-        "NUMEPOCHS": str(point.num_epochs),
-    }
-    return values if point.decay_epochs is None else {**values, "DECAY_EPOCHS": text(point.decay_epochs)}
+    return as_json(Variables.of(point))
 
 
 def changes(point: Point, before: Point) -> list[str]:

@@ -5,10 +5,11 @@ import pathlib
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from rn50.benchmark import rules, schedule
 from rn50.errors import UserError
+from rn50.printed import prints
 from rn50.results import sidecar
 from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, read_log
 from rn50.results.validity import label
@@ -19,18 +20,20 @@ from rn50.settings.bounds import EPOCHS
 WAITING, RUNNING, STOPPED, ENDED = "waiting", "running", "stopped", "ended"
 
 
+@prints("run=number, state, epoch, images_per_second, loss, minutes, reached_target, evaluations")
 @dataclass(frozen=True)
 class RunState:
-    """One run, counted from 1. ``state`` is "waiting" before it has a log, "running" while that grows,
-    "stopped" where it was ended early, and "ended"."""
+    """One run."""
 
     number: int
+    """Number of the run, from 1."""
     state: str = WAITING
+    """waiting before it has a log, running while that grows, stopped where it was ended early, or ended."""
     log: ResultLog | None = None
 
-    @functools.cached_property
+    @property
     def epoch(self) -> int:
-        """The last epoch that has ended; 0 before the first."""
+        """Last epoch that has ended; 0 before the first."""
         return len(self.log.by_key.get("epoch_stop", ())) if self.log else 0
 
     @functools.cached_property
@@ -50,6 +53,7 @@ class RunState:
 
     @property
     def evaluations(self) -> tuple[Evaluation, ...]:
+        """Its evaluations."""
         return self.log.evaluations if self.log else ()
 
     @property
@@ -58,8 +62,13 @@ class RunState:
         return self.log.reached if self.log else None
 
     @property
+    def reached_target(self) -> bool:
+        """True if it reached the target."""
+        return bool(self.reached)
+
+    @property
     def minutes(self) -> float | None:
-        """Minutes from ``run_start`` to ``run_stop``."""
+        """From run_start to run_stop."""
         return self.log.minutes if self.log else None
 
     @property
@@ -70,21 +79,33 @@ class RunState:
         return (self.log.events[-1].time_ms - self.log.run_start_ms) / 1000 / self.epoch
 
 
+class SecondsLeft(NamedTuple):
+    """Seconds probably left; None before an epoch has ended."""
+
+    of_run: float | None
+    """Seconds of the run in progress."""
+    of_campaign: float | None
+    """Seconds of all runs."""
+
+
+@prints("results, system, label, curve, runs, seconds_left_of_run=left.of_run, seconds_left=left.of_campaign")
 @dataclass(frozen=True)
 class Campaign:
-    """The runs whose logs are in ``results``; the fields after ``runs`` are empty before a run has begun.
-
-    ``expected`` is what the configuration says of a run. ``curve`` maps an epoch to the lowest and highest
-    top-1 of earlier runs. ``evaluated`` are the epochs after which a run may end.
-    """
+    """The state of a campaign, from its logs."""
 
     results: pathlib.Path
+    """Folder."""
     runs: tuple[RunState, ...]
     system: str = ""
+    """DGXSYSTEM, empty before the first log."""
     label: str | None = None
+    """The label of what is not the benchmark."""
     expected: str = ""
-    curve: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """Line of the configuration about a run; empty before one has begun."""
+    curve: Mapping[Annotated[int, "epoch"], tuple[float, float]] = field(default_factory=dict)
+    """Lowest and highest top-1 of earlier runs after an epoch."""
     evaluated: tuple[int, ...] = ()
+    """Epochs after which a run may end; empty before one has begun."""
 
     @property
     def current(self) -> RunState | None:
@@ -115,17 +136,22 @@ class Campaign:
         least = max(usual, self.current.epoch) if self.current else usual
         return next((epoch for epoch in self.evaluated if epoch >= least and usual), self.evaluated[-1])
 
-    def seconds_left(self, epochs: float) -> tuple[float | None, float | None]:
-        """Return the seconds probably left for the current run, after ``epochs`` epochs, and for the
-        campaign; None before an epoch has ended."""
+    @property
+    def left(self) -> "SecondsLeft":
+        """Seconds probably left after the last epoch that has ended."""
+        return self.seconds_left(self.current.epoch if self.current else 0)
+
+    def seconds_left(self, epochs: float) -> "SecondsLeft":
+        """Return the seconds probably left after ``epochs`` epochs of the current run."""
         latest_first = (self.current, *reversed(self.ended))
         times = [run.epoch_seconds for run in latest_first if run and run.epoch_seconds]
         if not times:
-            return None, None
+            return SecondsLeft(None, None)
         of_run = max(0.0, self.last_epoch - epochs) * times[0] if self.current else 0.0
         minutes = [run.minutes for run in self.ended if run.minutes]
         of_each = statistics.mean(minutes) * 60 if minutes else self.last_epoch * times[0]
-        return of_run, of_run + of_each * sum(run.state in (WAITING, STOPPED) for run in self.runs)
+        others = sum(run.state in (WAITING, STOPPED) for run in self.runs)
+        return SecondsLeft(of_run, of_run + of_each * others)
 
 
 def read(results: pathlib.Path, runs: int) -> Campaign:
@@ -143,33 +169,6 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     expected, curve = entries.get("expected", ""), header.curve(entries)
     evaluated = _evaluated(sidecar.section(saved, "hyperparameters"))
     return Campaign(results, states, system, label.of_run(begun[-1], saved), expected, curve, evaluated)
-
-
-def to_json(campaign: Campaign) -> dict[str, Any]:
-    """Return the state as plain data."""
-    of_run, left = campaign.seconds_left(campaign.current.epoch if campaign.current else 0)
-    runs: list[dict[str, Any]] = [
-        {
-            "run": run.number,
-            "state": run.state,
-            "epoch": run.epoch,
-            "images_per_second": run.images_per_second,
-            "loss": run.loss,
-            "minutes": run.minutes,
-            "reached_target": bool(run.reached),
-            "evaluations": [{"epoch": entry.epoch, "accuracy": entry.accuracy} for entry in run.evaluations],
-        }
-        for run in campaign.runs
-    ]
-    return {
-        "results": str(campaign.results),
-        "system": campaign.system,
-        "label": campaign.label,
-        "curve": {str(epoch): list(top1) for epoch, top1 in campaign.curve.items()},
-        "runs": runs,
-        "seconds_left_of_run": of_run,
-        "seconds_left": left,
-    }
 
 
 def _run(number: int, file: pathlib.Path) -> RunState:

@@ -7,7 +7,7 @@ import shlex
 import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import rn50
 from rn50 import files
@@ -59,6 +59,13 @@ class _Run:
     @property
     def faint(self) -> bool:
         return self.verdict.startswith(("dropped", "not in"))
+
+
+class Page(NamedTuple):
+    """A page."""
+
+    report: pathlib.Path
+    """File of the page."""
 
 
 def write(

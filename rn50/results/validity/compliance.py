@@ -13,8 +13,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rich.table import Table
 
@@ -33,13 +32,16 @@ each checker once."""
 
 @dataclass(frozen=True)
 class Verdict:
-    """The checker's verdict on one file under one ruleset; ``messages`` are its reasons or, on a pass, its
-    warnings."""
+    """The checker's verdict on one file under one ruleset."""
 
     file: pathlib.Path
+    """Log."""
     ruleset: str
+    """Version of the rules."""
     ok: bool
+    """Verdict of the official compliance checker."""
     messages: tuple[str, ...]
+    """Its reasons or, on a pass, its warnings."""
 
 
 def check(
@@ -103,14 +105,6 @@ def _read_verdict(output: str) -> tuple[bool, tuple[str, ...]]:
     text = "\n".join(line for line in lines if not line.startswith("INFO - "))
     messages = re.split(r"^(?:WARNING - |-{30}$)", text, flags=re.MULTILINE)
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
-
-
-def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Return the verdicts as JSON values; ``ok`` is true where every verdict is a pass."""
-    return {
-        "ok": all(verdict.ok for verdict in verdicts),
-        "verdicts": [{**asdict(verdict), "file": str(verdict.file)} for verdict in verdicts],
-    }
 
 
 def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:

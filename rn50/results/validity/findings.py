@@ -4,8 +4,7 @@ import itertools
 import pathlib
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from rn50.terminal import Terminal
 
@@ -15,26 +14,25 @@ _MOST_OF_A_KIND = 5
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault. ``severity`` is ``ERROR`` where the rule is broken, ``WARNING`` where a reviewer will ask.
-    ``line`` counts from 1; it is None where something is missing or the fault is not in a line of the
-    file."""
+    """One fault."""
 
     severity: str
+    """error where the rule is broken, warning where a reviewer will ask."""
     file: pathlib.Path
+    """File or folder."""
     line: int | None
+    """Line, from 1; null: something is missing, or the fault is not in a line of the file."""
     rule: str
+    """The rule."""
     message: str
+    """Fault."""
     remedy: str
+    """The remedy."""
 
     @property
     def where_and_what(self) -> str:
         """File name, line and message, like "result_3.txt, line 12: seed 5 is that of result_0.txt too"."""
         return f"{self.file.name}{'' if self.line is None else f', line {self.line}'}: {self.message}"
-
-
-def to_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Return the findings as JSON values."""
-    return [{**asdict(finding), "file": str(finding.file)} for finding in findings]
 
 
 def print_findings(findings: Iterable[Finding], console: Terminal) -> None:

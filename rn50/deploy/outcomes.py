@@ -1,0 +1,118 @@
+"""Outcomes of the commands after training, of which none needs its libraries."""
+
+import pathlib
+from typing import Annotated, NamedTuple
+
+from rn50.printed import INLINE, prints
+from rn50.rates import Rates
+from rn50.weights.counts import Counts
+
+
+class Evaluated(NamedTuple):
+    """Result of an evaluation."""
+
+    counts: Counts
+    seconds: float
+    """Time that the model itself took."""
+
+    @property
+    def top_1(self) -> float:
+        """Fraction of correct images."""
+        return self.counts.correct / self.counts.images
+
+    @property
+    def images_per_second(self) -> float:
+        """Rate of the model during its evaluation."""
+        return self.counts.images / self.seconds
+
+
+@prints(
+    "format, files, bytes, nodes, folded, preprocessing, classes, correct=evaluated.counts.correct, "
+    "total=evaluated.counts.images, top_1=evaluated.top_1"
+)
+class Written(NamedTuple):
+    """Files that were written, and the evaluation of what is in them, if there was one."""
+
+    format: str
+    """onnx, or the framework whose own format it is."""
+    files: list[pathlib.Path]
+    """Files that were written."""
+    bytes: int
+    """Their size."""
+    classes: int
+    """Classes."""
+    evaluated: Evaluated | None
+    nodes: int | None = None
+    """Operators of an ONNX graph."""
+    folded: bool = False
+    """True if batch norm is part of the convolutions."""
+    preprocessing: bool = False
+    """True if it takes decoded images."""
+
+
+@prints("model=file, engine, precision")
+class Subject(NamedTuple):
+    """A model on an engine."""
+
+    file: pathlib.Path
+    """File."""
+    engine: str
+    """Engine."""
+    precision: str
+    """float32, bfloat16 or int8."""
+
+    @property
+    def name(self) -> str:
+        """Return its display name."""
+        return f"{self.file.name} {self.engine} {self.precision}"
+
+
+class Latency(NamedTuple):
+    """Milliseconds of a request, over the requests of all rounds."""
+
+    average: float
+    """Milliseconds of a request."""
+    p50: float
+    """Median."""
+    p90: float
+    """90th percentile."""
+    p95: float
+    """95th percentile."""
+    p99: float
+    """99th percentile."""
+
+
+class Result(NamedTuple):
+    """A subject at a batch size."""
+
+    subject: Annotated[Subject, INLINE]
+    batch_size: int
+    """Images of a request."""
+    requests: int
+    """Requests that were timed, over all rounds."""
+    latency_ms: Latency
+    images_per_second: Rates
+    """images/s."""
+    kept_up: bool
+    """false: requests arrived faster than they were answered, and waited ever longer."""
+
+
+class Failure(NamedTuple):
+    """A subject that failed, with results of the batch sizes before or none."""
+
+    subject: Annotated[Subject, INLINE]
+    failure: str
+    """Why, and the remedy."""
+
+
+class Report(NamedTuple):
+    """Latencies and rates of models on engines."""
+
+    machine: str
+    """Cores in use, and the processor."""
+    cores: int
+    """Cores, and threads of an engine."""
+    requests_per_second: float | None
+    """Arrivals of `--rate`; null: the next request arrives when the one before is answered."""
+    results: list[Result]
+    failures: list[Failure]
