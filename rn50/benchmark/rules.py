@@ -66,7 +66,8 @@ RESUMED = "resumed: not an MLPerf result"
 FINE_TUNED = "began with trained weights: not an MLPerf result"
 SPARSE = "2:4 sparsity: not an MLPerf result"
 QUANTIZED = "quantisation-aware training: not an MLPerf result"
-LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED)
+OTHER_TARGET = "another target: not an MLPerf result"
+LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED, OTHER_TARGET)
 """Labels of runs that are not results of the benchmark, logged in parentheses after the platform."""
 UNVERIFIED = "unverified"
 """Word beside every score that MLCommons has not reviewed (MLPerf Results Messaging Guidelines)."""
@@ -94,6 +95,7 @@ def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
         (FINE_TUNED, run.get("initial_weights") is not None),
         (SPARSE, run.get("sparsity", "none") != "none"),
         (QUANTIZED, run.get("quantization", "none") != "none"),
+        (OTHER_TARGET, run.get("target", str(TARGET_ACCURACY)) != str(TARGET_ACCURACY)),
     )
     return tuple(label for label, has in having if has)
 

@@ -29,10 +29,11 @@ def learning_rate(step: int, base: float, warmup_steps: int, total_steps: int) -
     return end + (base - end) * (1.0 - progress) ** rules.POLY_POWER
 
 
-def evaluation_epochs(num_epochs: int, offset: int, period: int) -> list[int]:
+def evaluation_epochs(num_epochs: int, offset: int, period: int, target: str = "") -> list[int]:
     """Return the epochs, counted from 1, after which a run evaluates.
 
     With EVAL_OFFSET 2 and EVAL_PERIOD 4: 3, 7, 11, ... as every MXNet submission counts them. The last epoch
-    is not added: epochs after the last evaluation are trained for nothing.
+    is added for TARGET=none only: towards a target, epochs after the last evaluation are trained for nothing.
     """
-    return list(range(offset + 1, num_epochs + 1, period))
+    epochs = list(range(offset + 1, num_epochs + 1, period))
+    return [*epochs, num_epochs] if target == "none" and num_epochs not in epochs else epochs

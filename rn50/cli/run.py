@@ -115,8 +115,12 @@ def config_new(
 @click.option("--output", "-o", "results", type=PATH, help="Folder of the results [default: results/CONFIG].")
 @click.option(
     "--save-weights",
-    is_flag=True,
-    help="Save what each run has trained as result_N.safetensors: SAVE_WEIGHTS=1.",
+    is_flag=False,
+    flag_value="last",
+    default="0",
+    type=click.Choice(["0", "last", "best"]),
+    help="Save the weights that each run ends with, or with best those of its best evaluation, as "
+    "result_N.safetensors: SAVE_WEIGHTS.",
 )
 @click.option(
     "--resume",
@@ -136,7 +140,7 @@ def run_campaign(
     name: str | None,
     runs: int,
     results: pathlib.Path | None,
-    save_weights: bool,
+    save_weights: str,
     resume: bool,
     tensorboard: pathlib.Path | None,
     follow: bool,
@@ -157,8 +161,8 @@ def run_campaign(
     from rn50.settings import config_file
 
     refuse_without_checkout("rn50 run")
-    asked = {"SAVE_WEIGHTS": save_weights, "RESUME": resume}
-    environ = {**process.environment(), **{variable: "1" for variable, flag in asked.items() if flag}}
+    asked = {"SAVE_WEIGHTS": save_weights != "0" and save_weights, "RESUME": resume and "1"}
+    environ = {**process.environment(), **{variable: value for variable, value in asked.items() if value}}
     if tensorboard:
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401

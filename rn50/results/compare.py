@@ -14,6 +14,7 @@ from rich.table import Table
 from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.printed import Minutes
 from rn50.results import recipe, sidecar, significance, timing
 from rn50.results.parse import ResultLog, read_log
 from rn50.results.score import SystemScore
@@ -71,6 +72,37 @@ class Difference:
     """The same in words."""
 
 
+class Split(NamedTuple):
+    """The difference of two scores, split without a rest into that by epochs and that by the time of an
+    epoch.
+
+    A score is the product of both means of the kept runs; each has the share that its logarithm has (the
+    logarithmic mean Divisia index of B. W. Ang, Energy Policy 32, 2004).
+    """
+
+    first: Minutes
+    """Score of the first, in minutes."""
+    second: Minutes
+    """Score of the other."""
+    epochs: tuple[float, float]
+    """Mean epochs of both."""
+    by_epochs: Minutes
+    """Minutes that the epochs add."""
+    by_speed: Minutes
+    """Minutes that the time of an epoch, evaluations included, adds."""
+
+    @property
+    def sentence(self) -> str:
+        """Return the split in words."""
+        total, parts = self.second - self.first, (self.by_epochs, self.by_speed)
+        whole, by_epochs, by_speed = (f"{minutes / self.first:+.2%}" for minutes in (total, *parts))
+        epochs = "{:g} to {:g}".format(*self.epochs)
+        return (
+            f"{self.first:.2f} to {self.second:.2f} minutes, {whole}: {by_epochs} by epochs ({epochs}), "
+            f"{by_speed} by the time of an epoch"
+        )
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Comparison of a result with the first one."""
@@ -88,6 +120,8 @@ class Comparison:
     """Tests made at once, over this and all other comparisons."""
     confidence: float
     """Confidence of each interval, which allows for them."""
+    split: Split | None
+    """null: one of them has no score."""
     same_logs: bool
     """True if both are the same logs, byte for byte."""
 
@@ -137,6 +171,7 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
                 differences=tuple(differences),
                 settings=tuple(_settings(first.logs, other.logs)),
                 cautions=tuple(_cautions(first, other)),
+                split=_split(first.system, other.system) if _comparable(first, other) else None,
                 tests=len(tests),
                 confidence=confidence,
                 same_logs=first.hashes == other.hashes,
@@ -175,6 +210,19 @@ class _Side:
         if system.label:
             data = {log.train_samples for log in logs}
         return cls(name, system, logs, samples, data, sorted(files.sha256(log.path) for log in logs))
+
+
+def _split(first: SystemScore, second: SystemScore) -> Split | None:
+    before, after = first.olympic_minutes, second.olympic_minutes
+    one, other = (
+        statistics.mean([run.epochs or 0.0 for run in system.runs if run.kept] or [0.0])
+        for system in (first, second)
+    )
+    if not before or not after or not one or not other:
+        return None
+    ratio, epochs = math.log(after / before), math.log(other / one)
+    a_unit = (after - before) / ratio if ratio else before
+    return Split(before, after, (one, other), a_unit * epochs, a_unit * (ratio - epochs))
 
 
 def _in_both(first: _Side, second: _Side) -> list[str]:
@@ -359,6 +407,7 @@ def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
         else:
             console.print(table)
             lines = [f"{QUANTITIES[d.quantity][0]}: {d.sentence}" for d in comparison.differences]
+        lines += [comparison.split.sentence] if comparison.split else []
         lines += [f"caution: {caution}" for caution in comparison.cautions]
         lines += [f"{name}: {first} -> {second}" for name, first, second in comparison.settings]
         for line in lines:

@@ -24,6 +24,10 @@ from rn50.printed import prints
 TOKEN = ":::MLLOG"
 EPOCH_SAMPLES = "epoch_samples"
 """Metadata of ``train_samples`` in our log of a run whose epochs are cut."""
+TARGET = "target"
+"""Metadata of ``train_samples`` in our log of a run with another target than the benchmark's."""
+TOP_5 = "top_5"
+"""Metadata of ``eval_accuracy`` in our log of a run with EVAL_TOP5=1."""
 UNFINISHED = "unfinished"
 """Status of a run whose clock started and never stopped: the run goes on, or it was killed."""
 NOT_STARTED = "not started"
@@ -111,10 +115,24 @@ class ResultLog:
         return min(firsts, key=lambda event: event.line) if firsts else None
 
     @functools.cached_property
+    def target(self) -> float:
+        """Target accuracy: the benchmark's, or that of our run with TARGET; infinite for TARGET=none."""
+        logged = self.first("train_samples")
+        text = logged.metadata.get(TARGET) if logged else None
+        if text == "none":
+            return math.inf
+        try:
+            return float(text) if isinstance(text, str) else rules.TARGET_ACCURACY
+        except ValueError:
+            return rules.TARGET_ACCURACY
+
+    @functools.cached_property
     def reached(self) -> Evaluation | None:
         """First evaluation at the target accuracy or above, or None; its epoch is the run's epochs to
-        target."""
-        return next((e for e in self.evaluations if e.accuracy >= rules.TARGET_ACCURACY), None)
+        target. With TARGET=none it is the last evaluation of a run that ended with success."""
+        if math.isinf(self.target):
+            return self.evaluations[-1] if self.evaluations and self.status == "success" else None
+        return next((e for e in self.evaluations if e.accuracy >= self.target), None)
 
     @property
     def epoch_samples(self) -> int | None:

@@ -8,14 +8,16 @@ the result is valid.
 
 import dataclasses
 import pathlib
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import HIDDEN, Minutes, Share, Tenths, prints
 from rn50.results import rcp, run, system_description, tree
+from rn50.results.parse import ResultLog
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
 from rn50.results.validity import label, result_rules
@@ -52,6 +54,21 @@ class RunScore:
     converged: bool
 
 
+class Accuracy(NamedTuple):
+    """Top-1 of runs towards another target than the benchmark's, as tables of recipes have it."""
+
+    mean: float
+    """Mean top-1 of the runs' last evaluations, a fraction."""
+    deviation: float | None
+    """Standard deviation over the runs; null: one run."""
+    best_mean: float
+    """The same of their best evaluations."""
+    best_deviation: float | None
+    """Standard deviation over the runs; null: one run."""
+    runs: int
+    """Runs that ended with success."""
+
+
 @dataclass(frozen=True)
 class SystemScore:
     """The runs of one system and their mean in minutes."""
@@ -82,6 +99,8 @@ class SystemScore:
     """Training images of the kept runs over their whole time."""
     images_per_second_per_accelerator: Tenths | None
     """The same of each accelerator."""
+    accuracy: Accuracy | None
+    """null: the runs have the benchmark's target, so that their minutes count."""
     runs: tuple[RunScore, ...]
     errors: Annotated[tuple[Finding, ...], HIDDEN]
     submitter: Annotated[str | None, HIDDEN]
@@ -180,10 +199,25 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         accelerators=accelerators,
         images_per_second=rate,
         images_per_second_per_accelerator=rate / accelerators if rate and accelerators else None,
+        accuracy=_accuracy([timed_run.log for timed_run in runs if timed_run.converged]),
         runs=tuple(_run_score(r, i in in_mean, i in judged.chosen) for i, r in enumerate(runs)),
         errors=tuple(errors),
         submitter=place.submitter if place else None,
     )
+
+
+def _accuracy(logs: Sequence[ResultLog]) -> Accuracy | None:
+    """Return the accuracy of runs, None where one has the benchmark's target or none has ended."""
+    if not logs or any(log.target == rules.TARGET_ACCURACY for log in logs):
+        return None
+    last = [log.evaluations[-1].accuracy for log in logs]
+    best = [max(evaluation.accuracy for evaluation in log.evaluations) for log in logs]
+
+    def deviation(values: Sequence[float]) -> float | None:
+        return statistics.stdev(values) if len(values) > 1 else None
+
+    means = statistics.mean(last), statistics.mean(best)
+    return Accuracy(means[0], deviation(last), means[1], deviation(best), len(logs))
 
 
 def _convergence(runs: Sequence[Run], ruleset: str) -> rcp.Convergence | None:

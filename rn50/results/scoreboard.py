@@ -11,7 +11,7 @@ from rn50.benchmark import rules
 from rn50.printed import as_json
 from rn50.results.parse import UNFINISHED
 from rn50.results.rcp import Convergence
-from rn50.results.score import RunScore, SystemScore
+from rn50.results.score import Accuracy, RunScore, SystemScore
 from rn50.terminal import Terminal, csv_text
 
 NOT_VALID = "NOT A VALID RESULT"
@@ -95,6 +95,8 @@ def _cell(value: Any, form: str) -> str:
 def _headline(system: SystemScore) -> str:
     """Return the score, its label and the first reason why it is not valid."""
     reason = system.reasons[0] if system.reasons else ""
+    if system.accuracy is not None:
+        return f"{top_1(system.accuracy)} [{system.label}]"
     if system.olympic_minutes is None:
         line = f"no score: {reason}"
     else:
@@ -105,6 +107,16 @@ def _headline(system: SystemScore) -> str:
                 outcome = "is unfinished" if run.status == UNFINISHED else "did not converge"
                 line += f"; {run.file.name} {outcome}"
     return f"{line} [{system.label}]" if system.label else line
+
+
+def top_1(accuracy: Accuracy) -> str:
+    """Return the accuracy of runs towards another target, in words."""
+    last, best = (
+        f"{mean:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+        for mean, deviation in (accuracy[:2], accuracy[2:4])
+    )
+    runs = "1 run" if accuracy.runs == 1 else f"mean and standard deviation of {accuracy.runs} runs"
+    return f"top-1 {last}, {runs}; of their best evaluations {best}"
 
 
 def _unverified(system: SystemScore) -> str:

@@ -15,7 +15,6 @@ import safetensors
 from safetensors import numpy as format_
 
 from rn50 import files, frameworks
-from rn50.benchmark import schedule
 from rn50.errors import UserError, excerpt
 from rn50.run import all_reduce
 from rn50.run.implementation import Communicator, Implementation
@@ -149,8 +148,7 @@ def read(config: Config) -> Checkpoint | None:
 def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
     """Raise ValueError, or KeyError for a missing one, unless a run of ``config`` could have saved these
     facts."""
-    h, run = config.hyperparameters, config.run
-    last = schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)[-1]
+    run, last = config.run, config.evaluation_epochs[-1]
     if not 1 <= int(facts["epoch"]) < last:
         raise ValueError(f"epoch {excerpt(facts['epoch'])}, of a run that ends with {last}")
     if not SEED.holds(int(facts["seed"])):

@@ -2,13 +2,13 @@
 run``, its progress."""
 
 import json
+import math
 import time
 from typing import NamedTuple
 
 from rich import progress as bars
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from rn50.benchmark import rules, schedule
 from rn50.settings.config import Config
 from rn50.terminal import Terminal
 
@@ -70,11 +70,11 @@ class LiveDisplay(Display):
     its target ends sooner."""
 
     def __init__(self, config: Config, console: Terminal):
-        h = config.hyperparameters
         self._console = console
         self._ranks = config.ranks
         self._samples_per_epoch = config.epoch_samples
-        self._epochs = schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)[-1]
+        self._epochs = config.evaluation_epochs[-1]
+        self._target = config.run.target_accuracy
         self._begin = self._epoch_begin = time.monotonic()
         self._epoch = 0
         self._top1: float | None = None
@@ -136,8 +136,9 @@ class LiveDisplay(Display):
     def evaluated(self, epoch: int, accuracy: float) -> None:
         self._top1 = accuracy
         self._progress.update(self._task, top1=self._shown_top1())
-        verdict = "target reached" if accuracy >= rules.TARGET_ACCURACY else f"target {rules.TARGET_ACCURACY}"
-        self._console.print(f"epoch {epoch:>2}: top-1 {accuracy:.4f} ({verdict})")
+        verdict = " (target reached)" if accuracy >= self._target else f" (target {self._target:g})"
+        verdict = verdict if math.isfinite(self._target) else ""
+        self._console.print(f"epoch {epoch:>2}: top-1 {accuracy:.4f}{verdict}")
 
     def _shown_top1(self) -> str:
         return "-" if self._top1 is None else f"{self._top1:.4f}"

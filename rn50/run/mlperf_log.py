@@ -16,7 +16,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.packages import needed_for
-from rn50.results.parse import EPOCH_SAMPLES
+from rn50.results.parse import EPOCH_SAMPLES, TARGET, TOP_5
 from rn50.run import training
 from rn50.run.clock import now_ms
 from rn50.run.log_file import LogFile
@@ -124,8 +124,12 @@ class RunLog:
         """
         library = training.input_library(config)
         metadata = {"input_library": library, "precision": precision, **(certificate or {})}
-        cut = {EPOCH_SAMPLES: config.epoch_samples} if config.run.benchmark_steps else {}
-        self._event(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **cut})
+        departures: dict[str, Any] = {}
+        if config.run.benchmark_steps:
+            departures[EPOCH_SAMPLES] = config.epoch_samples
+        if rules.OTHER_TARGET in config.labels:
+            departures[TARGET] = config.run.target
+        self._event(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **departures})
         self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:
@@ -153,9 +157,11 @@ class RunLog:
         """Log the start of the evaluation after epoch ``epoch``."""
         self._start(constants.EVAL_START, {constants.EPOCH_NUM: epoch})
 
-    def eval_stop(self, epoch: int, accuracy: float) -> None:
-        """Log the end of an evaluation and its top-1 ``accuracy``, a fraction."""
-        self._event(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: epoch})
+    def eval_stop(self, epoch: int, accuracy: float, top_5: float | None = None) -> None:
+        """Log the end of an evaluation and its top-1 ``accuracy``, a fraction; top-5, if known, as metadata,
+        because the rules have no key for it."""
+        more = {} if top_5 is None else {TOP_5: top_5}
+        self._event(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: epoch, **more})
         self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: epoch})
 
     def run_stop(self, status: str) -> None:

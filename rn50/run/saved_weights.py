@@ -1,7 +1,9 @@
-"""Save the weights that a run ends with beside its log: SAVE_WEIGHTS=1. Nothing here runs while the clock
-does."""
+"""Save weights of a run beside its log: those it ends with, or those of its best evaluation
+(SAVE_WEIGHTS)."""
 
 import pathlib
+
+import numpy as np
 
 from rn50 import files
 from rn50.data.certification import certificate
@@ -14,15 +16,37 @@ from rn50.weights import weights_file
 def refuse_impossible(config: Config) -> None:
     """Raise UserError if the weights are to be saved but cannot be, because their file exists or the log has
     no file."""
-    if config.run.save_weights:
+    if config.run.save_weights != "0":
         if not config.run.result_file:
             problem = "the weights are saved beside the log, which has no file"
-            raise UserError("SAVE_WEIGHTS=1", problem, "set RESULT_FILE")
+            raise UserError(f"SAVE_WEIGHTS={config.run.save_weights}", problem, "set RESULT_FILE")
         file = weights_file.path(pathlib.Path(config.run.result_file))
         files.refuse_to_replace(file, files.WEIGHTS, files.NOTHING, "set another RESULT_FILE")
 
 
-def save(config: Config, implementation: Implementation, seed: int, epoch: int, accuracy: float) -> None:
+class Best:
+    """Weights to be saved, with their epoch and top-1: on rank 0 a copy of those of the best evaluation with
+    SAVE_WEIGHTS=best, else those that the run ends with."""
+
+    def __init__(self, config: Config, implementation: Implementation, is_first: bool):
+        self._copies = is_first and config.run.save_weights == "best"
+        self._implementation = implementation
+        self._arrays: dict[str, np.ndarray] | None = None
+        self.epoch, self.accuracy = 0, -1.0
+
+    def look(self, epoch: int, accuracy: float) -> None:
+        """Take an evaluation, if it is better than those before it or only the last one counts."""
+        if accuracy > self.accuracy or not self._copies:
+            self.epoch, self.accuracy = epoch, accuracy
+            self._arrays = self._implementation.weights() if self._copies else None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The weights."""
+        return self._implementation.weights() if self._arrays is None else self._arrays
+
+
+def save(config: Config, implementation: Implementation, seed: int, best: Best) -> None:
     """Write the weights of this rank. Raises UserError if they cannot be written."""
     data, certified = config.data, certificate.check(config)
     facts = {
@@ -33,13 +57,12 @@ def save(config: Config, implementation: Implementation, seed: int, epoch: int, 
         "framework": config.run.framework,
         "precision": implementation.precision.name,
         "seed": seed,
-        "epoch": epoch,
-        "accuracy": accuracy,
+        "epoch": best.epoch,
+        "accuracy": best.accuracy,
         "configuration": config.sha256,
         "certificate": certified.sha256 if certified else "none",
     }
-    arrays = implementation.weights()
     weights_file.write(
         weights_file.path(pathlib.Path(str(config.run.result_file))),
-        weights_file.Weights(arrays, {name: str(value) for name, value in facts.items()}),
+        weights_file.Weights(best.arrays, {name: str(value) for name, value in facts.items()}),
     )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rn50 import process
-from rn50.benchmark import rules, schedule
+from rn50.benchmark import rules
 from rn50.errors import Status
 from rn50.run import (
     agreement,
@@ -35,13 +35,14 @@ from rn50.run.loss_check import LossCheck
 from rn50.run.mlperf_log import RunLog
 from rn50.run.watchdog import Watchdog
 from rn50.settings.config import Config
-from rn50.weights.counts import refuse_other_count
+from rn50.weights.counts import Counts, refuse_other_count
 
 
 class RunResult(NamedTuple):
     """The result of a run that came to its end."""
 
     reached_target: bool
+    """True with TARGET=none, too."""
     epoch: int
     """The last epoch that was trained."""
     accuracy: float
@@ -77,7 +78,8 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
             _watch(implementation, log, shown) as watch,
         ):
             facts_beside = result_file if is_first else None
-            rank = _Rank(config, begins, implementation, seed, facts_beside, log, shown, watch)
+            best = saved_weights.Best(config, implementation, is_first)
+            rank = _Rank(config, begins, implementation, seed, facts_beside, log, shown, watch, best)
             try:
                 # Compile and warm up, without a look at the data.
                 rank.prepare(init_start_ms)
@@ -113,6 +115,7 @@ class _Rank:
     log: RunLog
     display: Display
     watch: Watchdog
+    best: saved_weights.Best
 
     def prepare(self, init_start_ms: int) -> None:
         """Do everything before the clock. No file of the data set is touched."""
@@ -157,9 +160,7 @@ class _Rank:
         if trained:
             implementation.begin_after(trained, checkpoint.seed_after(self.seed, trained))
         loss_check = LossCheck(config, self.display.warn, trained=self.begins.is_pretrained)
-        h = config.hyperparameters
-        every = schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)
-        evaluations = [epoch for epoch in every if epoch > trained]
+        evaluations = [epoch for epoch in config.evaluation_epochs if epoch > trained]
         for evaluated_epoch in evaluations:
             # Train up to the next evaluation: a block of the log.
             first = trained + 1
@@ -172,16 +173,30 @@ class _Rank:
             # Count what the network gets right of the whole validation set.
             self.watch.doing = "evaluating"
             log.eval_start(trained)
-            accuracy = count_correct(implementation, config.data.eval_samples)
-            log.eval_stop(trained, accuracy)
+            accuracy, top_5 = self._evaluate()
+            log.eval_stop(trained, accuracy, top_5)
             log.block_stop(first)
             self.display.evaluated(trained, accuracy)
+            self.best.look(trained, accuracy)
             # Stop at the target.
-            if accuracy >= rules.TARGET_ACCURACY:
+            if accuracy >= config.run.target_accuracy:
                 return RunResult(True, trained, accuracy)
             if evaluated_epoch != evaluations[-1]:
                 self._save_checkpoint(trained)
-        return RunResult(False, trained, accuracy)
+        return RunResult(config.run.target == "none", trained, accuracy)
+
+    def _evaluate(self) -> tuple[float, float | None]:
+        """Return top-1, and top-5 with EVAL_TOP5=1, over all ranks."""
+        samples = self.config.data.eval_samples
+        if not self.config.run.eval_top5:
+            return count_correct(self.implementation, samples), None
+        local = Counts.none(self.config.data.classes, confusion=False)
+        for logits, labels in self.implementation.predictions():
+            local.add(logits, labels)
+        summed = all_reduce.in_pieces(self.implementation.communicator, local.numbers)
+        counts = Counts(summed, self.config.data.classes)
+        refuse_other_count(counts.images, samples)
+        return counts.top1, counts.top5
 
     def _train_epoch(self, epoch: int, loss_check: LossCheck) -> None:
         """Train one epoch, and log its images per second over all ranks."""
@@ -207,12 +222,13 @@ class _Rank:
             checkpoint.write(self.config, self.implementation, self.seed, epoch)
 
     def keep_weights(self, result: RunResult) -> None:
-        """Remove the checkpoint of the finished run, and save its weights with SAVE_WEIGHTS=1."""
+        """Remove the checkpoint of the finished run, and save weights as SAVE_WEIGHTS says."""
         if self.config.run.checkpoint_epochs:
             checkpoint.remove(self.config)
-        if self.config.run.save_weights:
+        if self.config.run.save_weights != "0":
             self.watch.doing = "saving the weights"
-            saved_weights.save(self.config, self.implementation, self.seed, result.epoch, result.accuracy)
+            self.best.look(result.epoch, result.accuracy)
+            saved_weights.save(self.config, self.implementation, self.seed, self.best)
 
 
 def count_correct(implementation: Implementation, expected: int) -> float:

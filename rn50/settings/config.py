@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rn50.benchmark import rules
+from rn50.benchmark import rules, schedule
 from rn50.errors import UserError, UserErrors, excerpt
 from rn50.process import environment
 from rn50.settings.config_file import find, sourced_environment, unknown_names
@@ -48,6 +48,12 @@ class Config:
         """Images that an epoch trains on: all, or those of ``benchmark_steps`` steps."""
         all_, steps = self.data.train_samples, self.run.benchmark_steps
         return all_ if steps is None else min(all_, steps * self.global_batch_size)
+
+    @property
+    def evaluation_epochs(self) -> list[int]:
+        """Epochs after which a run evaluates; the last one is the last that it trains."""
+        h = self.hyperparameters
+        return schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period, self.run.target)
 
     @property
     def departures(self) -> dict[str, str]:

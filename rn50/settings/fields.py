@@ -6,6 +6,7 @@ launchers of the published MXNet submissions (rounds v0.7 to v2.1).
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from rn50 import frameworks
@@ -195,8 +196,20 @@ class Run:
         bounds.AT_LEAST_1.up_to(100_000_000, "no epoch has more"),
         example="100",
     )
-    save_weights: bool = env(
-        "SAVE_WEIGHTS", "1: the weights are saved beside the log once the clock has stopped", False
+    target: str = env(
+        "TARGET",
+        "top-1 at which a run stops, a fraction; none: it trains all of NUMEPOCHS, and evaluates after the "
+        "last; any but the default is no MLPerf result",
+        str(rules.TARGET_ACCURACY),
+        parse=parsers.target,
+    )
+    eval_top5: bool = env("EVAL_TOP5", "1: top-5 is logged too, in longer evaluations", False)
+    save_weights: str = env(
+        "SAVE_WEIGHTS",
+        "last or 1: the weights that a run ends with are saved beside the log once the clock has stopped; "
+        "best: those of its best evaluation",
+        "0",
+        parse=parsers.one_of("0", "1", "last", "best"),
     )
     initial_weights: str | None = env(
         "INITIAL_WEIGHTS",
@@ -231,6 +244,11 @@ class Run:
         "1: go on from the checkpoint beside the log, if there is one; such a run is no MLPerf result",
         False,
     )
+
+    @property
+    def target_accuracy(self) -> float:
+        """``target`` as a number; infinite for none."""
+        return math.inf if self.target == "none" else float(self.target)
 
 
 RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "save_weights", "resume")

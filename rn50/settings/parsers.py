@@ -75,6 +75,15 @@ def epochs(value: str) -> float:
     return int(number_) if number_ == int(number_) else number_
 
 
+def target(value: str) -> str:
+    """Return the text of a fraction, or "none"."""
+    if value.lower() == "none":
+        return "none"
+    if not _NUMBER.fullmatch(value) or not 0 < float(value) <= 1:
+        raise ValueError("is neither none nor a fraction above 0 and at most 1")
+    return f"{float(value):g}"
+
+
 def threads(value: str) -> tuple[int, ...]:
     """Return the numbers of threads, one per level of nested parallel regions, as OpenMP reads them."""
     counts = tuple(integer(level.strip()) for level in value.split(","))

@@ -33,7 +33,7 @@ timed_run.run(config.from_environment(), lambda config: Toy(config, [57], [], to
 
 
 def test_the_weights_lie_beside_the_log_and_say_of_which_run(tiny_config, tmp_path):
-    outcome, calls, events, _ = toy.run(tiny_config, tmp_path, [500, 800], save_weights=True)
+    outcome, calls, events, _ = toy.run(tiny_config, tmp_path, [500, 800], save_weights="1")
     assert outcome.reached_target and calls[-3:] == ["evaluate", "weights", "close"]
     assert events[-1]["key"] == "run_stop" and events[-1]["metadata"]["status"] == "success"
     saved = weights_file.read(tmp_path / "result_0.safetensors")
@@ -66,9 +66,10 @@ def test_without_it_nothing_happens_after_the_clock_has_stopped(tiny_config, tmp
 
 def test_the_certificate_is_that_of_the_data(tiny_config, tmp_path):
     config = with_changes(
-        tiny_config, run={"result_file": str(tmp_path / "result_3.txt"), "save_weights": True}
+        tiny_config, run={"result_file": str(tmp_path / "result_3.txt"), "save_weights": "1"}
     )
-    saved_weights.save(config, toy.Toy(config, [], []), 1, 2, 0.5)
+    rank = toy.Toy(config, [], [])
+    saved_weights.save(config, rank, 1, saved_weights.Best(config, rank, True))
     with open(f"{tiny_config.data.folder}/certificate.json", "rb") as certificate:
         sha256 = hashlib.sha256(certificate.read()).hexdigest()
     assert weights_file.read(tmp_path / "result_3.safetensors").facts["certificate"] == sha256
@@ -77,11 +78,11 @@ def test_the_certificate_is_that_of_the_data(tiny_config, tmp_path):
 def test_an_existing_file_is_refused_before_anything_starts(tiny_config, tmp_path):
     file = tmp_path / "result_0.safetensors"
     file.write_text("precious")
-    outcome, calls, events, _ = toy.run(tiny_config, tmp_path, [800], save_weights=True)
+    outcome, calls, events, _ = toy.run(tiny_config, tmp_path, [800], save_weights="1")
     assert str(outcome) == f"{file}: exists; set another RESULT_FILE, or move it away"
     assert (calls, events) == (["close"], [])
     config = with_changes(
-        tiny_config, run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": True}
+        tiny_config, run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"}
     )
     with pytest.raises(UserError, match="result_0.safetensors: exists; set another RESULT_FILE"):
         job.launch(config, {})
@@ -98,7 +99,7 @@ def test_a_failure_to_write_leaves_the_result_as_it_is(tiny_config, tmp_path):
 
     config = with_changes(
         tiny_config,
-        run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": True},
+        run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"},
         data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
     )
     with pytest.raises(UserError, match="result_0.safetensors: exists; "):
@@ -120,7 +121,7 @@ def test_sigterm_while_they_are_written_leaves_no_half_file(tiny_environment, tm
 
 def test_runs_of_one_configuration_have_one_hash_and_others_another(tiny_config):
     of_another_run = with_changes(
-        tiny_config, run={"seed": 8, "result_file": "result_9.txt", "save_weights": True}
+        tiny_config, run={"seed": 8, "result_file": "result_9.txt", "save_weights": "1"}
     )
     assert of_another_run.sha256 == tiny_config.sha256
     assert with_changes(tiny_config, data={"width": 0.25}).sha256 != tiny_config.sha256
@@ -135,7 +136,7 @@ def test_what_a_framework_trained_is_read_again(tiny_config, tmp_path, name):
     config = with_changes(
         tiny_config,
         hyperparameters={"num_epochs": 1},
-        run={"framework": name, "result_file": str(tmp_path / "result_0.txt"), "save_weights": True},
+        run={"framework": name, "result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"},
     )
     made = []
 

@@ -61,12 +61,12 @@ class Toy:
         self.calls.append("close")
 
 
-def run(tiny_config, tmp_path, correct, num_epochs=15, save_weights=False, **toy):
+def run(tiny_config, tmp_path, correct, num_epochs=15, save_weights="0", settings=None, **toy):
     config = with_changes(
         tiny_config,
         hyperparameters={"num_epochs": num_epochs, "eval_offset": 2, "eval_period": 4},
         data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},  # the toy reads none
-        run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": save_weights},
+        run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": save_weights, **(settings or {})},
     )
     calls = []
     try:

@@ -49,7 +49,7 @@ def test_what_is_no_result_is_found_before_the_first_run(tmp_path, tiny_config, 
 def test_runs_of_another_configuration_are_found_before_the_first_run(tmp_path, tiny_config):
     for number in (0, 1):
         log = write_run(tmp_path / f"result_{number}.txt", epoch_ms=10_000 + number)
-        provenance.save(with_changes(tiny_config, run={"seed": number, "save_weights": True}), number, log)
+        provenance.save(with_changes(tiny_config, run={"seed": number, "save_weights": "1"}), number, log)
     (tmp_path / "result_4.txt").write_bytes(log.read_bytes())  # somebody else's: nothing is known of it
 
     def found(**changes):

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import math
 import statistics
 
 import pytest
@@ -12,6 +13,7 @@ from rn50.errors import UserError
 from rn50.printed import as_json
 from rn50.results import compare, score, significance
 from rn50.terminal import Terminal
+from tests.results import scored
 from tests.support.four_epochs import write_result, write_run
 from tests.support.published import LOGS, needs_published
 
@@ -144,6 +146,23 @@ def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
     compare.print_table(comparisons, Terminal(file=stream))
     assert stream.getvalue().count(said) == 1
     assert as_json(comparisons)[1]["tests"] == 6
+
+
+@pytest.mark.parametrize(
+    "seconds, epochs",
+    [((100, 101, 102, 103, 104), 31), ((80, 81, 82, 83, 84), 35), ((80, 81, 82, 83, 84), 39)],
+)
+def test_a_split_has_no_rest(tmp_path, seconds, epochs):
+    """Fewer epochs of a longer time, and the other way round, pull against each other."""
+    scored.write_runs(tmp_path / "one", 100, 101, 102, 103, 104)
+    scored.write_runs(tmp_path / "two", *seconds, epochs=epochs)
+    [found] = compare.compare(score.score([tmp_path / "one", tmp_path / "two"]))
+    split = found.split
+    assert split.epochs == (35, epochs)
+    assert split.by_epochs + split.by_speed == pytest.approx((seconds[2] - 102) / 60)
+    ratio = math.log(epochs / 35), math.log(seconds[2] / epochs * 35 / 102)
+    assert split.by_epochs * ratio[1] == pytest.approx(split.by_speed * ratio[0])
+    assert (split.by_epochs > 0) == (epochs > 35)
 
 
 def test_two_results(tmp_path):

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from rn50.errors import UserError
-from rn50.results import published, score
+from rn50.results import compare, published, score
 from tests.support.published import FOLDER, needs_published
 
 ACCURACY = "is not a multiple of 1/50,000"
@@ -71,6 +71,14 @@ def test_every_published_result_has_its_minutes_and_only_faulty_ones_are_refused
             differ.append(row.name)
         if not system.valid:
             refused[row.name] = system.reasons
+    before, after = (
+        tmp_path / f"training_results_{name}" / "resnet"
+        for name in ("v0.7/Inspur/results/nf5488_mxnet", "v1.0/Inspur/results/nf5688m6_mxnet")
+    )
+    [found] = compare.compare(score.score([before, after]))
+    assert found.split.sentence == (
+        "33.37 to 27.38 minutes, -17.97%: +0.00% by epochs (35 to 35), -17.97% by the time of an epoch"
+    )
     assert differ == [] and refused.keys() == REFUSED.keys()
     for name, fault in REFUSED.items():
         assert any(fault in reason for reason in refused[name]), (name, refused[name])

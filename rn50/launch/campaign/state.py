@@ -104,6 +104,8 @@ class Campaign:
     """Line of the configuration about a run; empty before one has begun."""
     curve: Mapping[Annotated[int, "epoch"], tuple[float, float]] = field(default_factory=dict)
     """Lowest and highest top-1 of earlier runs after an epoch."""
+    target: str = str(rules.TARGET_ACCURACY)
+    """TARGET."""
     evaluated: tuple[int, ...] = ()
     """Epochs after which a run may end; empty before one has begun."""
 
@@ -129,6 +131,8 @@ class Campaign:
         If none has, the last epoch that is evaluated; 0 before a run has begun."""
         if not self.evaluated:
             return 0
+        if self.target == "none":
+            return self.evaluated[-1]
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
         means = {epoch: statistics.mean(top1) for epoch, top1 in self.curve.items()}
         earlier = [epoch for epoch, mean in means.items() if mean >= rules.TARGET_ACCURACY]
@@ -167,8 +171,11 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     system = str(sidecar.section(saved, "run").get("system", ""))
     entries = header.of_run(system, saved.get("variables", {}))
     expected, curve = entries.get("expected", ""), header.curve(entries)
-    evaluated = _evaluated(sidecar.section(saved, "hyperparameters"))
-    return Campaign(results, states, system, label.of_run(begun[-1], saved), expected, curve, evaluated)
+    target = str(sidecar.section(saved, "run").get("target", rules.TARGET_ACCURACY))
+    evaluated = _evaluated(sidecar.section(saved, "hyperparameters"), target)
+    return Campaign(
+        results, states, system, label.of_run(begun[-1], saved), expected, curve, target, evaluated
+    )
 
 
 def _run(number: int, file: pathlib.Path) -> RunState:
@@ -185,12 +192,12 @@ def _run(number: int, file: pathlib.Path) -> RunState:
     return RunState(number)
 
 
-def _evaluated(h: Mapping[str, Any]) -> tuple[int, ...]:
+def _evaluated(h: Mapping[str, Any], target: str) -> tuple[int, ...]:
     values = [h.get(name) for name in ("num_epochs", "eval_offset", "eval_period")]
     numbers = [value for value in values if isinstance(value, int) and (value == 0 or EPOCHS.holds(value))]
     if len(numbers) < len(values) or not numbers[2]:
         return ()
-    return tuple(schedule.evaluation_epochs(*numbers))
+    return tuple(schedule.evaluation_epochs(numbers[0], numbers[1], numbers[2], target))
 
 
 def _number(value: Any) -> float | None:

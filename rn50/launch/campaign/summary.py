@@ -81,6 +81,8 @@ def lines(
 
 
 def _score(score: SystemScore) -> str:
+    if score.accuracy is not None:
+        return scoreboard.top_1(score.accuracy)
     converged = sum(run.converged for run in score.runs)
     target = f"to {rules.TARGET_ACCURACY * 100:.1f} % top-1"
     if score.olympic_minutes is not None:

@@ -8,7 +8,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rn50.benchmark import rules
 from rn50.launch.campaign.state import ENDED, RUNNING, STOPPED, Campaign, RunState
 from rn50.results.parse import UNFINISHED
 from rn50.run.display import EpochProgress
@@ -74,7 +73,7 @@ def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
     """Yield a line for the latest top-1 beside those expected there, and one for what is expected next."""
     for latest in run.evaluations[-1:]:
         line = f"top-1 {latest.accuracy:.4f} at epoch {latest.epoch:g}{_beside(campaign, int(latest.epoch))}"
-        yield f"{line}; target {rules.TARGET_ACCURACY}"
+        yield f"{line}; target {campaign.target}"
     then = next((epoch for epoch in campaign.evaluated if epoch > run.epoch), None)
     if then is not None and campaign.curve.get(then):
         yield f"next at epoch {then}{_beside(campaign, then)}"

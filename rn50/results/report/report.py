@@ -51,7 +51,7 @@ class _Run:
         """Return the evaluations over a field of ``timing.AccuracyPoint``, with a ring around the accepted
         one."""
         points = [(getattr(point, over), point.accuracy) for point in self.points]
-        accepted = next((point for point in points if point[1] >= rules.TARGET_ACCURACY), None)
+        accepted = next((point for point in points if point[1] >= self.read.log.target), None)
         return plots.Curve(
             points, self.series if series is None else series, self.faint and series is None, accepted
         )
@@ -120,6 +120,7 @@ def render(
         series=range(plots.SERIES),
         quantities=compare.QUANTITIES,
         same_logs=compare.SAME_LOGS,
+        top_1=scoreboard.top_1,
     )
 
 

@@ -7,7 +7,6 @@ mlperf_logging, in which ``time_ms`` counts milliseconds since the epoch.
 
 from collections.abc import Iterator, Sequence
 
-from rn50.benchmark import rules
 from rn50.results.parse import Event, ResultLog, epoch_number
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
@@ -153,7 +152,7 @@ def _status(log: ResultLog) -> Iterator[Finding]:
     if stop is None:
         return
     rule = "run_stop has the status success where the target is reached, else aborted"
-    status, target, severity = stop.metadata.get("status"), rules.TARGET_ACCURACY, ERROR
+    status, target, severity = stop.metadata.get("status"), log.target, ERROR
     reached = log.reached
     if not isinstance(status, str):
         return  # the format is broken, which another finding reports

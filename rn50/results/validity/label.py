@@ -32,7 +32,12 @@ def of_run(log: ResultLog, saved: Mapping[str, Any]) -> str | None:
 def logged(log: ResultLog) -> tuple[str, ...]:
     """Return the labels that the log itself has."""
     platforms = [str(event.value) for event in log.by_key.get("submission_platform", ())]
-    return tuple(label for label in rules.LABELS if any(label in platform for platform in platforms))
+    other = log.target != rules.TARGET_ACCURACY
+    return tuple(
+        label
+        for label in rules.LABELS
+        if any(label in platform for platform in platforms) or (other and label == rules.OTHER_TARGET)
+    )
 
 
 def unverified(runs: Iterable[tuple[ResultLog, Mapping[str, Any]]], of_a_round: bool) -> str | None:

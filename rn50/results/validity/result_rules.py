@@ -9,6 +9,7 @@ Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" a
 
 import itertools
 import json
+import math
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,14 +109,14 @@ def _missed(log: ResultLog, severity: str) -> Finding:
     best = max(log.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
     line, remedy = None, "run again with a new seed where it is not the only one"
     if best is None:
-        message = f"the run missed the target: no evaluation is at {rules.TARGET_ACCURACY}"
-    elif log.reached:
+        message = f"the run missed the target: no evaluation is at {log.target}"
+    elif log.reached or math.isinf(log.target):
         message = f"the run did not end as one that reached the target: its status is {log.status!r}"
     else:
         events = log.by_key["eval_accuracy"]
         line = next((event.line for event in events if event.value == best.accuracy), None)
         message = f"the run missed the target: its best accuracy is {best.accuracy:.5f}, after epoch "
-        message += f"{best.epoch:g}, and the target {rules.TARGET_ACCURACY}"
+        message += f"{best.epoch:g}, and the target {log.target}"
     return finding(log, line, MISSED, message, remedy, severity)
 
 
