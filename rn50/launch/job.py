@@ -14,7 +14,7 @@ import psutil
 
 from rn50.data import preflight
 from rn50.errors import Status
-from rn50.launch import launchers
+from rn50.launch import launchers, power_sampler
 from rn50.launch.local_launcher import later
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
@@ -66,7 +66,9 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     checkpoint.refuse_impossible(config)
     beginning.initial_weights(config)
     watchdog.limits(environ)
-    return run_ranks(config, environ, ("train",), result_file)
+    power_sampler.refuse_impossible(config)
+    with power_sampler.beside(config, environ, result_file):
+        return run_ranks(config, environ, ("train",), result_file)
 
 
 def run_ranks(

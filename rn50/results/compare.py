@@ -26,6 +26,7 @@ QUANTITIES = {
     "epochs": ("epochs to target", "needs more epochs", "needs fewer epochs"),
     "minutes": ("minutes to target", "is slower", "is faster"),
     "images_per_second": ("images/s in training", "has the higher throughput", "has the lower throughput"),
+    "kilojoules": ("kJ to target", "needs more energy", "needs less energy"),
 }
 """Compared quantities: display name, verb phrase for a larger value, verb phrase for a smaller one."""
 
@@ -47,7 +48,7 @@ class Difference:
     """Difference in one quantity: the means over the runs, its interval and p-value."""
 
     quantity: str
-    """epochs, minutes or images_per_second."""
+    """epochs, minutes, images_per_second or kilojoules."""
     first: float
     """Mean of the first."""
     second: float
@@ -204,6 +205,7 @@ class _Side:
         samples = {
             "epochs": [run.epochs for run in system.runs if run.converged and run.epochs is not None],
             "minutes": [run.minutes for run in system.runs if run.converged and run.minutes is not None],
+            "kilojoules": [run.energy.kilojoules for run in system.runs if run.converged and run.energy],
             "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
         }
         data: set[int | None] = {rules.TRAIN_SAMPLES}

@@ -253,7 +253,7 @@ def _event(line: int, record: str) -> Event:
         raise TypeError(f"time_ms {_shown(time_ms)} is not a time")
     if not isinstance(key, str):
         raise TypeError(f"key {_shown(key)} is not a text")
-    if not isinstance(metadata, dict) and metadata is not None:
+    if not isinstance(metadata, dict) and metadata not in (None, ""):  # power logs have ""
         raise TypeError(f"metadata {_shown(metadata)} is not an object")
     return Event(line, int(time_ms), key, value, metadata or {})
 

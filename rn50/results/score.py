@@ -16,8 +16,9 @@ from typing import Annotated, NamedTuple
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import HIDDEN, Minutes, Share, Tenths, prints
-from rn50.results import rcp, run, system_description, tree
+from rn50.results import power, rcp, run, system_description, tree
 from rn50.results.parse import ResultLog
+from rn50.results.power import Energy
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
 from rn50.results.validity import label, result_rules
@@ -27,7 +28,7 @@ MANY_FILES = 100
 """Number of files from which reading takes long enough to show progress."""
 
 
-@prints("file, seed, epochs, accuracy, status, minutes, kept, in_set, findings")
+@prints("file, seed, epochs, accuracy, status, minutes, kept, in_set, findings, energy")
 @dataclass(frozen=True)
 class RunScore:
     """One run."""
@@ -52,6 +53,8 @@ class RunScore:
     findings: tuple[str, ...]
     """Faults of the log."""
     converged: bool
+    energy: Energy | None = None
+    """null: there is no power log, or none that covers the run."""
 
 
 class Accuracy(NamedTuple):
@@ -101,6 +104,8 @@ class SystemScore:
     """The same of each accelerator."""
     accuracy: Accuracy | None
     """null: the runs have the benchmark's target, so that their minutes count."""
+    energy: Energy | None
+    """Mean of the runs that count; null: not all of them were measured."""
     runs: tuple[RunScore, ...]
     errors: Annotated[tuple[Finding, ...], HIDDEN]
     submitter: Annotated[str | None, HIDDEN]
@@ -184,6 +189,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
     images = [_epochs(timed_run) * (timed_run.log.epoch_samples or 0) for timed_run in kept]
     rate = sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None
+    measured = [energy for timed_run in kept if (energy := power.energy(timed_run.log))]
     saved = ((timed_run.log, timed_run.saved) for timed_run in runs)
     return SystemScore(
         system=_system(folder, runs),
@@ -199,6 +205,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         accelerators=accelerators,
         images_per_second=rate,
         images_per_second_per_accelerator=rate / accelerators if rate and accelerators else None,
+        energy=power.mean_of(measured) if len(measured) == len(kept) else None,
         accuracy=_accuracy([timed_run.log for timed_run in runs if timed_run.converged]),
         runs=tuple(_run_score(r, i in in_mean, i in judged.chosen) for i, r in enumerate(runs)),
         errors=tuple(errors),
@@ -256,4 +263,5 @@ def _run_score(timed_run: Run, kept: bool, in_set: bool) -> RunScore:
         in_set=in_set,
         findings=log.findings,
         converged=timed_run.converged,
+        energy=power.energy(log),
     )

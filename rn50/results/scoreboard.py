@@ -152,6 +152,8 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
             rate = f"{system.images_per_second_per_accelerator:,.0f}"
             line += f", {rate} on each of {system.accelerators} accelerators"
         lines.append(line)
+    if system.energy:
+        lines.append(system.energy.sentence)
     if system.spread is not None:
         spread = f"spread {system.spread:.2%}: (slowest - fastest) / mean of the runs that converged"
         lines.append(spread + _of_equal_epochs(system))

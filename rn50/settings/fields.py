@@ -204,6 +204,14 @@ class Run:
         parse=parsers.target,
     )
     eval_top5: bool = env("EVAL_TOP5", "1: top-5 is logged too, in longer evaluations", False)
+    power: str = env(
+        "POWER",
+        "power meter that is read beside the run: nvml (GPUs), rapl (processors), auto (both, as far as "
+        "there are any), file:PATH or file:PATH,SECONDS (a CSV of time and watts of a meter, and by how much "
+        "its clock is ahead), off",
+        "off",
+        parse=parsers.power,
+    )
     save_weights: str = env(
         "SAVE_WEIGHTS",
         "last or 1: the weights that a run ends with are saved beside the log once the clock has stopped; "
@@ -251,7 +259,7 @@ class Run:
         return math.inf if self.target == "none" else float(self.target)
 
 
-RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "save_weights", "resume")
+RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "save_weights", "resume", "power")
 """Fields of ``Run`` that may differ between the runs of one configuration."""
 
 

@@ -84,6 +84,15 @@ def target(value: str) -> str:
     return f"{float(value):g}"
 
 
+def power(value: str) -> str:
+    """Return auto, nvml, rapl, off, or ``file:`` and the path of a meter's file."""
+    if value.lower() in ("auto", "nvml", "rapl", "off"):
+        return value.lower()
+    if not value.startswith("file:") or value == "file:":
+        raise ValueError("is not one of auto, nvml, rapl, file:PATH, off")
+    return path(value)
+
+
 def threads(value: str) -> tuple[int, ...]:
     """Return the numbers of threads, one per level of nested parallel regions, as OpenMP reads them."""
     counts = tuple(integer(level.strip()) for level in value.split(","))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import prints
-from rn50.results import run, system_description, tree
+from rn50.results import power, run, system_description, tree
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
 from rn50.results.validity import compliance, explain, log_rules, result_rules
@@ -85,6 +85,7 @@ def check(
             log = timed_run.log
             official += explain.explain([verdict for verdict in of_folder if verdict.file == log.path], log)
         findings += _said_once(judged.findings, official)
+        findings += power.findings([timed_run.log for timed_run in runs])
         findings += _incomplete(runs, paths)
         if judged.excused:
             excused.append(judged.excused)

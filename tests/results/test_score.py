@@ -215,6 +215,8 @@ def test_json_is_what_the_documentation_says(tmp_path):
         "accelerators": None,
         "images_per_second": round(35 * rules.TRAIN_SAMPLES / 102, 1),
         "images_per_second_per_accelerator": None,
+        "accuracy": None,
+        "energy": None,
     }
     assert runs[1] == {
         "file": str(tmp_path / "result_1.txt"),
@@ -226,6 +228,7 @@ def test_json_is_what_the_documentation_says(tmp_path):
         "kept": True,
         "in_set": True,
         "findings": [],
+        "energy": None,
     }
     assert [run["kept"] for run in runs] == [False, True, True, True, False]
 

@@ -1,0 +1,124 @@
+"""Meters of this machine's power: NVIDIA's GPUs (NVML) and the processors' energy counters (RAPL)."""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rn50.machine.sources import Sources
+
+ZONES = "sys/class/powercap"
+ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
+
+
+class Counter(NamedTuple):
+    """One energy counter, or a power reading where the device has none."""
+
+    part: str
+    read: Callable[[], float]
+    """Joules counted so far, or watts now. Raises OSError if it cannot be read any more."""
+    wraps_at: float | None = None
+    """Joules at which it begins again from 0; None: never."""
+    is_power: bool = False
+
+
+class Meter:
+    """Counters that are read together. ``watts`` is their mean power since the call before."""
+
+    def __init__(self, counters: Sequence[Counter], now: Callable[[], float] = time.monotonic):
+        self._counters, self._now = counters, now
+        self._last = [counter.read() for counter in counters]
+        self._at = now()
+
+    def watts(self) -> float:
+        """Return the mean power since the last call, of readings of power half of now's and half of the last
+        one's. Raises OSError if a part vanishes."""
+        values, at = [counter.read() for counter in self._counters], self._now()
+        total = 0.0
+        for counter, before, value in zip(self._counters, self._last, values, strict=True):
+            if counter.is_power:
+                total += (before + value) / 2
+                continue
+            counted = value - before
+            if counted < 0:
+                counted += counter.wraps_at or 0.0
+            total += counted / max(at - self._at, 1e-9)
+        self._last, self._at = values, at
+        return total
+
+
+def rapl(sources: Sources) -> tuple[list[Counter], str]:
+    """Return the counters of the processors' packages and of their memory, or the reason why there are
+    none."""
+    counters: list[Counter] = []
+    zones = [zone for zone in sources.names(ZONES) if ZONE.fullmatch(zone)]
+    for zone in zones:
+        name = sources.text(f"{ZONES}/{zone}/name")
+        if not re.fullmatch(r"package-\d+|dram|psys", name) or name == "psys":
+            continue
+        file = sources.root / ZONES / zone / "energy_uj"
+        try:
+            float(file.read_text())
+        except (OSError, ValueError) as error:
+            problem = getattr(error, "strerror", None) or "is not a number"
+            return [], f"RAPL: {file}: {problem}; only root may read it: sudo chmod a+r {file}"
+        wraps = sources.text(f"{ZONES}/{zone}/max_energy_range_uj")
+        counters.append(Counter(name, _microjoules(file), float(wraps) / 1e6 if wraps.isdigit() else None))
+    if not counters:
+        return [], "RAPL: /sys/class/powercap has no package, as in a virtual machine"
+    return counters, ""
+
+
+def _microjoules(file: Any) -> Callable[[], float]:
+    def read() -> float:
+        try:
+            return float(file.read_text()) / 1e6
+        except ValueError as error:
+            raise OSError(f"{file}: {error}") from None
+
+    return read
+
+
+def nvml(library: Any) -> tuple[list[Counter], str]:
+    """Return a counter of each GPU, or the reason why there are none. ``library`` is the module pynvml, None
+    if it is not installed."""
+    if library is None:
+        return [], "NVML: the package nvidia-ml-py is not installed"
+    try:
+        library.nvmlInit()
+        handles = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]
+        counters = [_gpu(library, number, handle) for number, handle in enumerate(handles)]
+    except library.NVMLError as error:
+        return [], f"NVML: {error}"
+    return counters, "" if counters else "NVML: no GPU"
+
+
+def _gpu(library: Any, number: int, handle: Any) -> Counter:
+    """Return a GPU's energy counter, or its power where the GPU counts no energy (before Volta)."""
+
+    def asked(what: Callable[[Any], int]) -> Callable[[], float]:
+        def read() -> float:
+            try:
+                return what(handle) / 1000  # millijoules, milliwatts
+            except library.NVMLError as error:
+                raise OSError(f"GPU {number}: {error}") from None
+
+        return read
+
+    joules = asked(library.nvmlDeviceGetTotalEnergyConsumption)
+    try:
+        joules()
+    except OSError:
+        return Counter(f"GPU {number}", asked(library.nvmlDeviceGetPowerUsage), is_power=True)
+    return Counter(f"GPU {number}", joules)
+
+
+def left_out(counters: Sequence[Counter]) -> str:
+    """Return what these counters do not measure."""
+    parts = {counter.part.rstrip("0123456789- ") for counter in counters}
+    absent = [
+        name
+        for part, name in (("GPU", "GPUs"), ("package", "processors"), ("dram", "memory"))
+        if part not in parts
+    ]
+    return ", ".join([*absent, "disks, fans, power supplies and network"])
