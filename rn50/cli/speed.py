@@ -148,9 +148,16 @@ def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -
     help="Folder of the report and of a log for every cell.",
 )
 @click.option("--published", is_flag=True, help="Show what others have published beside it.")
+@click.option(
+    "--compare",
+    nargs=2,
+    type=PATH,
+    metavar="FILE FILE",
+    help="Measure nothing: show two files cells.json side by side, as of two machines.",
+)
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
-@group.as_json("rn50.speed.throughput.Bench")
+@group.as_json("rn50.speed.throughput.Bench", **{"--compare": "rn50.speed.throughput_sides.Sides"})
 def bench_throughput(
     name: str | None,
     frameworks: tuple[str, ...] | None,
@@ -163,6 +170,7 @@ def bench_throughput(
     rounds: int,
     folder: pathlib.Path,
     published: bool,
+    compare: tuple[pathlib.Path, pathlib.Path] | None,
     start_ranks: bool,
     as_rank: bool,
     as_json: bool,
@@ -170,21 +178,28 @@ def bench_throughput(
     """Measure images/s of training by framework, model, precision, batch size and ranks, on synthetic and on
     real data.
 
+    Beside its images/s a cell has the loss after 20 steps: a precision that drifts from float32 is fast for
+    nothing.
+
     One cell after the other runs in a job of its own. What does not fit into memory is a cell too, and so is
     a precision that only some of the frameworks have.
 
     Exit status: 0 every cell has its figure, is out of memory or is lacking in its framework, 1 another one
     failed, 2 something to fix.
     """
-    from rn50.speed import cell, networks
+    from rn50.speed import cell, networks, throughput_sides
 
+    if compare:
+        sides = throughput_sides.compare(*compare)
+        print_json(sides) if as_json else throughput_sides.show(sides, Terminal())
+        return
     config, environ = configured(name)
     if start_ranks:
         run_as_ranks(config, environ, [*cell.verb(models, kinds, seconds, rounds), "--as-rank"])
     if as_rank:
-        cell.as_rank(
-            config, _become_rank(config, None if models == networks.OURS else models), kinds, seconds, rounds
-        )
+        is_ours = models == networks.OURS
+        create = _become_rank(config, None if is_ours else models)
+        cell.as_rank(config, create, kinds, seconds, rounds, is_ours)
         return
     from rn50.data import preflight
     from rn50.speed import throughput

@@ -40,6 +40,12 @@ def time_sums(communicator: Communicator, size: int, repeats: int) -> Timing:
     return Timing(size, median, min(seconds), share * size / median / 1e9 if median else 0.0)
 
 
+def of_gradients(config: Config, communicator: Communicator) -> Timing:
+    """Time the all-reduce of the network's gradients. All ranks call it."""
+    size = FLOAT_BYTES * round(rules.PARAMETERS * config.data.width**2)
+    return time_sums(communicator, size, REPEATS)
+
+
 def before_the_clock(config: Config, implementation: Implementation, hosts: Mapping[int, str]) -> list[str]:
     """Return a line with the speed of the gradients' all-reduce, then a warning for every slow rank.
 
@@ -48,7 +54,7 @@ def before_the_clock(config: Config, implementation: Implementation, hosts: Mapp
     communicator = implementation.communicator
     if communicator.size == 1:
         return []
-    timing = time_sums(communicator, FLOAT_BYTES * round(rules.PARAMETERS * config.data.width**2), REPEATS)
+    timing = of_gradients(config, communicator)
     microseconds = np.zeros(communicator.size, dtype=np.int64)
     microseconds[communicator.rank] = round(implementation.forward_seconds * 1e6)
     microseconds = communicator.all_reduce(microseconds)

@@ -2,13 +2,14 @@
 number of ranks."""
 
 import pathlib
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
 from rn50 import frameworks
 from rn50.printed import INLINE
 from rn50.rates import Rates, of_rounds
-from rn50.run import precision
+from rn50.run import all_reduce, precision, training
 from rn50.settings.config import Config
 from rn50.speed import worker
 from rn50.speed.measurable import Measurable, opened
@@ -16,6 +17,7 @@ from rn50.speed.meter import Meter
 from rn50.speed.networks import OURS
 
 SYNTHETIC, REAL = "synthetic", "real"
+LOSS_STEPS = 20
 
 
 class Cell(NamedTuple):
@@ -65,6 +67,21 @@ class Cell(NamedTuple):
         return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
 
 
+class Step(NamedTuple):
+    """A step beside its images/s: what of it is what, and whether it still learns."""
+
+    seconds: float
+    """Seconds a step."""
+    forward_images_per_second: float
+    """images/s of the forward pass alone, all ranks together."""
+    communication: float | None
+    """All-reduce of the gradients alone, as a share of the step; it may run beside the backward pass. null: a
+    model of a zoo."""
+    loss: float
+    """Training loss after 20 steps of the configuration's own schedule on the synthetic batch, from the same
+    weights in every precision."""
+
+
 class Result(NamedTuple):
     """Images/s of a cell, or the reason why there are none."""
 
@@ -76,6 +93,8 @@ class Result(NamedTuple):
     """Why there is no figure, or empty."""
     log: str
     """Log of the cell; empty where its framework lacks the precision, so that no job ran."""
+    step: Step | None = None
+    """null: there is no figure."""
 
 
 def verb(model: str, kinds: tuple[str, ...], seconds: float, rounds: int) -> list[str]:
@@ -90,6 +109,7 @@ def as_rank(
     kinds: tuple[str, ...],
     seconds: float,
     rounds: int,
+    is_ours: bool,
 ) -> None:
     """Measure as one rank: every kind of data in turn, ``rounds`` times after a discarded first time. Rank 0
     prints."""
@@ -102,10 +122,25 @@ def as_rank(
         for _ in range(rounds + 1):
             for kind, source in inputs.items():
                 measured[kind].append(meter.rate(source, steps[kind]))
+        counted = {kind: rates[1:] for kind, rates in measured.items()}
+        step = _step(config, implementation, meter, statistics.median(counted[kinds[0]]), is_ours)
         if implementation.communicator.rank == 0:
             taken = precision.shown(config, implementation.precision)
-            counted = {kind: rates[1:] for kind, rates in measured.items()}
-            worker.report({"precision": taken, "images_per_second": counted})
+            worker.report({"precision": taken, "images_per_second": counted, "step": step})
+
+
+def _step(config: Config, rank: Measurable, meter: Meter, rate: float, is_ours: bool) -> Step:
+    """Measure a step beside its images per second, as one rank."""
+    batch, ranks = config.hyperparameters.batch_size, rank.communicator
+    seconds = batch * ranks.size / rate
+    forward = meter.over_ranks(batch / rank.forward_seconds)
+    sums = 0.0
+    if is_ours and ranks.size > 1:
+        sums = meter.over_ranks(all_reduce.of_gradients(config, ranks).seconds) / ranks.size
+    schedule = training.LearningRates(config)
+    loss = rank.loss_after(meter.open(None).batches, [schedule.next() for _ in range(LOSS_STEPS)])
+    mean = meter.over_ranks(loss) / ranks.size
+    return Step(seconds, forward, sums / seconds if is_ours else None, mean)
 
 
 def run(
@@ -123,4 +158,5 @@ def run(
     if failure:
         return Result(cell, {}, failure, log.name)
     rates = {kind: of_rounds(values) for kind, values in reported["images_per_second"].items()}
-    return Result(cell._replace(precision=reported["precision"]), rates, failure, log.name)
+    taken = cell._replace(precision=reported["precision"])
+    return Result(taken, rates, failure, log.name, Step(*reported["step"]))

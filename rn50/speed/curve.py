@@ -20,7 +20,7 @@ def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, fl
     size."""
     several = len({result.cell.ranks for result in results}) > 1
     curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for cell, rates, _, _ in sorted(results, key=lambda result: result.cell.batch_size):
+    for cell, rates, *_ in sorted(results, key=lambda result: result.cell.batch_size):
         name = f"{cell.framework} {cell.model} {cell.precision}"
         if several:
             name += f", {cell.ranks} rank{'s' * (cell.ranks > 1)}"

@@ -7,9 +7,11 @@ import functools
 import itertools
 import pathlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from rn50 import frameworks
 from rn50.data.pipeline.batches import Batches, BatchFormat
@@ -62,6 +64,13 @@ class Measurable(Protocol):
         ranks call it.
         """
 
+    forward_seconds: float
+    """See ``rn50.run.implementation``."""
+
+    def loss_after(self, batches: Batches, learning_rates: Sequence[float]) -> float:
+        """Return the mean loss of this rank's samples in the last of as many steps as there are learning
+        rates. It changes the weights, so it comes last."""
+
     def profile(
         self, batches: Batches, steps: int, trace: pathlib.Path
     ) -> tuple[EpochResult, list[Operator]]:
@@ -113,6 +122,18 @@ class TrainingSteps(ABC):
                 pace.add(batch.samples)
             self._wait()
             return pace.result()
+
+    def loss_after(self, batches: Batches, learning_rates: Sequence[float]) -> float:
+        """See ``Measurable``."""
+        every = itertools.chain.from_iterable(batches.epoch() for _ in itertools.count())
+        with self._lost_rank_named():
+            for batch, learning_rate in zip(every, learning_rates, strict=False):
+                loss = self._train_step(batch, learning_rate)
+            return float(self._array(loss).astype(np.float64).mean())
+
+    @abstractmethod
+    def _array(self, tensor: Any) -> np.ndarray:
+        """Return a copy of a tensor."""
 
     @abstractmethod
     def _synthetic(self) -> Batches:

@@ -15,6 +15,7 @@ from rn50.doctor import packages as advice
 from rn50.doctor.diagnosis import FAILURE
 from rn50.errors import UserError
 from rn50.machine import description, software
+from rn50.machine.sources import Sources
 from rn50.printed import IF_KNOWN, INLINE, as_json, prints
 from rn50.progress import counting
 from rn50.settings import config as configuration
@@ -71,8 +72,8 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
 
 
 @prints(
-    "cell=result.cell, image_size, images_per_second=result.rates, scaling, failure=result.failure, "
-    "log=result.log"
+    "cell=result.cell, image_size, images_per_second=result.rates, scaling, step=result.step, "
+    "loss_to_float32, failure=result.failure, log=result.log"
 )
 class Measured(NamedTuple):
     """A result with its scaling."""
@@ -82,6 +83,8 @@ class Measured(NamedTuple):
     """Pixels a side."""
     scaling: dict[Annotated[str, "data"], float | None]
     """images/s a rank over those of the fewest ranks of the same."""
+    loss_to_float32: float | None
+    """Loss less that of float32 in the same cell; null: float32 was not measured."""
 
 
 @prints(
@@ -161,6 +164,14 @@ class Bench:
             return None
         return per_rank[result.cell.ranks] / per_rank[min(per_rank)]
 
+    def to_float32(self, result: Result) -> float | None:
+        """Return the loss less that of the same cell in float32; None if that was not measured."""
+        like = result.cell._replace(precision="float32")
+        for other in self.results:
+            if result.step and other.step and _plain_precision(other.cell) == like:
+                return result.step.loss - other.step.loss
+        return None
+
     @property
     def measured(self) -> list[Measured]:
         """Return the results so far, with their scaling."""
@@ -169,6 +180,7 @@ class Bench:
                 result,
                 result.cell.image_size or self.config.data.image_size,
                 {kind: self.scaling(result, kind) for kind in result.rates},
+                self.to_float32(result),
             )
             for result in self.results
         ]
@@ -187,6 +199,11 @@ class Bench:
         headings = ["framework", "model", "precision", "batch", "ranks", *measured, "log"]
         parts.append("## Every cell: median (lowest to highest)")
         parts.append(tables.markdown(headings, list(self._rows())))
+        parts.append("## A step of every cell")
+        parts.append(tables.markdown(tables.STEPS, list(tables.steps(self.results, self.to_float32))))
+        topology = Sources().output("nvidia-smi", "topo", "-m") if self.config.run.device == "gpu" else ""
+        if topology:
+            parts += ["## Topology: `nvidia-smi topo -m`", f"```text\n{topology.rstrip()}\n```"]
         if published:
             figures, rows, sources = tables.published()
             listed = "\n".join(f"{number}. {source}" for number, source in enumerate(sources, start=1))
@@ -206,6 +223,8 @@ class Bench:
             console.print(f"Every cell on {kind} data")
             rows = list(tables.details(self.results, kind, self.scaling))
             tables.print_table(tables.DETAILS, rows, console)
+        console.print("A step of every cell")
+        tables.print_table(tables.STEPS, list(tables.steps(self.results, self.to_float32)), console)
         if published:
             headings, rows, sources = tables.published()
             console.print(_PUBLISHED)
@@ -248,6 +267,11 @@ class Bench:
                 row.append(text)
                 row.append("" if scaling is None else f"{scaling:.2f}")
             yield [*row, _linked(measurement.log, measurement)]
+
+
+def _plain_precision(cell: Cell) -> Cell:
+    """Return a cell whose precision is without the mark of PRECISION=auto."""
+    return cell._replace(precision=cell.precision.partition(" ")[0])
 
 
 def _title(kind: str) -> str:

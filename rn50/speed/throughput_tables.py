@@ -19,6 +19,11 @@ Row = list[str]
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
 
 
+STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32")
+"""Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone, and the
+loss after 20 steps."""
+
+
 class Column(NamedTuple):
     """Column of the overview."""
 
@@ -93,6 +98,22 @@ def details(
             (median, lowest, highest), scaled = map(rate, result.rates[kind]), scaling(result, kind)
             scaled_text = "" if scaled is None else f"{scaled:.2f}"
             yield [*row, median, f"{lowest} to {highest}", scaled_text]
+
+
+def steps(results: Sequence[Result], to_float32: Callable[[Result], float | None]) -> Iterator[Row]:
+    """Yield a row of ``STEPS`` for every result with figures."""
+    for result in results:
+        cell, step = result.cell, result.step
+        if step is not None:
+            apart = to_float32(result)
+            yield [
+                *(trained(results, result), cell.precision, str(cell.batch_size), str(cell.ranks)),
+                f"{1000 * step.seconds:,.1f}",
+                rate(step.forward_images_per_second),
+                "-" if step.communication is None else f"{step.communication:.1%}",
+                f"{step.loss:.4f}",
+                "-" if apart is None else f"{apart:+.4f}",
+            ]
 
 
 def published() -> tuple[Row, list[Row], list[str]]:

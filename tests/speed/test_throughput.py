@@ -2,6 +2,7 @@
 user can mend."""
 
 import json
+import math
 import os
 import pathlib
 import re
@@ -90,6 +91,10 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path):
         for rate in each["images_per_second"].values():
             assert 0 < rate["lowest"] <= rate["median"] <= rate["highest"]
         assert (tmp_path / "to" / each["log"]).read_text()
+        step, rate = each["step"], each["images_per_second"]["synthetic"]["median"]
+        assert step["seconds"] == pytest.approx(each["ranks"] * each["batch_size"] / rate)
+        assert step["forward_images_per_second"] > rate and 0 < step["loss"] < 5
+        assert (step["communication"] > 0) == (each["ranks"] == 2) and each["loss_to_float32"] == 0
     first, _, third, _ = told["cells"]
     assert first["scaling"] == {"synthetic": None, "real": None}
     expected = third["images_per_second"]["real"]["median"] / first["images_per_second"]["real"]["median"] / 2
@@ -101,6 +106,21 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path):
     assert "](curve.svg)" in report
     assert f"{framework} ours float32, 2 ranks, real data" in (tmp_path / "to" / "curve.svg").read_text()
     assert not list((tmp_path / "to").glob("*.partial"))
+
+
+def test_a_precision_has_the_loss_of_its_steps_beside_its_speed(tiny_environment, tmp_path):
+    """Twenty steps from the same weights on the same batch: as far from float32 as its roundings, no
+    further."""
+    installed("pytorch")  # MXNet's bfloat16 wants AVX-512
+    asked = ("--frameworks", "pytorch", "--precisions", "float32,bfloat16", "--data", "synthetic")
+    done = bench_throughput(tiny_environment, tmp_path, *asked, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    single, half = json.loads(done.stdout)["cells"]
+    assert single["loss_to_float32"] == 0
+    assert half["loss_to_float32"] == pytest.approx(half["step"]["loss"] - single["step"]["loss"])
+    assert 0 < abs(half["loss_to_float32"]) < 0.2
+    assert single["step"]["loss"] < math.log(10)  # that of guessing among ten classes
+    assert "| framework | precision | batch | ranks | ms |" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize("framework", ["paddle", "pytorch"])  # MXNet's are in the next test

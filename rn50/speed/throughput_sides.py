@@ -1,0 +1,112 @@
+"""Two matrices of ``rn50 bench throughput`` side by side, as of two machines."""
+
+import math
+import pathlib
+from typing import NamedTuple
+
+from rich.table import Table
+
+from rn50 import files
+from rn50.errors import UserError
+from rn50.rates import Rates
+from rn50.speed.networks import OURS
+from rn50.speed.throughput_tables import rate
+from rn50.terminal import Terminal
+
+_Key = tuple[str, str, str, int, int, str]
+REMEDY = "give two files cells.json of rn50 bench throughput"
+
+
+class Pair(NamedTuple):
+    """A cell that both matrices have."""
+
+    framework: str
+    """Framework."""
+    model: str
+    """ours, or a model of its zoo."""
+    precision: str
+    """Precision."""
+    batch_size: int
+    """Images of a rank and step."""
+    ranks: int
+    """Ranks."""
+    data: str
+    """synthetic or real."""
+    first: float
+    """images/s of the first, median."""
+    second: float
+    """images/s of the second, median."""
+    ratio: float
+    """second / first."""
+    apart: bool
+    """True if no round of one reached those of the other."""
+
+
+class Sides(NamedTuple):
+    """Two matrices side by side."""
+
+    first: str
+    """Machine of the first, its versions and commit."""
+    second: str
+    """Machine of the second, its versions and commit."""
+    cells: list[Pair]
+
+
+def compare(first: pathlib.Path, second: pathlib.Path) -> Sides:
+    """Return the cells that both files have. Raises UserError if one is not such a file, or none is in
+    both."""
+    (about, one), (other_about, other) = _read(first), _read(second)
+    pairs = []
+    for (framework, model, precision, batch, ranks, kind), left in one.items():
+        right = other.get((framework, model, precision, batch, ranks, kind))
+        if right is not None:
+            apart = left.lowest > right.highest or right.lowest > left.highest
+            medians = left.median, right.median, right.median / left.median
+            pairs.append(Pair(framework, model, precision, batch, ranks, kind, *medians, apart))
+    if not pairs:
+        remedy = "measure the same frameworks, precisions and batch sizes on both"
+        raise UserError(second, f"has no cell that {first} has", remedy)
+    return Sides(about, other_about, pairs)
+
+
+def _read(file: pathlib.Path) -> tuple[str, dict[_Key, Rates]]:
+    """Return where a matrix was measured, and its rates by framework, model, precision, batch size, ranks and
+    data."""
+    content = files.read_json(file, remedy=REMEDY)
+    cells: dict[_Key, Rates] = {}
+    try:
+        about = ", ".join(str(content[name]) for name in ("machine", "versions", "commit"))
+        for cell in content["cells"]:
+            precision = cell["precision"].partition(" ")[0]
+            for kind, measured in cell["images_per_second"].items():
+                key = (
+                    cell["framework"],
+                    cell["model"],
+                    precision,
+                    int(cell["batch_size"]),
+                    int(cell["ranks"]),
+                    kind,
+                )
+                cells[key] = Rates(*(float(measured[name]) for name in Rates._fields))
+                if not 0 < cells[key].lowest <= cells[key].highest < math.inf:
+                    raise ValueError("no rates")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(file, "not what rn50 bench throughput writes", REMEDY) from None
+    return about, cells
+
+
+def show(sides: Sides, console: Terminal) -> None:
+    """Print both machines, then a row for each cell."""
+    console.print(f"first: {sides.first}")
+    console.print(f"second: {sides.second}")
+    table = Table()
+    for heading in ("framework", "precision", "batch", "ranks", "data", "first", "second", "second / first"):
+        table.add_column(
+            heading, justify="right" if heading in ("batch", "ranks", "first", "second") else "left"
+        )
+    for pair in sides.cells:
+        ratio = f"{pair.ratio:.3f}" + ("" if pair.apart else ", rounds overlap")
+        trained = pair.framework if pair.model == OURS else f"{pair.framework} {pair.model}"
+        cell = trained, pair.precision, str(pair.batch_size), str(pair.ranks), pair.data
+        table.add_row(*cell, rate(pair.first), rate(pair.second), ratio)
+    console.print(table)
