@@ -237,7 +237,7 @@ def as_json(record: str, **with_option: str) -> Any:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.", cls=_Json, records=records)
 
 
-def _configurations(
+def complete_configurations(
     context: click.Context, argument: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the name of a configuration; a path where no name fits."""
@@ -254,7 +254,7 @@ class _Configuration(click.Argument):
 
 
 config = click.argument(
-    "name", metavar="[CONFIG]", required=False, cls=_Configuration, shell_complete=_configurations
+    "name", metavar="[CONFIG]", required=False, cls=_Configuration, shell_complete=complete_configurations
 )
 """Argument of every verb that takes a configuration."""
 

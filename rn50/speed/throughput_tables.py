@@ -20,8 +20,8 @@ DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to high
 
 
 STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32")
-"""Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone, and the
-loss after 20 steps."""
+"""Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone,
+and the loss after 20 steps."""
 
 
 class Column(NamedTuple):

@@ -1,0 +1,172 @@
+"""Measure the points of a way: runs of fresh seeds where epochs can change, rounds of timing everywhere.
+
+Everything is kept in a folder, so that the same command goes on where it was stopped.
+"""
+
+import json
+import pathlib
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rn50 import files, rates
+from rn50.attribution.shares import Measured, epochs_key
+from rn50.attribution.steps import Point, Way, name_of
+from rn50.errors import UserError
+from rn50.hyperparameters.search.objective import epochs_to_target
+from rn50.process import python
+from rn50.results.parse import read_log
+from rn50.settings import config as configuration
+from rn50.speed import cell, worker
+from rn50.speed.networks import OURS
+
+EVERY_EPOCH = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
+LEAST_SEEDS, MOST_SEEDS, LEAST_ROUNDS, MOST_ROUNDS = 3, 10, 3, 10
+TIMED_S = 20
+"""Seconds that a point is timed in a round, without its start."""
+STARTS_S = 15
+"""Usual seconds that a job takes to start and warm up."""
+WAY = "way.json"
+
+
+class Plan(NamedTuple):
+    """Seeds and rounds that fit a budget."""
+
+    seeds: int
+    rounds: int
+    seconds: float
+    """How long it takes, as far as the rates of the first round tell."""
+
+
+class Campaign:
+    """Measurements of a way, in ``folder``. Raises UserError if that holds those of another way."""
+
+    def __init__(self, way: Way, folder: pathlib.Path, run: Callable[..., Any] = subprocess.run):
+        self.way, self.folder, self._run = way, folder, run
+        self.keys = list(dict.fromkeys(epochs_key(point) for point in way.points))
+        worker.make(folder)
+        of_way = {group: way.differences[group] for group in way.groups}
+        text = json.dumps({"file": files.MARK, "differences": of_way}, indent=1) + "\n"
+        if (folder / WAY).exists():
+            if files.read_text(folder / WAY) != text:
+                raise UserError(folder / WAY, "of another pair of configurations", "give another --output")
+        else:
+            files.write(folder / WAY, text, remedy="give another --output")
+
+    def _place(self, point: Point) -> str:
+        return files.path_part(name_of(point).replace(" + ", "+").replace(", ", "_").replace(" ", "-"))
+
+    def rounds(self) -> dict[Point, list[float]]:
+        """Return the seconds an epoch of each point so far, one for each whole round."""
+        kept = {point: self._kept(point) for point in self.way.points}
+        whole = min(map(len, kept.values()))
+        return {point: seconds[:whole] for point, seconds in kept.items()}
+
+    def _kept(self, point: Point) -> list[float]:
+        kept = sorted(self.folder.glob(f"rates/*/{self._place(point)}.json"))
+        return [float(files.read_json(file)["epoch_seconds"]) for file in kept]
+
+    def time_round(self, number: int, progress: Callable[[], None]) -> None:
+        """Time every point once, in the order of the round."""
+        for point in rates.alternated(self.way.points, number):
+            file = self.folder / "rates" / f"{number:02d}" / f"{self._place(point)}.json"
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                environ = self.way.environment(point)
+                verb = cell.verb(OURS, (cell.REAL,), TIMED_S, 1)
+                reported, failure = worker.run(verb, environ, file.with_suffix(".log"))
+                if failure:
+                    raise UserError(name_of(point), failure, f"{file.with_suffix('.log')} has it all")
+                rate = reported["images_per_second"][cell.REAL][0]
+                samples = configuration.from_environment(environ).epoch_samples
+                worker.write_json(file, {"point": name_of(point), "epoch_seconds": samples / rate})
+            progress()
+
+    def plan(self, budget_s: float) -> Plan:
+        """Return the seeds and rounds that fit a budget, the fewest that say anything where none do."""
+        seconds = self.rounds()
+        a_round = len(self.way.points) * (TIMED_S * 2 + STARTS_S)
+        a_seed = sum(self._run_seconds(key, seconds) for key in self.keys)
+        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(budget_s * 0.3 / a_round)))
+        seeds = max(LEAST_SEEDS, min(MOST_SEEDS, int((budget_s - rounds * a_round) / a_seed)))
+        return Plan(seeds, rounds, rounds * a_round + seeds * a_seed)
+
+    def _run_seconds(self, key: Point, seconds: Mapping[Point, list[float]]) -> float:
+        """Return the longest time of a run of these groups: all epochs of its schedule."""
+        epochs = configuration.from_environment(self.way.environment(key)).hyperparameters.num_epochs
+        alike = [
+            seconds[point][0] for point in self.way.points if epochs_key(point) == key and seconds[point]
+        ]
+        return STARTS_S + epochs * min(alike)
+
+    def train(self, key: Point, number: int) -> None:
+        """Make a run of these groups, unless it was made before. It is stopped at the target."""
+        log = self.folder / "runs" / self._place(key) / f"result_{number}.txt"
+        if log.exists():
+            return
+        log.parent.mkdir(parents=True, exist_ok=True)
+        seed = str(secrets.randbelow(2**31 - 1))
+        environ = {**self.way.environment(key), **EVERY_EPOCH, "RESULT_FILE": str(log), "SEED": seed}
+        with open(log.with_suffix(".out"), "wb") as output:
+            self._run(
+                python("-m", "rn50", "launch"),
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        if not log.exists():
+            raise UserError(name_of(key), "its run left no log", f"{log.with_suffix('.out')} says why")
+
+    def epochs(self) -> tuple[dict[Point, list[float]], list[str]]:
+        """Return the epochs to the target of the runs so far, and a caution for those that missed it, which
+        count as all that they trained."""
+        every: dict[Point, list[float]] = {}
+        cautions = []
+        for key in self.keys:
+            logs = [
+                read_log(file)
+                for file in sorted((self.folder / "runs" / self._place(key)).glob("result_*.txt"))
+            ]
+            reached = [epochs_to_target(log.evaluations) for log in logs]
+            last = [log.evaluations[-1].epoch if log.evaluations else 1.0 for log in logs]
+            every[key] = [epochs or most for epochs, most in zip(reached, last, strict=True)]
+            missed = reached.count(None)
+            if missed:
+                counted = f"{missed} of {len(reached)} runs missed the target, and count as all their epochs"
+                cautions.append(f"{name_of(key)}: {counted}")
+        return every, cautions
+
+    def measured(self) -> Measured:
+        """Return all measurements."""
+        return Measured(self.epochs()[0], self.rounds())
+
+
+def go(
+    campaign: Campaign, budget_s: float, say: Callable[[str], None], progress: Callable[[int, int], None]
+) -> None:
+    """Measure as much as the budget allows: a round first, which tells how long runs take."""
+    begin = time.monotonic()
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        progress(done, max(total, done))
+
+    total = len(campaign.way.points)
+    campaign.time_round(0, count)
+    plan = campaign.plan(budget_s - (time.monotonic() - begin))
+    total = len(campaign.way.points) * plan.rounds + len(campaign.keys) * plan.seeds
+    say(
+        f"{len(campaign.way.points)} points, timed in {plan.rounds} rounds; {plan.seeds} seeds at each of "
+        f"{len(campaign.keys)} that may differ in epochs: at most {plan.seconds / 60:,.0f} minutes"
+    )
+    for number in range(1, plan.rounds):
+        campaign.time_round(number, count)
+    for number in range(plan.seeds):
+        for key in campaign.keys:
+            campaign.train(key, number)
+            count()

@@ -1,0 +1,60 @@
+"""Show an attribution: a table, and a waterfall as a picture."""
+
+import io
+import pathlib
+
+from rich.table import Table
+
+from rn50 import files
+from rn50.attribution.shares import Attribution, waterfall
+from rn50.terminal import Terminal
+
+PICTURE = "waterfall.svg"
+
+
+def show(attribution: Attribution, console: Terminal) -> None:
+    """Print a row for each group, then the difference."""
+    table = Table()
+    for heading in ("group", "minutes", "percent", "95 % interval", "in each order"):
+        table.add_column(heading, justify="left" if heading == "group" else "right")
+    for part in attribution.parts:
+        orders = ", ".join(f"{percent:+.1f}" for percent in part.orders)
+        name = f"{part.group} (noise)" if part.is_noise else part.group
+        interval = f"{part.low:+.1f} to {part.high:+.1f}"
+        table.add_row(name, f"{part.minutes:+.2f}", f"{part.percent:+.1f}", interval, orders)
+    whole = f"{attribution.low:+.1f} to {attribution.high:+.1f}"
+    minutes = f"{attribution.second - attribution.first:+.2f}"
+    table.add_row("all", minutes, f"{attribution.percent:+.1f}", whole, "", style="bold")
+    console.print(table)
+    console.print(
+        f"{attribution.first:.2f} to {attribution.second:.2f} minutes of training to the target; the orders "
+        f"differ by up to {attribution.interaction:.1f} %, which is interaction"
+    )
+    for part in attribution.parts:
+        console.print(f"{part.group}: {', '.join(part.settings)}")
+
+
+def draw(attribution: Attribution, folder: pathlib.Path) -> pathlib.Path:
+    """Write the waterfall, minutes before, each group's part and minutes after, and return its file."""
+    from matplotlib.figure import Figure  # a table does not need it
+
+    from rn50.results.report.plots import reset
+
+    reset()
+    figure = Figure(figsize=(7, 3.5), constrained_layout=True)
+    axes = figure.subplots()
+    bars = waterfall(attribution)
+    names = ["before", *(name for name, _, _ in bars), "after"]
+    axes.bar(0, attribution.first, color="0.6")
+    for at, (part, (_, before, after)) in enumerate(zip(attribution.parts, bars, strict=True), start=1):
+        axes.bar(at, after - before, bottom=before, color="tab:green" if after < before else "tab:red")
+        axes.annotate(f"{part.percent:+.1f} %", (at, max(before, after)), ha="center", va="bottom")
+        axes.plot((at - 0.6, at + 1.4), (after, after), color="0.5", linewidth=0.6)
+    axes.bar(len(names) - 1, attribution.second, color="0.6")
+    axes.set(ylabel="minutes of training to the target", xticks=range(len(names)))
+    axes.set_xticklabels([name.replace(", ", ",\n").replace(" and ", "\nand ") for name in names])
+    axes.margins(y=0.15)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Creator": files.MARK, "Date": None})
+    files.write(folder / PICTURE, drawn.getvalue(), files.PICTURE, remedy="give another --output")
+    return folder / PICTURE

@@ -1,0 +1,137 @@
+"""Groups of settings that two configurations differ in, and the points on the way from one to the other."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rn50.errors import UserError
+from rn50.settings import config as configuration
+from rn50.settings.config import Config
+from rn50.settings.fields import variables
+from rn50.settings.libraries import PASSED_THROUGH
+
+HYPERPARAMETERS, INPUT, COMMUNICATION, PRECISION, CONTAINER = (
+    "hyperparameters",
+    "input",
+    "ranks and communication",
+    "framework, precision and step",
+    "data container",
+)
+GROUPS = (HYPERPARAMETERS, INPUT, COMMUNICATION, PRECISION, CONTAINER)
+"""All groups, in the order in which the way is gone first; then it is gone in the reverse order."""
+_OF_RUN = {
+    "ranks_per_node": COMMUNICATION,
+    "nodes": COMMUNICATION,
+    "launcher": COMMUNICATION,
+    "hosts": COMMUNICATION,
+    "gradient_groups": COMMUNICATION,
+    "framework": PRECISION,
+    "device": PRECISION,
+    "precision": PRECISION,
+    "step_mode": PRECISION,
+}
+_OF_TASK = ("target", "benchmark_steps", "initial_weights", "sparsity", "quantization")
+_OF_DATA = {"folder": CONTAINER, "crop_area_min": HYPERPARAMETERS}
+CHANGE_EPOCHS = frozenset({HYPERPARAMETERS, COMMUNICATION, PRECISION})
+"""Groups after which the epochs to the target are counted again: batch norm is over a rank's images, and
+roundings differ. Input libraries make the same images."""
+Point = frozenset[str]
+"""The groups whose settings are those of the second configuration."""
+
+
+class Way(NamedTuple):
+    """Two configurations, and the groups in which they differ."""
+
+    first: Mapping[str, str]
+    """Environment of a run of the first."""
+    second: Mapping[str, str]
+    groups: tuple[str, ...]
+    differences: dict[str, dict[str, tuple[str, str]]]
+    """Group -> variable -> value of the first, value of the second."""
+
+    @property
+    def orders(self) -> tuple[tuple[str, ...], ...]:
+        """The orders in which the groups are changed: one and its reverse."""
+        return (self.groups,) if len(self.groups) < 2 else (self.groups, self.groups[::-1])
+
+    @property
+    def points(self) -> list[Point]:
+        """Every point of the orders, each once, both ends included."""
+        ways = [frozenset(order[:length]) for order in self.orders for length in range(len(order) + 1)]
+        return list(dict.fromkeys(ways))
+
+    def environment(self, point: Point) -> dict[str, str]:
+        """Return the environment of a run at a point. The global batch size belongs to the hyperparameters,
+        and is divided among the ranks of the point."""
+        environ = {name: value for name, value in self.first.items() if name != "CONFIG_FILE"}
+        for group in point:
+            for name in self.differences[group]:
+                if name in self.second:
+                    environ[name] = self.second[name]
+                else:
+                    environ.pop(name, None)
+        total = _read(self.second if HYPERPARAMETERS in point else self.first).global_batch_size
+        ranks = _read(self.second if COMMUNICATION in point else self.first).ranks
+        if total % ranks:
+            problem = (
+                f"the global batch size of {total} cannot be divided among the {ranks} ranks of the other"
+            )
+            raise UserError(name_of(point), problem, "give both the same number of ranks")
+        environ["BATCHSIZE"] = str(total // ranks)
+        return environ
+
+
+def name_of(point: Point) -> str:
+    """Return a point in words, in the order of ``GROUPS``."""
+    return " + ".join(group for group in GROUPS if group in point) or "as it is"
+
+
+def between(first: Mapping[str, str], second: Mapping[str, str]) -> Way:
+    """Return the way between two configurations, given as environments of their runs.
+
+    Raises UserError if they are of different tasks, do not differ, or a point between them cannot be run.
+    """
+    one, other = _read(first), _read(second)
+    differences: dict[str, dict[str, tuple[str, str]]] = {}
+    for section, field, variable in variables():
+        before, after = (getattr(getattr(config, section), field) for config in (one, other))
+        group = {
+            "hyperparameters": HYPERPARAMETERS,
+            "input_pipeline": INPUT,
+            "run": _OF_RUN.get(field),
+            "data": _OF_DATA.get(field),
+        }[section]
+        is_named = section == "run" and group is None and field not in _OF_TASK
+        if before == after or field == "batch_size" or is_named:
+            continue
+        texts = tuple("not set" if value is None else variable.write(value) for value in (before, after))
+        if group is None:
+            problem = f"{texts[0]} in the first and {texts[1]} in the second: another task"
+            raise UserError(variable.name, problem, "give two configurations of one task")
+        differences.setdefault(group, {})[variable.name] = (texts[0], texts[1])
+    if one.global_batch_size != other.global_batch_size:
+        sizes = str(one.global_batch_size), str(other.global_batch_size)
+        differences.setdefault(HYPERPARAMETERS, {})["global batch size"] = sizes
+    for name in sorted({*first, *second}):
+        before, after = first.get(name, "not set"), second.get(name, "not set")
+        if name.startswith(PASSED_THROUGH) and before != after:
+            differences.setdefault(COMMUNICATION, {})[name] = (before, after)
+    groups = tuple(group for group in GROUPS if group in differences)
+    if not groups:
+        raise UserError("the configurations", "do not differ in anything that a run reads", "give two others")
+    way = Way(first, second, groups, differences)
+    for point in way.points:
+        _read(way.environment(point))
+    return way
+
+
+def _read(environ: Mapping[str, str]) -> Config:
+    return configuration.from_environment(environ)
+
+
+def shown(way: Way) -> Sequence[str]:
+    """Return a line for each group, with what differs."""
+    return [
+        f"{group}: " + ", ".join(f"{name} {before} -> {after}" for name, (before, after) in names.items())
+        for group in way.groups
+        for names in [way.differences[group]]
+    ]
