@@ -285,7 +285,11 @@ def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(rn50.__version__, prog_name="rn50")
 @click.option(
-    "--debug", is_flag=True, envvar="RN50_DEBUG", help="Show tracebacks; RN50_DEBUG=1: of every process."
+    "--debug",
+    is_flag=True,
+    envvar="RN50_DEBUG",
+    hidden=True,  # errors of ours name RN50_DEBUG=1 where it helps, and help fits a screen
+    help="Show tracebacks; RN50_DEBUG=1: of every process.",
 )
 def main(debug: bool) -> None:
     """Train ResNet-50 to 75.9 %, MLPerf-style. Begin with: make demo"""

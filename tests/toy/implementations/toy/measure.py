@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 from implementations.toy.train import ToyImplementation
 
 from rn50.speed.measurable import Operator, TrainingSteps
@@ -9,6 +10,9 @@ from rn50.speed.measurable import Operator, TrainingSteps
 
 class ToyMeasurable(ToyImplementation, TrainingSteps):
     """See ``rn50.speed.measurable.Measurable``."""
+
+    def _array(self, tensor):
+        return np.array(tensor)
 
     def profile(self, batches, steps, trace):
         result = self.train_steps(batches, 0, steps)
