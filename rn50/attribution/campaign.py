@@ -156,7 +156,7 @@ def go(
         done += 1
         progress(done, max(total, done))
 
-    total = len(campaign.way.points)
+    total = len(campaign.way.points) * LEAST_ROUNDS + len(campaign.keys) * LEAST_SEEDS
     campaign.time_round(0, count)
     plan = campaign.plan(budget_s - (time.monotonic() - begin))
     total = len(campaign.way.points) * plan.rounds + len(campaign.keys) * plan.seeds

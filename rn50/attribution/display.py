@@ -41,7 +41,7 @@ def draw(attribution: Attribution, folder: pathlib.Path) -> pathlib.Path:
     from rn50.results.report.plots import reset
 
     reset()
-    figure = Figure(figsize=(7, 3.5), constrained_layout=True)
+    figure = Figure(figsize=(8, 3.5), constrained_layout=True)
     axes = figure.subplots()
     bars = waterfall(attribution)
     names = ["before", *(name for name, _, _ in bars), "after"]
@@ -52,8 +52,8 @@ def draw(attribution: Attribution, folder: pathlib.Path) -> pathlib.Path:
         axes.plot((at - 0.6, at + 1.4), (after, after), color="0.5", linewidth=0.6)
     axes.bar(len(names) - 1, attribution.second, color="0.6")
     axes.set(ylabel="minutes of training to the target", xticks=range(len(names)))
-    axes.set_xticklabels([name.replace(", ", ",\n").replace(" and ", "\nand ") for name in names])
-    axes.margins(y=0.15)
+    axes.set_xticklabels([name.replace(", ", ",\n").replace(" and ", " and\n") for name in names])
+    axes.set_ylim(0, 1.12 * max(max(bar[1:]) for bar in bars))
     drawn = io.BytesIO()
     figure.savefig(drawn, format="svg", metadata={"Creator": files.MARK, "Date": None})
     files.write(folder / PICTURE, drawn.getvalue(), files.PICTURE, remedy="give another --output")
