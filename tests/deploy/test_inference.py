@@ -16,7 +16,7 @@ from rn50.cli import main
 from rn50.deploy import export, inference, inference_curve, inference_engines, inference_process, model_file
 from rn50.deploy.inference import Result
 from rn50.deploy.inference_process import Load, Round
-from rn50.deploy.outcomes import Subject
+from rn50.deploy.outcomes import Latency, Subject
 from rn50.errors import UserError
 from rn50.machine import hardware
 from rn50.printed import as_json
@@ -245,7 +245,7 @@ def test_percentiles_are_of_all_requests():
 
 def test_the_picture_has_both_sides():
     subject = Subject(pathlib.Path("<m>.onnx"), "onnxruntime", "float32")
-    latency = {"average": 2.0, "p50": 1.0, "p90": 2.0, "p95": 3.0, "p99": 4.0}
+    latency = Latency(2.0, 1.0, 2.0, 3.0, 4.0)
     drawn = inference_curve.draw(
         [Result(subject, size, 10, latency, Rates(100.0, 90.0, 110.0), True) for size in (1, 64)]
     )
