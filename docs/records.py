@@ -29,14 +29,7 @@ rn50 score results/DEMO_CPU --json |
 """
 TYPES = {"rate": rates.Rates, "comparison": rates.Comparison}
 """Records with a section of their own, beside those that verbs print."""
-PLAIN = {
-    str: "text",
-    pathlib.Path: "text",
-    int: "integer",
-    float: "number",
-    bool: "true or false",
-    Any: "any",
-}
+PLAIN = {str: "text", pathlib.Path: "text", int: "integer", float: "number", bool: "true or false"}
 LISTS = ("borrow --suggest",)
 Names = Mapping[type, str]
 """Records that a section names -> name."""

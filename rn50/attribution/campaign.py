@@ -5,24 +5,24 @@ Everything is kept in a folder, so that the same command goes on where it was st
 
 import json
 import pathlib
-import secrets
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rn50 import files, rates
 from rn50.attribution.shares import Measured, epochs_key
 from rn50.attribution.steps import Point, Way, name_of
 from rn50.errors import UserError
+from rn50.hyperparameters.search import training
 from rn50.hyperparameters.search.objective import epochs_to_target
-from rn50.process import python
+from rn50.hyperparameters.search.subject import EVALUATION
+from rn50.process import ask_to_end_with_parent
 from rn50.results.parse import read_log
 from rn50.settings import config as configuration
 from rn50.speed import cell, worker
 from rn50.speed.networks import OURS
 
-EVERY_EPOCH = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
 LEAST_SEEDS, MOST_SEEDS, LEAST_ROUNDS, MOST_ROUNDS = 3, 10, 3, 10
 TIMED_S = 20
 """Seconds that a point is timed in a round, without its start."""
@@ -43,12 +43,11 @@ class Plan(NamedTuple):
 class Campaign:
     """Measurements of a way, in ``folder``. Raises UserError if that holds those of another way."""
 
-    def __init__(self, way: Way, folder: pathlib.Path, run: Callable[..., Any] = subprocess.run):
-        self.way, self.folder, self._run = way, folder, run
+    def __init__(self, way: Way, folder: pathlib.Path):
+        self.way, self.folder = way, folder
         self.keys = list(dict.fromkeys(epochs_key(point) for point in way.points))
         worker.make(folder)
-        of_way = {group: way.differences[group] for group in way.groups}
-        text = json.dumps({"file": files.MARK, "differences": of_way}, indent=1) + "\n"
+        text = json.dumps({"file": files.MARK, "differences": way.differences}, indent=1) + "\n"
         if (folder / WAY).exists():
             if files.read_text(folder / WAY) != text:
                 raise UserError(folder / WAY, "of another pair of configurations", "give another --output")
@@ -107,15 +106,16 @@ class Campaign:
         if log.exists():
             return
         log.parent.mkdir(parents=True, exist_ok=True)
-        seed = str(secrets.randbelow(2**31 - 1))
-        environ = {**self.way.environment(key), **EVERY_EPOCH, "RESULT_FILE": str(log), "SEED": seed}
+        environ = {**self.way.environment(key), **EVALUATION, "RESULT_FILE": str(log.absolute())}
+        environ.pop("SEED", None)  # a run then draws its own
         with open(log.with_suffix(".out"), "wb") as output:
-            self._run(
-                python("-m", "rn50", "launch"),
+            subprocess.run(
+                training.COMMAND,
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                preexec_fn=ask_to_end_with_parent(),
             )
         if not log.exists():
             raise UserError(name_of(key), "its run left no log", f"{log.with_suffix('.out')} says why")

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from rn50.attribution.steps import CHANGE_EPOCHS, Point, Way
 from rn50.printed import Hundredths, Minutes
-
-CONFIDENCE = 0.95
+from rn50.results.compare import log_mean
+from rn50.results.significance import CONFIDENCE
 
 
 class Measured(NamedTuple):
@@ -74,8 +74,7 @@ def of(way: Way, measured: Measured) -> Attribution:
     """Return the attribution of what was measured of a way's points."""
     ends: tuple[Point, Point] = (frozenset(), frozenset(way.groups))
     first, second = (_minutes(measured, end) for end in ends)
-    total = math.log(second / first)
-    unit = (second - first) / total if total else first
+    unit = log_mean(first, second)
     percent_of = 100 * unit / first
     parts = []
     for group in way.groups:
@@ -86,9 +85,9 @@ def of(way: Way, measured: Measured) -> Attribution:
         error = statistics.mean(math.sqrt(variance) for variance in variances)
         reach = _t(min(freedom)) * error
         low, high = (percent_of * (mean + sign * reach) for sign in (-1, 1))
-        settings = [f"{name} {a} -> {b}" for name, (a, b) in way.differences[group].items()]
         orders = [percent_of * value for value in values]
-        parts.append(Part(group, unit * mean, percent_of * mean, low, high, orders, settings))
+        part = Part(group, unit * mean, percent_of * mean, low, high, orders, way.settings(group))
+        parts.append(part)
     change, variance, freedom_of_total = _change(measured, *ends)
     reach = _t(freedom_of_total) * math.sqrt(variance)
     interaction = max(max(part.orders) - min(part.orders) for part in parts)

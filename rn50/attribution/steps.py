@@ -1,6 +1,6 @@
 """Groups of settings that two configurations differ in, and the points on the way from one to the other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from rn50.errors import UserError
@@ -39,14 +39,22 @@ Point = frozenset[str]
 
 
 class Way(NamedTuple):
-    """Two configurations, and the groups in which they differ."""
+    """Two configurations, and what differs between them."""
 
     first: Mapping[str, str]
     """Environment of a run of the first."""
     second: Mapping[str, str]
-    groups: tuple[str, ...]
     differences: dict[str, dict[str, tuple[str, str]]]
-    """Group -> variable -> value of the first, value of the second."""
+    """Group -> variable -> value of the first, value of the second, in the order of ``GROUPS``."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that differ."""
+        return tuple(self.differences)
+
+    def settings(self, group: str) -> list[str]:
+        """Return NAME before -> after of a group's variables."""
+        return [f"{name} {before} -> {after}" for name, (before, after) in self.differences[group].items()]
 
     @property
     def orders(self) -> tuple[tuple[str, ...], ...]:
@@ -115,10 +123,9 @@ def between(first: Mapping[str, str], second: Mapping[str, str]) -> Way:
         before, after = first.get(name, "not set"), second.get(name, "not set")
         if name.startswith(PASSED_THROUGH) and before != after:
             differences.setdefault(COMMUNICATION, {})[name] = (before, after)
-    groups = tuple(group for group in GROUPS if group in differences)
-    if not groups:
+    if not differences:
         raise UserError("the configurations", "do not differ in anything that a run reads", "give two others")
-    way = Way(first, second, groups, differences)
+    way = Way(first, second, {group: differences[group] for group in GROUPS if group in differences})
     for point in way.points:
         _read(way.environment(point))
     return way
@@ -126,12 +133,3 @@ def between(first: Mapping[str, str], second: Mapping[str, str]) -> Way:
 
 def _read(environ: Mapping[str, str]) -> Config:
     return configuration.from_environment(environ)
-
-
-def shown(way: Way) -> Sequence[str]:
-    """Return a line for each group, with what differs."""
-    return [
-        f"{group}: " + ", ".join(f"{name} {before} -> {after}" for name, (before, after) in names.items())
-        for group in way.groups
-        for names in [way.differences[group]]
-    ]

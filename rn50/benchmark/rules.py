@@ -69,6 +69,10 @@ QUANTIZED = "quantisation-aware training: not an MLPerf result"
 OTHER_TARGET = "another target: not an MLPerf result"
 LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED, OTHER_TARGET)
 """Labels of runs that are not results of the benchmark, logged in parentheses after the platform."""
+POWER_INTERVAL_S = 1.0
+"""Longest time between two readings of a power log (MLPerf Training power rules)."""
+POWER_READINGS = 60
+"""Fewest readings of a run (the same)."""
 UNVERIFIED = "unverified"
 """Word beside every score that MLCommons has not reviewed (MLPerf Results Messaging Guidelines)."""
 NOT_VERIFIED = "Result not verified by MLCommons Association."

@@ -3,9 +3,7 @@
 import dataclasses
 import functools
 import pathlib
-import re
 import sys
-import tempfile
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,18 +14,9 @@ from rn50.cli import group
 from rn50.cli.group import PATH
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
-from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 verb = functools.partial(group.main.verb, heading="Hyperparameters")
-
-
-def _minutes_of(context: click.Context, option: click.Parameter, value: str) -> float:
-    """Return the minutes of a text like 30, 30m or 2h."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mh]?)", value)
-    if not match or not 0 < float(match[1]) <= 10_000:
-        raise click.BadParameter(f"{value!r} is not a time; for example 30m or 2h")
-    return float(match[1]) * (60 if match[2] == "h" else 1)
 
 
 @verb(
@@ -298,72 +287,3 @@ def search(
         say(f"report: {folder / report.REPORT}")
         if outcome.config_file:
             say(f"configuration: {outcome.config_file}")
-
-
-@verb(
-    "attribute",
-    "Split the gain between two configurations",
-    "rn50 attribute OLD NEW -o attribution/new --budget 60m",
-)
-@click.argument("first", metavar="FROM", shell_complete=group.complete_configurations)
-@click.argument("second", metavar="[TO]", required=False, shell_complete=group.complete_configurations)
-@click.option(
-    "--set",
-    "values",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A value in place of TO's, or of FROM's without TO.",
-)
-@click.option("--output", "-o", "folder", required=True, type=PATH, help="Folder of the measurements.")
-@click.option(
-    "--budget",
-    default="60m",
-    callback=_minutes_of,
-    help="About how long to measure, in minutes: it decides how many seeds and rounds.",
-)
-@group.as_json("rn50.attribution.shares.Attribution")
-def attribute(
-    first: str,
-    second: str | None,
-    values: tuple[str, ...],
-    folder: pathlib.Path,
-    budget: float,
-    as_json: bool,
-) -> None:
-    """Measure which settings the minutes between FROM and TO come from: hyperparameters, input, ranks and
-    communication, framework and precision, data container.
-
-    The way from FROM to TO is gone group by group, in both orders. Where epochs can change, runs of fresh
-    seeds are made, evaluated after every epoch. The time of an epoch is measured in rounds, all points in
-    turn. Stopped or killed, the same command goes on.
-    """
-    from rn50.attribution import campaign, display, shares, steps
-    from rn50.data import preflight
-    from rn50.progress import counting
-    from rn50.settings import changed, config_file
-
-    inherited = process.environment()
-    if second is None and not values:
-        raise UserError("attribute to what? name a second configuration, or give --set NAME=VALUE")
-    with tempfile.TemporaryDirectory() as temporary:
-        changed_to = (
-            changed.write(pathlib.Path(temporary), second or first, values, inherited) if values else None
-        )
-        ends = config_file.find(first, inherited), changed_to or config_file.find(second, inherited)
-        way = steps.between(*(config_file.sourced_environment(end, inherited) for end in ends))
-    for environ in (way.first, way.second):
-        preflight.of(configuration.from_environment(environ))
-    for line in steps.shown(way):
-        say(line, err=True)
-    measuring = campaign.Campaign(way, folder)
-    with counting("measuring") as progress:
-        campaign.go(measuring, budget * 60, lambda line: say(line, err=True), progress)
-    for caution in measuring.epochs()[1]:
-        say(f"caution: {caution}", err=True)
-    attribution = shares.of(way, measuring.measured())
-    picture = display.draw(attribution, folder)
-    if as_json:
-        print_json(attribution)
-    else:
-        display.show(attribution, Terminal())
-        say(f"picture: {picture}")

@@ -33,16 +33,15 @@ READY_S = 20
 _FILE = "file:"
 
 
-def counters(how: str, sources: Sources = Sources(), library: Any = None) -> tuple[list[Counter], list[str]]:  # noqa: B008
+def counters(how: str) -> tuple[list[Counter], list[str]]:
     """Return the counters that POWER=auto, nvml or rapl reads, and why others cannot be read."""
     readable, reasons = [], []
     if how in ("auto", "nvml"):
-        library = library or _pynvml()
-        gpus, reason = power.nvml(library)
+        gpus, reason = power.nvml(_pynvml())
         readable += gpus
         reasons += [reason] if reason else []
     if how in ("auto", "rapl"):
-        packages, reason = power.rapl(sources)
+        packages, reason = power.rapl(Sources())
         readable += packages
         reasons += [reason] if reason else []
     return readable, reasons
@@ -124,7 +123,10 @@ def main(how: str, file: pathlib.Path) -> None:
             time.sleep(INTERVAL_S)
         path, ahead = meter_file(how)
         about = {SOURCES: path.name, LEFT_OUT: ""}
-        lines = [_record(READING, watts, at) for at, watts in _of_meter(path, ahead, begun, now_ms())]
+        try:
+            lines = [_record(READING, watts, at) for at, watts in _of_meter(path, ahead, begun, now_ms())]
+        except OSError as error:
+            problem = str(error)
     else:
         readable, _ = counters(how)
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
@@ -137,7 +139,7 @@ def main(how: str, file: pathlib.Path) -> None:
             except OSError as error:
                 problem = str(error)
     if problem:
-        say(f"rn50: POWER={how}: {problem}; no power is measured from here on", err=True)
+        say(f"rn50: POWER={how}: {problem}; the power of this run is not known", err=True)
     ends = [] if problem else [_record(STOP, None, now_ms())]
     content = "\n".join([_record(START, None, begun, about), *lines, *ends])
     try:

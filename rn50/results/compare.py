@@ -223,8 +223,13 @@ def _split(first: SystemScore, second: SystemScore) -> Split | None:
     if not before or not after or not one or not other:
         return None
     ratio, epochs = math.log(after / before), math.log(other / one)
-    a_unit = (after - before) / ratio if ratio else before
+    a_unit = log_mean(before, after)
     return Split(before, after, (one, other), a_unit * epochs, a_unit * (ratio - epochs))
+
+
+def log_mean(first: float, second: float) -> float:
+    """Return the logarithmic mean: the difference of two numbers for each unit of their logarithms'."""
+    return first if first == second else (second - first) / math.log(second / first)
 
 
 def _in_both(first: _Side, second: _Side) -> list[str]:

@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rn50.benchmark import rules
+from rn50.errors import UserError
 from rn50.printed import Share, Tenths
 from rn50.results import parse
 from rn50.results.parse import Event, ResultLog, finite
@@ -19,10 +21,6 @@ from rn50.results.validity.findings import ERROR, WARNING, Finding
 START, READING, STOP = "power_measurement_start", "power_reading", "power_measurement_stop"
 SOURCES, LEFT_OUT = "sources", "not_included"
 """Metadata of ``START`` in our logs: what was read, and what is not in it."""
-LONGEST_S = 1.0
-"""Longest time between two readings (MLPerf Training power rules)."""
-FEWEST = 60
-"""Fewest readings of a run (the same)."""
 LARGEST_WATTS = 10_000_000.0
 RULE = "a power log has a reading each second from before run_start to after run_stop"
 _AGAIN = "measure again, and let the meter run longer than the run"
@@ -93,9 +91,11 @@ def files_of(log: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
-    """Return a power log, None if it has no energy, and what breaks its form. Raises UserError if it cannot
-    be read."""
-    logged = parse.read_log(path)
+    """Return a power log, None if it cannot be read or has no energy, and what breaks its form."""
+    try:
+        logged = parse.read_log(path)
+    except UserError as error:
+        return None, [_fault(path, None, error.problem)]
     faults = [_fault(path, None, text) for text in logged.findings]
     start, stop, faults_of_ends = _ends(path, logged)
     faults += faults_of_ends
@@ -144,9 +144,10 @@ def energy(log: ResultLog) -> Energy | None:
     read_logs = [node for node, _ in nodes if node is not None]
     if len(read_logs) < len(nodes) or any(_uncovered(node, begin, end) for node in read_logs):
         return None
-    joules = sum(node.joules(begin, end) for node in read_logs)
+    of_nodes = [node.joules(begin, end) for node in read_logs]
+    joules = sum(of_nodes)
     images = (log.reached.epoch if log.reached else 0) * (log.epoch_samples or 0)
-    if not joules or not images:
+    if not all(of_nodes) or not images:
         return None
     peak = sum(max(watts for at, watts in node.readings if begin < at) for node in read_logs)
     left_out = "; ".join(dict.fromkeys(node.not_included for node in read_logs if node.not_included))
@@ -154,12 +155,13 @@ def energy(log: ResultLog) -> Energy | None:
     return Energy(joules / 1000, joules / images, images / joules, mean, peak, len(nodes), left_out)
 
 
-def mean_of(energies: Sequence[Energy]) -> Energy | None:
-    """Return the mean of the energies of the runs that count, None without any."""
-    if not energies:
+def mean_of(energies: Sequence[Energy | None]) -> Energy | None:
+    """Return the mean energy of the runs that count, None if one of them was not measured."""
+    measured = [energy for energy in energies if energy]
+    if not measured or len(measured) < len(energies):
         return None
-    means = map(statistics.mean, zip(*(energy[:5] for energy in energies), strict=True))
-    return energies[0]._replace(**dict(zip(Energy._fields, means, strict=False)))
+    means = map(statistics.mean, zip(*(energy[:5] for energy in measured), strict=True))
+    return measured[0]._replace(**dict(zip(Energy._fields, means, strict=False)))
 
 
 def findings(logs: Iterable[ResultLog]) -> Iterator[Finding]:
@@ -179,7 +181,8 @@ def findings(logs: Iterable[ResultLog]) -> Iterator[Finding]:
 
 def _uncovered(node: PowerLog, begin: int, end: int) -> str:
     """Return which part of the run a power log does not cover, empty if that is at most two intervals."""
-    last, most = min(node.end_ms, node.readings[-1][0]), 2 * max(1000 * LONGEST_S, node.interval_ms)
+    last = min(node.end_ms, node.readings[-1][0])
+    most = 2 * max(1000 * rules.POWER_INTERVAL_S, node.interval_ms)
     if node.end_ms <= begin or node.begin_ms >= end:
         apart = (begin - node.begin_ms) / 1000
         return (
@@ -198,17 +201,17 @@ def _of_run(node: PowerLog, begin: int, end: int) -> Iterator[Finding]:
         yield _fault(node.path, None, uncovered)
         return
     inside = [at for at, _ in node.readings if begin <= at <= end]
-    if len(inside) < FEWEST:
-        text = f"{len(inside)} readings in the run, and the rules want {FEWEST}"
+    if len(inside) < rules.POWER_READINGS:
+        text = f"{len(inside)} readings in the run, and the rules want {rules.POWER_READINGS}"
         yield _fault(node.path, None, text, WARNING)
     ends = itertools.pairwise(at for at, _ in node.readings)
     gaps = [(later - earlier) / 1000 for earlier, later in ends if later > begin and earlier < end]
     if not gaps:
         return
     usual, longest = statistics.median(gaps), max(gaps)
-    if usual > LONGEST_S * 1.05:
+    if usual > rules.POWER_INTERVAL_S * 1.05:
         yield _fault(node.path, None, f"a reading each {usual:.1f} s", WARNING)
-    if longest > max(2 * usual, 2 * LONGEST_S):
+    if longest > max(2 * usual, 2 * rules.POWER_INTERVAL_S):
         yield _fault(node.path, None, f"a hole of {longest:.1f} s between two readings", WARNING)
 
 

@@ -189,7 +189,8 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
     images = [_epochs(timed_run) * (timed_run.log.epoch_samples or 0) for timed_run in kept]
     rate = sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None
-    measured = [energy for timed_run in kept if (energy := power.energy(timed_run.log))]
+    scores = tuple(_run_score(r, i in in_mean, i in judged.chosen) for i, r in enumerate(runs))
+    energies = [score.energy for score in scores if score.kept]
     saved = ((timed_run.log, timed_run.saved) for timed_run in runs)
     return SystemScore(
         system=_system(folder, runs),
@@ -205,9 +206,9 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         accelerators=accelerators,
         images_per_second=rate,
         images_per_second_per_accelerator=rate / accelerators if rate and accelerators else None,
-        energy=power.mean_of(measured) if len(measured) == len(kept) else None,
+        energy=power.mean_of(energies),
         accuracy=_accuracy([timed_run.log for timed_run in runs if timed_run.converged]),
-        runs=tuple(_run_score(r, i in in_mean, i in judged.chosen) for i, r in enumerate(runs)),
+        runs=scores,
         errors=tuple(errors),
         submitter=place.submitter if place else None,
     )

@@ -59,11 +59,7 @@ def evaluate(
         communicator = implementation.communicator
         implementation.warm_up(SEED)
         implementation.assign(saved.arrays)
-        local = Counts.none(saved.classes, confusion=report is not None)
-        for logits, labels in implementation.predictions():
-            local.add(logits, labels)
-        counts = Counts(all_reduce.in_pieces(communicator, local.numbers), saved.classes)
-        refuse_other_count(counts.images, config.data.eval_samples)
+        counts = count(config, implementation, confusion=report is not None)
         if communicator.rank == 0:
             display.tell(
                 of_weights(file, saved, config, implementation.precision.name, counts), report, as_json
@@ -71,6 +67,20 @@ def evaluate(
         communicator.barrier()
     finally:
         implementation.close()
+
+
+def count(config: Config, implementation: Implementation, confusion: bool = False) -> Counts:
+    """Return the counts of the whole validation set over all ranks, from the logits.
+
+    Raises UserError unless every image was counted.
+    """
+    local = Counts.none(config.data.classes, confusion)
+    for logits, labels in implementation.predictions():
+        local.add(logits, labels)
+    summed = all_reduce.in_pieces(implementation.communicator, local.numbers)
+    counts = Counts(summed, config.data.classes)
+    refuse_other_count(counts.images, config.data.eval_samples)
+    return counts
 
 
 def of_weights(

@@ -22,6 +22,7 @@ from rn50.run import (
     beginning,
     checkpoint,
     ending,
+    evaluation,
     provenance,
     saved_weights,
     training,
@@ -35,7 +36,7 @@ from rn50.run.loss_check import LossCheck
 from rn50.run.mlperf_log import RunLog
 from rn50.run.watchdog import Watchdog
 from rn50.settings.config import Config
-from rn50.weights.counts import Counts, refuse_other_count
+from rn50.weights.counts import refuse_other_count
 
 
 class RunResult(NamedTuple):
@@ -187,15 +188,9 @@ class _Rank:
 
     def _evaluate(self) -> tuple[float, float | None]:
         """Return top-1, and top-5 with EVAL_TOP5=1, over all ranks."""
-        samples = self.config.data.eval_samples
         if not self.config.run.eval_top5:
-            return count_correct(self.implementation, samples), None
-        local = Counts.none(self.config.data.classes, confusion=False)
-        for logits, labels in self.implementation.predictions():
-            local.add(logits, labels)
-        summed = all_reduce.in_pieces(self.implementation.communicator, local.numbers)
-        counts = Counts(summed, self.config.data.classes)
-        refuse_other_count(counts.images, samples)
+            return count_correct(self.implementation, self.config.data.eval_samples), None
+        counts = evaluation.count(self.config, self.implementation)
         return counts.top1, counts.top5
 
     def _train_epoch(self, epoch: int, loss_check: LossCheck) -> None:

@@ -81,7 +81,7 @@ def target(value: str) -> str:
         return "none"
     if not _NUMBER.fullmatch(value) or not 0 < float(value) <= 1:
         raise ValueError("is neither none nor a fraction above 0 and at most 1")
-    return f"{float(value):g}"
+    return str(float(value))
 
 
 def power(value: str) -> str:

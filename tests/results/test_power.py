@@ -198,6 +198,25 @@ def test_a_run_without_power_logs_is_as_before(log):
     assert power.energy(parse.read_log(log)) is None and findings(log) == []
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"no record\n"])
+def test_a_file_that_is_no_log_leaves_the_score_as_it_is(log, content):
+    file = write(log, [(at, 250.0) for at in range(-4, 106)])
+    file.write_bytes(content)
+    [system] = score.score([log])
+    assert system.runs[0].minutes and system.runs[0].energy is None
+    assert [(fault.file, fault.message) for fault in findings(log)] == [(file, "no :::MLLOG line in it")]
+
+
+def test_a_node_without_a_reading_in_the_run_is_not_counted_as_nothing(tmp_path):
+    """The run is shorter than the time by which a log may miss its end."""
+    write_run(tmp_path / "result_0.txt", 1)
+    log = tmp_path / "result_0.txt"
+    write(log, [(at / 4, 250.0) for at in range(-8, 8)])
+    assert power.energy(parse.read_log(log)).mean_watts == pytest.approx(250)
+    write(log, [(-1, 250.0), (0, 250.0)], node=1)
+    assert power.energy(parse.read_log(log)) is None
+
+
 def test_random_damage_is_never_a_traceback(log):
     file = write(log, [(at, 250.0) for at in range(-4, 106)])
     whole, rng = file.read_bytes(), random.Random(1)
