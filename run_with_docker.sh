@@ -42,9 +42,9 @@ mapfile -t said < <(
   set +u
   cd "$(dirname "$config")" || exit
   # shellcheck source=/dev/null
-  . "./$(basename "$config")" </dev/null >/dev/null && printf '%s\n' "${DGXNGPU:-1}" "${DATADIR:-/data}" "$(stage)"
+  . "./$(basename "$config")" </dev/null >/dev/null && printf '%s\n' "${DGXNGPU:-1}" "${DATADIR:-/data}" "$(stage)" "${POWER:-off}"
 )
-[ ${#said[@]} = 3 ] || refuse "CONFIG_FILE=$config: cannot be sourced; keep plain \`export NAME=value\` lines"
+[ ${#said[@]} = 4 ] || refuse "CONFIG_FILE=$config: cannot be sourced; keep plain \`export NAME=value\` lines"
 ranks=${said[0]} data=$(realpath -m "${said[1]}") stage=${said[2]}
 
 # The engine, the image, and what the engine has to hand over.
@@ -144,6 +144,12 @@ done
 if [ -n "${INITIAL_WEIGHTS:-}" ]; then
   [ -f "$INITIAL_WEIGHTS" ] || refuse "INITIAL_WEIGHTS=$INITIAL_WEIGHTS: no such file; give one that SAVE_WEIGHTS=1 wrote"
   mount "$(realpath "$INITIAL_WEIGHTS")" "$INITIAL_WEIGHTS" ,readonly
+fi
+if [[ ${said[3]} = file:* ]]; then # a meter's file; seconds after a comma are its clock's
+  meter=${said[3]#file:}
+  [ -e "$meter" ] || meter=${meter%,*}
+  [[ $meter = /* && -f $meter ]] || refuse "POWER=${said[3]}: no such file; give the whole path of the file that the meter writes"
+  mount "$(realpath "$meter")" "$meter" ,readonly
 fi
 results=$(realpath -m "${LOGDIR:-results/$system}")
 { mkdir -p "$results" && [ -w "$results" ]; } || refuse "LOGDIR=$results: cannot be written; set another LOGDIR"

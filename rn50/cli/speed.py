@@ -128,7 +128,10 @@ def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -
 )
 @click.option("--batch-sizes", callback=words(), help="Images a step of a rank. [default: BATCHSIZE]")
 @click.option(
-    "--ranks", callback=words(), help="Numbers of ranks on this machine, one per GPU. [default: DGXNGPU]"
+    "--ranks", callback=words(), help="Numbers of ranks on a machine, one per GPU. [default: DGXNGPU]"
+)
+@click.option(
+    "--nodes", callback=words(), help="Numbers of machines, the first of HOSTS. [default: DGXNNODES]"
 )
 @click.option(
     "--data",
@@ -165,6 +168,7 @@ def bench_throughput(
     precisions: tuple[str, ...] | None,
     batch_sizes: tuple[int, ...] | None,
     ranks: tuple[int, ...] | None,
+    nodes: tuple[int, ...] | None,
     kinds: tuple[str, ...],
     seconds: float,
     rounds: int,
@@ -202,12 +206,15 @@ def bench_throughput(
         cell.as_rank(config, create, kinds, seconds, rounds, is_ours)
         return
     from rn50.data import preflight
+    from rn50.launch import hosts
     from rn50.speed import throughput
 
     run, batch = config.run, config.hyperparameters.batch_size
+    machines = hosts.first_of(environ, nodes or (run.nodes,))
     chosen = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
+    counts = ranks or (run.ranks_per_node,)
     every = throughput.matrix(
-        chosen, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,)
+        chosen, precisions or (run.precision,), batch_sizes or (batch,), counts, machines
     )
     throughput.check(every, kinds, environ, run.device)
     if any(cell.REAL in combination.kinds(kinds) for combination in every):

@@ -1,9 +1,10 @@
 """The machines of a run, by name."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rn50.errors import UserError
+from rn50.settings import config as configuration
 from rn50.settings.config import Config
 
 
@@ -32,6 +33,13 @@ def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
     if len(given) != nodes:
         raise UserError(f"{where} names {len(given)} machines, DGXNNODES={nodes}; make them agree")
     return given
+
+
+def first_of(environ: Mapping[str, str], counts: Sequence[int]) -> list[list[str]]:
+    """Return as many names of machines as each count says, from the first on. Raises UserError as ``of_run``
+    does for the largest count."""
+    names = of_run(configuration.from_environment({**environ, "DGXNNODES": str(max(counts))}), environ)
+    return [names[:count] for count in counts]
 
 
 def _named(hosts: str, ranks_per_node: int) -> list[str]:

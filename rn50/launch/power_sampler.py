@@ -6,7 +6,6 @@ ended, and never touches them.
 
 import contextlib
 import csv
-import importlib
 import json
 import pathlib
 import signal
@@ -19,8 +18,7 @@ from typing import Any
 from rn50 import files
 from rn50.errors import UserError
 from rn50.machine import power
-from rn50.machine.power import Counter, Meter
-from rn50.machine.sources import Sources
+from rn50.machine.power import Meter
 from rn50.process import ask_to_end_with_parent, python
 from rn50.results.parse import TOKEN
 from rn50.results.power import LEFT_OUT, READING, SOURCES, START, STOP
@@ -33,27 +31,6 @@ READY_S = 20
 _FILE = "file:"
 
 
-def counters(how: str) -> tuple[list[Counter], list[str]]:
-    """Return the counters that POWER=auto, nvml or rapl reads, and why others cannot be read."""
-    readable, reasons = [], []
-    if how in ("auto", "nvml"):
-        gpus, reason = power.nvml(_pynvml())
-        readable += gpus
-        reasons += [reason] if reason else []
-    if how in ("auto", "rapl"):
-        packages, reason = power.rapl(Sources())
-        readable += packages
-        reasons += [reason] if reason else []
-    return readable, reasons
-
-
-def _pynvml() -> Any:
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError:
-        return None
-
-
 def refuse_impossible(config: Config) -> None:
     """Raise UserError if POWER names a source that cannot be read. With auto, that is only said."""
     how = config.run.power
@@ -63,7 +40,7 @@ def refuse_impossible(config: Config) -> None:
         path, _ = meter_file(how)
         files.open_regular(path, "name the file that the meter writes").close()
         return
-    readable, reasons = counters(how)
+    readable, reasons = power.counters(how)
     if not readable and how != "auto":
         raise UserError(f"POWER={how}", "; ".join(reasons), "set POWER=off")
     if not readable:
@@ -83,7 +60,7 @@ def meter_file(how: str) -> tuple[pathlib.Path, float]:
 def beside(config: Config, environ: Mapping[str, str], log: pathlib.Path | None) -> Iterator[None]:
     """Measure while the body runs, if POWER says so and this process is the first of its machine."""
     how, first = config.run.power, environ.get("SLURM_LOCALID", "0") == "0"
-    if how == "off" or log is None or not first or not (how.startswith(_FILE) or counters(how)[0]):
+    if how == "off" or log is None or not first or not (how.startswith(_FILE) or power.counters(how)[0]):
         yield
         return
     file = log.parent / "power" / log.stem / f"node_{environ.get('SLURM_NODEID', '0')}.txt"
@@ -128,7 +105,7 @@ def main(how: str, file: pathlib.Path) -> None:
         except OSError as error:
             problem = str(error)
     else:
-        readable, _ = counters(how)
+        readable, _ = power.counters(how)
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
         meter, begun = Meter(readable), now_ms()
         print("ready", flush=True)

@@ -1,5 +1,6 @@
 """Meters of this machine's power: NVIDIA's GPUs (NVML) and the processors' energy counters (RAPL)."""
 
+import importlib
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -45,6 +46,27 @@ class Meter:
             total += counted / max(at - self._at, 1e-9)
         self._last, self._at = values, at
         return total
+
+
+def counters(how: str) -> tuple[list[Counter], list[str]]:
+    """Return the counters that POWER=auto, nvml or rapl reads, and why others cannot be read."""
+    readable, reasons = [], []
+    if how in ("auto", "nvml"):
+        gpus, reason = nvml(_pynvml())
+        readable += gpus
+        reasons += [reason] if reason else []
+    if how in ("auto", "rapl"):
+        packages, reason = rapl(Sources())
+        readable += packages
+        reasons += [reason] if reason else []
+    return readable, reasons
+
+
+def _pynvml() -> Any:
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError:
+        return None
 
 
 def rapl(sources: Sources) -> tuple[list[Counter], str]:

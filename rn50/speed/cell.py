@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
 from rn50 import frameworks
+from rn50.machine import power
 from rn50.printed import INLINE
 from rn50.rates import Rates, of_rounds
 from rn50.run import all_reduce, precision, training
@@ -34,12 +35,21 @@ class Cell(NamedTuple):
     batch_size: int
     """Images of a rank and step."""
     ranks: int
-    """Ranks."""
+    """Ranks of a machine."""
+    nodes: int = 1
+    """Machines."""
+    hosts: str | None = None
+    """Names of several machines, with commas."""
 
     @property
     def name(self) -> str:
         """Return the name of its log."""
-        return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.ranks}"
+        return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.placed}"
+
+    @property
+    def placed(self) -> str:
+        """Return the number of ranks, of several machines as 2x8."""
+        return f"{self.nodes}x{self.ranks}" if self.nodes > 1 else str(self.ranks)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -49,6 +59,8 @@ class Cell(NamedTuple):
             "PRECISION": self.precision,
             "BATCHSIZE": self.batch_size,
             "DGXNGPU": self.ranks,
+            "DGXNNODES": self.nodes,
+            "HOSTS": self.hosts,
             "IMAGE_SIZE": self.image_size,
             "EVAL_RESIZE": self.image_size,
         }
@@ -80,6 +92,8 @@ class Step(NamedTuple):
     loss: float
     """Training loss after 20 steps of the configuration's own schedule on the synthetic batch, from the same
     weights in every precision."""
+    images_per_joule: float | None
+    """images/s a watt of what the counters of POWER measure on all machines. null: there is none."""
 
 
 class Result(NamedTuple):
@@ -115,16 +129,24 @@ def as_rank(
     prints."""
     with opened(config, create) as implementation:
         meter = Meter(config, implementation)
+        ranks = implementation.communicator
+        counters = [] if ranks.local_rank else power.counters(config.run.power)[0]
+        energy = power.Meter([counter for counter in counters if not counter.is_power])
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
         slot = seconds / (rounds + 1) / len(kinds)
         steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
         measured: dict[str, list[float]] = {kind: [] for kind in kinds}
+        watts = []
         for _ in range(rounds + 1):
             for kind, source in inputs.items():
+                energy.watts()
                 measured[kind].append(meter.rate(source, steps[kind]))
+                watts += [energy.watts()] if kind == kinds[0] else []
         counted = {kind: rates[1:] for kind, rates in measured.items()}
-        step = _step(config, implementation, meter, statistics.median(counted[kinds[0]]), is_ours)
-        if implementation.communicator.rank == 0:
+        rate, mean_watts = statistics.median(counted[kinds[0]]), meter.over_ranks(statistics.mean(watts[1:]))
+        step = _step(config, implementation, meter, rate, is_ours)
+        step = step._replace(images_per_joule=rate / mean_watts if mean_watts else None)
+        if ranks.rank == 0:
             taken = precision.shown(config, implementation.precision)
             worker.report({"precision": taken, "images_per_second": counted, "step": step})
 
@@ -140,7 +162,7 @@ def _step(config: Config, rank: Measurable, meter: Meter, rate: float, is_ours: 
     schedule = training.LearningRates(config)
     loss = rank.loss_after(meter.open(None).batches, [schedule.next() for _ in range(LOSS_STEPS)])
     mean = meter.over_ranks(loss) / ranks.size
-    return Step(seconds, forward, sums / seconds if is_ours else None, mean)
+    return Step(seconds, forward, sums / seconds if is_ours else None, mean, None)
 
 
 def run(

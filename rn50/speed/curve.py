@@ -18,12 +18,12 @@ together."""
 def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, float]]]:
     """Return (network, kind of data) -> [(batch size of a rank, images/s of all ranks)], sorted by batch
     size."""
-    several = len({result.cell.ranks for result in results}) > 1
+    several = len({result.cell.placed for result in results}) > 1
     curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for cell, rates, *_ in sorted(results, key=lambda result: result.cell.batch_size):
         name = f"{cell.framework} {cell.model} {cell.precision}"
         if several:
-            name += f", {cell.ranks} rank{'s' * (cell.ranks > 1)}"
+            name += f", {cell.placed} rank{'s' * (cell.placed != '1')}"
         for kind, rate in rates.items():
             curves.setdefault((name, kind), []).append((cell.batch_size, rate.median))
     return curves

@@ -34,13 +34,18 @@ _PUBLISHED = (
 
 
 def matrix(
-    networks: Sequence[Network], precisions: Sequence[str], batch_sizes: Sequence[int], ranks: Sequence[int]
+    networks: Sequence[Network],
+    precisions: Sequence[str],
+    batch_sizes: Sequence[int],
+    ranks: Sequence[int],
+    machines: Sequence[Sequence[str]] = (("localhost",),),
 ) -> list[Cell]:
     """Return all combinations, the fewest ranks first, because scaling is reported relative to them."""
+    places = [(count, len(names), ",".join(names)) for names in machines for count in ranks]
     return list(
         dict.fromkeys(
-            Cell(*network, precision, batch_size, count)
-            for count in sorted(ranks)
+            Cell(*network, precision, batch_size, count, nodes, names if nodes > 1 else None)
+            for count, nodes, names in sorted(places, key=lambda place: (place[0] * place[1], place[1]))
             for network in networks
             for precision in precisions
             for batch_size in batch_sizes
@@ -155,14 +160,15 @@ class Bench:
     def scaling(self, result: Result, kind: str) -> float | None:
         """Return images/s per rank relative to the same cell with the fewest ranks; None if there is nothing
         to compare."""
+        *like, ranks, nodes, _ = result.cell
         per_rank = {
-            other.cell.ranks: other.rates[kind].median / other.cell.ranks
-            for other in self.results
-            if kind in other.rates and other.cell._replace(ranks=result.cell.ranks) == result.cell
+            (cell.ranks * cell.nodes, cell.nodes): rates[kind].median / (cell.ranks * cell.nodes)
+            for cell, rates, *_ in self.results
+            if kind in rates and list(cell[:-3]) == like
         }
-        if kind not in result.rates or min(per_rank) == result.cell.ranks:
+        if kind not in result.rates or min(per_rank) == (ranks * nodes, nodes):
             return None
-        return per_rank[result.cell.ranks] / per_rank[min(per_rank)]
+        return per_rank[ranks * nodes, nodes] / per_rank[min(per_rank)]
 
     def to_float32(self, result: Result) -> float | None:
         """Return the loss less that of the same cell in float32; None if that was not measured."""
@@ -200,7 +206,7 @@ class Bench:
         parts.append("## Every cell: median (lowest to highest)")
         parts.append(tables.markdown(headings, list(self._rows())))
         parts.append("## A step of every cell")
-        parts.append(tables.markdown(tables.STEPS, list(tables.steps(self.results, self.to_float32))))
+        parts.append(tables.markdown(*tables.steps(self.results, self.to_float32)))
         topology = Sources().output("nvidia-smi", "topo", "-m") if self.config.run.device == "gpu" else ""
         if topology:
             parts += ["## Topology: `nvidia-smi topo -m`", f"```text\n{topology.rstrip()}\n```"]
@@ -224,7 +230,7 @@ class Bench:
             rows = list(tables.details(self.results, kind, self.scaling))
             tables.print_table(tables.DETAILS, rows, console)
         console.print("A step of every cell")
-        tables.print_table(tables.STEPS, list(tables.steps(self.results, self.to_float32)), console)
+        tables.print_table(*tables.steps(self.results, self.to_float32), console)
         if published:
             headings, rows, sources = tables.published()
             console.print(_PUBLISHED)
@@ -260,7 +266,7 @@ class Bench:
     def _rows(self) -> Iterator[list[str]]:
         for measurement in self.results:
             cell = measurement.cell
-            row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), str(cell.ranks)]
+            row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), cell.placed]
             for kind in self.kinds:
                 scaling, rate = self.scaling(measurement, kind), measurement.rates.get(kind)
                 text = "{} ({} to {})".format(*map(tables.rate, rate)) if rate else measurement.failure

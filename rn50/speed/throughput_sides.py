@@ -2,34 +2,27 @@
 
 import math
 import pathlib
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from rich.table import Table
 
 from rn50 import files
 from rn50.errors import UserError
+from rn50.printed import INLINE
 from rn50.rates import Rates
+from rn50.speed.cell import Cell
 from rn50.speed.networks import OURS
 from rn50.speed.throughput_tables import rate
 from rn50.terminal import Terminal
 
-_Key = tuple[str, str, str, int, int, str]
 REMEDY = "give two files cells.json of rn50 bench throughput"
 
 
 class Pair(NamedTuple):
     """A cell that both matrices have."""
 
-    framework: str
-    """Framework."""
-    model: str
-    """ours, or a model of its zoo."""
-    precision: str
-    """Precision."""
-    batch_size: int
-    """Images of a rank and step."""
-    ranks: int
-    """Ranks."""
+    cell: Annotated[Cell, INLINE]
+    """Cell, without the names of its machines."""
     data: str
     """synthetic or real."""
     first: float
@@ -57,38 +50,31 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> Sides:
     both."""
     (about, one), (other_about, other) = _read(first), _read(second)
     pairs = []
-    for (framework, model, precision, batch, ranks, kind), left in one.items():
-        right = other.get((framework, model, precision, batch, ranks, kind))
+    for (cell, kind), left in one.items():
+        right = other.get((cell, kind))
         if right is not None:
             apart = left.lowest > right.highest or right.lowest > left.highest
             medians = left.median, right.median, right.median / left.median
-            pairs.append(Pair(framework, model, precision, batch, ranks, kind, *medians, apart))
+            pairs.append(Pair(cell, kind, *medians, apart))
     if not pairs:
         remedy = "measure the same frameworks, precisions and batch sizes on both"
         raise UserError(second, f"has no cell that {first} has", remedy)
     return Sides(about, other_about, pairs)
 
 
-def _read(file: pathlib.Path) -> tuple[str, dict[_Key, Rates]]:
-    """Return where a matrix was measured, and its rates by framework, model, precision, batch size, ranks and
-    data."""
+def _read(file: pathlib.Path) -> tuple[str, dict[tuple[Cell, str], Rates]]:
+    """Return where a matrix was measured, and its rates by cell and kind of data."""
     content = files.read_json(file, remedy=REMEDY)
-    cells: dict[_Key, Rates] = {}
+    cells: dict[tuple[Cell, str], Rates] = {}
     try:
         about = ", ".join(str(content[name]) for name in ("machine", "versions", "commit"))
-        for cell in content["cells"]:
-            precision = cell["precision"].partition(" ")[0]
-            for kind, measured in cell["images_per_second"].items():
-                key = (
-                    cell["framework"],
-                    cell["model"],
-                    precision,
-                    int(cell["batch_size"]),
-                    int(cell["ranks"]),
-                    kind,
-                )
-                cells[key] = Rates(*(float(measured[name]) for name in Rates._fields))
-                if not 0 < cells[key].lowest <= cells[key].highest < math.inf:
+        for measured in content["cells"]:
+            batch, ranks, nodes = (int(measured.get(name, 1)) for name in ("batch_size", "ranks", "nodes"))
+            precision, size = measured["precision"].partition(" ")[0], measured.get("image_size")
+            cell = Cell(measured["framework"], measured["model"], size, precision, batch, ranks, nodes)
+            for kind, rate_of in measured["images_per_second"].items():
+                rates = cells[cell, kind] = Rates(*(float(rate_of[name]) for name in Rates._fields))
+                if not 0 < rates.lowest <= rates.highest < math.inf:
                     raise ValueError("no rates")
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError(file, "not what rn50 bench throughput writes", REMEDY) from None
@@ -106,7 +92,8 @@ def show(sides: Sides, console: Terminal) -> None:
         )
     for pair in sides.cells:
         ratio = f"{pair.ratio:.3f}" + ("" if pair.apart else ", rounds overlap")
-        trained = pair.framework if pair.model == OURS else f"{pair.framework} {pair.model}"
-        cell = trained, pair.precision, str(pair.batch_size), str(pair.ranks), pair.data
-        table.add_row(*cell, rate(pair.first), rate(pair.second), ratio)
+        cell = pair.cell
+        trained = cell.framework if cell.model == OURS else f"{cell.framework} {cell.model}"
+        names = trained, cell.precision, str(cell.batch_size), cell.placed, pair.data
+        table.add_row(*names, rate(pair.first), rate(pair.second), ratio)
     console.print(table)

@@ -19,22 +19,24 @@ Row = list[str]
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
 
 
-STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32")
+STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32", "img/s/W")
 """Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone,
-and the loss after 20 steps."""
+the loss after 20 steps, and images/s a watt, if power was measured."""
 
 
 class Column(NamedTuple):
     """Column of the overview."""
 
     precision: str
+    nodes: int
     ranks: int
+    placed: str
     batch_size: int
 
     @property
     def heading(self) -> tuple[str, ...]:
         """Return the parts of its heading."""
-        ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
+        ranks = "1 rank" if self.placed == "1" else f"{self.placed} ranks"
         return self.precision, ranks, f"batch {self.batch_size}"
 
 
@@ -51,7 +53,8 @@ def trained(results: Sequence[Result], result: Result) -> str:
 
 
 def _column(result: Result) -> Column:
-    return Column(result.cell.precision, result.cell.ranks, result.cell.batch_size)
+    cell = result.cell
+    return Column(cell.precision, cell.nodes, cell.ranks, cell.placed, cell.batch_size)
 
 
 def columns(results: Sequence[Result]) -> list[Column]:
@@ -91,7 +94,7 @@ def details(
     """Yield a row of ``DETAILS`` for every result of a kind of data."""
     for result in results:
         cell = result.cell
-        row = [trained(results, result), cell.precision, str(cell.batch_size), str(cell.ranks)]
+        row = [trained(results, result), cell.precision, str(cell.batch_size), cell.placed]
         if not result.rates:
             yield [*row, "", result.failure, ""]
         elif kind in result.rates:
@@ -100,20 +103,25 @@ def details(
             yield [*row, median, f"{lowest} to {highest}", scaled_text]
 
 
-def steps(results: Sequence[Result], to_float32: Callable[[Result], float | None]) -> Iterator[Row]:
-    """Yield a row of ``STEPS`` for every result with figures."""
+def steps(results: Sequence[Result], to_float32: Callable[[Result], float | None]) -> tuple[Row, list[Row]]:
+    """Return headings and a row of ``STEPS`` for every result with figures."""
+    rows = []
     for result in results:
         cell, step = result.cell, result.step
         if step is not None:
-            apart = to_float32(result)
-            yield [
-                *(trained(results, result), cell.precision, str(cell.batch_size), str(cell.ranks)),
+            apart, efficiency = to_float32(result), step.images_per_joule
+            row = [
+                *(trained(results, result), cell.precision, str(cell.batch_size), cell.placed),
                 f"{1000 * step.seconds:,.1f}",
                 rate(step.forward_images_per_second),
                 "-" if step.communication is None else f"{step.communication:.1%}",
                 f"{step.loss:.4f}",
                 "-" if apart is None else f"{apart:+.4f}",
+                "" if efficiency is None else f"{efficiency:.3g}",
             ]
+            rows.append(row)
+    width = len(STEPS) if any(row[-1] for row in rows) else len(STEPS) - 1
+    return list(STEPS[:width]), [row[:width] for row in rows]
 
 
 def published() -> tuple[Row, list[Row], list[str]]:

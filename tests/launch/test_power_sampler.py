@@ -106,7 +106,7 @@ def read():
     return float(joules)
 
 power_sampler.INTERVAL_S = 0.01
-power_sampler.counters = lambda how: ([Counter("package-0", read)], [])
+power_sampler.power.counters = lambda how: ([Counter("package-0", read)], [])
 power_sampler.main("rapl", pathlib.Path(sys.argv[1]))
 """
 

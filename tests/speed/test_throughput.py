@@ -14,10 +14,11 @@ import pytest
 
 from rn50 import files, frameworks
 from rn50.errors import UserError
+from rn50.launch import hosts
 from rn50.machine import hardware
 from rn50.rates import Rates
-from rn50.speed import curve, measurable, networks, throughput, worker
-from rn50.speed.cell import Cell, Result
+from rn50.speed import curve, measurable, networks, throughput, throughput_tables, worker
+from rn50.speed.cell import Cell, Result, Step
 from rn50.speed.networks import OURS, Network
 from tests.contract.frameworks import installed
 from tests.support import documented
@@ -121,6 +122,35 @@ def test_a_precision_has_the_loss_of_its_steps_beside_its_speed(tiny_environment
     assert 0 < abs(half["loss_to_float32"]) < 0.2
     assert single["step"]["loss"] < math.log(10)  # that of guessing among ten classes
     assert "| framework | precision | batch | ranks | ms |" in (tmp_path / "report.md").read_text()
+
+
+DRAWN = """
+import time
+from rn50.machine import power
+from rn50.settings import config
+from rn50.speed import cell, measurable
+watch = power.Counter("watch", lambda: 50 * time.monotonic())
+power.counters = lambda how: ([watch, watch._replace(is_power=True)], [])
+cell.as_rank(config.from_environment(), measurable.load("mxnet"), ("synthetic",), 1, 2, True)
+"""
+
+
+def test_images_a_joule_are_of_the_counted_energy(tiny_environment):
+    """The counter counts 50 J a second; readings of power, which say nothing of the time between them, are
+    left out."""
+    installed("mxnet")
+    environment = {**os.environ, **tiny_environment, "POWER": "auto"}
+    done = subprocess.run([sys.executable, "-c", DRAWN], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.split("rn50 measured ")[1])
+    step = Step(*told["step"])
+    assert step.images_per_joule == pytest.approx(sum(told["images_per_second"]["synthetic"]) / 2 / 50, 1e-3)
+    cell = Cell("mxnet", OURS, None, "float32", 8, 1)
+    headings, (row,) = throughput_tables.steps([Result(cell, {}, "", "", step)], lambda _: None)
+    assert headings[-1] == "img/s/W" and float(row[-1]) == pytest.approx(step.images_per_joule, 0.01)
+    unmeasured = Result(cell, {}, "", "", step._replace(images_per_joule=None))
+    headings, (row,) = throughput_tables.steps([unmeasured], lambda _: None)
+    assert len(headings) == len(row) == 9
 
 
 @pytest.mark.parametrize("framework", ["paddle", "pytorch"])  # MXNet's are in the next test
@@ -271,6 +301,12 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
             {},
             "alexnet trains on synthetic data alone; add synthetic to --data",
         ),
+        (("--nodes", "1,3"), {"HOSTS": "a,b"}, "names 2 machines, DGXNNODES=3; make them agree"),
+        (
+            ("--nodes", "2"),
+            {},
+            "DGXNNODES=2: on which machines? Set HOSTS, for example HOSTS=host1:1,host2:1",
+        ),
         ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
         (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
     ],
@@ -297,6 +333,27 @@ def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
     rates = [{"real": Rates(rate, rate, rate)} for rate in (100, 300, 150)]
     of.results = [Result(one, rate, "", "") for one, rate in zip(every, [*rates, {}], strict=False)]
     assert [of.scaling(each, "real") for each in of.results] == [None, None, 0.75, None]
+
+
+def test_machines_are_cells(tiny_config, tmp_path):
+    """Of as many ranks those of fewer machines come first."""
+    machines = hosts.first_of({"HOSTS": "a:2,b:2,c", "DGXNGPU": "2", "BATCHSIZE": "8"}, (1, 3))
+    every = throughput.matrix([Network("mxnet", OURS, None)], ["float32"], [8], [3, 1], machines)
+    assert [(each.placed, each.hosts) for each in every] == [
+        ("1", None),
+        ("3", None),
+        ("3x1", "a,b,c"),
+        ("3x3", "a,b,c"),
+    ]
+    assert every[3].variables.items() >= {"DGXNNODES": "3", "HOSTS": "a,b,c", "DGXNGPU": "3"}.items()
+    assert len({each.name for each in every}) == 4
+    of = throughput.Bench(tiny_config, every, ("real",), tmp_path, "")
+    rates = [{"real": Rates(rate, rate, rate)} for rate in (100, 270, 240, 630)]
+    of.results = [Result(one, rate, "", "") for one, rate in zip(every, rates, strict=True)]
+    scalings = [of.scaling(each, "real") for each in of.results]
+    assert scalings == [None, pytest.approx(0.9), pytest.approx(0.8), pytest.approx(0.7)]
+    headings = [column.heading[1] for column in throughput_tables.columns(of.results)]
+    assert headings == ["1 rank", "3 ranks", "3x1 ranks", "3x3 ranks"]
 
 
 @pytest.mark.parametrize(

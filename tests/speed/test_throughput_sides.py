@@ -48,14 +48,22 @@ def both(tmp_path):
 def test_equal_cells_are_paired(both):
     sides = throughput_sides.compare(*both)
     assert sides.first == "machine a, Python 3.11, c0ffee"
-    assert [(pair.precision, pair.first, pair.second, pair.ratio, pair.apart) for pair in sides.cells] == [
-        ("float32", 100, 150, 1.5, True),
-        ("bfloat16", 50, 50.5, 1.01, False),
-    ]
+    assert [
+        (pair.cell.precision, pair.first, pair.second, pair.ratio, pair.apart) for pair in sides.cells
+    ] == [("float32", 100, 150, 1.5, True), ("bfloat16", 50, 50.5, 1.01, False)]
     stream = io.StringIO()
     throughput_sides.show(sides, Terminal(file=stream))
     text = stream.getvalue()
     assert "1.500" in text and "1.010, rounds overlap" in text and "second: machine b" in text
+
+
+def test_machines_and_sizes_of_images_are_not_mixed(tmp_path):
+    one = write(tmp_path / "a.json", cell(100), {**cell(190), "nodes": 2, "hosts": "a,b"})
+    other = write(
+        tmp_path / "b.json", {**cell(110), "image_size": 48}, {**cell(209), "nodes": 2, "hosts": "c,d"}
+    )
+    (pair,) = throughput_sides.compare(one, other).cells
+    assert pair.cell.placed == "2x1" and pair.ratio == pytest.approx(1.1)
 
 
 def test_the_command(both):

@@ -193,6 +193,21 @@ def test_two_hosts_train_one_model(launched, tmp_path, request, launcher):
         assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
 
 
+def test_machines_are_cells_of_a_throughput_matrix(launched, tmp_path, request):
+    """The second row runs over the link."""
+    command, environment = on_two_hosts("horovodrun", request, tmp_path)
+    asked = ("bench", "throughput", "--nodes=1,2", "--data=synthetic", "--seconds=1", "--rounds=2", "--json")
+    (*enter, _), environment = command, {**environment, "FRAMEWORK": "mxnet", "LAUNCHER": "auto"}
+    received = request.getfixturevalue("hosts").received_bytes()
+    bench = launched(tmp_path, (*enter, *asked, f"--output={tmp_path}"), environment)
+    assert bench.wait(BUSY_S) == 0, bench.err
+    one, two = json.loads(bench.out)["cells"]
+    assert (one["nodes"], one["hosts"], two["nodes"], two["hosts"]) == (1, None, 2, "alpha1,alpha2")
+    assert one["scaling"]["synthetic"] is None and two["scaling"]["synthetic"] > 0
+    assert two["step"]["communication"] > 0 and two["step"]["loss"] == pytest.approx(one["step"]["loss"], 0.2)
+    assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
+
+
 def test_the_input_of_two_ranks_is_measured_and_tuned(launched, tiny_environment, tmp_path, request):
     """By a launcher that calls rn50; tests/speed/test_tuning.py has one that rn50 calls."""
     (*command, _), environment = on_this_machine("srun", request)

@@ -54,7 +54,10 @@ def test_a_campaign_of_two_ranks_for_somebody(contained, checkout, engine):
     os.chown(str(results), owner, owner)
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
         stream.write("export DGXNGPU=2\nexport BATCHSIZE=8\n")
-    job = contained(before=before, NEXP="2", LOGDIR=str(results), HOME=str(checkout))
+    meter = checkout / "meter.csv"
+    meter.write_text("".join(f"{time.time() + second:.0f},80\n" for second in range(1200)))
+    environment = {"LOGDIR": str(results), "HOME": str(checkout), "POWER": f"file:{meter},0"}
+    job = contained(before=before, NEXP="2", **environment)
     job.wait(BUSY_S)
     logs = [results / "result_0.txt", results / "result_1.txt"]
     assert "2 runs of 5" in job.out, job.err
@@ -62,6 +65,8 @@ def test_a_campaign_of_two_ranks_for_somebody(contained, checkout, engine):
     assert {path.stat().st_uid for path in results.iterdir()} == {owner}
     for log in logs:
         assert events(log)[-1]["key"] == "run_stop"
+        (power_log,) = (results / "power" / log.stem).iterdir()
+        assert power_log.read_text().count("power_reading") > 1
     assert len({event["value"] for log in logs for event in events(log) if event["key"] == "seed"}) == 2
 
 
