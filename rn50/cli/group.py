@@ -97,6 +97,9 @@ class _Group(Verbs):
     """Root group. A user error ends with a line and status 2, a fault with a line and status 1, a closed
     output pipe silently."""
 
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(context, formatter)  # the text names both options
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(len(verb.name or "") for verbs in self.sections.values() for verb in verbs)
         for heading, verbs in self.sections.items():
@@ -292,4 +295,7 @@ def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Show tracebacks; RN50_DEBUG=1: of every process.",
 )
 def main(debug: bool) -> None:
-    """Train ResNet-50 to 75.9 %, MLPerf-style. Begin with: make demo"""
+    """Train ResNet-50 to 75.9 %, MLPerf-style. Begin with: make demo
+
+    Of a verb: rn50 VERB --help. The version: rn50 --version.
+    """

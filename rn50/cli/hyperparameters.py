@@ -94,7 +94,7 @@ def plan(
     print_json(one) if as_json else display.print_plan(one, Terminal())
 
 
-def _sources(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def sources(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a published result or of a reference convergence point; a path where no name
     fits."""
     from rn50.hyperparameters.borrow import origin
@@ -108,7 +108,7 @@ def _sources(context: click.Context, argument: click.Parameter, incomplete: str)
     "Take over proven hyperparameters",
     "rn50 borrow v1.0/Inspur/nf5688m6_mxnet DGXA100 -o config_MINE.sh",
 )
-@click.argument("source", required=False, shell_complete=_sources)
+@click.argument("source", required=False, shell_complete=sources)
 @group.config
 @click.option(
     "--global-batch-size",

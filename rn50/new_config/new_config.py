@@ -21,11 +21,12 @@ from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters.borrow import borrow
 from rn50.hyperparameters.borrow.borrow import Borrowed
+from rn50.hyperparameters.borrow.origin import Origin
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.new_config import choices
 from rn50.new_config.choices import Choice, Devices
-from rn50.new_config.source import Source, cautions, is_far, of_base, of_plan
+from rn50.new_config.source import Source, cautions, is_far, of_base, of_origin, of_plan
 from rn50.printed import prints
 from rn50.settings import config_file, rewrite, show
 from rn50.settings.config import Config
@@ -106,19 +107,24 @@ def make(
     base: pathlib.Path | None = None,
     framework: str | None = None,
     output: pathlib.Path | None = None,
+    recipe: Origin | None = None,
 ) -> NewConfig:
-    """Return a configuration called ``name`` for a machine, with hyperparameters and data of ``base`` if it
-    is given. Its commands name ``output``, the file to write, by default one of configs/.
+    """Return a configuration called ``name`` for a machine, with hyperparameters and data of ``base``, or for
+    ImageNet with those of ``recipe``, if one is given. Its commands name ``output``, the file to write, by
+    default one of configs/.
 
     Raises UserError if the machine cannot train, or the configuration cannot be run.
     """
     valid_name(name)
     on = choices.devices(machine)
     chosen = choices.framework(on, software, framework)
-    if base is None and on.device == "cpu":
+    if base is None and recipe is None and on.device == "cpu":
         base = config_file.file_of(DEMO)
     precision = choices.precision(on, chosen.value)
-    source = of_base(base, on, precision.value) if base else of_plan(on, precision.value)
+    if base:
+        source = of_base(base, on, precision.value)
+    else:
+        source = of_origin(recipe, on, precision.value) if recipe else of_plan(on, precision.value)
     run = _run(name, on, chosen, precision, source.data)
     by = argument(name, output) if output else name
     inputs = _inputs(by, machine, on)

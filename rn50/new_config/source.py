@@ -46,18 +46,28 @@ class Source:
 def of_base(base: pathlib.Path, on: Devices, precision: str) -> Source:
     """Keep the global batch size of a configuration as far as the memory allows."""
     config = rewrite.configuration(base)
-    base_total = config.global_batch_size
-    fitting = choices.fitting(on, precision, config.data)
-    even = max(1, round(base_total / on.ranks))
+    batch = _batch(config.global_batch_size, base.name, config.data, on, precision)
+    return Source(_origin_of(base), config.data, batch, base)
+
+
+def of_origin(recipe: origin.Origin, on: Devices, precision: str) -> Source:
+    """Keep the global batch size of a recipe for ImageNet as far as the memory allows."""
+    if recipe.global_batch_size is None:
+        raise UserError(recipe.name, "does not say its global batch size", "give another source")
+    data = Data()
+    return Source(recipe, data, _batch(recipe.global_batch_size, recipe.name, data, on, precision))
+
+
+def _batch(total: int, name: str, data: Data, on: Devices, precision: str) -> Choice:
+    """Return the images of a rank for a global batch size, and the reason."""
+    fitting = choices.fitting(on, precision, data)
+    even = max(1, round(total / on.ranks))
     batch = even if fitting is None else min(even, fitting)
-    total = batch * on.ranks
-    if total == base_total:
-        reason = f"as {base.name}"
-    elif batch < even:
-        reason = f"{base_total} in {base.name}; no more fit {on.room}"
-    else:
-        reason = f"{base_total} in {base.name}, which {on.ranks} ranks do not divide"
-    return Source(_origin_of(base), config.data, Choice(str(batch), reason), base)
+    if batch * on.ranks == total:
+        return Choice(str(batch), f"as {name}")
+    if batch < even:
+        return Choice(str(batch), f"{total} in {name}; no more fit {on.room}")
+    return Choice(str(batch), f"{total} in {name}, which {on.ranks} ranks do not divide")
 
 
 def _origin_of(base: pathlib.Path) -> origin.Origin:

@@ -170,7 +170,7 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
                 first=first.name,
                 second=other.name,
                 differences=tuple(differences),
-                settings=tuple(_settings(first.logs, other.logs)),
+                settings=tuple(settings(first.logs, other.logs)),
                 cautions=tuple(_cautions(first, other)),
                 split=_split(first.system, other.system) if _comparable(first, other) else None,
                 tests=len(tests),
@@ -318,7 +318,7 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + _figures(value)
 
 
-def _settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[tuple[str, str, str]]:
+def settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[tuple[str, str, str]]:
     """Yield (name, first, second) of settings that differ in the logs, and in the sidecar files where both
     sides have some."""
     for source in (_logged, _saved):

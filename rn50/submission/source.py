@@ -9,6 +9,7 @@ import pathlib
 import shlex
 import subprocess
 import tarfile
+from collections.abc import Mapping
 from typing import Any
 
 from rn50 import files, frameworks
@@ -145,17 +146,22 @@ def _install(result: OwnResult) -> tuple[str, ...]:
 
 
 def _configuration(result: OwnResult, system: str) -> str:
-    """Return a configuration file of the settings that the runs share; DATADIR may be anywhere."""
-    saved = result.first
+    label = f" ({result.score.label})" if result.score.label else ""
+    return configuration(result.first, f"{system}{label}")
+
+
+def configuration(saved: Mapping[str, Any], system: str, data: str = "/data") -> str:
+    """Return a configuration file of the settings that runs share, of what rn50 saved beside one of them.
+    DATADIR may be anywhere, by default in ``data``."""
     variables: dict[str, str] = {
         name: value
         for name, value in {**saved.get("variables", {}), **saved.get("environment", {})}.items()
         if name not in _NOT_EXPORTED
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    label = f" ({result.score.label})" if result.score.label else ""
-    heading = f"# Every variable of the runs of {system}{label}, defaults included."
-    return "\n".join(["# shellcheck shell=bash", heading, *lines, 'export DATADIR="${DATADIR:-/data}"', ""])
+    heading = f"# Every variable of the runs of {system}, defaults included."
+    folder = f"export DATADIR=${{DATADIR:-{shlex.quote(data)}}}"
+    return "\n".join(["# shellcheck shell=bash", heading, *lines, folder, ""])
 
 
 def _readme(result: OwnResult, system: str, implementation: str, commit: str) -> str:

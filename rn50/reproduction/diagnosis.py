@@ -1,0 +1,102 @@
+"""Measure a minute of training before any run, and name the slow part where it is slower than expected."""
+
+import json
+import pathlib
+import subprocess
+from typing import NamedTuple
+
+from rn50 import files
+from rn50.errors import UserError
+from rn50.process import ask_to_end_with_parent, python
+from rn50.rates import Rates
+from rn50.reproduction.expectation import Expected
+from rn50.reproduction.here import Here
+from rn50.speed import cell, worker
+from rn50.speed.cell import REAL, SYNTHETIC, Cell
+from rn50.speed.networks import OURS
+
+SECONDS, ROUNDS = 40, 5
+STAGES_S = 30
+MUCH = 0.2
+"""Share of a step that the all-reduce may take before it is named as the slow part."""
+FILE = "measured.json"
+
+
+class Diagnosis(NamedTuple):
+    """Speed of a minute of training."""
+
+    real: Rates
+    """images/s of training on real data."""
+    synthetic: Rates
+    """images/s of training on a synthetic batch."""
+    communication: float
+    """Share of a step that the all-reduce alone would take."""
+    slow: str
+    """The slow part and by how much, in words; empty: it is as fast as expected, or nothing is expected."""
+    remedy: str
+    """Remedy."""
+
+    @property
+    def words(self) -> str:
+        """Return the figures in words."""
+        real, synthetic = (f"{rates.median:,.0f}" for rates in (self.real, self.synthetic))
+        sums = f", all-reduce {self.communication:.1%} of a step" if self.communication else ""
+        return f"measured: {real} images/s on real data, {synthetic} on a synthetic batch{sums}"
+
+
+def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
+    """Time training for about a minute, unless the folder has it from before.
+
+    Raises UserError if it cannot be measured.
+    """
+    file = folder / FILE
+    if file.exists():
+        kept = files.read_json(file, remedy="remove it")
+        return Diagnosis(Rates(*kept["real"]), Rates(*kept["synthetic"]), *kept["rest"])
+    config = here.config
+    run, batch = config.run, config.hyperparameters.batch_size
+    one = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
+    result = cell.run(one, here.environ, (SYNTHETIC, REAL), SECONDS, ROUNDS, folder / "measured.log")
+    if result.failure or result.step is None:
+        raise UserError(here.config_file, result.failure, f"{folder / 'measured.log'} has it all")
+    real, synthetic = result.rates[REAL], result.rates[SYNTHETIC]
+    figures = real, synthetic, result.step.communication or 0.0
+    diagnosis = Diagnosis(*figures, *_slow(here, expected, *figures))
+    worker.write_json(file, {"real": real, "synthetic": synthetic, "rest": diagnosis[2:]})
+    return diagnosis
+
+
+def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: float) -> tuple[str, str]:
+    """Return the slow part and the remedy, nothing where training is as fast as expected."""
+    least, config = expected.low, here.config_file
+    if least is None or real.highest >= least:
+        return "", ""
+    behind = f"{real.median:,.0f} images/s where {least:,.0f} to {expected.high:,.0f} are expected"
+    if synthetic.highest >= least:
+        alone = f", and {synthetic.median:,.0f} on a synthetic batch{_stages(here)}"
+        return (
+            f"the input: training makes {behind}{alone}",
+            f"raise DALI_THREADS, or rn50 tune input {config}",
+        )
+    if sums > MUCH:
+        text = f"the all-reduce: it takes {sums:.0%} of a step, and training makes {behind}"
+        return text, f"rn50 bench comm {config}"
+    text = f"the training step: {behind}, and no more without input, {synthetic.median:,.0f}"
+    return text, f"rn50 doctor {config}, then rn50 profile {config}; compare precision and packages"
+
+
+def _stages(here: Here) -> str:
+    """Return which stage of the input is slow, nothing where that cannot be measured."""
+    verb = ("bench", "input", here.config_file, f"--seconds={STAGES_S}", "--json")
+    done = subprocess.run(
+        python("-m", "rn50", *verb),
+        env=dict(here.environ),
+        capture_output=True,
+        preexec_fn=ask_to_end_with_parent(),
+    )
+    try:
+        report = json.loads(done.stdout)
+        alone = report["images_per_second"]["pipeline"]["median"]
+        return f"; alone the input delivers {alone:,.0f}, and the bottleneck is {report['bottleneck']}"
+    except (ValueError, KeyError):
+        return ""

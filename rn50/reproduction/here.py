@@ -1,0 +1,125 @@
+"""The configuration of this machine that repeats a claim, and what cannot be equal."""
+
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, NamedTuple
+
+from rn50 import files, process
+from rn50.doctor import doctor
+from rn50.doctor.diagnosis import FAILURE, Diagnosis
+from rn50.errors import UserError, UserErrors
+from rn50.hyperparameters.borrow import borrow
+from rn50.hyperparameters.expected_epochs import Prediction
+from rn50.machine import description, hardware, software
+from rn50.machine.hardware import Machine
+from rn50.new_config import choices, new_config
+from rn50.printed import HIDDEN
+from rn50.reproduction.claim import Claim
+from rn50.settings import config as configuration
+from rn50.settings import config_file, rewrite
+from rn50.settings.config import Config
+from rn50.submission import source
+
+_REMEDY = "give another --output"
+_SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "DGXNGPU", "DGXNNODES")
+
+
+class Here(NamedTuple):
+    """This machine and the configuration on it."""
+
+    machine: str
+    """Machine, in one line."""
+    config_file: str
+    """Configuration that repeats the claim."""
+    values: dict[str, str]
+    """Its hyperparameters, and what decides its speed."""
+    same_machine: bool
+    """True if it has the accelerators of the claim, or without any its processors: speed is comparable."""
+    same_recipe: bool
+    """True if batch size, data and hyperparameters are those of the claim: epochs are comparable."""
+    differences: list[str]
+    """Differences that cannot be helped, in words."""
+    prevented: list[Diagnosis]
+    """Reasons that keep this machine from making the runs, with the remedy."""
+    config: Annotated[Config, HIDDEN]
+    environ: Annotated[Mapping[str, str], HIDDEN]
+    prediction: Annotated[Prediction | None, HIDDEN]
+    facts: Annotated[Machine, HIDDEN]
+
+
+def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
+    """Write the configuration into a folder, unless it is there: that of the claim's own runs if rn50 made
+    them, else its hyperparameters in ``base``, else a new one for this machine.
+
+    Raises UserError if there can be none.
+    """
+    machine, installed = hardware.read(), software.read()
+    name = (
+        re.sub(r"[^\w.+-]", "-", claim.name.rstrip("/").rpartition("/")[2], flags=re.ASCII).strip("-.") or "X"
+    )
+    file = folder / f"config_{name}.sh"
+    prediction = None
+    if base:
+        ranks = rewrite.configuration(base).ranks
+        batch = max(1, round((claim.global_batch_size or ranks) / ranks)) * ranks
+        borrowed = borrow.borrow(claim.origin, base, batch)
+        text, prediction = borrowed.text, borrowed.prediction
+    elif claim.variables:
+        text = source.configuration(claim.saved, claim.name, claim.variables.get("DATADIR", "/data"))
+    else:
+        new = new_config.make(name, machine, installed, output=file, recipe=claim.origin)
+        text, prediction = new.text, new.borrowed.prediction
+    if not file.exists():
+        files.write(file, text.encode("utf-8", "surrogateescape"), remedy=_REMEDY)
+    environ = config_file.sourced_environment(file, process.environment())
+    config = configuration.from_environment(environ, str(file))
+    diagnoses = doctor.examine(machine, installed, config, environ)
+    same_machine = claim.is_of(machine, description.read())
+    differences = list(_differences(claim, config, machine, same_machine))
+    return Here(
+        choices.described(machine, choices.devices(machine)),
+        str(file),
+        {name: value for name, value in config.as_environment().items() if name in (*_SHOWN, *rewrite.GROUP)},
+        same_machine,
+        config.global_batch_size == claim.global_batch_size
+        and config.data.train_samples == claim.origin.train_samples
+        and not claim.borrowed,
+        differences,
+        [one for one in diagnoses if one.severity == FAILURE],
+        config,
+        environ,
+        prediction,
+        machine,
+    )
+
+
+def _differences(claim: Claim, config: Config, machine: Machine, same_machine: bool) -> Iterator[str]:
+    if not same_machine:
+        its = (
+            f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator or 'unknown accelerators'}"
+        )
+        ours = f"{config.ranks} x {machine.gpus[0].name}" if machine.gpus else machine.processor
+        yield f"machine: {its} there, {ours} here, so minutes and images/s are not comparable"
+        if config.is_imagenet and config.run.device == "cpu":
+            yield "no GPU here: a run on ImageNet takes weeks on a CPU"
+    elif claim.accelerators != config.ranks:
+        yield f"ranks: {claim.accelerators} there, {config.ranks} here, so minutes and images/s may differ"
+    its_size, size = claim.global_batch_size, config.global_batch_size
+    if its_size != size:
+        yield f"global batch size: {its_size} there, {size} here, so epochs are not comparable"
+    samples = claim.origin.train_samples
+    if samples != config.data.train_samples:
+        sizes = f"{samples} images there, {config.data.train_samples} here"
+        yield f"data: {sizes}, so nothing is comparable"
+    if config.run.framework not in claim.framework.lower():
+        its = claim.framework or "not said"
+        yield f"framework: {its} there, {config.run.framework} here, which decides speed"
+    if claim.borrowed:
+        yield f"hyperparameters that it does not log: {', '.join(claim.borrowed)}; epochs are not comparable"
+
+
+def refuse_prevented(here: Here) -> None:
+    """Raise UserErrors for what keeps this machine from making the runs."""
+    if here.prevented:
+        raise UserErrors(*(UserError(one.subject, one.found, one.remedy) for one in here.prevented))

@@ -1,0 +1,119 @@
+"""The page of a reproduction: five questions and their answers, then what an artefact evaluation asks for."""
+
+import pathlib
+import shlex
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+
+from rn50 import files
+from rn50.machine import software
+from rn50.reproduction.reproduction import RESULTS, Reproduction
+from rn50.results.equivalence import CONFIDENCE, DIFFERENT, EQUIVALENT, UNDECIDED
+from rn50.speed.throughput_tables import markdown
+from rn50.terminal import Terminal
+
+PAGE = "reproduction.md"
+_ANSWERS = {
+    EQUIVALENT: "Yes: what can be compared here agrees within {margin:.1%}.",
+    DIFFERENT: "No: it differs by more than {margin:.1%}.",
+    UNDECIDED: "These runs cannot tell, with a margin of {margin:.1%}.",
+    "stopped": "No run was made: a minute's measurement is slower than expected.",
+    "planned": "No run was made yet.",
+}
+
+
+def answer(outcome: Reproduction) -> str:
+    """Return whether it is the same, in a sentence."""
+    missed = f" {outcome.missed} runs missed the target." if outcome.missed else ""
+    return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed
+
+
+def rows(outcome: Reproduction) -> Iterator[tuple[str, str]]:
+    """Yield what a terminal shows of it, as (what, text)."""
+    yield "claimed", _claimed(outcome)
+    yield "here", outcome.here.machine
+    yield "configuration", " ".join(f"{name}={value}" for name, value in outcome.here.values.items())
+    yield from (("expected", one.words) for one in outcome.expected)
+    yield from (("differs", difference) for difference in outcome.here.differences)
+    yield from (("prevents", f"{one.subject}: {one.found}; {one.remedy}") for one in outcome.here.prevented)
+    if outcome.measured:
+        yield "measured", outcome.measured.words
+        if outcome.measured.slow:
+            yield "slow", outcome.measured.slow
+    yield from (("found", one.words) for one in outcome.judged)
+    yield "the same?", answer(outcome)
+    yield "next", outcome.next
+
+
+def show(outcome: Reproduction, console: Terminal) -> None:
+    """Print the rows."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    before = ""
+    for what, text in rows(outcome):
+        table.add_row("" if what == before else what, text)
+        before = what
+    console.print(table)
+
+
+def _claimed(outcome: Reproduction) -> str:
+    claim = outcome.claim
+    sizes = f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator}, {claim.framework}"
+    runs = f"{len(claim.epochs)} run{'s' * (len(claim.epochs) > 1)} to the target"
+    return f"{runs}, {_values(claim.minutes, '.2f')} minutes, epochs {_values(claim.epochs, 'g')}; {sizes}"
+
+
+def _values(values: Sequence[float], form: str) -> str:
+    return " ".join(format(value, form) for value in values)
+
+
+def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str]) -> pathlib.Path:
+    """Write the page into a folder, whole or not at all, and return it."""
+    claim, here = outcome.claim, outcome.here
+    command = " ".join(map(shlex.quote, ["rn50", *arguments]))
+    parts = [f"# Reproduction of {claim.name}", f"<!-- {files.MARK} -->", f"**{answer(outcome)}**"]
+    parts += ["## What was claimed?", _claimed(outcome) + "."]
+    parts += [
+        "## What was found?",
+        outcome.measured.words if outcome.measured else "Nothing was measured yet.",
+    ]
+    if outcome.judged:
+        parts.append(markdown(["quantity", "claimed", "found", "ratio", "verdict"], list(_rows(outcome))))
+    if outcome.curve:
+        curve = [
+            [f"{at:g}", *(f"{low:.4f} to {high:.4f}" for low, high in ends)] for at, *ends in outcome.curve
+        ]
+        parts += ["Top-1 by epoch, lowest to highest run:", markdown(["epoch", "claimed", "found"], curve)]
+    parts += ["## Is it the same?", _list([answer(outcome), *(one.words for one in outcome.judged)])]
+    slow = [outcome.measured.slow] if outcome.measured and outcome.measured.slow else []
+    why = [*slow, *outcome.why] or ["No difference is known that could matter."]
+    parts += ["## Why not? What differs, the likely first", _list(why), "## What next?", outcome.next]
+    kept = [
+        f"artefact: {claim.name}; code {software.commit() or 'of an unknown commit'}; `{here.config_file}`",
+        f"hardware: {here.machine}",
+        f"software: {here.config.run.framework}; each package: `{folder / RESULTS}/result_0.json`",
+        f"data: {here.config.data.folder}, {here.config.data.train_samples:,} training images",
+        *(f"time and expected variation: {one.words}" for one in outcome.expected),
+        f"claims: minutes, epochs and images/s, within {outcome.margin:.1%} ({CONFIDENCE:.0%} interval)",
+        f"command: `{command}`",
+    ]
+    parts += ["## Appendix for an artefact evaluation", _list(kept)]
+    files.write(folder / PAGE, "\n\n".join(parts) + "\n", remedy="give another --output")
+    return folder / PAGE
+
+
+def _rows(outcome: Reproduction) -> Iterator[list[str]]:
+    for one in outcome.judged:
+        e = one.equivalence
+        if e is None:
+            yield [one.quantity, "", "", "", "cannot tell"]
+        else:
+            verdict = e.verdict if one.comparable else "not comparable"
+            ratio = f"{e.ratio:.3f} ({e.low:.3f} to {e.high:.3f})"
+            yield [one.quantity, f"{e.claimed:,.4g}", f"{e.found:,.4g}", ratio, verdict]
+
+
+def _list(entries: Sequence[str]) -> str:
+    return "\n".join(f"- {entry}" for entry in entries)

@@ -1,0 +1,200 @@
+"""Reproduce: expectation, measurement, runs and verdict, on results of a tiny set and on published rows."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from rn50.cli import main
+from rn50.errors import UserError, UserErrors
+from rn50.rates import Rates
+from rn50.reproduction import diagnosis, expectation, here, page, reproduction
+from rn50.results import published
+from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED
+from tests.results.scored import write_runs
+from tests.support import documented
+from tests.system.job import ROOT, configuration_file
+
+OTHER_OPTIMIZERS = {
+    "v0.7/SIAT/modelarts_128_mindspore_open",
+    "v0.7/SIAT/modelarts_256_mindspore_open",
+    "v1.0/Google/tpu-v4-256-JAX-Distributed-Shampoo",
+}
+
+
+def planned(source, folder, runs=5, base=None):
+    return reproduction.plan(str(source), base, folder, runs, 0.03)
+
+
+@pytest.mark.slow
+def test_every_published_result_has_a_configuration_and_an_expectation(tmp_path):
+    """But for those whose optimizer is not here; each in less than a second."""
+    refused, begin = set(), time.process_time()
+    for number, row in enumerate(published.results()):
+        try:
+            told = planned(row.name, tmp_path / str(number))
+        except UserError as error:
+            assert "is not a known optimizer" in str(error)
+            refused.add(row.name)
+            continue
+        assert pathlib.Path(told.here.config_file).is_file() and len(told.expected) == 4
+        assert told.expected[0].value and told.here.differences and told.here.prevented
+    assert refused == OTHER_OPTIMIZERS
+    assert time.process_time() - begin < len(published.results())
+
+
+def test_a_dry_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["reproduce", "v1.0/Inspur/nf5688m6_mxnet", "--dry-run", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert documented.differences("reproduce", told) == []
+    assert told["verdict"] == "planned" and told["claim"]["accelerators"] == 8
+    assert told["here"]["values"]["LR"] == "10.5" and not told["here"]["same_machine"]
+    assert list(tmp_path.iterdir()) == []
+    done = CliRunner().invoke(main, ["reproduce", "v1.0/Inspur/nf5688m6_mxnet", "--dry-run"])
+    assert "No run was made yet" in done.output and "8 x NVIDIA A100" in done.output
+
+
+def test_the_machine_of_the_claim_is_expected_to_be_as_fast(campaign, tmp_path, machine, monkeypatch):
+    monkeypatch.setattr(here.description, "read", lambda: machine)
+    told = planned(campaign, tmp_path)
+    assert told.here.same_machine and told.here.same_recipe
+    epochs, rate, minutes, whole = told.expected
+    assert epochs.low == epochs.high == pytest.approx(35) and rate.low < told.claim.training_rate < rate.high
+    assert minutes.basis == "its 5 runs" and whole.low < whole.value < whole.high
+    assert told.here.values["BATCHSIZE"] == "408" and told.here.values["DGXNGPU"] == "8"
+    with pytest.raises(UserErrors, match="DATADIR"):
+        reproduction.measured(told, tmp_path)
+
+
+def test_another_recipe_is_expected_to_take_what_is_known_of_it(tmp_path):
+    (tmp_path / "to").mkdir()
+    base = ROOT / "configs" / "config_DGXH100.sh"
+    told = planned("v1.0/Inspur/nf5688m6_mxnet", tmp_path / "to", base=base)
+    assert told.here.values["DGXNGPU"] == "8" and told.here.values["LR"] == "10.5"
+    assert told.here.same_recipe and not told.here.same_machine
+    assert told.expected[0].basis == "its 5 runs" and told.expected[1].value is None
+    with pytest.raises(UserError, match="of another claim; give another --output"):
+        planned("v1.0/NVIDIA/dgxa100_ngc21.05_mxnet", tmp_path / "to")
+
+
+def of(told, seconds, folder, **options):
+    write_runs(folder, *seconds, **options)
+    return reproduction.judge(told, folder)
+
+
+@pytest.mark.parametrize(
+    "seconds, epochs, verdict, quantity, word",
+    [
+        ((1640, 1650, 1660, 1645, 1655), 35, EQUIVALENT, 1, "equivalent"),
+        ((1840, 1850, 1860, 1845, 1855), 35, DIFFERENT, 1, "different"),
+        ((1640, 1650, 1660, 1645, 1655), 39, DIFFERENT, 0, "different"),
+        ((1500, 1650, 1800, 1700, 1600), 35, UNDECIDED, 1, "5 runs cannot tell: "),
+    ],
+)
+def test_the_verdict(tmp_path, seconds, epochs, verdict, quantity, word):
+    write_runs(tmp_path / "claimed", 1643, 1650, 1661, 1639, 1655)
+    told = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")
+    told = told._replace(here=told.here._replace(same_machine=True, same_recipe=True))
+    judged = of(told, seconds, tmp_path / "results", epochs=epochs)
+    assert judged.verdict == verdict and word in judged.judged[quantity].words
+    assert judged.curve[0].epoch == 3 and judged.next
+    text = page.write(judged, tmp_path, ["reproduce", "x y"]).read_text()
+    for question in ("What was claimed?", "What was found?", "Is it the same?", "Why not?", "What next?"):
+        assert f"## {question}" in text
+    assert page.answer(judged) in text and "`rn50 reproduce 'x y'`" in text and "| minutes |" in text
+
+
+def test_on_another_machine_only_epochs_decide(tmp_path):
+    write_runs(tmp_path / "claimed", 1643, 1650, 1661, 1639, 1655)
+    told = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")
+    judged = of(told, (2640, 2650, 2660, 2645, 2655), tmp_path / "results")
+    assert judged.verdict == EQUIVALENT
+    assert judged.judged[1].words.startswith("minutes: not comparable; 27.49 claimed, 44.17 found, 1.6")
+
+
+def test_runs_that_miss_the_target_are_no_reproduction(tmp_path):
+    write_runs(tmp_path / "claimed", 1643, 1650, 1661, 1639, 1655)
+    told = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")
+    judged = of(told, (1640, 1650), tmp_path / "results", accuracy=0.7, status="aborted")
+    assert judged.verdict == DIFFERENT and "2 runs missed the target" in page.answer(judged)
+
+
+def rates(median):
+    return Rates(median, 0.98 * median, 1.02 * median)
+
+
+@pytest.mark.parametrize(
+    "real, synthetic, sums, slow",
+    [
+        (1900, 2700, 0.0, "the input: training makes 1,900 images/s where 2,500 to 2,900 are expected"),
+        (1900, 1950, 0.3, "the all-reduce: it takes 30% of a step"),
+        (1900, 1950, 0.05, "the training step: 1,900 images/s"),
+        (2480, 2700, 0.0, ""),
+        (2700, 2700, 0.5, ""),
+    ],
+)
+def test_the_slow_part_is_named(tmp_path, monkeypatch, real, synthetic, sums, slow):
+    monkeypatch.setattr(diagnosis, "_stages", lambda at: "; stages")
+    told = planned("v1.0/Inspur/nf5688m6_mxnet", tmp_path)
+    expected = expectation.Expected(expectation.RATE, 2700, 2500, 2900, "its 5 runs")
+    found, remedy = diagnosis._slow(told.here, expected, rates(real), rates(synthetic), sums)
+    assert found.startswith(slow) and bool(found) == bool(slow) == bool(remedy)
+    unknown = expectation.Expected(expectation.RATE, None, None, None, "")
+    assert diagnosis._slow(told.here, unknown, rates(real), rates(synthetic), sums) == ("", "")
+
+
+SLEEPS = """
+import time
+from rn50.data.pipeline import dali_batches
+whole = dali_batches.DaliBatches.epoch
+def epoch(self):
+    for batch in whole(self):
+        time.sleep(0.2)
+        yield batch
+dali_batches.DaliBatches.epoch = epoch
+"""
+
+
+@pytest.mark.slow
+def test_a_result_of_this_machine_from_end_to_end(tiny_environment, tmp_path):
+    """Reproduced; stopped where its input is slow; different where it learns otherwise; resumed."""
+    pytest.importorskip("mxnet")
+    tiny_environment |= {"TARGET": "0.05", "BATCHSIZE": "8"}
+    del tiny_environment["SEED"]
+    configuration_file(tmp_path / "config_TINY.sh", tiny_environment)
+
+    def rn50(*arguments, **environ):
+        code = "from rn50.reproduction import diagnosis as d; d.SECONDS = d.STAGES_S = 2; "
+        code += "from rn50.cli import main; main(prog_name='rn50')"
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NEXP": "", **environ}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+    made = rn50("run", tmp_path / "config_TINY.sh", "--runs", 3, "-o", tmp_path / "claimed")
+    assert (tmp_path / "claimed" / "result_2.json").exists(), made.stderr
+    asked = ("reproduce", tmp_path / "claimed", "--runs", 2, "--margin", "100%")
+    done = rn50(*asked, "-o", tmp_path / "to", "--anyway", "--json")
+    told = json.loads(done.stdout)
+    assert told["here"]["same_machine"] and told["here"]["same_recipe"], done.stderr
+    assert [one["quantity"] for one in told["judged"]] == ["epochs", "minutes", "images/s"]
+    assert told["judged"][0]["equivalence"]["verdict"] == EQUIVALENT and told["curve"]
+    assert documented.differences("reproduce", told) == []
+    assert (tmp_path / "to" / "reproduction.md").read_text().startswith("# Reproduction of ")
+    begin = time.monotonic()
+    again = rn50(*asked, "-o", tmp_path / "to", "--anyway", "--json")
+    assert json.loads(again.stdout)["judged"] == told["judged"] and "kept, " in again.stderr
+    assert time.monotonic() - begin < 30
+    (tmp_path / "sitecustomize.py").write_text(SLEEPS)
+    slow = rn50(*asked, "-o", tmp_path / "slow", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert slow.returncode == 1, slow.stderr
+    flat = re.sub(r"\s+", " ", slow.stdout)
+    assert "slow the input: training makes" in flat and "rn50 tune input" in flat
+    assert not (tmp_path / "slow" / "results").exists()
