@@ -24,6 +24,8 @@ class EpochResult(NamedTuple):
     seconds: float
     data_wait_seconds: float
     """The part of ``seconds`` in which the training loop waited for its next batch."""
+    sample_order: int | None = None
+    """See ``Batches.sample_order``."""
 
 
 class Precision(NamedTuple):

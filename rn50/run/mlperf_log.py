@@ -145,11 +145,13 @@ class RunLog:
         """Log the start of an epoch. Epochs count from 1."""
         self._start(constants.EPOCH_START, {constants.EPOCH_NUM: epoch})
 
-    def epoch_stop(self, epoch: int, images_per_second: float, loss: float) -> None:
-        """Log the end of an epoch, its training throughput over all ranks, and the mean of the losses that
-        rank 0 has seen in it. Raises UserError if the log file is gone."""
+    def epoch_stop(self, epoch: int, images_per_second: float, loss: float, order: str | None = None) -> None:
+        """Log the end of an epoch, its training throughput over all ranks, the mean of the losses that rank 0
+        has seen in it, and a hash of the order of its samples, if known. Raises UserError if the log file is
+        gone."""
         self._end(constants.EPOCH_STOP, {constants.EPOCH_NUM: epoch})
-        self._event("tracked_stats", {"throughput": images_per_second, "train_loss": loss}, {"step": epoch})
+        about = {"step": epoch, **({} if order is None else {"sample_order": order})}
+        self._event("tracked_stats", {"throughput": images_per_second, "train_loss": loss}, about)
         if self._file is not None:
             self._file.refuse_loss()
 

@@ -208,7 +208,9 @@ class _Rank:
         passed = self.implementation.train_epoch(epoch, progress)
         samples = all_reduce.total(self.implementation.communicator, passed.samples)
         images_per_second = samples / passed.seconds
-        self.log.epoch_stop(epoch, images_per_second, statistics.fmean(losses))
+        share, communicator = passed.sample_order, self.implementation.communicator
+        order = None if share is None else f"{all_reduce.total(communicator, share):016x}"
+        self.log.epoch_stop(epoch, images_per_second, statistics.fmean(losses), order)
         self.display.epoch_ends(epoch, images_per_second)
 
     def _save_checkpoint(self, epoch: int) -> None:

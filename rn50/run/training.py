@@ -149,7 +149,8 @@ class Pace:
     def result(self) -> EpochResult:
         """Return the samples and seconds since ``begin``; the caller has waited for the device."""
         seconds = time.perf_counter() - self._begin
-        return EpochResult(self.samples, seconds, self._batches.wait_seconds - self._waited)
+        waited = self._batches.wait_seconds - self._waited
+        return EpochResult(self.samples, seconds, waited, self._batches.sample_order)
 
 
 def warm_up(

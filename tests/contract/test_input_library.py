@@ -78,6 +78,21 @@ def test_a_timed_run_without_dali(tiny_environment, tmp_path, library):
     )
 
 
+def test_ranks_of_equal_seeds_say_that_they_saw_the_same_images(tiny_environment, tmp_path, framework):
+    """The log of an epoch has a hash of the order of its samples, of any number of ranks the same."""
+    orders = []
+    for number, changes in enumerate(({}, {"DGXNGPU": "2", "BATCHSIZE": "8"}, {"SEED": "8"})):
+        log = tmp_path / f"result_{number}.txt"
+        environment = {**tiny_environment, **DATALOADER, "FRAMEWORK": framework, "RESULT_FILE": str(log)}
+        command = [sys.executable, "-m", "rn50", "launch"]
+        done = subprocess.run(command, env={**os.environ, **environment, **changes}, capture_output=True)
+        assert log.exists(), done.stderr
+        stats = parse.read_log(log).by_key["tracked_stats"]
+        orders.append([event.metadata["sample_order"] for event in stats])
+    one, two, other = orders
+    assert one == two and len(set(one + other)) == 4 and all(len(order) == 16 for order in one)
+
+
 def test_with_dali_it_needs_dali_before_the_clock_starts(tiny_environment, tmp_path, framework):
     named = {"FRAMEWORK": framework, "INPUT_LIBRARY": "dali"}
     done = train({**tiny_environment, **DATALOADER, **named}, tmp_path / "result_0.txt")

@@ -3,6 +3,25 @@
 import pytest
 
 from rn50.data.pipeline import record_set
+from rn50.data.pipeline.loader_records import Order
+from rn50.data.pipeline.record_set import shard_sizes
+
+
+class Split:
+    def __init__(self, samples, ranks):
+        self.samples, self.shard_sizes, self.batches = samples, shard_sizes(samples, ranks), 7
+
+
+def order_hash(samples, ranks, epoch=0, seed=5, split="train"):
+    orders = [Order(Split(samples, ranks), split, rank, 32, seed) for rank in range(ranks)]
+    return sum(order.hash_share(epoch) for order in orders)
+
+
+def test_the_hash_of_an_order_is_of_any_number_of_ranks():
+    assert len({order_hash(203, ranks) for ranks in (1, 2, 3, 8, 203)}) == 1
+    others = [order_hash(203, 2, epoch=1), order_hash(203, 2, seed=6), order_hash(204, 2)]
+    assert len({order_hash(203, 2), order_hash(203, 2, split="val"), *others}) == 5
+    assert order_hash(1_281_167, 8) < 2**61
 
 
 def test_sizes_of_imagenet_over_eight_ranks():

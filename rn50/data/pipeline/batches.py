@@ -46,6 +46,8 @@ class Batches(Protocol):
     """Time spent waiting for the input library, over the life of this object."""
     waiting: bool
     """True while it waits."""
+    sample_order: int | None
+    """This rank's share of the hash of the last pass's order; None: the library does not tell the order."""
 
     def epoch(self) -> Iterator[Batch]:
         """Yield the batches of one pass over this rank's shard."""
@@ -63,6 +65,7 @@ class RepeatedBatch:
 
     wait_seconds = 0.0
     waiting = False
+    sample_order: int | None = None
 
     def __init__(self, batch: Batch):
         self._batch = batch

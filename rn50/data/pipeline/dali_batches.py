@@ -17,6 +17,8 @@ class DaliBatches(ABC):
     A framework adds ``_copied`` and ``_wrong_labels``.
     """
 
+    sample_order: int | None = None
+
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         self._split, self._rank, self._ranks = split, communicator.rank, communicator.size
         self._classes, self._depth = config.data.classes, config.input_pipeline.prefetch_queue_depth

@@ -39,11 +39,13 @@ class LoaderBatches(ABC):
         self._config, self._rank = config, communicator.rank
         self._set = RecordSet(config, split, communicator.size)
         self._records = self.records(config, split, self._set.rec, self._set.idx, seed)
-        order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
+        self._order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         workers = config.input_pipeline.threads
         ahead = _ahead(config, workers)
         self._ahead = workers * ahead
-        self._loader = self._load(order, workers, ahead)
+        self._loader = self._load(self._order, workers, ahead)
+        self._passes = 0
+        self.sample_order: int | None = None
         self.wait_seconds = 0.0
         """Time spent in ``_next``, over the life of this object."""
         self.waiting = False
@@ -57,6 +59,8 @@ class LoaderBatches(ABC):
             images, labels = self._next()
             self.wait_seconds += time.perf_counter() - begin
             yield Batch(*self._on_device(images, labels), *self._set.counts(self._rank, index))
+        self.sample_order = self._order.hash_share(self._passes)
+        self._passes += 1
 
     def drain(self) -> None:
         """Discard the batches that were prepared ahead."""

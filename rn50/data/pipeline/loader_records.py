@@ -14,6 +14,9 @@ from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
+_MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+"""Shifts and factors of SplitMix64 (G. L. Steele, D. Lea and C. H. Flood, OOPSLA 2014)."""
+
 
 class Drawn(NamedTuple):
     """A record in one pass over the data: the number of the pass, and the record's position in the file."""
@@ -83,11 +86,24 @@ class Order:
         begin = sum(records.shard_sizes[:rank])
         self._shard = slice(begin, begin + records.shard_sizes[rank])
 
+    def _part(self, epoch: int) -> np.ndarray:
+        """Return the positions of this rank's records in a pass, in order."""
+        # The order is the same on all ranks, and each takes its own part of it.
+        random, every = np.random.default_rng((self._seed, epoch)), self._records.samples
+        return (random.permutation(every) if self._split == "train" else np.arange(every))[self._shard]
+
+    def hash_share(self, epoch: int) -> int:
+        """Return this rank's share of a pass's hash. The shares of all ranks add up to a hash of places and
+        positions, below 2**61, whatever the number of ranks."""
+        places = np.arange(self._shard.start, self._shard.stop, dtype=np.uint64)
+        mixed = (places << np.uint64(32)) | self._part(epoch).astype(np.uint64)
+        for shift, factor in _MIX:
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        return int((mixed >> np.uint64(24)).sum())
+
     def __iter__(self) -> Iterator[list[Drawn]]:
         for epoch in itertools.count():
-            # The order is the same on all ranks, and each takes its own part of it.
-            random, every = np.random.default_rng((self._seed, epoch)), self._records.samples
-            part = (random.permutation(every) if self._split == "train" else np.arange(every))[self._shard]
+            part = self._part(epoch)
             for index in range(self._records.batches):
                 places = np.arange(index * self._batch_size, (index + 1) * self._batch_size)
                 yield [Drawn(epoch, int(position)) for position in part[np.minimum(places, len(part) - 1)]]
