@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-deploy demo-paddle demo-pytorch data dev test test-all test-rest fuzz test-gpu bench bench-gpu docs reference picture lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-deploy demo-paddle demo-pytorch data dev test test-all test-rest fuzz test-gpu bench bench-gpu docs reference claims picture lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -84,6 +84,9 @@ docs: setup ## build the documentation site into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
 
+claims: setup ## repeat the figures of the pages, an hour (FIGURES=plan: some)
+	@$(BIN)/python -m docs.figures run $(FIGURES)
+
 picture: data ## make README's picture and sample again, by a demo
 	@$(BIN)/python -m docs.picture
 
@@ -91,6 +94,7 @@ reference: setup ## write docs/reference/ and the outputs in docs/ again
 	@$(BIN)/python -m docs.generate
 
 lint: ruff mypy import-linter shellcheck ## ruff and its formatter, mypy, import-linter, shellcheck
+	@$(BIN)/python -m docs.figures stale
 
 ruff: dev
 	$(BIN)/ruff check .
