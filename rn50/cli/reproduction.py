@@ -87,14 +87,16 @@ def reproduce(
     if dry_run:
         with tempfile.TemporaryDirectory() as temporary:
             outcome = reproduction.plan(source, base, pathlib.Path(temporary), runs, margin)
-        print_json(outcome) if as_json else page.show(outcome, console)
+        rows = (*page.planned(outcome), *page.found(outcome))
+        print_json(outcome) if as_json else page.show(rows, console)
         return
     outcome = reproduction.plan(source, base, folder, runs, margin)
-    page.show(outcome, console)
+    page.show(page.planned(outcome), console)
+    console.print("timing training, for about a minute" + " ..." * console.live)
     outcome = reproduction.measured(outcome, folder)
     if outcome.verdict != reproduction.STOPPED or anyway:
         outcome = reproduction.run(outcome, folder, runs, as_json)
     file = page.write(outcome, folder, sys.argv[1:])
-    print_json(outcome) if as_json else page.show(outcome, console)
+    print_json(outcome) if as_json else page.show(page.found(outcome), console)
     console.print(f"page: {file}")
     sys.exit(Status.SUCCESS if outcome.verdict == equivalence.EQUIVALENT else Status.FAULT)

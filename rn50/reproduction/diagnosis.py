@@ -62,7 +62,8 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
     real, synthetic = result.rates[REAL], result.rates[SYNTHETIC]
     figures = real, synthetic, result.step.communication or 0.0
     diagnosis = Diagnosis(*figures, *_slow(here, expected, *figures))
-    worker.write_json(file, {"real": real, "synthetic": synthetic, "rest": diagnosis[2:]})
+    if not diagnosis.slow:  # what is slow may be mended, and is measured again
+        worker.write_json(file, {"real": real, "synthetic": synthetic, "rest": diagnosis[2:]})
     return diagnosis
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
 
 from rn50 import files, process
+from rn50.data.certification import certificate
 from rn50.doctor import doctor
 from rn50.doctor.diagnosis import FAILURE, Diagnosis
 from rn50.errors import UserError, UserErrors
@@ -19,6 +20,7 @@ from rn50.reproduction.claim import Claim
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config
+from rn50.settings.fields import VARIABLES
 from rn50.submission import source
 
 _REMEDY = "give another --output"
@@ -55,9 +57,8 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     Raises UserError if there can be none.
     """
     machine, installed = hardware.read(), software.read()
-    name = (
-        re.sub(r"[^\w.+-]", "-", claim.name.rstrip("/").rpartition("/")[2], flags=re.ASCII).strip("-.") or "X"
-    )
+    last = claim.name.rstrip("/").rpartition("/")[2]
+    name = re.sub(r"[^\w.+-]", "-", last, flags=re.ASCII).strip("-.") or "X"
     file = folder / f"config_{name}.sh"
     prediction = None
     if base:
@@ -76,15 +77,14 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     config = configuration.from_environment(environ, str(file))
     diagnoses = doctor.examine(machine, installed, config, environ)
     same_machine = claim.is_of(machine, description.read())
-    differences = list(_differences(claim, config, machine, same_machine))
+    same_data = config.data.train_samples == claim.origin.train_samples and not _other_data(claim, config)
+    differences = list(_differences(claim, config, machine, same_machine, same_data))
     return Here(
         choices.described(machine, choices.devices(machine)),
         str(file),
         {name: value for name, value in config.as_environment().items() if name in (*_SHOWN, *rewrite.GROUP)},
         same_machine,
-        config.global_batch_size == claim.global_batch_size
-        and config.data.train_samples == claim.origin.train_samples
-        and not claim.borrowed,
+        config.global_batch_size == claim.global_batch_size and same_data and not claim.borrowed,
         differences,
         [one for one in diagnoses if one.severity == FAILURE],
         config,
@@ -94,13 +94,20 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     )
 
 
-def _differences(claim: Claim, config: Config, machine: Machine, same_machine: bool) -> Iterator[str]:
+def _other_data(claim: Claim, config: Config) -> bool:
+    """Return whether the certificates of both data sets say that they are not the same."""
+    theirs = claim.saved.get("data certificate") or {}
+    ours = certificate.read(pathlib.Path(config.data.folder))
+    return bool(theirs and ours) and theirs.get("set_sha256") != (ours and ours.content["set_sha256"])
+
+
+def _differences(
+    claim: Claim, config: Config, machine: Machine, same_machine: bool, same_data: bool
+) -> Iterator[str]:
     if not same_machine:
-        its = (
-            f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator or 'unknown accelerators'}"
-        )
+        count, what = claim.accelerators or "an unknown number of", claim.accelerator or "accelerators"
         ours = f"{config.ranks} x {machine.gpus[0].name}" if machine.gpus else machine.processor
-        yield f"machine: {its} there, {ours} here, so minutes and images/s are not comparable"
+        yield f"machine: {count} x {what} there, {ours} here, so minutes and images/s are not comparable"
         if config.is_imagenet and config.run.device == "cpu":
             yield "no GPU here: a run on ImageNet takes weeks on a CPU"
     elif claim.accelerators != config.ranks:
@@ -108,10 +115,17 @@ def _differences(claim: Claim, config: Config, machine: Machine, same_machine: b
     its_size, size = claim.global_batch_size, config.global_batch_size
     if its_size != size:
         yield f"global batch size: {its_size} there, {size} here, so epochs are not comparable"
-    samples = claim.origin.train_samples
-    if samples != config.data.train_samples:
-        sizes = f"{samples} images there, {config.data.train_samples} here"
-        yield f"data: {sizes}, so nothing is comparable"
+    if not same_data:
+        sizes = f"{claim.origin.train_samples} images there, {config.data.train_samples} here"
+        yield f"data: another set, {sizes}, so epochs are not comparable"
+    values = rewrite.hyperparameters(config)
+    changed = [
+        f"{name}={text} there, {values.get(name, 'not set')} here"
+        for name, text in claim.origin.values.items()
+        if VARIABLES[name].read(text) != VARIABLES[name].read(values.get(name, text))
+    ]
+    if changed:
+        yield f"hyperparameters: {', '.join(changed)}"
     if config.run.framework not in claim.framework.lower():
         its = claim.framework or "not said"
         yield f"framework: {its} there, {config.run.framework} here, which decides speed"

@@ -2,7 +2,7 @@
 
 import pathlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 
@@ -29,14 +29,18 @@ def answer(outcome: Reproduction) -> str:
     return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed
 
 
-def rows(outcome: Reproduction) -> Iterator[tuple[str, str]]:
-    """Yield what a terminal shows of it, as (what, text)."""
+def planned(outcome: Reproduction) -> Iterator[tuple[str, str]]:
+    """Yield what a terminal shows before anything runs, as (what, text)."""
     yield "claimed", _claimed(outcome)
     yield "here", outcome.here.machine
     yield "configuration", " ".join(f"{name}={value}" for name, value in outcome.here.values.items())
     yield from (("expected", one.words) for one in outcome.expected)
     yield from (("differs", difference) for difference in outcome.here.differences)
     yield from (("prevents", f"{one.subject}: {one.found}; {one.remedy}") for one in outcome.here.prevented)
+
+
+def found(outcome: Reproduction) -> Iterator[tuple[str, str]]:
+    """Yield what it shows afterwards."""
     if outcome.measured:
         yield "measured", outcome.measured.words
         if outcome.measured.slow:
@@ -46,13 +50,13 @@ def rows(outcome: Reproduction) -> Iterator[tuple[str, str]]:
     yield "next", outcome.next
 
 
-def show(outcome: Reproduction, console: Terminal) -> None:
-    """Print the rows."""
+def show(rows: Iterable[tuple[str, str]], console: Terminal) -> None:
+    """Print rows."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     before = ""
-    for what, text in rows(outcome):
+    for what, text in rows:
         table.add_row("" if what == before else what, text)
         before = what
     console.print(table)

@@ -109,7 +109,7 @@ def write(folder: Path, content: dict[str, Any]) -> Certificate:
 def read(folder: Path) -> Certificate | None:
     """Return the certificate of a data folder, or None if it has none. Raises UserError for a damaged one.
 
-    Never called before the clock starts, because the certificate is a file of the data set.
+    A run calls it once its clock runs, because the certificate is a file of the data set.
     """
     path = folder / CERTIFICATE
     content = packing_list.read_json(path)
