@@ -9,6 +9,10 @@ from rich.text import Text
 from rn50.terminal import Terminal
 
 
+LONGEST_STEPS_S = 7200
+"""Time over which the ETA takes the speed: a step may be a run of many minutes."""
+
+
 class _Count(ProgressColumn):
     def render(self, task: Task) -> Text:
         return Text(f"{task.completed:,.0f}/{task.total or 0:,.0f}")
@@ -42,7 +46,7 @@ def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], Non
         TextColumn("ETA"),
         TimeRemainingColumn(),
     )
-    bar = Progress(*columns, console=console, transient=True)
+    bar = Progress(*columns, console=console, transient=True, speed_estimate_period=LONGEST_STEPS_S)
     task = bar.add_task("", start=False)
 
     def draw(done: int, total: int) -> None:

@@ -134,7 +134,6 @@ def config_new(
     help="Write loss, images/s, learning rate and top-1 there, a folder a run, for tensorboard --logdir DIR. "
     "Wants the package tensorboardX.",
 )
-@click.option("--follow", is_flag=True, help="Only show the campaign, which runs elsewhere: rn50 watch.")
 @group.as_json("rn50.results.scoreboard.Scores")
 def run_campaign(
     name: str | None,
@@ -143,7 +142,6 @@ def run_campaign(
     save_weights: str,
     resume: bool,
     tensorboard: pathlib.Path | None,
-    follow: bool,
     as_json: bool,
 ) -> None:
     """Make the timed runs of CONFIG, each with a fresh seed; check each, score them, and write the report.
@@ -170,9 +168,6 @@ def run_campaign(
     file = config_file.find(name, environ)
     if results is None:
         results = pathlib.Path(environ.get("RESULTS") or ROOT / "results" / config_file.system_of(file))
-    if follow:
-        watch.watch(results, runs)
-        return
     status = watch.run(results.absolute(), runs, {**environ, "CONFIG_FILE": str(file.resolve())}, as_json)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
         print_json(scoreboard.Scores(score.score([results])))
