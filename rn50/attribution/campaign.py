@@ -163,7 +163,8 @@ def go(
     say(
         f"{len(campaign.way.points)} points, timed in {plan.rounds} rounds; {plan.seeds} seeds at each of "
         f"{len(campaign.keys)} that may differ in epochs: at most {plan.seconds / 60:,.0f} minutes"
-        + ", more than the budget: fewer would say nothing" * (plan.seconds > budget_s)
+        + ", more than the budget: fewer would say nothing"
+        * (plan.seconds > budget_s)
     )
     for number in range(1, plan.rounds):
         campaign.time_round(number, count)

@@ -78,7 +78,7 @@ def reproduce(
     Exit status: 0 equivalent, or a dry run; 1 different, undecided or stopped as too slow; 2 something to
     fix.
     """
-    from rn50.reproduction import page, reproduction
+    from rn50.reproduction import here, page, reproduction
     from rn50.results import equivalence
     from rn50.settings import config_file
 
@@ -92,6 +92,7 @@ def reproduce(
         return
     outcome = reproduction.plan(source, base, folder, runs, margin)
     page.show(page.planned(outcome), console)
+    here.refuse_prevented(outcome.here)
     console.print("timing training, for about a minute" + " ..." * console.live)
     outcome = reproduction.measured(outcome, folder)
     if outcome.verdict != reproduction.STOPPED or anyway:

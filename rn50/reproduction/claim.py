@@ -78,7 +78,7 @@ def find(name: str) -> Claim:
     """
     if os.path.exists(name):
         return _of_logs(name, pathlib.Path(name))
-    source = origin.find(name)
+    source = origin.find(name, FORMS)
     result = next((row for row in published.results() if row.name.lower() == name.lower()), None)
     if result is None:
         raise UserError(name, _CLAIMED_BY_NONE, f"give {FORMS}")

@@ -71,7 +71,7 @@ def test_the_machine_of_the_claim_is_expected_to_be_as_fast(campaign, tmp_path, 
     assert minutes.basis == "its 5 runs" and whole.low < whole.value < whole.high
     assert told.here.values["BATCHSIZE"] == "408" and told.here.values["DGXNGPU"] == "8"
     with pytest.raises(UserErrors, match="DATADIR"):
-        reproduction.measured(told, tmp_path)
+        here.refuse_prevented(told.here)
 
 
 def test_another_recipe_is_expected_to_take_what_is_known_of_it(tmp_path):

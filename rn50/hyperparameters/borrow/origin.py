@@ -84,8 +84,8 @@ class Origin:
     """Number of images that its runs trained on, None if it has no runs."""
 
 
-def find(name: str) -> Origin:
-    """Return the origin that a name stands for (``FORMS``).
+def find(name: str, forms: str = FORMS) -> Origin:
+    """Return the origin that a name stands for (``FORMS``). ``forms`` are those that an error advises.
 
     Raises UserError if there is none of that name, it cannot be read, or this code cannot train with its
     values.
@@ -103,7 +103,7 @@ def find(name: str) -> Origin:
             return _of_published(result)
     near = difflib.get_close_matches(name, [result.name for result in published.results()], n=3, cutoff=0.4)
     meant = f", did you mean {', '.join(near)}?" if near else ""
-    raise UserError(excerpt(name), f"neither a file nor a published result{meant}", f"give {FORMS}")
+    raise UserError(excerpt(name), f"neither a file nor a published result{meant}", f"give {forms}")
 
 
 def names() -> list[str]:
