@@ -8,7 +8,6 @@ from rich.text import Text
 
 from rn50.terminal import Terminal
 
-
 LONGEST_STEPS_S = 7200
 """Time over which the ETA takes the speed: a step may be a run of many minutes."""
 
