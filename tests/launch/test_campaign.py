@@ -1,5 +1,6 @@
 """The state of a campaign as its logs tell it, and what a person is shown of it."""
 
+import dataclasses
 import io
 import json
 import re
@@ -19,7 +20,7 @@ from rn50.results import score
 from rn50.run import log_file
 from rn50.run.display import EpochProgress, read_progress
 from rn50.settings import config_file, header
-from tests.results.scored import write_run
+from tests.results.scored import write_run, write_runs
 from tests.support import campaigns, typed
 
 CONFIG = config_file.file_of("NF5688M6")
@@ -233,3 +234,12 @@ def test_two_that_missed_the_target_need_no_third(tmp_path, missed, says):
     [system] = score.score([tmp_path])
     unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
     assert says in dict(summary.lines(system, unchecked, None, "X"))["Next"]
+
+
+def test_the_next_command_of_a_changed_configuration_can_be_typed(tmp_path):
+    write_runs(tmp_path, 60, 61, 62, 63, 64)
+    [system] = score.score([tmp_path])
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    changed = dataclasses.replace(system, label="demo data set")
+    told = dict(summary.lines(changed, unchecked, None, "DEMO_CPU+TARGET=none+LR=1"))["Next"]
+    assert "rn50 bench input DEMO_CPU --set TARGET=none --set LR=1    |" in told

@@ -1,6 +1,7 @@
 """End a campaign: check and score its runs, write the report, and print the outcome in five lines."""
 
 import pathlib
+import re
 import shutil
 from collections.abc import Sequence
 
@@ -116,5 +117,6 @@ def _next(score: SystemScore, system: str) -> str:
         command = f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS},"
         return f"{command} makes the other {rules.RUNS - len(score.runs)} runs"
     if score.label:
-        return f"{rn50} bench input {system}    |    docs/borrowing.md"
+        named = re.sub(r"\+(\w+=)", r" --set \1", system)  # as rn50 run calls what --set has changed
+        return f"{rn50} bench input {named}    |    docs/borrowing.md"
     return f"{rn50} package {score.runs[0].file.parent} -o submission    |    docs/submission.md"
