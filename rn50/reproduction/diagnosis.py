@@ -41,7 +41,7 @@ class Diagnosis(NamedTuple):
         """Return the figures in words."""
         real, synthetic = (f"{rates.median:,.0f}" for rates in (self.real, self.synthetic))
         sums = f", all-reduce {self.communication:.1%} of a step" if self.communication else ""
-        return f"measured: {real} images/s on real data, {synthetic} on a synthetic batch{sums}"
+        return f"{real} images/s on real data, {synthetic} on a synthetic batch{sums}"
 
 
 def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
