@@ -81,7 +81,7 @@ def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str])
     parts += ["## What was claimed?", _claimed(outcome) + "."]
     parts += [
         "## What was found?",
-        outcome.measured.words if outcome.measured else "Nothing was measured yet.",
+        f"In a minute: {outcome.measured.words}." if outcome.measured else "Nothing yet.",
     ]
     if outcome.judged:
         parts.append(markdown(["quantity", "claimed", "found", "ratio", "verdict"], list(_rows(outcome))))

@@ -43,6 +43,8 @@ class Judged(NamedTuple):
             return f"{self.quantity}: fewer than two runs on one side, which cannot tell"
         change = f"{e.claimed:,.4g} claimed, {e.found:,.4g} found"
         interval = f"{e.ratio:.3f} times as much (90 % interval {e.low:.3f} to {e.high:.3f})"
+        if e.low == e.high:
+            interval = "in every run; less than a step of theirs cannot be seen"
         if not self.comparable:
             return f"{self.quantity}: not comparable; {change}, {interval}"
         verdict = e.verdict
