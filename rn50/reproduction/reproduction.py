@@ -22,7 +22,7 @@ from rn50.results.parse import ResultLog, read_log
 
 CLAIM, RESULTS = "claim.json", "results"
 STOPPED, PLANNED = "stopped", "planned"
-_FIRST = ("learning rate", "LR", "batch", "global batch", "NUM", "WARMUP", "decay", "epochs", "images")
+_FIRST = ("base learning", "LR", "batch", "global batch", "NUM", "WARMUP", "decay", "epochs", "images")
 
 
 class Judged(NamedTuple):
