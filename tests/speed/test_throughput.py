@@ -335,9 +335,9 @@ def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
     assert [of.scaling(each, "real") for each in of.results] == [None, None, 0.75, None]
 
 
-def test_machines_are_cells(tiny_config, tmp_path):
+def test_machines_are_cells(tiny_config, tiny_environment, tmp_path):
     """Of as many ranks those of fewer machines come first."""
-    machines = hosts.first_of({"HOSTS": "a:2,b:2,c", "DGXNGPU": "2", "BATCHSIZE": "8"}, (1, 3))
+    machines = hosts.first_of({**tiny_environment, "HOSTS": "a:2,b:2,c", "DGXNGPU": "2"}, (1, 3))
     every = throughput.matrix([Network("mxnet", OURS, None)], ["float32"], [8], [3, 1], machines)
     assert [(each.placed, each.hosts) for each in every] == [
         ("1", None),
