@@ -86,8 +86,8 @@ def repeat(chosen: list[Figure]) -> bool:
             read = subprocess.run(
                 figure["read"], shell=True, cwd=str(ROOT), env=environ, stdout=subprocess.PIPE, text=True
             )
-            found = values(figure, read.stdout)
-            verdict = judged(figure, found, here)
+            found, status = values(figure, read.stdout), done[figure["run"]]
+            verdict = f"no: its command ended with {status}" if status else judged(figure, found, here)
             all_hold &= not verdict.startswith("no")
             shown = " ".join(f"{value:g}" for value in found)
             print(

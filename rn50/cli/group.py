@@ -297,5 +297,5 @@ def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
 def main(debug: bool) -> None:
     """Train ResNet-50 to 75.9 %, MLPerf-style. Begin with: make demo
 
-    Of a verb: rn50 VERB --help. The version: rn50 --version.
+    Help on a verb: rn50 VERB --help. Version: rn50 --version.
     """

@@ -47,7 +47,7 @@ def _ratio(context: click.Context, option: click.Parameter, value: str) -> float
     "folder",
     default="reproduction",
     type=PATH,
-    help="Folder of everything; the same resumes.",
+    help="Folder of all files; the same folder resumes.",
 )
 @click.option(
     "--margin", default="3%", callback=_ratio, help="How far apart two means may be and count as equal."

@@ -70,7 +70,7 @@ def _epochs(claim: Claim, here: Here, runs: int) -> Expected:
 
 
 def _rate(claim: Claim, here: Here, runs: int) -> Expected:
-    if here.same_machine and claim.training_rate:
+    if here.same_speed and claim.training_rate:
         return _own(RATE, claim.images_per_second, runs, claim.training_rate)
     gpus, planner = here.facts.gpus, SystemPlanner()
     name = accelerators.of_gpu(gpus[0].name, planner.accelerators) if gpus else None
@@ -86,11 +86,8 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
 
 def _whole_runs(claim: Claim, here: Here, runs: int, epochs: Expected, rate: Expected) -> Iterator[Expected]:
     """Yield minutes and images/s of whole runs."""
-    if here.same_machine:
-        minutes = claim.minutes if here.same_recipe else []
-        yield (
-            _own("minutes", minutes, runs) if minutes else Expected("minutes", None, None, None, epochs.basis)
-        )
+    if here.same_speed:
+        yield _own("minutes", claim.minutes, runs)
         yield _own("images/s", claim.images_per_second, runs)
         return
     if epochs.value and rate.value and here.config.is_imagenet:

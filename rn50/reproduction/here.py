@@ -39,7 +39,8 @@ class Here(NamedTuple):
     same_machine: bool
     """True if it has the accelerators of the claim, or without any its processors: speed is comparable."""
     same_recipe: bool
-    """True if batch size, data and hyperparameters are those of the claim: epochs are comparable."""
+    """True if batch size and data are those of the claim, and it logs its hyperparameters: epochs are
+    comparable."""
     differences: list[str]
     """Differences that cannot be helped, in words."""
     prevented: list[Diagnosis]
@@ -48,6 +49,11 @@ class Here(NamedTuple):
     environ: Annotated[Mapping[str, str], HIDDEN]
     prediction: Annotated[Prediction | None, HIDDEN]
     facts: Annotated[Machine, HIDDEN]
+
+    @property
+    def same_speed(self) -> bool:
+        """Return whether minutes and images/s are comparable: a step of another size or image is another."""
+        return self.same_machine and self.same_recipe
 
 
 def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
@@ -96,9 +102,10 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
 
 def _other_data(claim: Claim, config: Config) -> bool:
     """Return whether the certificates of both data sets say that they are not the same."""
-    theirs = claim.saved.get("data certificate") or {}
     ours = certificate.read(pathlib.Path(config.data.folder))
-    return bool(theirs and ours) and theirs.get("set_sha256") != (ours and ours.content["set_sha256"])
+    sides = claim.saved.get("data certificate") or {}, ours.content if ours else {}
+    hashes = {side.get("set_sha256") for side in sides}
+    return len(hashes) > 1 and None not in hashes
 
 
 def _differences(

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rn50 import files
 from rn50.machine import software
-from rn50.reproduction.reproduction import RESULTS, Reproduction
+from rn50.reproduction.reproduction import PLANNED, RESULTS, STOPPED, Reproduction
 from rn50.results.equivalence import CONFIDENCE, DIFFERENT, EQUIVALENT, UNDECIDED
 from rn50.speed.throughput_tables import markdown
 from rn50.terminal import Terminal
@@ -18,8 +18,8 @@ _ANSWERS = {
     EQUIVALENT: "Yes: what can be compared here agrees within {margin:.1%}.",
     DIFFERENT: "No: it differs by more than {margin:.1%}.",
     UNDECIDED: "These runs cannot tell, with a margin of {margin:.1%}.",
-    "stopped": "No run was made: a minute's measurement is slower than expected.",
-    "planned": "No run was made yet.",
+    STOPPED: "No run was made: a minute's measurement is slower than expected.",
+    PLANNED: "No run was made yet.",
 }
 
 

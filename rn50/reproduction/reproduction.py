@@ -14,7 +14,7 @@ from rn50.reproduction import diagnosis as diagnoses
 from rn50.reproduction import here as heres
 from rn50.reproduction.claim import Claim
 from rn50.reproduction.diagnosis import Diagnosis
-from rn50.reproduction.expectation import Expected, expected
+from rn50.reproduction.expectation import RATE, Expected, expected
 from rn50.reproduction.here import Here
 from rn50.results import compare, equivalence, score
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED, Equivalence
@@ -121,7 +121,7 @@ def _keep(file: pathlib.Path, claim: Claim) -> None:
 
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
     """Return it with a minute's measurement: stopped where that is too slow."""
-    rate = next(one for one in planned.expected if one.quantity.endswith("training"))
+    rate = next(one for one in planned.expected if one.quantity == RATE)
     diagnosis = diagnoses.measure(planned.here, rate, folder)
     if not diagnosis.slow:
         return planned._replace(measured=diagnosis)
@@ -147,13 +147,13 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
         ours = claims.find(str(results))
         for quantity, one, other, comparable in (
             ("epochs", claim.epochs, ours.epochs, here.same_recipe),
-            ("minutes", claim.minutes, ours.minutes, here.same_recipe and here.same_machine),
-            ("images/s", claim.images_per_second, ours.images_per_second, here.same_machine),
+            ("minutes", claim.minutes, ours.minutes, here.same_speed),
+            ("images/s", claim.images_per_second, ours.images_per_second, here.same_speed),
         ):
             enough = min(len(one), len(other)) > 1
             pair = equivalence.judge(one, other, before.margin) if enough else None
             judged.append(Judged(quantity, comparable, pair))
-    verdict = _verdict(judged, missed)
+    verdict = _verdict(judged, missed, here.same_recipe)
     logs = [[read_log(file) for file in files_] for files_ in (claim.logs, [run.file for run in system.runs])]
     return before._replace(
         judged=judged,
@@ -165,9 +165,9 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
     )
 
 
-def _verdict(judged: list[Judged], missed: int) -> str:
+def _verdict(judged: list[Judged], missed: int, same_recipe: bool) -> str:
     decided = [one.equivalence.verdict for one in judged if one.comparable and one.equivalence]
-    if DIFFERENT in decided or missed > 1:
+    if DIFFERENT in decided or (missed > 1 and same_recipe):
         return DIFFERENT
     return EQUIVALENT if decided and set(decided) == {EQUIVALENT} and not missed else UNDECIDED
 
