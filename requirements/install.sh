@@ -127,10 +127,10 @@ build_horovod() {
   fi
   export "HOROVOD_${mpi:-WITHOUT_MPI}=1" MAKEFLAGS="${MAKEFLAGS:--j$(nproc)}" # else eight compilers at once, on any machine
   # Its build imports MXNet, hence build_with_mxnet, and calls cmake by name. A wheel from pip's cache could be one that was built
-  # against something else.
+  # against something else, and pip would leave the one that is installed as it is.
   PATH="$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD/requirements/build_with_mxnet" \
     HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 \
-    pip_install --no-cache-dir --no-deps --no-build-isolation --require-hashes -r requirements/horovod.txt >"$log" 2>&1 || {
+    pip_install --force-reinstall --no-cache-dir --no-deps --no-build-isolation --require-hashes -r requirements/horovod.txt >"$log" 2>&1 || {
     tail -n 25 "$log" >&2
     fail "Horovod could not be built; the end of $log is above"
   }

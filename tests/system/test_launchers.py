@@ -193,14 +193,15 @@ def test_two_hosts_train_one_model(launched, tmp_path, request, launcher):
         assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
 
 
-def test_machines_are_cells_of_a_throughput_matrix(launched, tmp_path, request):
+@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
+def test_machines_are_cells_of_a_throughput_matrix(launched, tmp_path, request, launcher):
     """The second row runs over the link."""
-    command, environment = on_two_hosts("horovodrun", request, tmp_path)
+    command, environment = on_two_hosts(launcher, request, tmp_path)
     asked = ("bench", "throughput", "--nodes=1,2", "--data=synthetic", "--seconds=1", "--rounds=2", "--json")
-    (*enter, _), environment = command, {**environment, "FRAMEWORK": "mxnet", "LAUNCHER": "auto"}
+    (*enter, _), environment = command, {**environment, "FRAMEWORK": "mxnet"}
     received = request.getfixturevalue("hosts").received_bytes()
     bench = launched(tmp_path, (*enter, *asked, f"--output={tmp_path}"), environment)
-    assert bench.wait(BUSY_S) == 0, bench.err
+    assert bench.wait(BUSY_S) == 0, bench.out + "".join(log.read_text() for log in tmp_path.glob("*.log"))
     one, two = json.loads(bench.out)["cells"]
     assert (one["nodes"], one["hosts"], two["nodes"], two["hosts"]) == (1, None, 2, "alpha1,alpha2")
     assert one["scaling"]["synthetic"] is None and two["scaling"]["synthetic"] > 0
