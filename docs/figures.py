@@ -6,7 +6,8 @@
 
 ``docs/figures.yaml`` lists them. A figure of several runs holds if its runs and the new ones are equivalent
 within its margin (``rn50.results.equivalence``), a single one if it lies within the margin; on another
-machine it is repeated, not judged.
+machine it is repeated, not judged. A figure by hand is listed with its machine, date and reason. With FOLDER
+set, what the commands write stays there, and campaigns resume.
 """
 
 import os
@@ -40,6 +41,8 @@ def machine() -> str:
 
 def stale(figure: Figure) -> str:
     """Return a line if commits have changed a figure's code since it was measured, else nothing."""
+    if "by_hand" in figure:
+        return ""
     if "commit" not in figure:
         return f"{figure['what']}: measured {figure['date']}, at no commit that is known"
     command = ["git", "rev-list", "--count", f"{figure['commit']}..HEAD", "--", *figure["rooms"]]
@@ -72,14 +75,22 @@ def judged(figure: Figure, found: list[float], here: str) -> str:
     return f"{words.get(pair.verdict, 'these runs cannot tell')}: {interval}"
 
 
+def minutes(chosen: list[Figure]) -> int:
+    """Return about how long the commands of figures take together."""
+    return sum({figure["run"]: figure["minutes"] for figure in chosen if "run" in figure}.values())
+
+
 def repeat(chosen: list[Figure]) -> bool:
     """Repeat figures, print a row for each, and return whether all that were judged hold."""
     here, done, all_hold = machine(), dict[str, int](), True
-    minutes = sum({figure["run"]: figure["minutes"] for figure in chosen}.values())
-    print(f"{len(chosen)} figures, some {minutes} minutes on {here}")
+    print(f"{len(chosen)} figures, some {minutes(chosen)} minutes on {here}")
     with tempfile.TemporaryDirectory() as folder:
-        environ = {**os.environ, "FOLDER": folder}
+        environ = {"FOLDER": folder, **os.environ}
         for figure in chosen:
+            shown = f"{figure['what']}: {figure['text']} in {', '.join(figure['pages'])}"
+            if "by_hand" in figure:
+                print(f"{shown}; {figure['by_hand']}: {figure['machine']}, {figure['date']}")
+                continue
             if figure["run"] not in done:
                 command = subprocess.run(figure["run"], shell=True, cwd=str(ROOT), env=environ, stdout=2)
                 done[figure["run"]] = command.returncode
@@ -89,10 +100,7 @@ def repeat(chosen: list[Figure]) -> bool:
             found, status = values(figure, read.stdout), done[figure["run"]]
             verdict = f"no: its command ended with {status}" if status else judged(figure, found, here)
             all_hold &= not verdict.startswith("no")
-            shown = " ".join(f"{value:g}" for value in found)
-            print(
-                f"{figure['what']}: {figure['text']} in {', '.join(figure['pages'])}; now {shown}: {verdict}"
-            )
+            print(f"{shown}; now {' '.join(f'{value:g}' for value in found)}: {verdict}", flush=True)
     return all_hold
 
 
