@@ -58,14 +58,9 @@ class Config:
     @property
     def departures(self) -> dict[str, str]:
         """Variables whose values break the rules of the closed division -> the rule."""
-        h = self.hyperparameters
+        h, batch = self.hyperparameters, self.global_batch_size
         broken = rules.departures(
-            h.optimizer,
-            self.global_batch_size,
-            h.learning_rate,
-            h.momentum,
-            h.weight_decay,
-            h.label_smoothing,
+            h.optimizer, batch, h.learning_rate, h.momentum, h.weight_decay, h.label_smoothing
         )
         return {variable.name: broken[field] for _, field, variable in variables() if field in broken}
 
@@ -96,9 +91,8 @@ class Config:
 
     def as_environment(self) -> dict[str, str]:
         """Return variables from which ``from_environment`` reads an equal configuration."""
-        values = {
-            variable.name: getattr(getattr(self, section), field) for section, field, variable in variables()
-        }
+        fields = self.to_dict()
+        values = {variable.name: fields[section][field] for section, field, variable in variables()}
         return {name: Variable.write(value) for name, value in values.items() if value is not None}
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -175,17 +169,13 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
             problems.append(f"{name}={excerpt(str(given))} {error}; {hint}")
             continue
         if value is dataclasses.MISSING:
-            where = config_file or "the configuration file"
-            problems.append(
-                f"{name} is not set and has no default, because convergence depends on it; set it in "
-                f"{where}, {hint}"
-            )
+            problem = f"{name} is not set and has no default, because convergence depends on it"
+            problems.append(f"{problem}; set it in {config_file or 'the configuration file'}, {hint}")
             continue
         sections[section][field] = values[variable.name] = value
     for relation in RELATIONS:
         if all(name in values for name in relation.names):
-            wrong = relation.broken(*(values[name] for name in relation.names))
-            if wrong:
+            for wrong in relation.broken(*(values[name] for name in relation.names)):
                 shown = " ".join(f"{name}={Variable.write(values[name])}" for name in relation.names)
                 problems.append(f"{shown}: {wrong}")
     if problems:
