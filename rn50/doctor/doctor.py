@@ -1,6 +1,5 @@
 """Find out what this machine can run, what it cannot and why, and the command that fixes it."""
 
-import os
 import pathlib
 import shlex
 from collections.abc import Mapping
@@ -134,10 +133,9 @@ def print_brief(diagnoses: list[Diagnosis]) -> None:
 
 def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list[Diagnosis]:
     """Return a warning for each variable of the environment that the configuration replaces."""
-    given, final = ({**values, **_absolute(values)} for values in (environ, variables))
-    names = sorted(configuration.known_names() - {"DGXSYSTEM"})
+    given, final = ({**values, **config_file.absolute_paths(values)} for values in (environ, variables))
     warnings = []
-    for name in names:
+    for name in sorted(configuration.known_names() - {"DGXSYSTEM"}):
         if given.get(name, "") not in ("", final.get(name)):
             text = f"{environ[name]} of the environment has no effect: the configuration sets "
             text += variables[name] or "nothing"
@@ -152,10 +150,6 @@ def misspelt(file: str) -> list[Diagnosis]:
         Diagnosis(WARNING, name, f"no variable, so {file} sets it without effect", question)
         for name, question in config_file.misspelt(file, configuration.every_name()).items()
     ]
-
-
-def _absolute(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: os.path.abspath(variables[name]) for name in config_file.PATHS if variables.get(name)}
 
 
 def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> bool:

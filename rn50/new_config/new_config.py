@@ -31,13 +31,12 @@ from rn50.printed import prints
 from rn50.settings import config_file, rewrite, show
 from rn50.settings.config import Config
 from rn50.settings.fields import Data, variables
+from rn50.settings.rewrite import Line
 
 DEMO = "DEMO_CPU"
 """Configuration for a machine without a GPU."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 _PLAIN = re.compile(r"[\w./+-]+", re.ASCII)
-_WIDTH = 35
-"""Column of the comments."""
 
 
 @prints(
@@ -92,11 +91,8 @@ class NewConfig:
 def valid_name(name: str) -> str:
     """Return ``name`` if it can name a system and its file. Raises UserError if it cannot."""
     if not _NAME.fullmatch(name) or files.path_part(name) != name:
-        raise UserError(
-            f"NAME {name}",
-            "no name of a system",
-            "give a word of letters, digits, '.', '+', '-' and '_', like MINE",
-        )
+        remedy = "give a word of letters, digits, '.', '+', '-' and '_', like MINE"
+        raise UserError(f"NAME {name}", "no name of a system", remedy)
     return name
 
 
@@ -135,13 +131,9 @@ def make(
     text = _text(named, about, on, source, borrowed, behind)
     with _draft(name, text) as draft:
         config = rewrite.read(draft, "input_pipeline").config
-    warned = cautions(machine, on, source, frameworks.traits(chosen.value))
+    warned = tuple(cautions(machine, on, source, frameworks.traits(chosen.value)))
     file = output or output_of(name)
     return NewConfig(name, about, on, chosen, source, config, borrowed, warned, text, file)
-
-
-Line = tuple[str, str, str]
-"""Name, value as the shell reads it, and reason."""
 
 
 def _run(name: str, on: Devices, framework: Choice, precision: Choice, data: Data) -> Iterator[Line]:
@@ -179,38 +171,16 @@ def _inputs(by: str, machine: Machine, on: Devices) -> Iterator[Line]:
     yield "DALI_PREFETCH_QUEUE", "2", f"the default; `{tune}` improves it"
     yield "DALI_ROI_DECODE", "1", "decode only the random crop"
     if on.jpeg_engine:
-        yield (
-            "DALI_HW_DECODER_LOAD",
-            choices.ENGINE_LOAD,
-            "share of the JPEG engine; not measured with this code",
-        )
+        reason = "share of the JPEG engine; not measured with this code"
+        yield "DALI_HW_DECODER_LOAD", choices.ENGINE_LOAD, reason
 
 
 def _behind(run: Iterator[Line], data: Iterator[Line], inputs: Iterator[Line]) -> str:
     """Return the sections after the hyperparameters."""
-    return "\n".join(
-        [
-            *_section("run", run),
-            *_section("data", data),
-            *_section("input pipeline (speed only)", inputs),
-            _heading("environment (passed through)"),
-            "# Nothing: libraries choose for themselves.",
-            "",
-        ]
-    )
-
-
-def _section(title: str, lines: Iterator[Line]) -> list[str]:
-    return [_heading(title), *(_line(*line) for line in lines), ""]
-
-
-def _heading(title: str) -> str:
-    return f"# --- {title} ".ljust(80, "-")
-
-
-def _line(name: str, value: str, reason: str) -> str:
-    line = f"export {name}={value}"
-    return f"{line:<{_WIDTH}} # {reason}"
+    sections = (("run", run), ("data", data), ("input pipeline (speed only)", inputs))
+    environment = rewrite.heading("environment (passed through)")
+    environment += "# Nothing: libraries choose for themselves.\n"
+    return "".join(rewrite.section_text(*section) for section in sections) + environment
 
 
 def _borrowed(source: Source, name: str, on: Devices, behind: str) -> Borrowed:
@@ -221,8 +191,8 @@ def _borrowed(source: Source, name: str, on: Devices, behind: str) -> Borrowed:
         if section == "hyperparameters" and variable.default is dataclasses.MISSING
     }
     examples["BATCHSIZE"] = source.batch.value
-    lines = [f"export {variable}={value}" for variable, value in examples.items()]
-    with _draft(name, "\n".join([_heading("hyperparameters"), *lines, "", behind])) as file:
+    lines = ((variable, value, "") for variable, value in examples.items())
+    with _draft(name, rewrite.section_text("hyperparameters", lines) + behind) as file:
         return borrow.borrow(source.origin, file, int(source.batch.value) * on.ranks)
 
 
@@ -250,15 +220,8 @@ def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borro
             reason = f"per {on.unit}, {total} in all: {source.batch.reason}"
         if change.origin in ("borrowed", "assumed"):
             lines.append((change.name, change.after or "", reason))
-    header = [
-        "# shellcheck shell=bash",
-        f"# ResNet-50 on {data}, global batch size {total}; {files.MARK}, `rn50 config new`.",
-        "#",
-        *rewrite.header_lines(rows),
-        "",
-    ]
-    title = "hyperparameters (one group: together they decide convergence)"
-    return "\n".join([*header, *_section(title, iter(lines))]) + "\n" + behind
+    title = f"on {data}, global batch size {total}; {files.MARK}, `rn50 config new`."
+    return rewrite.beginning(title, rows, lines) + behind
 
 
 def expected(borrowed: Borrowed, source: Source) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ advises."""
 import dataclasses
 import math
 import pathlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rn50.errors import UserError
@@ -111,39 +112,28 @@ def is_far(recipe: origin.Origin, total: int) -> bool:
     return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
 
 
-def cautions(machine: Machine, on: Devices, source: Source, traits: Traits) -> tuple[str, ...]:
-    """Return cautions about the choice, a sentence each. ``traits`` are the framework's."""
-    sentences = list(source.plan.cautions) if source.plan else []
+def cautions(machine: Machine, on: Devices, source: Source, traits: Traits) -> Iterator[str]:
+    """Yield cautions about the choice, a sentence each. ``traits`` are the framework's."""
+    if source.plan:
+        yield from source.plan.cautions
     total = int(source.batch.value) * on.ranks
     if source.base and is_far(source.origin, total):
-        sentences.append(
-            f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}, far from "
-            f"{total}: rn50 borrow --suggest --gbs {total} names nearer ones"
-        )
+        its = f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}"
+        yield f"{its}, far from {total}: rn50 borrow --suggest --gbs {total} names nearer ones"
     if source.plan and not source.known:
-        sentences.append(
-            f"nobody published a result with {on.models[0]}: its batch size is chosen as if it were another "
-            "accelerator"
-        )
-    sentences += [
-        f"{gpu.used_by_others}, which the batch size leaves to others: nvidia-smi names the processes"
-        for gpu in machine.gpus
-        if gpu.used_by_others
-    ]
-    drivers = {gpu.driver for gpu in machine.gpus} if on.device == "gpu" and traits.cuda else set()
-    sentences += [
-        f"driver {driver} is too old for {traits.name}'s set, whose CUDA {traits.cuda} needs "
-        f"{OLDEST_DRIVER[traits.cuda]}: rn50 doctor says how to get a newer one"
-        for driver in sorted(drivers)
-        if newer(OLDEST_DRIVER[traits.cuda], driver)
-    ]
+        unknown = f"nobody published a result with {on.models[0]}"
+        yield f"{unknown}: its batch size is chosen as if it were another accelerator"
+    for gpu in machine.gpus:
+        if gpu.used_by_others:
+            used = f"{gpu.used_by_others}, which the batch size leaves to others"
+            yield f"{used}: nvidia-smi names the processes"
+    for driver in sorted({gpu.driver for gpu in machine.gpus} if traits.cuda else ()):
+        oldest = OLDEST_DRIVER[traits.cuda]
+        if newer(oldest, driver):
+            needing = f"{traits.name}'s set, whose CUDA {traits.cuda} needs {oldest}"
+            yield f"driver {driver} is too old for {needing}: rn50 doctor says how to get a newer one"
     if len(on.models) > 1:
-        sentences.append(
-            f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest; CUDA_VISIBLE_DEVICES "
-            "hides some"
-        )
+        differing = f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest"
+        yield f"{differing}; CUDA_VISIBLE_DEVICES hides some"
     if on.device == "cpu" and machine.nvidia_hardware:
-        sentences.append(
-            f"there is NVIDIA hardware, but no GPU can be used ({machine.no_gpu}): rn50 doctor says why"
-        )
-    return tuple(sentences)
+        yield f"there is NVIDIA hardware, but no GPU can be used ({machine.no_gpu}): rn50 doctor says why"

@@ -73,15 +73,14 @@ def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str
 
     Raises UserError if the file cannot be sourced.
     """
-    base = dict(environ)
-    for name in PATHS:
-        if base.get(name):
-            base[name] = os.path.abspath(base[name])
+    base = {**environ, **absolute_paths(environ)}
     sourced = {**base, **source(str(file), base), "CONFIG_FILE": str(file.resolve())}
-    for name in PATHS:
-        if sourced.get(name):
-            sourced[name] = os.path.abspath(ROOT / sourced[name])
-    return sourced
+    return {**sourced, **absolute_paths(sourced, ROOT)}
+
+
+def absolute_paths(variables: Mapping[str, str], folder: Path = Path()) -> dict[str, str]:
+    """Return the variables that hold paths; a relative path begins in ``folder``."""
+    return {name: os.path.abspath(folder / variables[name]) for name in PATHS if variables.get(name)}
 
 
 def system_of(file: Path) -> str:
@@ -113,8 +112,7 @@ def names_set_by(path: str) -> list[str]:
 def misspelt(path: str, known: set[str]) -> dict[str, str]:
     """Return the unknown names that a file sets and that nearly match a known one: name -> "did you mean
     X?"."""
-    unknown = [name for name in names_set_by(path) if name not in known and not is_passed_through(name)]
-    return {name: question for name in unknown if (question := spelling(name, known))}
+    return {name: question for name in _unknown(path, known) if (question := spelling(name, known))}
 
 
 def spelling(name: str, known: set[str]) -> str:
@@ -130,12 +128,15 @@ def unknown_names(path: str, known: set[str]) -> list[str]:
 
     Raises UserError as ``names_set_by`` does, for any file.
     """
-    problems = []
-    for name in names_set_by(path):
-        if is_ours(path) and name not in known and not is_passed_through(name):
-            remedy = did_you_mean(name, known) or "remove it"
-            problems.append(f"{name} in {path} is not a known variable; {remedy}")
-    return problems
+    return [
+        f"{name} in {path} is not a known variable; {did_you_mean(name, known) or 'remove it'}"
+        for name in _unknown(path, known)
+        if is_ours(path)
+    ]
+
+
+def _unknown(path: str, known: set[str]) -> list[str]:
+    return [name for name in names_set_by(path) if name not in known and not is_passed_through(name)]
 
 
 def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:

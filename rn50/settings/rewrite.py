@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rn50 import files
@@ -23,6 +23,8 @@ _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re
 GROUP = tuple(variable.name for section, _, variable in variables() if section == "hyperparameters")
 """Names of the hyperparameters, which decide convergence together."""
 _CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
+Line = tuple[str, str, str]
+"""Name, value as the shell reads it, and reason, which may be empty."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +83,36 @@ def render(base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapp
     text) ``rows``."""
     ranks = base.config.ranks
     batch = int(values["BATCHSIZE"]) * ranks
-    lines = ["# shellcheck shell=bash", f"# ResNet-50 at a global batch size of {batch}, {title}.", "#"]
-    lines += header_lines(rows)
-    lines += ["", "# --- hyperparameters (one group: together they decide convergence) ------------"]
-    for name, value in values.items():
-        line = f"export {name}={value}"
-        lines.append(
-            f"{line:<35} # per rank; {batch} in all, on {ranks} ranks" if name == "BATCHSIZE" else line
-        )
-    return "\n".join(lines) + "\n\n" + base.behind
+    reasons = {"BATCHSIZE": f"per rank; {batch} in all, on {ranks} ranks"}
+    lines = [(name, value, reasons.get(name, "")) for name, value in values.items()]
+    return beginning(f"at a global batch size of {batch}, {title}.", rows, lines) + base.behind
+
+
+def beginning(title: str, rows: Sequence[tuple[str, str]], lines: Iterable[Line]) -> str:
+    """Return the text of a file up to the end of its hyperparameters, ``lines``."""
+    header = ["# shellcheck shell=bash", f"# ResNet-50 {title}", "#", *header_lines(rows), "", ""]
+    return "\n".join(header) + section_text(
+        "hyperparameters (one group: together they decide convergence)", lines
+    )
 
 
 def header_lines(rows: Sequence[tuple[str, str]]) -> list[str]:
     """Return the lines of a file's header."""
     return [f"#   {name:<11} {_one_line(text)}" for name, text in rows]
+
+
+def heading(title: str) -> str:
+    """Return the line that begins a section."""
+    return f"# --- {title} ".ljust(80, "-") + "\n"
+
+
+def section_text(title: str, lines: Iterable[Line]) -> str:
+    """Return the text of a section."""
+    text = heading(title)
+    for name, value, reason in lines:
+        line = f"export {name}={value}"
+        text += f"{line:<35} # {reason}\n" if reason else f"{line}\n"
+    return text + "\n"
 
 
 def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
@@ -106,13 +124,11 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
         file = pathlib.Path(folder) / base.file.name
         file.write_text(text, encoding="utf-8", errors="surrogateescape")
         config = configuration(file, base.file)
-    resolved, before = config.as_environment(), base.config
+    before = base.config
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
-    read_as = {name: VARIABLES[name].read for name in values}
-    if not kept or any(
-        name not in resolved or read_as[name](resolved[name]) != read_as[name](values[name])
-        for name in values
-    ):
+    asked = {name: VARIABLES[name].read(value) for name, value in values.items()}
+    has = {name: VARIABLES[name].read(value) for name, value in config.as_environment().items()}
+    if not kept or not asked.items() <= has.items():
         raise UserError(base.file, f"sets {_CONTENT[base.section]} outside of their section too", _FORM)
     return config
 

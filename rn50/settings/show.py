@@ -147,20 +147,15 @@ def why_no_effect(name: str, config: Config) -> str | None:
     resolved = config.as_environment()
     if resolved.get(name, "") in ("", "0", "0.0") and VARIABLES[name].is_read(resolved):
         return None  # a setting that is turned off has its effect
-    return next(
-        (entry.reason for entry in WITHOUT_EFFECT if name in entry.names and entry.applies(config)), None
-    )
+    reasons = (entry.reason for entry in WITHOUT_EFFECT if name in entry.names and entry.applies(config))
+    return next(reasons, None)
 
 
 def _other(name: str) -> tuple[str, str, str, str]:
     """Return section, state, meaning and reason of a name that fills no field."""
     if name in FIXED:
-        return (
-            "hyperparameters",
-            "used",
-            f"{FIXED[name].meaning}; checked, because nothing else is implemented",
-            "",
-        )
+        meaning = f"{FIXED[name].meaning}; checked, because nothing else is implemented"
+        return "hyperparameters", "used", meaning, ""
     unused = UNUSED.get(re.sub("^(PG|NF)?(?=(NSOCKET|SOCKETCORES|HT)$)", "DGX", name))
     if unused:
         return "run", NO_EFFECT, *unused
@@ -168,12 +163,8 @@ def _other(name: str) -> tuple[str, str, str, str]:
     for framework in frameworks.every().values():
         known = framework.variables
         if known and (name in known.elsewhere or name.startswith(known.prefix) and name not in known.read):
-            return (
-                "environment",
-                NO_EFFECT,
-                meaning,
-                f"no released {framework.name} reads it, at most a vendor's own build",
-            )
+            reason = f"no released {framework.name} reads it, at most a vendor's own build"
+            return "environment", NO_EFFECT, meaning, reason
     if is_passed_through(name):
         return "environment", PASSED_THROUGH, meaning, f"to {libraries.reader(name)}"
     reason = "neither rn50 nor a library that it knows reads it"
@@ -188,22 +179,14 @@ def findings(config: Config) -> list[str]:
     """
     if config.run.division != "closed":
         return []
-    values = config.as_environment()
-    problems = [
-        f"{name}={values[name]}: {rule}; the log will name the open division"
-        for name, rule in config.departures.items()
-    ]
-    problems = [*config.labels, *problems]
-    if not config.is_imagenet:
-        return problems
-    h = config.hyperparameters
-    if h.eval_period != rules.EVAL_PERIOD_EPOCHS:
-        problems.append(
-            f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {rules.EVAL_PERIOD_EPOCHS} "
-            "epochs"
-        )
-    if h.eval_offset >= rules.EVAL_PERIOD_EPOCHS:
-        problems.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {rules.EVAL_PERIOD_EPOCHS}")
+    values, h, epochs = config.as_environment(), config.hyperparameters, rules.EVAL_PERIOD_EPOCHS
+    problems = [*config.labels]
+    for name, rule in config.departures.items():
+        problems.append(f"{name}={values[name]}: {rule}; the log will name the open division")
+    if config.is_imagenet and h.eval_period != epochs:
+        problems.append(f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {epochs} epochs")
+    if config.is_imagenet and h.eval_offset >= epochs:
+        problems.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {epochs}")
     return problems
 
 
@@ -257,9 +240,8 @@ def _columns(rows: Sequence[Row], width: int) -> Table:
     table.add_column(overflow="fold", max_width=width // 5)
     table.add_column(overflow="fold")
     for row in rows:
-        table.add_row(
-            row.name, row.value or "-", row.text, style="yellow" if row.state in (NO_EFFECT, IGNORED) else ""
-        )
+        style = "yellow" if row.state in (NO_EFFECT, IGNORED) else ""
+        table.add_row(row.name, row.value or "-", row.text, style=style)
     return table
 
 

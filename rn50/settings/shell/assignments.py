@@ -39,6 +39,7 @@ _ELSEWHERE = re.compile(
     r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR"
 )
 """Variables that a shell sets itself, differently on every machine or every time."""
+_FUNCTION = re.compile(r"\s*(?:function\s+)?([\w.:-]+)\s*\(\s*\)|\s*function\s+([\w.:-]+)")
 _SETS_ITS_WORDS = re.compile(
     r"\b(?:read|mapfile|readarray|let|getopts|unset|declare|typeset|export|local|readonly|printf\s+-v"
     r"|for|select)\b[^;&|\n]*"
@@ -105,11 +106,8 @@ def text_of(path: Path) -> str:
     if "\0" in text:
         raise UserError(path, "holds bytes that are not text", "give a configuration file")
     if text.startswith("\ufeff"):
-        raise UserError(
-            path,
-            "begins with a byte order mark, which a shell takes for a command",
-            "save it as UTF-8 without one",
-        )
+        problem = "begins with a byte order mark, which a shell takes for a command"
+        raise UserError(path, problem, "save it as UTF-8 without one")
     return text
 
 
@@ -157,20 +155,17 @@ class _Reader:
         return f"{note.file.name}:{note.line} {reason}"
 
     def _statement(self, statement: Statement) -> None:
-        if statement.trouble is not None:
-            names = self._refuse(statement, statement.trouble)
-            function = re.match(
-                r"\s*(?:function\s+)?([\w.:-]+)\s*\(\s*\)|\s*function\s+([\w.:-]+)", statement.text
-            )
-            if function:
-                self._functions[function.group(1) or function.group(2)] = names
-            return
         try:
             self._simple(statement)
         except NotPlainError as error:
-            self._refuse(statement, str(error))
+            names = self._refuse(statement, str(error))
+            function = _FUNCTION.match(statement.text)
+            if function and statement.trouble is not None:
+                self._functions[function[1] or function[2]] = names
 
     def _simple(self, statement: Statement) -> None:
+        if statement.trouble is not None:
+            raise NotPlainError(statement.trouble)
         command, arguments = statement.words[0], statement.words[1:]
         if command in self._functions:
             raise NotPlainError(f"runs the function {command}")
@@ -201,9 +196,7 @@ class _Reader:
                 self._refuse_readonly(name)
                 self.values.pop(name, None)
                 self.doubtful.pop(name, None)
-        elif command == "true" or (command == "set" and all(map(_SHELL_OPTIONS.fullmatch, arguments))):
-            pass
-        else:
+        elif command != "true" and not (command == "set" and all(map(_SHELL_OPTIONS.fullmatch, arguments))):
             raise NotPlainError(f"runs {excerpt(command, 40)}")
 
     def _evaluated(self, statement: Statement, word: str) -> tuple[str, str | None]:
