@@ -101,9 +101,8 @@ def _memory(machine: Machine, config: Config | None) -> Diagnosis:
         return Diagnosis(FAILURE, "memory", f"{text}; the smallest ranks need {shown(least)}", remedy)
     data = _size(pathlib.Path(config.data.folder)) if config else 0
     if config and data > size:
-        text += (
-            f", less than the data set's {shown(data)}: every epoch reads it from {config.data.folder} again"
-        )
+        text += f", less than the data set's {shown(data)}"
+        text += f": every epoch reads it from {config.data.folder} again"
         remedy = "keep DATADIR on a local NVMe disk, or give the job more memory"
         return Diagnosis(WARNING, "memory", text, remedy)
     return Diagnosis(OK, "memory", text)

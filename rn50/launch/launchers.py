@@ -159,10 +159,8 @@ def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: list[str]
     _need_horovod(config)
     # horovodrun imports the framework to see what Horovod was built for, and the framework may need a fix of
     # ours first.
-    horovodrun = (
-        f"import implementations.{config.run.framework}; from horovod.runner.launch import "
-        "run_commandline as run; run()"
-    )
+    run = "from horovod.runner.launch import run_commandline as run; run()"
+    horovodrun = f"import implementations.{config.run.framework}; {run}"
     slots = _slots(config, environ)
     argv = python("-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", slots, *rank_argv)
     return Start("horovodrun", argv, {}, None)

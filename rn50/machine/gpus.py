@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rn50.machine.sources import Sources
 
@@ -93,7 +93,7 @@ def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
     gpus = tuple(_gpu(row, instances.get(row["uuid"], ()), sources) for row in rows)
     if visible is None:
         return gpus, ""
-    seen = _visible(gpus, visible)
+    seen = tuple(_visible(gpus, visible))
     return seen, "" if seen else f"CUDA_VISIBLE_DEVICES={visible} hides all of {len(gpus)}"
 
 
@@ -102,9 +102,8 @@ def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
     know."""
     fields = QUERIED.split(",")
     while True:
-        status, printed = sources.run(
-            ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,nounits"]
-        )
+        query = f"--query-gpu={','.join(fields)}"
+        status, printed = sources.run(["nvidia-smi", query, "--format=csv,nounits"])
         unknown = re.search(r'Field "(.+?)" is not a valid field', printed)
         if unknown is None or unknown[1] not in fields:
             break
@@ -160,13 +159,11 @@ def _number(value: str | None) -> float | None:
     return float(value) if value and re.fullmatch(r"[\d.]+", value) else None
 
 
-def _visible(gpus: tuple[Gpu, ...], visible: str) -> tuple[Gpu, ...]:
+def _visible(gpus: tuple[Gpu, ...], visible: str) -> Iterator[Gpu]:
     """Interpret the variable as CUDA does: indices or (beginnings of) UUIDs, up to the first invalid one."""
-    seen: list[Gpu] = []
     names = {gpu: {str(gpu.index), *(uuid for _, uuid in gpu.instances)} for gpu in gpus}
     for word in map(str.strip, visible.split(",")):
         chosen = [gpu for gpu in gpus if word in names[gpu] or gpu.uuid.startswith(word)]
         if not word or len(chosen) != 1:
-            break
-        seen += chosen
-    return tuple(seen)
+            return
+        yield chosen[0]

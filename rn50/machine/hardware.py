@@ -8,7 +8,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rn50 import process
@@ -126,8 +126,8 @@ def read(
         memory_limit=limits.memory if (limits.memory or math.inf) < (total or math.inf) else None,
         locked_memory=_resource_limit(source, "Max locked memory"),
         open_files=_resource_limit(source, "Max open files"),
-        mounts=_mounts(source),
-        infiniband=_infiniband(source),
+        mounts=tuple(_mounts(source)),
+        infiniband=tuple(_infiniband(source)),
         gpus=visible,
         no_gpu=no_gpu,
         nvidia_hardware=_nvidia_hardware(source),
@@ -184,25 +184,21 @@ def _resource_limit(source: Sources, name: str) -> int | None:
     return int(soft[1]) if soft else None
 
 
-def _mounts(source: Sources) -> tuple[Mount, ...]:
-    mounts = []
+def _mounts(source: Sources) -> Iterator[Mount]:
     for line in source.text("proc/self/mountinfo").splitlines():
         fields = re.match(r"\S+ \S+ \S+ \S+ (\S+) .* - (\S+) (\S+) (\S+)$", line)
         if fields:
             folder = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1])
-            mounts.append(Mount(folder, *fields.groups()[1:]))
-    return tuple(mounts)
+            yield Mount(folder, *fields.groups()[1:])
 
 
-def _infiniband(source: Sources) -> tuple[str, ...]:
-    ports = []
+def _infiniband(source: Sources) -> Iterator[str]:
     for device in source.names("sys/class/infiniband"):
         for port in source.names(f"sys/class/infiniband/{device}/ports"):
             folder = f"sys/class/infiniband/{device}/ports/{port}"
             if "ACTIVE" in source.text(f"{folder}/state"):
                 rate, layer = (source.text(f"{folder}/{file}") for file in ("rate", "link_layer"))
-                ports.append(f"{device}: {rate}, {layer}")
-    return tuple(ports)
+                yield f"{device}: {rate}, {layer}"
 
 
 def _nvidia_hardware(source: Sources) -> bool:

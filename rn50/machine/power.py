@@ -50,16 +50,10 @@ class Meter:
 
 def counters(how: str) -> tuple[list[Counter], list[str]]:
     """Return the counters that POWER=auto, nvml or rapl reads, and why others cannot be read."""
-    readable, reasons = [], []
-    if how in ("auto", "nvml"):
-        gpus, reason = nvml(_pynvml())
-        readable += gpus
-        reasons += [reason] if reason else []
-    if how in ("auto", "rapl"):
-        packages, reason = rapl(Sources())
-        readable += packages
-        reasons += [reason] if reason else []
-    return readable, reasons
+    meters = [nvml(_pynvml())] if how in ("auto", "nvml") else []
+    meters += [rapl(Sources())] if how in ("auto", "rapl") else []
+    readable = [counter for counters, _ in meters for counter in counters]
+    return readable, [reason for _, reason in meters if reason]
 
 
 def _pynvml() -> Any:
@@ -73,10 +67,9 @@ def rapl(sources: Sources) -> tuple[list[Counter], str]:
     """Return the counters of the processors' packages and of their memory, or the reason why there are
     none."""
     counters: list[Counter] = []
-    zones = [zone for zone in sources.names(ZONES) if ZONE.fullmatch(zone)]
-    for zone in zones:
+    for zone in filter(ZONE.fullmatch, sources.names(ZONES)):
         name = sources.text(f"{ZONES}/{zone}/name")
-        if not re.fullmatch(r"package-\d+|dram|psys", name) or name == "psys":
+        if not re.fullmatch(r"package-\d+|dram", name):
             continue
         file = sources.root / ZONES / zone / "energy_uj"
         try:
@@ -86,9 +79,7 @@ def rapl(sources: Sources) -> tuple[list[Counter], str]:
             return [], f"RAPL: {file}: {problem}; only root may read it: sudo chmod a+r {file}"
         wraps = sources.text(f"{ZONES}/{zone}/max_energy_range_uj")
         counters.append(Counter(name, _microjoules(file), float(wraps) / 1e6 if wraps.isdigit() else None))
-    if not counters:
-        return [], "RAPL: /sys/class/powercap has no package, as in a virtual machine"
-    return counters, ""
+    return counters, "" if counters else "RAPL: /sys/class/powercap has no package, as in a virtual machine"
 
 
 def _microjoules(file: Any) -> Callable[[], float]:

@@ -38,7 +38,8 @@ def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = Non
     """Return the software that this process would train with, without importing it."""
     environ = process.environment() if environ is None else environ
     libraries = [library for library in map(_library, frameworks.every().values()) if library]
-    missing = tuple(dict.fromkeys(name for library in libraries for name in _missing(library, run)))
+    linked = "\n".join(run(["ldd", str(library)])[1] for library in libraries)
+    missing = tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", linked, re.MULTILINE)))
     off_path = [
         folder
         for library in libraries
@@ -86,11 +87,6 @@ def _library(traits: frameworks.Traits) -> pathlib.Path | None:
     package = importlib.util.find_spec(name) if name else None
     library = pathlib.Path(package.origin).with_name(file) if package and package.origin else None
     return library if library and library.exists() else None
-
-
-def _missing(library: pathlib.Path, run: sources.Run) -> tuple[str, ...]:
-    _, printed = run(["ldd", str(library)])
-    return tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", printed, re.MULTILINE)))
 
 
 def commit() -> str | None:

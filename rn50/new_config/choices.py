@@ -106,11 +106,9 @@ def devices(machine: Machine) -> Devices:
         return Devices("gpu", len(gpus), models, _least(memories), _least(free), capabilities, engine)
     if len(sliced) < len(gpus) or not sliced[0].instances:
         indices = ",".join(str(gpu.index) for gpu in sliced)
-        raise UserError(
-            f"GPU {indices}",
-            "in MIG mode, which ranks cannot use beside whole GPUs or without an instance",
-            f"sudo nvidia-smi -i {indices} -mig 0, or hide them with CUDA_VISIBLE_DEVICES",
-        )
+        problem = "in MIG mode, which ranks cannot use beside whole GPUs or without an instance"
+        remedy = f"sudo nvidia-smi -i {indices} -mig 0, or hide them with CUDA_VISIBLE_DEVICES"
+        raise UserError(f"GPU {indices}", problem, remedy)
     # NCCL does not connect instances, so there is one rank, on the first one. Those of an A100 have no JPEG
     # engine (NVIDIA, MIG User Guide, GPU instance profiles).
     profile = sliced[0].instances[0][0]
@@ -156,11 +154,8 @@ def framework(on: Devices, software: Software, asked: str | None) -> Choice:
     unwanted = {name: _too_old(traits, on) for name, traits in every.items()}
     able = [name for name in able if not unwanted[name]]
     if not able:
-        raise UserError(
-            "no framework can use this machine",
-            "; ".join(filter(None, (reasons[name] or unwanted[name] for name in every))),
-            "use another machine",
-        )
+        problem = "; ".join(filter(None, (reasons[name] or unwanted[name] for name in every)))
+        raise UserError("no framework can use this machine", problem, "use another machine")
     able.sort(key=lambda name: (not _is_preferred(every[name], on), not every[name].is_default))
     for name in able:
         if on.device == "gpu" and every[name].container and software.nvidia_container:
@@ -169,8 +164,7 @@ def framework(on: Devices, software: Software, asked: str | None) -> Choice:
     installed = [name for name in able if _is_installed(every[name], software, on.device)]
     if installed and installed[0] != able[0]:
         return Choice(installed[0], f"installed; {first.name}, {_standing(first, on)}, is not")
-    unable = [reason for name, reason in reasons.items() if every[name].is_default and reason]
-    reason = unable[0] if unable else _standing(first, on, why=True)
+    reason = reasons[frameworks.default()] or _standing(first, on, why=True)
     advice = "" if installed else "rn50 doctor says how to install it"
     return Choice(able[0], "; ".join(filter(None, (reason, advice, *unwanted.values()))))
 
@@ -190,9 +184,8 @@ def _too_old(traits: Traits, on: Devices) -> str:
     """Return why a framework is not taken unless it is asked for; empty if it may be."""
     if not traits.preferred or not on.capabilities or min(on.capabilities) >= traits.preferred[0]:
         return ""
-    return (
-        f"{traits.name} is for compute capability {traits.preferred[0][0]}.{traits.preferred[0][1]} and newer"
-    )
+    major, minor = traits.preferred[0]
+    return f"{traits.name} is for compute capability {major}.{minor} and newer"
 
 
 def _why_not(traits: Traits, on: Devices, software: Software) -> str:

@@ -30,7 +30,7 @@ from rn50.new_config.source import Source, cautions, is_far, of_base, of_origin,
 from rn50.printed import prints
 from rn50.settings import config_file, rewrite, show
 from rn50.settings.config import Config
-from rn50.settings.fields import Data, variables
+from rn50.settings.fields import VARIABLES, Data, variables
 from rn50.settings.rewrite import Line
 
 DEMO = "DEMO_CPU"
@@ -185,12 +185,8 @@ def _behind(run: Iterator[Line], data: Iterator[Line], inputs: Iterator[Line]) -
 
 def _borrowed(source: Source, name: str, on: Devices, behind: str) -> Borrowed:
     """Borrow into a draft file of this name with example hyperparameters."""
-    examples = {
-        variable.name: variable.example
-        for section, _, variable in variables()
-        if section == "hyperparameters" and variable.default is dataclasses.MISSING
-    }
-    examples["BATCHSIZE"] = source.batch.value
+    needed = [VARIABLES[key] for key in rewrite.GROUP if VARIABLES[key].default is dataclasses.MISSING]
+    examples = {variable.name: variable.example for variable in needed} | {"BATCHSIZE": source.batch.value}
     lines = ((variable, value, "") for variable, value in examples.items())
     with _draft(name, rewrite.section_text("hyperparameters", lines) + behind) as file:
         return borrow.borrow(source.origin, file, int(source.batch.value) * on.ranks)
@@ -235,10 +231,8 @@ def expected(borrowed: Borrowed, source: Source) -> list[tuple[str, str]]:
     epochs = str(borrowed.prediction or "epochs are not known")
     if is_far(borrowed.origin, total):
         epochs = f"epochs are not known: the recipe was chosen for a global batch size of {its_total}"
-    minutes = (
-        f"minutes are not known; rn50 plan --accelerators {borrowed.config.ranks} --gbs {total} "
-        "--images-per-second N tells, once measured"
-    )
+    plan = f"rn50 plan --accelerators {borrowed.config.ranks} --gbs {total} --images-per-second N"
+    minutes = f"minutes are not known; {plan} tells, once measured"
     if source.plan and source.known:
         prediction = source.plan.prediction
         span = f"{prediction.minutes:.3g} minutes ({prediction.low:.3g} to {prediction.high:.3g})"

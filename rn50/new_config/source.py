@@ -86,9 +86,8 @@ def of_plan(on: Devices, precision: str) -> Source:
     data = Data()
     fitting = choices.fitting(on, precision, data)
     if fitting is None:
-        raise UserError(
-            "GPU", "its driver does not report its memory", "give --from SYSTEM, whose batch size is taken"
-        )
+        remedy = "give --from SYSTEM, whose batch size is taken"
+        raise UserError("GPU", "its driver does not report its memory", remedy)
     planner = SystemPlanner()
     published = accelerators.of_gpu(on.models[0], planner.accelerators)
     plans = planner.candidates(published or on.models[0], on.ranks, fitting)
@@ -101,9 +100,8 @@ def of_plan(on: Devices, precision: str) -> Source:
         key=lambda plan: (plan.evidence > 0, plan.recipe.runs, -plan.prediction.high),
     )
     within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
-    batch = Choice(
-        str(plan.global_batch_size // on.ranks), f"fits {on.room}; fewest predicted minutes{within}"
-    )
+    reason = f"fits {on.room}; fewest predicted minutes{within}"
+    batch = Choice(str(plan.global_batch_size // on.ranks), reason)
     return Source(origin.find(plan.recipe.source.name), data, batch, None, plan, published)
 
 

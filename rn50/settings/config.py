@@ -127,11 +127,8 @@ def environment_of(name: str | None, environ: Mapping[str, str]) -> dict[str, st
 
     Raises UserError if there is no such configuration, or if it cannot be sourced.
     """
-    if not name and all(
-        variable.given(environ)[1] or not variable.is_read(environ)
-        for _, _, variable in variables()
-        if variable.default is dataclasses.MISSING
-    ):
+    required = [variable for _, _, variable in variables() if variable.default is dataclasses.MISSING]
+    if not name and all(needed.given(environ)[1] or not needed.is_read(environ) for needed in required):
         return dict(environ)
     return sourced_environment(find(name, environ), environ)
 

@@ -40,11 +40,8 @@ def of_run(system: str, variables: Mapping[str, Any]) -> dict[str, str]:
         return {}
     file = config_file.file_of(system)
     current = assignments.read(file).values
-    same = all(
-        _comparable(current[name]) == _comparable(variables[name])
-        for name in GROUP
-        if name in current and name in variables
-    )
+    common = [name for name in GROUP if name in current and name in variables]
+    same = all(_comparable(current[name]) == _comparable(variables[name]) for name in common)
     return read(file) if same else {}
 
 
@@ -57,6 +54,5 @@ def _comparable(value: Any) -> Any:
 
 def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:
     """Return epoch -> lowest and highest top-1 of the runs of the entry "curve"; empty without that entry."""
-    return {
-        int(epoch): (float(low), float(high)) for epoch, low, high in _POINT.findall(entries.get("curve", ""))
-    }
+    points = _POINT.findall(entries.get("curve", ""))
+    return {int(epoch): (float(low), float(high)) for epoch, low, high in points}

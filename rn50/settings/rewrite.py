@@ -91,9 +91,8 @@ def render(base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapp
 def beginning(title: str, rows: Sequence[tuple[str, str]], lines: Iterable[Line]) -> str:
     """Return the text of a file up to the end of its hyperparameters, ``lines``."""
     header = ["# shellcheck shell=bash", f"# ResNet-50 {title}", "#", *header_lines(rows), "", ""]
-    return "\n".join(header) + section_text(
-        "hyperparameters (one group: together they decide convergence)", lines
-    )
+    title = "hyperparameters (one group: together they decide convergence)"
+    return "\n".join(header) + section_text(title, lines)
 
 
 def header_lines(rows: Sequence[tuple[str, str]]) -> list[str]:
@@ -156,9 +155,8 @@ def refuse_output(output: pathlib.Path, force: bool) -> None:
     if force and output.exists():
         content = files.read_bytes(output)
         if content.strip() and not _ASSIGNMENT.search(content):
-            raise UserError(
-                output, "is not a configuration file, and --force replaces no other", "give another --output"
-            )
+            problem = "is not a configuration file, and --force replaces no other"
+            raise UserError(output, problem, "give another --output")
 
 
 def _replaced(force: bool) -> tuple[str, str, str]:

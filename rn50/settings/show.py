@@ -210,10 +210,8 @@ def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
     In a pipe each variable is one line, so that grep finds it whole. A terminal gets columns that fit it, and
     no defaults without effect.
     """
-    console.print(
-        f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}",
-        style="bold",
-    )
+    title = f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}"
+    console.print(title, style="bold")
     console.print("[default], [environment]: not set by the file")
     width = max(len(row.name) for row in rows)
     for section, of_section in itertools.groupby(rows, key=lambda row: row.section):

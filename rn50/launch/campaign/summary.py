@@ -109,10 +109,8 @@ def _next(score: SystemScore, system: str) -> str:
     rn50 = "rn50" if shutil.which("rn50") else ".venv/bin/rn50"
     missed = sum(not run.converged for run in score.runs)
     if missed > 1:
-        return (
-            f"{missed} runs missed the target, and of {rules.RUNS} one may: find out why in the report "
-            "before you make more    |    docs/troubleshooting.md"
-        )
+        advice = "find out why in the report before you make more    |    docs/troubleshooting.md"
+        return f"{missed} runs missed the target, and of {rules.RUNS} one may: {advice}"
     if len(score.runs) < rules.RUNS:
         command = f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS},"
         return f"{command} makes the other {rules.RUNS - len(score.runs)} runs"

@@ -267,9 +267,8 @@ class _Reader:
         if not _BELOW.fullmatch(name) or not path.is_file():
             raise NotPlainError("sources what is no file beside it or below")
         if path in self._open or len(self.files) >= _MOST_FILES:
-            raise NotPlainError(
-                f"sources {'a file that is being read' if path in self._open else 'too many files'}"
-            )
+            which = "a file that is being read" if path in self._open else "too many files"
+            raise NotPlainError(f"sources {which}")
         try:
             self.file(path)
         except UserError as error:

@@ -129,9 +129,8 @@ def statements(text: str) -> Iterator[Statement]:
     def statement(begin: int, end: int, trouble: str | None) -> Statement:
         nonlocal line, counted
         line, counted = line + text.count("\n", counted, begin), begin
-        return Statement(
-            line, tuple(token for token, _, _, is_word in current if is_word), text[begin:end], trouble
-        )
+        words = tuple(token for token, _, _, is_word in current if is_word)
+        return Statement(line, words, text[begin:end], trouble)
 
     def whole() -> Statement:
         first, operators = current[0][0], [token for token, _, _, is_word in current if not is_word]
