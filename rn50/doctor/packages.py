@@ -24,7 +24,7 @@ def framework(machine: Machine, software: Software) -> str:
     def order(name: str) -> tuple[bool, bool, bool]:
         traits = frameworks.traits(name)
         preferred = traits.preferred and capabilities and min(capabilities) >= traits.preferred[0]
-        return not _is_installed(software, traits), not preferred, not traits.is_default
+        return not software.has(traits), not preferred, not traits.is_default
 
     return min(frameworks.names(), key=order)
 
@@ -39,13 +39,9 @@ def diagnoses(software: Software, config: Config | None, framework: str) -> Iter
     else:
         yield _packages(software, frameworks.traits(framework), device)
     logs = bool({"mlperf-logging", "mlperf_logging"} & set(software.packages))
-    if not logs and _is_installed(software, frameworks.traits(framework)):
+    if not logs and software.has(frameworks.traits(framework)):
         text = "no mlperf-logging, which writes the log of a run"
         yield Diagnosis(FAILURE, "log", text, install_package("mlperf-logging"))
-
-
-def _is_installed(software: Software, traits: frameworks.Traits) -> bool:
-    return any(re.fullmatch(traits.package, name) for name in software.packages)
 
 
 def install(software: Software, traits: frameworks.Traits, device: str) -> str:
@@ -73,7 +69,7 @@ def _python(software: Software, traits: frameworks.Traits, device: str) -> Diagn
 def _packages(software: Software, traits: frameworks.Traits, device: str) -> Diagnosis:
     have = software.packages
     shown = ", ".join(f"{name} {have[name]}" for name in sorted(have) if re.fullmatch(traits.packages, name))
-    if _is_installed(software, traits):
+    if software.has(traits):
         return Diagnosis(OK, "packages", shown)
     text = f"no {traits.name} beside {shown or 'this Python'}"
     return Diagnosis(FAILURE, "packages", text, install(software, traits, device))

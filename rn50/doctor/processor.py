@@ -53,12 +53,10 @@ def _precision(machine: Machine, config: Config) -> Diagnosis:
         return Diagnosis(WARNING, "precision", text, remedy)
     if asked != "auto":
         return Diagnosis(OK, "precision", asked)
+    possible = traits.precisions["cpu"]
+    text = f"auto: the faster of {' and '.join(possible)}, timed at warm-up"
     if not has_bfloat16:
         text = "auto: float32, because the processor has no instructions for bfloat16"
-        return Diagnosis(OK, "precision", text)
-    first, *others = traits.precisions["cpu"]
-    if not others:
-        return Diagnosis(OK, "precision", f"auto: {first}, the only one on a CPU")
-    return Diagnosis(
-        OK, "precision", f"auto: the faster of {' and '.join([first, *others])}, timed at warm-up"
-    )
+    elif len(possible) == 1:
+        text = f"auto: {possible[0]}, the only one on a CPU"
+    return Diagnosis(OK, "precision", text)

@@ -226,9 +226,8 @@ class _StopOnSignal:
 
     def _handle(self, number: int, _: object) -> None:
         first = self.asked is None
-        if (
-            first or number == signal.SIGINT
-        ):  # Ctrl-C is the reason, even if a script's SIGTERM came before it
+        # Ctrl-C is the reason, even if a script's SIGTERM came before it.
+        if first or number == signal.SIGINT:
             self.asked = signal.Signals(number)
         if first and self._process is not None:
             self._end(self._process)

@@ -33,6 +33,15 @@ class Software:
     missing_to_compile: tuple[str, ...] = ()
     """Debian packages missing to compile an extension of this Python, as Triton and PyTorch's compiler do."""
 
+    def has(self, traits: frameworks.Traits, device: str = "cpu") -> bool:
+        """Return True if a framework's build for the device is installed. Every build runs on a CPU; a
+        version ending in +cpu runs there alone."""
+        pattern = device == "gpu" and traits.gpu_package or traits.package
+        return any(
+            re.fullmatch(pattern, name) and not (device == "gpu" and version.endswith("+cpu"))
+            for name, version in self.packages.items()
+        )
+
 
 def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> Software:
     """Return the software that this process would train with, without importing it."""

@@ -161,7 +161,7 @@ def framework(on: Devices, software: Software, asked: str | None) -> Choice:
         if on.device == "gpu" and every[name].container and software.nvidia_container:
             return Choice(name, f"that of NVIDIA's container {software.nvidia_container}")
     first = every[able[0]]
-    installed = [name for name in able if _is_installed(every[name], software, on.device)]
+    installed = [name for name in able if software.has(every[name], on.device)]
     if installed and installed[0] != able[0]:
         return Choice(installed[0], f"installed; {first.name}, {_standing(first, on)}, is not")
     reason = reasons[frameworks.default()] or _standing(first, on, why=True)
@@ -196,15 +196,6 @@ def _why_not(traits: Traits, on: Devices, software: Software) -> str:
         return ""  # a vendor's own build knows the vendor's GPUs
     bad = sorted(capability for capability in on.capabilities if not traits.runs_on(capability))
     return f"{traits.name} has no code for compute capability {bad[0][0]}.{bad[0][1]}" if bad else ""
-
-
-def _is_installed(traits: Traits, software: Software, device: str) -> bool:
-    """Return True if its build for the device is installed; a version ending in +cpu is a build for CPUs."""
-    pattern = device == "gpu" and traits.gpu_package or traits.package
-    return any(
-        re.fullmatch(pattern, name) and not (device == "gpu" and version.endswith("+cpu"))
-        for name, version in software.packages.items()
-    )
 
 
 def precision(on: Devices, framework: str) -> Choice:

@@ -10,20 +10,16 @@ from rn50.terminal import Terminal, print_json
 def print_lines(new: NewConfig, console: Terminal) -> None:
     """Print what was found, what was chosen and why, where it is, and what comes next."""
     source = new.borrowed.origin
-    total = new.config.global_batch_size
+    total, on = new.config.global_batch_size, new.devices
+    devices = f"{on.ranks} {on.unit}{'s' if on.ranks > 1 else ''}"
+    recipe = f"{source.name}, whole"
+    if source.global_batch_size != total:
+        recipe += f", chosen there for {source.global_batch_size}"
     rows = [
         ("machine", new.machine),
         ("framework", f"{frameworks.traits(new.framework.value).name}: {new.framework.reason}"),
-        (
-            "batch size",
-            f"{new.config.hyperparameters.batch_size} on {new.devices.ranks} {new.devices.unit}"
-            f"{'s' if new.devices.ranks > 1 else ''}, {total} in all: {new.source.batch.reason}",
-        ),
-        (
-            "recipe",
-            f"{source.name}, whole"
-            + (f", chosen there for {source.global_batch_size}" if source.global_batch_size != total else ""),
-        ),
+        ("batch size", f"{new.batch_size} on {devices}, {total} in all: {new.source.batch.reason}"),
+        ("recipe", recipe),
         *expected(new.borrowed, new.source),
         *(("caution", caution) for caution in new.cautions),
         *(("rules", finding) for finding in new.findings),

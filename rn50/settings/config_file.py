@@ -151,9 +151,8 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
     """
     names_set_by(path)  # raises our own error for a bad path
     _refuse_blanks(path)
-    status, output, complaint = _shell(
-        Path(path).resolve(), {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})}
-    )
+    given = {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})}
+    status, output, complaint = _shell(Path(path).resolve(), given)
     if status == 0 and not output:
         status, complaint = 1, "it ends the shell"
     if status != 0:
@@ -178,10 +177,8 @@ def _refuse_blanks(path: str) -> None:
 def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
     """Return exit status, variables and last error line of a shell that sources a file. Its process group is
     killed with it."""
-    script = (
-        f'ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH; . "./$1" >/dev/null || exit; command '
-        "-p env -0"
-    )
+    prepare = f"ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH"
+    script = f'{prepare}; . "./$1" >/dev/null || exit; command -p env -0'
     # Files, because ulimit does not limit a pipe.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         shell = subprocess.Popen(

@@ -75,11 +75,9 @@ GPU_BUFFERS = (
     "DALI_TMP_BUFFER_HINT",
 )
 
-DALI_ALONE = ("DALI_ROI_DECODE", "DALI_DONT_USE_MMAP", *GPU_DECODER, *GPU_BUFFERS)
-
 WITHOUT_EFFECT = (
     NoEffect(
-        DALI_ALONE,
+        ("DALI_ROI_DECODE", "DALI_DONT_USE_MMAP", *GPU_DECODER, *GPU_BUFFERS),
         lambda c: c.input_pipeline.library not in ("auto", "dali"),
         "INPUT_LIBRARY has images read and decoded without DALI",
     ),

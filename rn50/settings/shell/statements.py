@@ -144,23 +144,21 @@ def statements(text: str) -> Iterator[Statement]:
     try:
         for token in _tokens(text):
             name, _, _, is_word = token
-            if not closers and name in ("\n", ";") and not is_word:
-                if current:
-                    yield whole()
-                current, at_command = [], True
-                continue
-            current.append(token)
+            is_end = not closers and name in ("\n", ";") and not is_word
+            if not is_end:
+                current.append(token)
             if name == "(" and closers[-1:] != ["esac"]:
                 closers.append(")")
             elif closers and name == closers[-1] and (at_command or name in (")", "]]")):
                 closers.pop()
             elif is_word and at_command and name in _CLOSERS:
                 closers.append(_CLOSERS[name])
-            if not closers and name == "&":
-                yield whole()
+            if is_end or (not closers and name == "&"):
+                if current:
+                    yield whole()
                 current, at_command = [], True
-                continue
-            at_command = not is_word or (at_command and name in _BEFORE_A_COMMAND)
+            else:
+                at_command = not is_word or (at_command and name in _BEFORE_A_COMMAND)
         if current:
             yield whole()
     except NotPlainError as error:
