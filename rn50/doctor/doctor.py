@@ -111,8 +111,8 @@ def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
     for heading in ("", "subject", "found"):
         table.add_column(heading, overflow="fold")
     for diagnosis in diagnoses:
-        severity = styled(diagnosis.severity, STYLES[diagnosis.severity])
-        table.add_row(severity, diagnosis.subject, diagnosis.found)
+        state = styled(diagnosis.severity, STYLES[diagnosis.severity])
+        table.add_row(state, diagnosis.subject, diagnosis.found)
     console.print(table)
     remedies: dict[tuple[str, str], list[str]] = {}
     for diagnosis in diagnoses:
