@@ -63,11 +63,8 @@ def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> d
     for system in config_file.systems():
         variables = config_file.sourced_environment(config_file.file_of(system), environ)
         config = configuration.from_environment(variables)
-        failures = [
-            diagnosis
-            for diagnosis in examine(facts, software, config, variables)
-            if diagnosis.severity == FAILURE and diagnosis.subject != "DATADIR"
-        ]
+        faults = [fault for fault in examine(facts, software, config, variables) if fault.severity == FAILURE]
+        failures = [fault for fault in faults if fault.subject != "DATADIR"]
         subject = f"DGXSYSTEM={system}"
         if not failures:
             fits[system] = Diagnosis(OK, subject, CAN)

@@ -38,16 +38,15 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
     processes = []
     for rank, peers in enumerate(sockets):
         descriptors = ",".join(str(peers[peer].fileno()) if peer in peers else "" for peer in range(ranks))
-        processes.append(
-            subprocess.Popen(
-                command,
-                env={**environment(), RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)},
-                pass_fds=[memory, *(connection.fileno() for connection in peers.values())],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                preexec_fn=prepare,
-            )
+        process = subprocess.Popen(
+            command,
+            env={**environment(), RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)},
+            pass_fds=[memory, *(connection.fileno() for connection in peers.values())],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=prepare,
         )
+        processes.append(process)
     # A rank's sockets have to close when it ends, so no other process may hold them.
     os.close(memory)
     for peers in sockets:
@@ -64,8 +63,12 @@ def main(ranks: int, command: list[str]) -> int:
     processes = start(ranks, command)
     output = Output(sys.stdout.buffer)
     ended: queue.Queue[int] = queue.Queue()
-    for rank, process in enumerate(processes):
-        threading.Thread(target=_follow_one, args=(rank, process, output, ended)).start()
+
+    def follow_one(rank: int, process: "subprocess.Popen[bytes]") -> None:
+        ended.put(follow(rank, process, output))
+
+    for ranked in enumerate(processes):
+        threading.Thread(target=follow_one, args=ranked).start()
     signal.signal(signal.SIGTERM, lambda *_: end(processes))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     failed = 0
@@ -108,12 +111,6 @@ def follow(rank: int, process: "subprocess.Popen[bytes]", output: Output) -> int
     if status:
         output.write(f"Process {rank} exit with status code {status}\n".encode())
     return status
-
-
-def _follow_one(
-    rank: int, process: "subprocess.Popen[bytes]", output: Output, ended: "queue.Queue[int]"
-) -> None:
-    ended.put(follow(rank, process, output))
 
 
 def end(processes: list["subprocess.Popen[bytes]"]) -> None:

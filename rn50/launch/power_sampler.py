@@ -93,28 +93,25 @@ def main(how: str, file: pathlib.Path) -> None:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's, which then ends this
     lines: list[str] = []
+    meter: Meter | None = None
     begun, problem = now_ms(), ""
     if how.startswith(_FILE):
-        print("ready", flush=True)
-        while not stopped:
-            time.sleep(INTERVAL_S)
         path, ahead = meter_file(how)
         about = {SOURCES: path.name, LEFT_OUT: ""}
-        try:
-            lines = [_record(READING, watts, at) for at, watts in _of_meter(path, ahead, begun, now_ms())]
-        except OSError as error:
-            problem = str(error)
     else:
         readable, _ = power.counters(how)
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
         meter, begun = Meter(readable), now_ms()
-        print("ready", flush=True)
-        while not stopped and not problem:
+    print("ready", flush=True)
+    try:
+        while not stopped:
             time.sleep(INTERVAL_S)
-            try:
+            if meter:
                 lines.append(_record(READING, meter.watts(), now_ms()))
-            except OSError as error:
-                problem = str(error)
+        if not meter:
+            lines = [_record(READING, watts, at) for at, watts in _of_meter(path, ahead, begun, now_ms())]
+    except OSError as error:
+        problem = str(error)
     if problem:
         say(f"rn50: POWER={how}: {problem}; the power of this run is not known", err=True)
     ends = [] if problem else [_record(STOP, None, now_ms())]

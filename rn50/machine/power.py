@@ -129,9 +129,6 @@ def _gpu(library: Any, number: int, handle: Any) -> Counter:
 def left_out(counters: Sequence[Counter]) -> str:
     """Return what these counters do not measure."""
     parts = {counter.part.rstrip("0123456789- ") for counter in counters}
-    absent = [
-        name
-        for part, name in (("GPU", "GPUs"), ("package", "processors"), ("dram", "memory"))
-        if part not in parts
-    ]
+    names = {"GPU": "GPUs", "package": "processors", "dram": "memory"}
+    absent = [name for part, name in names.items() if part not in parts]
     return ", ".join([*absent, "disks, fans, power supplies and network"])

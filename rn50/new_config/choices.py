@@ -156,7 +156,7 @@ def framework(on: Devices, software: Software, asked: str | None) -> Choice:
     if not able:
         problem = "; ".join(filter(None, (reasons[name] or unwanted[name] for name in every)))
         raise UserError("no framework can use this machine", problem, "use another machine")
-    able.sort(key=lambda name: (not _is_preferred(every[name], on), not every[name].is_default))
+    able.sort(key=lambda name: (not (every[name].preferred and on.capabilities), not every[name].is_default))
     for name in able:
         if on.device == "gpu" and every[name].container and software.nvidia_container:
             return Choice(name, f"that of NVIDIA's container {software.nvidia_container}")
@@ -170,14 +170,10 @@ def framework(on: Devices, software: Software, asked: str | None) -> Choice:
 
 
 def _standing(traits: Traits, on: Devices, why: bool = False) -> str:
-    if traits.preferred and _is_preferred(traits, on):
+    if traits.preferred and on.capabilities:
         (major, minor), reason = traits.preferred
         return f"the default from compute capability {major}.{minor} on" + (f": {reason}" if why else "")
     return "the default"
-
-
-def _is_preferred(traits: Traits, on: Devices) -> bool:
-    return traits.preferred is not None and bool(on.capabilities) and not _too_old(traits, on)
 
 
 def _too_old(traits: Traits, on: Devices) -> str:

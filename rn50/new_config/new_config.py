@@ -193,22 +193,15 @@ def _borrowed(source: Source, name: str, on: Devices, behind: str) -> Borrowed:
 
 
 def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
-    total = borrowed.config.global_batch_size
+    total, its_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
     data, given = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
     if source.base and not borrowed.config.is_imagenet:
         data, given = f"the data of {source.base.name}", ""
-    rows = [
-        ("command", f"{named}{given} ./run_and_time.sh"),
-        ("machine", machine),
-        *expected(borrowed, source),
-        *borrowed.header,
-    ]
+    command = f"{named}{given} ./run_and_time.sh"
+    rows = [("command", command), ("machine", machine), *expected(borrowed, source), *borrowed.header]
     h = borrowed.config.hyperparameters
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))
-    notes = {
-        "LR": f": for {borrowed.origin.global_batch_size} in all",
-        "EVAL_OFFSET": f": epochs {evaluated}, ...",
-    }
+    notes = {"LR": f": for {its_total} in all", "EVAL_OFFSET": f": epochs {evaluated}, ..."}
     lines = []
     for change in borrowed.changes:
         reason = change.origin + notes.get(change.name, "")

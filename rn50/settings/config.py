@@ -145,11 +145,9 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
     problems = []
     if config_file and os.path.exists(config_file):  # a remote machine may lack the file
         problems = unknown_names(config_file, known_names())
-    problems += [
-        f"{name}={excerpt(environ[name])} {fixed.refusal}"
-        for name, fixed in FIXED.items()
-        if environ.get(name) and not re.fullmatch(fixed.pattern, environ[name])
-    ]
+    for name, fixed in FIXED.items():
+        if environ.get(name) and not re.fullmatch(fixed.pattern, environ[name]):
+            problems.append(f"{name}={excerpt(environ[name])} {fixed.refusal}")
     for name, parse in LIBRARIES.items():
         try:
             parse(environ.get(name) or "1")
