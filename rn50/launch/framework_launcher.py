@@ -8,6 +8,7 @@ Such a launcher writes the output of ranks into files, or adds its own prefixes.
 does.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -41,7 +42,13 @@ def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
-    later(GRACE_S, lambda: [child.kill() for child in psutil.Process().children(recursive=True)])
+    later(GRACE_S, _kill_children)
+
+
+def _kill_children() -> None:
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+            child.kill()
 
 
 if __name__ == "__main__":

@@ -179,13 +179,16 @@ class _Reader:
                 arguments = arguments[1:]
             if not all(re.fullmatch(r"[A-Za-z_]\w*(\+?=.*)?", word, re.DOTALL) for word in arguments):
                 raise NotPlainError(f"{command} with options or words that are not read")
+            names = [re.split(r"\+?=", word)[0] for word in arguments]
+            if len(set(names)) < len(names):
+                raise NotPlainError(f"{command} with a variable twice")
             # Unlike plain assignments, the words of a command are all expanded before the first of them takes
             # effect.
             assigning = filter(_ASSIGNMENT.match, arguments)
             for name, value in [self._evaluated(statement, word) for word in assigning]:
                 self._set(name, value)
             if readonly:
-                self._readonly |= {re.split(r"\+?=", word)[0] for word in arguments}
+                self._readonly |= set(names)
         elif command == ":":
             for word in arguments:
                 self._expand(word)
