@@ -59,18 +59,12 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
     """
     with IndexedRecordReader(rec, idx) as reader:
         if len(reader) != expected_samples:
-            raise UserError(
-                idx,
-                f"lists {len(reader)} records, but {variable} is {expected_samples}",
-                f"set {variable}={len(reader)} or pack the data again",
-            )
+            problem = f"lists {len(reader)} records, but {variable} is {expected_samples}"
+            raise UserError(idx, problem, f"set {variable}={len(reader)} or pack the data again")
         again = _named_again(reader.offsets)
         if again is not None:
-            raise UserError(
-                idx,
-                f"line {again + 1} names the record at byte {reader.offsets[again]} a second time",
-                "copy or pack the file again",
-            )
+            problem = f"line {again + 1} names the record at byte {reader.offsets[again]} a second time"
+            raise UserError(idx, problem, "copy or pack the file again")
         # A truncated file lacks the record that lies farthest in it; a truncated index ends in a wrong
         # offset.
         for position in (0, int(reader.offsets.argmax()), len(reader) - 1):

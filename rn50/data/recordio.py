@@ -228,9 +228,8 @@ class IndexedRecordWriter:
                 partial.unlink()
 
     def _failed(self, error: OSError) -> UserError:
-        return UserError(
-            self._finals[0], f"cannot be written ({error.strerror})", "free space or choose another folder"
-        )
+        problem = f"cannot be written ({error.strerror})"
+        return UserError(self._finals[0], problem, "free space or choose another folder")
 
 
 def read_index(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -135,22 +135,17 @@ def check(config: Config) -> Certificate | None:
     content = certificate.content
     again = f"run rn50 verify {folder}"
     if content.get("passed") is not True:
-        raise UserError(
-            certificate.path,
-            "rn50 verify found these data at fault",
-            f"{again}, which says where and what to do",
-        )
+        problem = "rn50 verify found these data at fault"
+        raise UserError(certificate.path, problem, f"{again}, which says where and what to do")
     for key, configured, variable in (
         ("classes", data.classes, "NUMCLASSES"),
         ("train", data.train_samples, "NUMEXAMPLES"),
         ("val", data.eval_samples, "NUMVALEXAMPLES"),
     ):
         if content.get(key) != configured:
-            raise UserError(
-                certificate.path,
-                f"certifies {key} {content.get(key)}, but {variable} is {configured}",
-                f"set {variable}={content.get(key)}, or DATADIR to the data that are meant",
-            )
+            problem = f"certifies {key} {content.get(key)}, but {variable} is {configured}"
+            remedy = f"set {variable}={content.get(key)}, or DATADIR to the data that are meant"
+            raise UserError(certificate.path, problem, remedy)
     for name in FILES:
         certified = content["files"][name].get("bytes")
         try:
@@ -158,9 +153,6 @@ def check(config: Config) -> Certificate | None:
         except OSError as error:
             raise UserError(folder / name, error.strerror, "copy or pack the data again") from error
         if size != certified:
-            raise UserError(
-                folder / name,
-                f"has {size} bytes, and {certified} when it was certified",
-                f"copy or pack it again, or {again}",
-            )
+            problem = f"has {size} bytes, and {certified} when it was certified"
+            raise UserError(folder / name, problem, f"copy or pack it again, or {again}")
     return certificate

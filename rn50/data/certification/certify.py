@@ -149,9 +149,8 @@ def _parses(folder: Path, name: str, faults: DataFindings) -> bool:
     missing."""
     for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
         if not path.is_file():
-            raise UserError(
-                path, "no such file", f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
-            )
+            remedy = f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
+            raise UserError(path, "no such file", remedy)
     try:
         read_index(folder / f"{name}.idx")
     except UserError as error:

@@ -111,18 +111,16 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
     manifest = folder / DEMO_RECORD
     if not manifest.exists():
         if present:
-            raise UserError(
-                folder / present[0], "is there already and no demo data set", "choose another folder"
-            )
+            problem = "is there already and no demo data set"
+            raise UserError(folder / present[0], problem, "choose another folder")
         return False
     try:
         recorded = files.read_json(manifest, remedy=f"choose another folder or delete {folder}")
         known = recorded.pop("files")
         changed = [name for name in present if known[name] != _fingerprint(folder / name)]
     except (KeyError, AttributeError, TypeError) as error:
-        raise UserError(
-            manifest, "not the record of a demo data set", f"choose another folder or delete {folder}"
-        ) from error
+        problem = "not the record of a demo data set"
+        raise UserError(manifest, problem, f"choose another folder or delete {folder}") from error
     expected = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
     if recorded != expected:
         difference = ", ".join(
@@ -130,17 +128,11 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
             for key, value in expected.items()
             if recorded.get(key) != value
         )
-        raise UserError(
-            manifest,
-            f"a demo data set of other settings ({difference})",
-            "choose another folder or delete this one",
-        )
+        problem = f"a demo data set of other settings ({difference})"
+        raise UserError(manifest, problem, "choose another folder or delete this one")
     if changed:
-        raise UserError(
-            folder / changed[0],
-            "was changed since it was generated",
-            f"delete {folder} and generate it again",
-        )
+        problem = "was changed since it was generated"
+        raise UserError(folder / changed[0], problem, f"delete {folder} and generate it again")
     return len(present) == len(FILES)
 
 
@@ -193,14 +185,8 @@ def generate(
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise UserError(
-            folder,
-            f"the demo data set cannot be written ({error.strerror})",
-            "free space or choose another folder",
-        ) from error
+        problem = f"the demo data set cannot be written ({error.strerror})"
+        raise UserError(folder, problem, "free space or choose another folder") from error
     except BrokenProcessPool as error:
-        raise UserError(
-            folder,
-            "a process that generates images was killed, perhaps for want of memory",
-            "generate again with fewer workers",
-        ) from error
+        problem = "a process that generates images was killed, perhaps for want of memory"
+        raise UserError(folder, problem, "generate again with fewer workers") from error

@@ -63,11 +63,8 @@ def scan(folder: Path, truth: Path | None = None) -> Source:
             raise UserError(path, "no such folder", "give a folder with train/<class>/*.JPEG and val/")
     train = _class_folders(folder / "train")
     if not train:
-        raise UserError(
-            folder / "train",
-            "holds no class folders",
-            "extract each class's archive into a folder of its name",
-        )
+        problem = "holds no class folders"
+        raise UserError(folder / "train", problem, "extract each class's archive into a folder of its name")
     classes = sorted(train)
     labels = {name: label for label, name in enumerate(classes)}
     val = _class_folders(folder / "val")
@@ -97,9 +94,8 @@ def _class_folders(folder: Path) -> dict[str, list[os.DirEntry]]:
         elif entry.name.lower().endswith(SUFFIXES):
             loose.append(entry.path)
     if folders and loose:
-        raise UserError(
-            min(loose), "an image beside the class folders, so without a class", "move it into one, or away"
-        )
+        problem = "an image beside the class folders, so without a class"
+        raise UserError(min(loose), problem, "move it into one, or away")
     return folders
 
 
@@ -121,11 +117,8 @@ def _images(folder: Path) -> list[os.DirEntry]:
             or "\t" in entry.name
             or "\n" in entry.name
         ):
-            raise UserError(
-                entry.path,
-                f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held",
-                "move it away, or extract the archive again",
-            )
+            problem = f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held"
+            raise UserError(entry.path, problem, "move it away, or extract the archive again")
     if not entries:
         raise UserError(folder, "holds no image", "extract its archive, or remove the folder")
     return entries
@@ -135,9 +128,8 @@ def _image(entry: os.DirEntry, path: str, label: int) -> Image:
     try:
         status = entry.stat()
     except OSError as error:
-        raise UserError(
-            entry.path, f"cannot be read ({error.strerror})", "extract the archive again"
-        ) from error
+        problem = f"cannot be read ({error.strerror})"
+        raise UserError(entry.path, problem, "extract the archive again") from error
     return Image(path, label, status.st_size, status.st_ctime_ns)
 
 

@@ -124,17 +124,12 @@ def pack(
                     os.replace(partial / name, folder / name)
             shutil.rmtree(partial)
     except OSError as error:
-        raise UserError(
-            folder,
-            f"the data set cannot be written ({error.strerror})",
-            "fix that, and the same command goes on where it stopped",
-        ) from error
+        problem = f"the data set cannot be written ({error.strerror})"
+        raise UserError(folder, problem, "fix that, and the same command goes on where it stopped") from error
     except BrokenProcessPool as error:
-        raise UserError(
-            folder,
-            "a process that packs was killed, perhaps for want of memory",
-            "the same command goes on where it stopped, --workers 1 with the least memory",
-        ) from error
+        problem = "a process that packs was killed, perhaps for want of memory"
+        remedy = "the same command goes on where it stopped, --workers 1 with the least memory"
+        raise UserError(folder, problem, remedy) from error
     return listed
 
 
@@ -148,28 +143,21 @@ def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
     present = [name for name in written if (folder / name).exists()]
     for packing in filter(None, (record, moving)):
         if type(packing.get("began_ns")) is not int or not settings.items() <= packing.items():
-            raise UserError(
-                folder / layout.PACK_RECORD,
-                "a packing of other images or another seed",
-                "choose another folder, or delete this one",
-            )
+            problem = "a packing of other images or another seed"
+            raise UserError(folder / layout.PACK_RECORD, problem, "choose another folder, or delete this one")
         every = itertools.chain.from_iterable(listed.images.values())
         _refuse_changed(every, packing["began_ns"], listed.folder, folder)
     if present and record is None and moving is None:
-        raise UserError(
-            folder / present[0],
-            f"is there already and was not packed from {listed.folder}",
-            "choose another folder",
-        )
+        problem = f"is there already and was not packed from {listed.folder}"
+        raise UserError(folder / present[0], problem, "choose another folder")
     return record is not None and set(FILES) <= set(present)
 
 
 def _refuse_changed(images: Iterator[Image], began_ns: int, source: Path, packed: Path) -> None:
     for image in images:
         if image.changed_ns > began_ns:
-            raise UserError(
-                source, f"{image.path} has changed since it was packed", f"delete {packed} and pack again"
-            )
+            problem = f"{image.path} has changed since it was packed"
+            raise UserError(source, problem, f"delete {packed} and pack again")
 
 
 def _boot() -> str:
@@ -186,11 +174,8 @@ def _begin(folder: Path, settings: dict[str, Any]) -> int:
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
     if journal is not None and journal.get("settings") != settings:
-        raise UserError(
-            partial,
-            "a packing of other images or another seed was begun here",
-            "give that command again, or delete this folder",
-        )
+        problem = "a packing of other images or another seed was begun here"
+        raise UserError(partial, problem, "give that command again, or delete this folder")
     if journal is not None and journal.get("boot") == _boot() and type(journal.get("began_ns")) is int:
         return int(journal["began_ns"])
     shutil.rmtree(partial, ignore_errors=True)
@@ -205,11 +190,8 @@ def _check_space(folder: Path, listed: Source) -> None:
     needed = listed.bytes + OVERHEAD_BYTES * sum(map(len, listed.images.values())) - written
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise UserError(
-            folder,
-            f"{needed / 1e9:.1f} GB more are needed and {free / 1e9:.1f} GB are free",
-            "free space or choose another folder",
-        )
+        problem = f"{needed / 1e9:.1f} GB more are needed and {free / 1e9:.1f} GB are free"
+        raise UserError(folder, problem, "free space or choose another folder")
 
 
 def _pack_sets(

@@ -73,9 +73,8 @@ def _begin(partial: Path, data: Path) -> None:
     source = partial / SOURCE
     origin = str(data.resolve()).encode("utf-8", "backslashreplace").decode()  # as it is written
     if source.exists() and files.read_text(source) != origin:
-        raise UserError(
-            partial, "an unpacking of other data was begun here", "delete it, or choose another folder"
-        )
+        problem = "an unpacking of other data was begun here"
+        raise UserError(partial, problem, "delete it, or choose another folder")
     partial.mkdir(exist_ok=True)
     files.write(source, origin, files.ANY, remedy=_GO_ON)
 
@@ -85,11 +84,8 @@ def _entries(data: Path, name: str, records: int) -> list[Entry] | None:
     records."""
     entries = packing_list.read_list(data, name)
     if entries is not None and len(entries) != records:
-        raise UserError(
-            f"{data / name}.tsv",
-            f"has {len(entries)} lines, and {name}.idx {records}",
-            f"see rn50 verify {data}",
-        )
+        problem = f"has {len(entries)} lines, and {name}.idx {records}"
+        raise UserError(f"{data / name}.tsv", problem, f"see rn50 verify {data}")
     return entries
 
 

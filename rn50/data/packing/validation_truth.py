@@ -44,11 +44,8 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, 
     if not lines:
         raise UserError(path, "empty", "give a list with a line for each validation image")
     if len(lines) != len(names):
-        raise UserError(
-            path,
-            f"has {len(lines):,} lines, and the validation folder {len(names):,} images",
-            "extract the archive again, or give the list that belongs to it",
-        )
+        problem = f"has {len(lines):,} lines, and the validation folder {len(names):,} images"
+        raise UserError(path, problem, "extract the archive again, or give the list that belongs to it")
     labels = {name: label for label, name in enumerate(classes)}
     if len(lines[0]) == 1:
         meaning = _ids(path) if lines[0][0].isdigit() else {}
@@ -62,11 +59,10 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, 
     for number, words in enumerate(lines, 1):
         name = by_stem.get(Path(words[0]).stem)
         if name is None or name in truth or len(words) < 2:
-            raise UserError(
-                path,
-                f"line {number} is not about one more image of the validation folder: {' '.join(words)[:80]}",
-                "give the list that belongs to it",
+            problem = (
+                f"line {number} is not about one more image of the validation folder: {' '.join(words)[:80]}"
             )
+            raise UserError(path, problem, "give the list that belongs to it")
         rank = int(words[1]) if words[1].isdigit() else -1
         truth[name] = rank if 0 <= rank < len(classes) else _label(path, number, words[1], labels)
     return truth
@@ -74,11 +70,8 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, 
 
 def _label(path: Path, number: int, name: str, labels: dict[str, int]) -> int:
     if name not in labels:
-        raise UserError(
-            path,
-            f"line {number} names the class {name}, of which train/ has no folder",
-            "extract its archive, or give the list that belongs to these classes",
-        )
+        problem = f"line {number} names the class {name}, of which train/ has no folder"
+        raise UserError(path, problem, "extract its archive, or give the list that belongs to these classes")
     return labels[name]
 
 
@@ -86,17 +79,13 @@ def _ids(path: Path) -> dict[str, str]:
     """Return the class by ILSVRC2012_ID, from the development kit."""
     meta = path.parent / META
     if not meta.is_file():
-        raise UserError(
-            path,
-            "has ILSVRC2012_IDs, which are not labels",
-            f"put the development kit's {META} beside it, or give a list with the class of each image",
-        )
+        remedy = f"put the development kit's {META} beside it, or give a list with the class of each image"
+        raise UserError(path, "has ILSVRC2012_IDs, which are not labels", remedy)
     from scipy.io import loadmat
 
     try:
         synsets = loadmat(str(meta), squeeze_me=True)["synsets"]
         return {str(int(synset["ILSVRC2012_ID"])): str(synset["WNID"]) for synset in synsets}
     except Exception as error:  # scipy's parser raises many types for a damaged file
-        raise UserError(
-            meta, f"not the table of the development kit ({error})", "extract the kit again"
-        ) from error
+        problem = f"not the table of the development kit ({error})"
+        raise UserError(meta, problem, "extract the kit again") from error

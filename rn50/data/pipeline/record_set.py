@@ -71,7 +71,5 @@ class RecordSet:
 
         Its message is ``otherwise`` if none is found in good time.
         """
-        return UserError(
-            preflight.find_bad_record(self.rec, self.idx, self._classes, suspect)
-            or f"{self.rec}: {otherwise}"
-        )
+        line = preflight.find_bad_record(self.rec, self.idx, self._classes, suspect)
+        return UserError(line or f"{self.rec}: {otherwise}")
