@@ -1,12 +1,16 @@
-"""Worker processes, for work that Python's global interpreter lock would serialise in threads."""
+"""Worker processes, for work that Python's global interpreter lock would serialise in threads; results in the
+order of the tasks."""
 
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 class Processes:
@@ -36,6 +40,22 @@ class Processes:
             return self._executor.submit(function, *arguments)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def in_order(futures: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
+    """Yield the results of ``futures`` in order. Each is submitted when it is taken, and at most ``ahead`` at
+    a time.
+
+    If the caller stops early, those few finish uncancelled, because a pool whose processes are also killed
+    fails on a cancelled task.
+    """
+    waiting: deque[Future[Result]] = deque()
+    for future in futures:
+        waiting.append(future)
+        if len(waiting) == ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def _begin(begin: Callable[[], None] | None) -> None:

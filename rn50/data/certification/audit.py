@@ -7,26 +7,19 @@ The file is read once, in parallel; the same pass computes its SHA-256.
 import hashlib
 import os
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from rn50 import files
-from rn50.data import jpeg
+from rn50.data import jpeg, recordio
 from rn50.data.certification.finding import DataFindings
 from rn50.data.packing.packing_list import Entry
-from rn50.data.recordio import (
-    IMAGE_START,
-    decode_header,
-    decode_record,
-    encode_header,
-    index_bytes,
-    parse_index,
-)
+from rn50.data.recordio import IMAGE_START
+from rn50.data.workers import in_order
 from rn50.errors import UserError
 
 CHUNK_BYTES = 8 << 20
@@ -66,20 +59,20 @@ class _Chunk(NamedTuple):
 
     raw: bytes
     records: int
-    labels: list[tuple[int, int]]
-    digests: list[tuple[int, bytes]]
     faults: DataFindings
     remarks: DataFindings
 
 
 class _Set:
-    """A split as known before its records are read."""
+    """A split, with the labels and digests of the records that were read; see ``SetReport``."""
 
     def __init__(self, split: PackedSplit, decode: bool) -> None:
         self.rec, self.idx = split.folder / f"{split.name}.rec", split.folder / f"{split.name}.idx"
         self.classes, self.entries, self.decode = split.classes, split.entries, decode
-        self.index = index_bytes(self.idx)
-        self.keys, self.offsets = parse_index(self.idx, self.index)
+        self.index = recordio.index_bytes(self.idx)
+        self.keys, self.offsets = recordio.parse_index(self.idx, self.index)
+        self.labels = np.full(len(self.keys), -1, np.int64)
+        self.digests = np.zeros((len(self.keys), DIGEST_BYTES), np.uint8)
         self.again = (
             f"pack it again: rn50 pack {split.source}"
             if split.source
@@ -90,7 +83,7 @@ class _Set:
         """Read from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to
         ``bounds[i + 1]``."""
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
-        chunk = _Chunk(raw, len(positions), [], [], DataFindings(), DataFindings())
+        chunk = _Chunk(raw, len(positions), DataFindings(), DataFindings())
         for position, start, end in zip(
             positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True
         ):
@@ -98,7 +91,7 @@ class _Set:
         return chunk
 
     def _record(self, chunk: _Chunk, start: int, end: int, position: int) -> None:
-        """Add label, digest, faults and remarks of one record to ``chunk``."""
+        """Keep label and digest of one record; add its faults and remarks to ``chunk``."""
         entry = self.entries[position] if self.entries and position < len(self.entries) else None
         named = f" ({entry.path})" if entry else ""
         before = chunk.faults.total
@@ -110,8 +103,8 @@ class _Set:
             chunk.remarks.add(kind, self.rec.name, position, f"{text}{named}")
 
         try:
-            record, stop = decode_record(chunk.raw, start, end)
-            header = decode_header(record)
+            record, stop = recordio.decode_record(chunk.raw, start, end)
+            header = recordio.decode_header(record)
         except ValueError as error:
             fault("container", f"the record {error}")
             return
@@ -125,15 +118,15 @@ class _Set:
         if not (0 <= header.label < self.classes and header.label.is_integer()):
             fault("label", f"has label {header.label:g}, no class of [0, {self.classes})")
         else:
-            chunk.labels.append((position, int(header.label)))
+            self.labels[position] = int(header.label)
             if entry and header.label != entry.label:
                 fault("label", f"has label {header.label:g}, and in the packing list label {entry.label}")
         begins = record[:IMAGE_START]
-        if chunk.faults.total == before and begins != encode_header(header.id, int(header.label)):
+        if chunk.faults.total == before and begins != recordio.encode_header(header.id, int(header.label)):
             fault("header", f"has the header {begins.hex()}, with a bit that nobody reads set")
         image = record[IMAGE_START:]
         digest = hashlib.sha256(image).digest()
-        chunk.digests.append((position, digest))
+        self.digests[position] = np.frombuffer(digest, np.uint8)
         if entry and digest != entry.sha256:
             fault("content", "the image is not the one that was packed: its SHA-256 differs")
         image_header = jpeg.read_header(image)
@@ -173,14 +166,11 @@ class _Set:
 def _pread(descriptor: int, count: int, offset: int) -> bytes:
     """Return ``count`` bytes at ``offset``, fewer only at the end of the file. A single ``os.pread`` may
     return less."""
-    pieces, left = [], count
-    while left > 0:
-        piece = os.pread(descriptor, left, offset)
-        if not piece:
-            break
+    pieces = []
+    while piece := os.pread(descriptor, count, offset):
         pieces.append(piece)
-        left, offset = left - len(piece), offset + len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        count, offset = count - len(piece), offset + len(piece)
+    return b"".join(pieces)
 
 
 def _stretches(
@@ -205,46 +195,32 @@ def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[in
     known = _Set(split, decode)  # parses the index
     faults, remarks = DataFindings(), DataFindings()
     whole = hashlib.sha256()
-    stream = files.open_regular(known.rec, known.again)
     try:
-        descriptor = stream.fileno()
-        size = os.fstat(descriptor).st_size
-        positions, offsets = known.check_index(size, faults)
-        records = len(known.keys)
-        labels, digests = np.full(records, -1, np.int64), np.zeros((records, DIGEST_BYTES), np.uint8)
-        if not len(offsets) or offsets[0]:
-            lead = int(offsets[0]) if len(offsets) else size
-            text = f"the first {lead} bytes belong to no record of the index"
-            faults.add("gap", known.rec.name, None, text, known.again)
-        waiting: deque[Future[_Chunk]] = deque()
-        stretches = _stretches(positions, offsets, size)
-        with ThreadPoolExecutor(workers) as executor, warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # Pillow warns of damaged EXIF data, which several images of ImageNet have
-            while True:
-                while len(waiting) < 2 * workers:
-                    stretch = next(stretches, None)
-                    if stretch is None:
-                        break
-                    waiting.append(executor.submit(known.read, descriptor, *stretch))
-                if not waiting:
-                    break
-                chunk = waiting.popleft().result()
+        with (
+            files.open_regular(known.rec, known.again) as stream,
+            ThreadPoolExecutor(workers) as executor,
+            warnings.catch_warnings(),
+        ):
+            # Pillow warns of damaged EXIF data, which several images of ImageNet have.
+            warnings.simplefilter("ignore")
+            descriptor = stream.fileno()
+            size = os.fstat(descriptor).st_size
+            positions, offsets = known.check_index(size, faults)
+            if not len(offsets) or offsets[0]:
+                lead = int(offsets[0]) if len(offsets) else size
+                text = f"the first {lead} bytes belong to no record of the index"
+                faults.add("gap", known.rec.name, None, text, known.again)
+            stretches = _stretches(positions, offsets, size)
+            futures = (executor.submit(known.read, descriptor, *stretch) for stretch in stretches)
+            for chunk in in_order(futures, 2 * workers):
                 whole.update(chunk.raw)
-                for position, label in chunk.labels:
-                    labels[position] = label
-                for position, digest in chunk.digests:
-                    digests[position] = np.frombuffer(digest, np.uint8)
                 faults.extend(chunk.faults)
                 remarks.extend(chunk.remarks)
                 progress(chunk.records)
     except OSError as error:
         raise UserError(known.rec, f"cannot be read ({error.strerror})", known.again) from error
-    finally:
-        stream.close()
     facts: dict[str, dict[str, object]] = {
         known.rec.name: {"bytes": size, "sha256": whole.hexdigest()},
         known.idx.name: {"bytes": len(known.index), "sha256": hashlib.sha256(known.index).hexdigest()},
     }
-    return SetReport(split.name, records, labels, digests, facts, faults, remarks)
+    return SetReport(split.name, len(known.keys), known.labels, known.digests, facts, faults, remarks)

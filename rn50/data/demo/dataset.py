@@ -8,9 +8,7 @@ import itertools
 import json
 import os
 import shutil
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +20,7 @@ from rn50.data.certification.certify import certify
 from rn50.data.demo.images import GENERATOR_VERSION, STREAMS, Rng, encode
 from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
 from rn50.data.recordio import IndexedRecordWriter
-from rn50.data.workers import Processes
+from rn50.data.workers import Processes, in_order
 from rn50.errors import UserError
 from rn50.files import only_process
 
@@ -70,20 +68,14 @@ def _encode_chunk(settings: Settings, split: str, indices: list[int]) -> list[tu
 def _encode_all(
     settings: Settings, split: str, count: int, processes: Processes, ahead: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
+    """Return labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
 
-    At most ``ahead`` chunks are submitted at a time. If the caller stops early, those finish uncancelled,
-    because a pool whose processes are also killed fails on a cancelled chunk.
+    At most ``ahead`` chunks are submitted at a time.
     """
     order = Rng([settings.seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
-    starts = iter(range(0, count, CHUNK))
-    waiting: deque[Future[list[tuple[int, bytes]]]] = deque()
-    while True:
-        for start in itertools.islice(starts, ahead - len(waiting)):
-            waiting.append(processes.submit(_encode_chunk, settings, split, order[start : start + CHUNK]))
-        if not waiting:
-            return
-        yield from waiting.popleft().result()
+    chunks = (order[start : start + CHUNK] for start in range(0, count, CHUNK))
+    futures = (processes.submit(_encode_chunk, settings, split, chunk) for chunk in chunks)
+    return itertools.chain.from_iterable(in_order(futures, ahead))
 
 
 def _write(folder: Path, settings: Settings, workers: int, progress: Callable[[int, int], None]) -> None:

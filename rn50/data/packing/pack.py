@@ -65,13 +65,8 @@ class _Task(NamedTuple):
         return self.offset + sum(frame_bytes(image.bytes) for image in self.images)
 
 
-class _Written(NamedTuple):
-    """Result of a task."""
-
-    sizes: list[int]
-    """Bytes of each record."""
-    digests: list[bytes]
-    """SHA-256 of each image."""
+_Written = list[tuple[int, bytes]]
+"""Result of a task: the bytes of each record, and the SHA-256 of its image."""
 
 
 def order(count: int, seed: int, name: str) -> np.ndarray:
@@ -223,8 +218,8 @@ def _pack_sets(
             ):
                 for task, written in _in_order(processes, 2 * workers, rest):
                     index, entries, offset = [], [], task.offset
-                    records_written = zip(task.images, *written, strict=True)
-                    for key, (image, size, sha256) in enumerate(records_written, task.first):
+                    records_written = zip(task.images, written, strict=True)
+                    for key, (image, (size, sha256)) in enumerate(records_written, task.first):
                         index.append(f"{key}\t{offset}\n")
                         entries.append(Entry(image.label, sha256, image.path).line(key) + "\n")
                         offset += size
@@ -274,32 +269,30 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
             wait([pending for _, pending in waiting])
             waiting.clear()
             written = processes.submit(_write_records, task, True).result()
-            position, offset = task.first - rest.first + len(task.images), task.offset + sum(written.sizes)
+            position = task.first - rest.first + len(task.images)
+            offset = task.offset + sum(size for size, _ in written)
         yield task, written
 
 
 def _write_records(task: _Task, may_cut: bool) -> _Written | None:
     """Write the records of a task. Returns None, with only the first ones written, if one has to be cut
     without ``may_cut``."""
-    written = _Written([], [])
+    written: _Written = []
     buffer = memoryview(bytearray(max(frame_bytes(image.bytes) for image in task.images)))
     offset = task.offset
-    descriptor = os.open(task.rec, os.O_WRONLY)
-    try:
+    with open(task.rec, "r+b", buffering=0) as rec:
         for key, image in enumerate(task.images, task.first):
             record: bytes | memoryview = buffer[: frame_bytes(image.bytes)]
             content = buffer[FRAME_BYTES : FRAME_BYTES + image.bytes]
-            written.digests.append(_read(f"{task.folder}/{image.path}", content))
+            sha256 = _read(f"{task.folder}/{image.path}", content)
             if not frame_in_place(buffer[: len(record)], key, image.label, image.bytes):
                 if not may_cut:  # one image in a hundred thousand
                     return None
                 record = encode_image(key, image.label, bytes(content))
-            written.sizes.append(len(record))
+            written.append((len(record), sha256))
             while len(record):  # one call may write less than it was given
-                count = os.pwrite(descriptor, record, offset)
+                count = os.pwrite(rec.fileno(), record, offset)
                 record, offset = record[count:], offset + count
-    finally:
-        os.close(descriptor)
     return written
 
 
@@ -307,11 +300,8 @@ def _read(path: str, target: memoryview) -> bytes:
     """Fill ``target`` with the image file, which has the same length; return its SHA-256."""
     again = "extract its archive again, then give the same command"
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            size = os.readv(descriptor, [target, bytearray(1)])
-        finally:
-            os.close(descriptor)
+        with open(path, "rb", buffering=0) as image:
+            size = os.readv(image.fileno(), [target, bytearray(1)])
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", again) from error
     if size != len(target):

@@ -102,23 +102,15 @@ class _Writer:
     def write_all(self, workers: int | None, progress: Callable[[int], None], before: int) -> None:
         """Write the images of all records; ``progress(n)`` reports how many are written, ``before`` of other
         splits included."""
-        records = len(self.reader)
+        records = range(len(self.reader))
+        chunks = [records[start : start + CHUNK] for start in range(0, len(records), CHUNK)]
         with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:
-            futures = [
-                executor.submit(self._write, start, min(start + CHUNK, records))
-                for start in range(0, records, CHUNK)
-            ]
-            try:
-                for number, future in enumerate(futures, 1):
-                    future.result()
-                    progress(before + min(number * CHUNK, records))
-            finally:
-                for future in futures:
-                    future.cancel()
+            for chunk, _ in zip(chunks, executor.map(self._write, chunks), strict=True):
+                progress(before + chunk.stop)
 
-    def _write(self, begin: int, end: int) -> None:
-        """Write the images of records ``begin`` to ``end``, except those already there."""
-        for position in range(begin, end):
+    def _write(self, positions: range) -> None:
+        """Write the images of records, except those already there."""
+        for position in positions:
             header, image = self.reader.read(position)
             remedy = f"see rn50 verify {self.rec.parent}"
             if not header.label.is_integer() or not 0 <= header.label < len(self.classes or range(1 << 24)):
