@@ -73,9 +73,8 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
 
 def _named_again(offsets: np.ndarray) -> int | None:
     """Return the first line (from 0) of an index that repeats the record of an earlier line, or None."""
-    if (
-        np.diff(offsets) > 0
-    ).all():  # the order that rn50 pack and MXNet's tools write; checked in a hundredth of the time
+    # The order that rn50 pack and MXNet's tools write; checked in a hundredth of the time.
+    if (np.diff(offsets) > 0).all():
         return None
     _, first = np.unique(offsets, return_index=True)
     again = np.setdiff1d(np.arange(len(offsets)), first)

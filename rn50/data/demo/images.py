@@ -83,21 +83,9 @@ def star(rng: Rng) -> list[Polygon]:
 def cross(rng: Rng) -> list[Polygon]:
     """Return a plus sign with arms of random width."""
     w = rng.uniform(0.2, 0.36)
-    corners = [
-        (-w, -1),
-        (w, -1),
-        (w, -w),
-        (1, -w),
-        (1, w),
-        (w, w),
-        (w, 1),
-        (-w, 1),
-        (-w, w),
-        (-1, w),
-        (-1, -w),
-        (-w, -w),
-    ]
-    return [np.array(corners) * 0.92]
+    x = [-w, w, w, 1, 1, w, w, -w, -w, -1, -1, -w]
+    y = [-1, -1, -w, -w, w, w, 1, 1, w, w, -w, -w]
+    return [np.stack([x, y], 1) * 0.92]
 
 
 def ring(rng: Rng) -> list[Polygon]:
@@ -117,11 +105,8 @@ def crescent(rng: Rng) -> list[Polygon]:
     outer = _polar(np.linspace(0.6, 2 * np.pi - 0.6, 48))
     shift = rng.uniform(0.35, 0.55)
     tip_x, tip_y = outer[0]
-    tip_angle = math.atan2(tip_y, tip_x - shift)
-    inner = _polar(np.linspace(2 * np.pi - tip_angle, tip_angle, 40), math.hypot(tip_x - shift, tip_y)) + [
-        shift,
-        0,
-    ]
+    tip_angle, radius = math.atan2(tip_y, tip_x - shift), math.hypot(tip_x - shift, tip_y)
+    inner = _polar(np.linspace(2 * np.pi - tip_angle, tip_angle, 40), radius) + [shift, 0]
     return [np.concatenate([outer, inner]) + [0.2, 0]]
 
 
@@ -176,9 +161,8 @@ def _texture(height: int, width: int, rng: Rng, base: np.ndarray) -> np.ndarray:
     pattern = _pattern(height, width, rng, kind)
     tint = rng.uniform(-1, 1, 3)
     tint *= amplitude / np.abs(tint).max()
-    return np.ascontiguousarray(
-        base.astype(np.float32) + pattern[:, :, None] * tint.astype(np.float32), np.float32
-    )
+    texture = base.astype(np.float32) + pattern[:, :, None] * tint.astype(np.float32)
+    return np.ascontiguousarray(texture, np.float32)
 
 
 def _line(image: np.ndarray, rng: Rng, max_thickness: int) -> None:

@@ -41,9 +41,8 @@ def compiled(size: int, layout: str) -> tuple[Any, Any]:
     from rn50.data.pipeline import cpu_kernel
 
     channels = cpu_kernel.CHANNELS
-    return cpu_kernel.run, cpu_kernel.setup(
-        (channels, size, size) if layout == "CHW" else (size, size, channels)
-    )
+    shape = (channels, size, size) if layout == "CHW" else (size, size, channels)
+    return cpu_kernel.run, cpu_kernel.setup(shape)
 
 
 @functools.cache

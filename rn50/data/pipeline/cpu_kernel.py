@@ -67,10 +67,8 @@ def run(
     height, width, size = in_shapes[0][0], in_shapes[0][1], out_shapes[0][1]
     planar = out_shapes[0][0] == CHANNELS
     channel_step, pixel_step = (size * size, 1) if planar else (1, CHANNELS)
-    crop, out = (
-        numba.carray(ins[0], (height, width * CHANNELS)),
-        numba.carray(outs[0], CHANNELS * size * size),
-    )
+    crop = numba.carray(ins[0], (height, width * CHANNELS))
+    out = numba.carray(outs[0], CHANNELS * size * size)
     lefts, rights, along = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float32)
     for x in range(size):
         column = size - 1 - x if ins[1][0] else x

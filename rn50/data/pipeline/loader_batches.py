@@ -115,6 +115,5 @@ def killed_worker_named(records: RecordSet) -> Iterator[None]:
         yield
     except (RuntimeError, SystemError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise records.fault(
-            f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE"
-        ) from error
+        fault = f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE"
+        raise records.fault(fault) from error

@@ -42,16 +42,14 @@ class Records:
             return self._prepared(image, drawn), header.label
         except UserError as error:
             return str(error)
-        except (
-            Exception
-        ) as error:  # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file
+        # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file.
+        except Exception as error:
             return self.undecodable(drawn.position, image, error)
 
     def undecodable(self, position: int, image: bytes, error: Exception) -> str:
         """Return the error line for a record whose image is damaged."""
-        return self._reader.named(
-            position, f"{preflight.damage_of(image) or f'does not decode ({error})'}; {preflight.REPLACE}"
-        )
+        damage = preflight.damage_of(image) or f"does not decode ({error})"
+        return self._reader.named(position, f"{damage}; {preflight.REPLACE}")
 
     def together(self, samples: list[Any]) -> str | tuple[Any, np.ndarray]:
         """Return a batch of samples: (result of ``_batch``, float32 labels (B,)); or the first error line

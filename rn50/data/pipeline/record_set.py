@@ -27,9 +27,8 @@ def batches(samples: int, shards: int, batch_size: int) -> int:
 def ragged_sizes(samples: int, shards: int, batch_size: int) -> list[int]:
     """Return the sizes, at most two, that the last batches of the shards have where they are not full."""
     last = batches(samples, shards, batch_size) - 1
-    return sorted(
-        {real_samples(size, last, batch_size) for size in shard_sizes(samples, shards)} - {batch_size}
-    )
+    sizes = {real_samples(size, last, batch_size) for size in shard_sizes(samples, shards)}
+    return sorted(sizes - {batch_size})
 
 
 def real_samples(shard_size: int, batch: int, batch_size: int) -> int:
