@@ -19,6 +19,7 @@ from rn50.settings.config import Config
 
 FORMAT = 1
 DEMO_CLASSES = 10
+IMAGENET = (rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES)
 
 
 class Certificate(NamedTuple):
@@ -50,11 +51,7 @@ class Expected(NamedTuple):
     @property
     def is_imagenet(self) -> bool:
         """True if these are the numbers of the benchmark."""
-        return (self.classes, self.train, self.val) == (
-            rules.CLASSES,
-            rules.TRAIN_SAMPLES,
-            rules.EVAL_SAMPLES,
-        )
+        return (self.classes, self.train, self.val) == IMAGENET
 
 
 def expected(folder: Path) -> Expected:
@@ -69,7 +66,7 @@ def expected(folder: Path) -> Expected:
                 raise _damaged(folder / name, "it lacks the numbers of images")
             classes, train, val = (count or 0 for count in counts)
             return Expected(classes, train, val, _facts(folder / name, record), name)
-    return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
+    return Expected(*IMAGENET, {}, "ImageNet")
 
 
 def _count(value: Any) -> int | None:
@@ -93,9 +90,8 @@ def _damaged(path: Path, what: str) -> UserError:
 def set_sha256(files: dict[str, dict[str, Any]]) -> str:
     """Return one hash of all four files: the SHA-256 of the output of ``sha256sum train.rec train.idx val.rec
     val.idx``."""
-    return hashlib.sha256(
-        "".join(f"{files[name]['sha256']}  {name}\n" for name in FILES).encode()
-    ).hexdigest()
+    lines = "".join(f"{files[name]['sha256']}  {name}\n" for name in FILES)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def write(folder: Path, content: dict[str, Any]) -> Certificate:

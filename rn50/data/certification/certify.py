@@ -99,7 +99,7 @@ def certify(
         given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
         known = known._replace(by="the command line", **given)
     faults, remarks = DataFindings(), DataFindings()
-    record = packing_list.read_record(folder) or {"lists": {}, "source": ""}
+    record = packing_list.read_record(folder)
     classes = _checked_lists(folder, record["lists"], known, faults)
     readable = [name for name in NAMES if _parses(folder, name, faults)]
     total = sum(len(read_index(folder / f"{name}.idx")[0]) for name in readable)

@@ -79,7 +79,7 @@ def _encode_all(
 
 
 def _write(folder: Path, settings: Settings, workers: int, progress: Callable[[int, int], None]) -> None:
-    """Write train.rec/.idx and val.rec/.idx into ``folder``."""
+    """Write train.rec/.idx, val.rec/.idx and their record into ``folder``."""
     done = 0
     with Processes(workers, _one_thread) as processes:
         splits = ("train", "train", settings.train), ("val", settings.val_split, settings.val)
@@ -90,6 +90,9 @@ def _write(folder: Path, settings: Settings, workers: int, progress: Callable[[i
                     writer.write(key, label, image)
                     done += 1
                     progress(done, settings.train + settings.val)
+    manifest: dict[str, object] = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
+    manifest["files"] = {name: _fingerprint(folder / name) for name in FILES}
+    (folder / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def _fingerprint(path: Path) -> dict[str, int | str]:
@@ -128,12 +131,6 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
     return len(present) == len(FILES)
 
 
-def _certify(folder: Path) -> None:
-    """Write the certificate beside the data if there is none."""
-    if not (folder / CERTIFICATE).exists():
-        certify(folder)
-
-
 def generate(
     folder: str | Path,
     settings: Settings,
@@ -159,23 +156,19 @@ def generate(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with only_process(folder, "generating a data set"):
-            if _is_finished(folder, settings):
-                _certify(folder)
-                return
-            shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
-            try:
-                partial.mkdir()
-                _write(partial, settings, workers or len(os.sched_getaffinity(0)), progress)
-                manifest: dict[str, object] = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
-                manifest["files"] = {name: _fingerprint(partial / name) for name in FILES}
-                (partial / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-                (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone
-                # The record first: it identifies the files even between two renames.
-                for name in (DEMO_RECORD, *FILES):
-                    os.replace(partial / name, folder / name)
-                _certify(folder)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
+            if not _is_finished(folder, settings):
+                shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
+                try:
+                    partial.mkdir()
+                    _write(partial, settings, workers or len(os.sched_getaffinity(0)), progress)
+                    (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone
+                    # The record first: it identifies the files even between two renames.
+                    for name in (DEMO_RECORD, *FILES):
+                        os.replace(partial / name, folder / name)
+                finally:
+                    shutil.rmtree(partial, ignore_errors=True)
+            if not (folder / CERTIFICATE).exists():
+                certify(folder)
     except OSError as error:
         problem = f"the demo data set cannot be written ({error.strerror})"
         raise UserError(folder, problem, "free space or choose another folder") from error

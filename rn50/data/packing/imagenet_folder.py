@@ -111,12 +111,8 @@ def _images(folder: Path) -> list[os.DirEntry]:
     """Return the image files of a folder, sorted by name. Raises UserError for any other file."""
     entries = sorted(_entries(folder), key=lambda entry: entry.name)
     for entry in entries:
-        if (
-            not entry.is_file()
-            or not entry.name.lower().endswith(SUFFIXES)
-            or "\t" in entry.name
-            or "\n" in entry.name
-        ):
+        is_image = entry.is_file() and entry.name.lower().endswith(SUFFIXES)
+        if not is_image or "\t" in entry.name or "\n" in entry.name:
             problem = f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held"
             raise UserError(entry.path, problem, "move it away, or extract the archive again")
     if not entries:
@@ -143,8 +139,8 @@ def _labelled(folder: Path, folders: dict[str, list[os.DirEntry]], labels: dict[
 
 def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
     entries = _images(folder / "val")
-    lists = [truth] if truth else validation_truth.find(folder)
-    if not lists:
+    truth = truth or validation_truth.find(folder)
+    if truth is None:
         raise UserError(
             folder / "val",
             f"{len(entries):,} images without class folders, so nobody knows their classes (packed like "
@@ -152,5 +148,5 @@ def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
             "give the list of their classes with --val-truth FILE: the development kit's "
             f"{Path(validation_truth.OFFICIAL).name}, or lines of name and class",
         )
-    labels = validation_truth.read(lists[0], [entry.name for entry in entries], classes)
+    labels = validation_truth.read(truth, [entry.name for entry in entries], classes)
     return [_image(entry, entry.name, labels[entry.name]) for entry in entries]

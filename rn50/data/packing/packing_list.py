@@ -97,13 +97,11 @@ def read_classes(folder: Path) -> list[str] | None:
     return classes
 
 
-def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return pack.json, with ``lists`` and ``source`` empty if absent; None if there is no such file. Raises
+def read_record(folder: Path) -> dict[str, Any]:
+    """Return pack.json, with ``lists`` and ``source`` empty if they, or the file itself, are absent. Raises
     UserError."""
     path = folder / PACK_RECORD
-    record = read_json(path)
-    if record is None:
-        return None
+    record = read_json(path) or {}
     lists = record.setdefault("lists", {})
     if (
         not isinstance(lists, dict)

@@ -23,14 +23,10 @@ META = "meta.mat"
 _HEADING = "ImageId,PredictionString"
 
 
-def find(source: Path) -> list[Path]:
-    """Return at most one path: the official list of a development kit unpacked in the source folder or beside
-    it."""
-    return [
-        path
-        for path in (source / OFFICIAL, source.parent / OFFICIAL, source / Path(OFFICIAL).name)
-        if path.is_file()
-    ][:1]
+def find(source: Path) -> Path | None:
+    """Return the official list of a development kit unpacked in the source folder or beside it, if any."""
+    places = source / OFFICIAL, source.parent / OFFICIAL, source / Path(OFFICIAL).name
+    return next((path for path in places if path.is_file()), None)
 
 
 def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, int]:
