@@ -1,7 +1,8 @@
-"""The clock of the log."""
+"""The clock of the log, and the time that repeated work of all ranks takes."""
 
 import functools
 import time
+from collections.abc import Callable
 
 
 @functools.cache
@@ -17,3 +18,14 @@ def now_ms() -> int:
     while the machine sleeps. So differences are right even if the wall clock jumps in mid-run.
     """
     return int((_boot_time() + time.clock_gettime(time.CLOCK_BOOTTIME)) * 1000)
+
+
+def seconds_of(work: Callable[[], object], barrier: Callable[[], None], repeats: int) -> list[float]:
+    """Return the seconds of each of ``repeats`` calls of ``work``; all ranks meet before each."""
+    seconds = []
+    for _ in range(repeats):
+        barrier()
+        begin = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begin)
+    return seconds

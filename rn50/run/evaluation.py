@@ -61,9 +61,8 @@ def evaluate(
         implementation.assign(saved.arrays)
         counts = count(config, implementation, confusion=report is not None)
         if communicator.rank == 0:
-            display.tell(
-                of_weights(file, saved, config, implementation.precision.name, counts), report, as_json
-            )
+            evaluation = of_weights(file, saved, config, implementation.precision.name, counts)
+            display.tell(evaluation, report, as_json)
         communicator.barrier()
     finally:
         implementation.close()

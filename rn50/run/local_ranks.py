@@ -8,12 +8,12 @@ rank is gone its sockets close, which the others see at once.
 import mmap
 import os
 import socket
-import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rn50.errors import RankLostError
+from rn50.run.clock import seconds_of
 
 RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
 """Environment variables of a rank: its number; the descriptors of its sockets by rank, empty at its own
@@ -58,12 +58,7 @@ class LocalRanks:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers."""
         start = self._bytes
         arrays = self.share(values)
-        seconds = []
-        for _ in range(repeats):
-            self.barrier()
-            begin = time.perf_counter()
-            self.all_reduce_shared(arrays)
-            seconds.append(time.perf_counter() - begin)
+        seconds = seconds_of(lambda: self.all_reduce_shared(arrays), self.barrier, repeats)
         self._give_back(start)
         return seconds
 

@@ -1,11 +1,12 @@
 """The ranks of a job whose library passes messages: Horovod, torch.distributed or paddle.distributed."""
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from rn50.run.clock import seconds_of
 
 
 class MessageRanks(ABC):
@@ -27,11 +28,4 @@ class MessageRanks(ABC):
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device
         of the gradients."""
-        all_reduce = self._all_reduce_of(values)
-        seconds = []
-        for _ in range(repeats):
-            self.barrier()
-            begin = time.perf_counter()
-            all_reduce()
-            seconds.append(time.perf_counter() - begin)
-        return seconds
+        return seconds_of(self._all_reduce_of(values), self.barrier, repeats)

@@ -68,9 +68,8 @@ def _refuse_another(target: pathlib.Path, log: str) -> None:
 
 
 def _write(target: pathlib.Path, facts: dict[str, Any]) -> None:
-    files.write(
-        target, json.dumps(facts, indent=1, sort_keys=True) + "\n", files.ANY, "free the disk and run again"
-    )
+    text = json.dumps(facts, indent=1, sort_keys=True) + "\n"
+    files.write(target, text, files.ANY, "free the disk and run again")
 
 
 def _passed_through() -> dict[str, str]:

@@ -62,7 +62,5 @@ def save(config: Config, implementation: Implementation, seed: int, best: Best) 
         "configuration": config.sha256,
         "certificate": certified.sha256 if certified else "none",
     }
-    weights_file.write(
-        weights_file.path(pathlib.Path(str(config.run.result_file))),
-        weights_file.Weights(best.arrays, {name: str(value) for name, value in facts.items()}),
-    )
+    weights = weights_file.Weights(best.arrays, {name: str(value) for name, value in facts.items()})
+    weights_file.write(weights_file.path(pathlib.Path(str(config.run.result_file))), weights)
