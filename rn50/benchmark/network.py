@@ -87,9 +87,7 @@ def shapes(classes: int, width: float = 1.0) -> dict[str, tuple[int, ...]]:
     tensors: dict[str, tuple[int, ...]] = {}
     for layer in convolutions(width):
         tensors[f"{layer.name}_weight"] = (layer.outputs, layer.inputs, layer.kernel, layer.kernel)
-        tensors.update(
-            (f"{layer.norm}_{suffix}", (layer.outputs,))
-            for suffix in ("gamma", "beta", "running_mean", "running_var")
-        )
+        for suffix in ("gamma", "beta", "running_mean", "running_var"):
+            tensors[f"{layer.norm}_{suffix}"] = (layer.outputs,)
     tensors[f"{CLASSIFIER}_weight"], tensors[f"{CLASSIFIER}_bias"] = (classes, features(width)), (classes,)
     return tensors

@@ -16,16 +16,14 @@ def has_weight_decay(name: str) -> bool:
     return not name.endswith(("gamma", "beta", "bias"))
 
 
-def trust_ratio(
-    weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float, epsilon: float = 0.0
-) -> float:
-    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)``, or 1 if either norm is 0. Any shape,
+def trust_ratio(weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float) -> float:
+    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w||)``, or 1 if either norm is 0. Any shape,
     float64."""
     weight_norm = float(np.linalg.norm(weight))
     gradient_norm = float(np.linalg.norm(gradient))
     if weight_norm == 0 or gradient_norm == 0:
         return 1.0
-    return eta * weight_norm / (gradient_norm + weight_decay * weight_norm + epsilon)
+    return eta * weight_norm / (gradient_norm + weight_decay * weight_norm)
 
 
 def sgd_update(

@@ -18,9 +18,8 @@ GROUP, KEPT = 4, 2
 
 def pruned(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the pruned weights: every convolution but the first, and the classifier."""
-    return tuple(
-        name for name in names if name.endswith("_weight") and name != f"{network.stem().name}_weight"
-    )
+    first = f"{network.stem().name}_weight"
+    return tuple(name for name in names if name.endswith("_weight") and name != first)
 
 
 def mask(weight: np.ndarray) -> np.ndarray:

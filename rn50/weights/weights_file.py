@@ -62,11 +62,11 @@ def path(log: pathlib.Path) -> pathlib.Path:
     return log.with_suffix(SUFFIX)
 
 
-def write(file: pathlib.Path, weights: Weights, may_replace: str = files.NOTHING) -> None:
+def write(file: pathlib.Path, weights: Weights) -> None:
     """Write a file of weights, whole or not at all. Raises UserError if it cannot be written."""
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()}
     content = format_.save(arrays, {"file": files.MARK, **weights.facts})
-    files.write(file, content, may_replace, "free the disk, or name another file")
+    files.write(file, content, files.NOTHING, "free the disk, or name another file")
 
 
 def read(file: pathlib.Path) -> Weights:
