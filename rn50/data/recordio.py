@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import NamedTuple
 
 import numpy as np
 
@@ -189,10 +189,9 @@ class IndexedRecordWriter:
         try:
             self._finals[0].parent.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as opened:
-                self._rec: BinaryIO = opened.enter_context(open(self._partials[0], "wb"))
-                self._idx: TextIO = opened.enter_context(
-                    open(self._partials[1], "w", encoding="ascii", newline="\n")
-                )
+                rec, idx = self._partials
+                self._rec = opened.enter_context(open(rec, "wb"))
+                self._idx = opened.enter_context(open(idx, "w", encoding="ascii", newline="\n"))
                 self._opened = opened.pop_all()
         except OSError as error:
             self._remove_partials()

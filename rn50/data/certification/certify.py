@@ -94,9 +94,9 @@ def certify(
     Raises ``UserError`` if a file cannot be read or the certificate cannot be written.
     """
     known = certificate.expected(folder)
-    if any(number is not None for number in numbers):
-        pairs = zip(Expected._fields, numbers, strict=False)
-        given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
+    pairs = zip(Expected._fields, numbers, strict=False)
+    given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
+    if given:
         known = known._replace(by="the command line", **given)
     faults, remarks = DataFindings(), DataFindings()
     record = packing_list.read_record(folder)

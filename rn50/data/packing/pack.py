@@ -206,15 +206,13 @@ def _pack_sets(
             packed = (images[number] for number in keys[:done].tolist())
             _refuse_changed(packed, began_ns, listed.folder, partial)
             progress(before + done, total)
-            rec = partial / f"{name}.rec"
+            rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
             unpacked = [images[number] for number in keys[done:].tolist()]
             rest = _Task(str(rec), offset, str(listed.folder / name), done, unpacked)
             with (
                 rec.open("ab") as records,
-                (partial / f"{name}.idx").open("a", encoding="ascii", newline="\n") as idx,
-                (partial / f"{name}.tsv").open(
-                    "a", encoding="utf-8", errors="surrogateescape", newline="\n"
-                ) as tsv,
+                idx.open("a", encoding="ascii", newline="\n") as index_file,
+                tsv.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as list_file,
             ):
                 for task, written in _in_order(processes, 2 * workers, rest):
                     index, entries, offset = [], [], task.offset
@@ -223,7 +221,7 @@ def _pack_sets(
                         index.append(f"{key}\t{offset}\n")
                         entries.append(Entry(image.label, sha256, image.path).line(key) + "\n")
                         offset += size
-                    for journal, lines in ((tsv, entries), (idx, index)):
+                    for journal, lines in ((list_file, entries), (index_file, index)):
                         # A line says that its record is written.
                         journal.write("".join(lines))
                         journal.flush()

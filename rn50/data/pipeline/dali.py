@@ -61,9 +61,7 @@ def build(config: Config, split: Split, rank: int, ranks: int, seed: int, form: 
     float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the shard's last
     sample, which the caller has to cut off.
     """
-    pipeline = define(config, split, rank, ranks, seed, form)
-    pipeline.build()
-    return pipeline
+    return _built(define(config, split, rank, ranks, seed, form))
 
 
 def define(config: Config, split: Split, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
@@ -80,9 +78,7 @@ def define(config: Config, split: Split, rank: int, ranks: int, seed: int, form:
 def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
     """Return a built pipeline that only reads this rank's shard of the training set: (JPEGs, labels)."""
     on_cpu = BatchFormat(None, "CHW", False)
-    pipeline = _pipeline(config, seed, on_cpu, lambda: tuple(_read(config, "train", rank, ranks)))
-    pipeline.build()
-    return pipeline
+    return _built(_pipeline(config, seed, on_cpu, lambda: tuple(_read(config, "train", rank, ranks))))
 
 
 def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterator[list[np.ndarray]]) -> Any:
@@ -96,9 +92,7 @@ def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterato
         encoded = fn.external_source(source=batches, batch=True, dtype=types.UINT8, ndim=1, no_copy=True)
         return _decode(encoded, config, "train", form)
 
-    pipeline = _pipeline(config, seed, form, graph)
-    pipeline.build()
-    return pipeline
+    return _built(_pipeline(config, seed, form, graph))
 
 
 def fault(records: RecordSet, error: RuntimeError) -> UserError:
@@ -133,6 +127,11 @@ def _pipeline(config: Config, seed: int, form: BatchFormat, graph: Any) -> Any:
         seed=seed,
         prefetch_queue_depth=settings.prefetch_queue_depth,
     )(graph)()
+
+
+def _built(pipeline: Any) -> Any:
+    pipeline.build()
+    return pipeline
 
 
 def _read(config: Config, split: Split, rank: int, ranks: int) -> Any:
