@@ -40,9 +40,7 @@ def sgd_update(
 
     All arrays have the parameter's shape and are taken as float64.
     """
-    weight, gradient, velocity = (
-        np.asarray(array, dtype=np.float64) for array in (weight, gradient, velocity)
-    )
+    weight, gradient, velocity = (np.asarray(array, np.float64) for array in (weight, gradient, velocity))
     decay = weight_decay if has_weight_decay(name) else 0.0
     velocity = momentum * velocity + learning_rate * (gradient + decay * weight)
     return weight - velocity, velocity

@@ -22,6 +22,7 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
     confusion = counts.confusion
     assert confusion is not None
     of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    reliability = [(interval.confidence, interval.accuracy) for interval in counts.bins if interval.images]
     template = templates.beside(__file__).get_template("page.html.j2")
     page = template.render(
         evaluation=evaluation,
@@ -29,9 +30,7 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
         version=rn50.__version__,
         worst=_worst(confusion),
         confused=_confused(confusion),
-        reliability=plots.reliability(
-            [(interval.confidence, interval.accuracy) for interval in counts.bins if interval.images]
-        ),
+        reliability=plots.reliability(reliability),
         confusion=plots.confusion(confusion / of_class),
     )
     files.write(file, page, remedy="give another file with --report")
