@@ -57,9 +57,8 @@ def read_header(image: Bytes) -> ImageHeader:
     if image[: len(PNG_SIGNATURE)] == PNG_SIGNATURE:
         return ImageHeader(None, is_png=True)
     if image[: len(START_OF_IMAGE)] != START_OF_IMAGE:
-        return ImageHeader(
-            f"no JPEG, it starts with the bytes {image[:4].hex(' ')}" if image else "no JPEG, it is empty"
-        )
+        what_it_is = f"starts with the bytes {image[:4].hex(' ')}" if image else "is empty"
+        return ImageHeader(f"no JPEG, it {what_it_is}")
     components: int | None = None
     scan = None
     for marker, position in _segments(image):

@@ -98,12 +98,8 @@ def frame_in_place(frame: memoryview, key: int, label: float, size: int) -> bool
     ``frame`` has ``frame_bytes(size)`` bytes. Returns False and leaves ``frame`` unchanged if the record is
     too large, or has to be cut at a magic word, as ``encode_image`` does.
     """
-    header = encode_header(key, label)
-    if (
-        IMAGE_START + size > MAX_RECORD_BYTES
-        or MAGIC in header
-        or _aligned_magic(frame[FRAME_BYTES : FRAME_BYTES + size])
-    ):
+    header, image = encode_header(key, label), frame[FRAME_BYTES : FRAME_BYTES + size]
+    if IMAGE_START + size > MAX_RECORD_BYTES or MAGIC in header or _aligned_magic(image):
         return False
     frame[:FRAME_BYTES] = _PART.pack(MAGIC, IMAGE_START + size) + header
     frame[FRAME_BYTES + size :] = bytes(-size % ALIGNMENT)

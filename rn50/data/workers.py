@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-class Processes:
+class Processes(ProcessPoolExecutor):
     """A pool of ``count`` processes, started at the first ``submit``; a context manager that waits for the
     submitted work.
 
@@ -22,22 +22,16 @@ class Processes:
 
     def __init__(self, count: int, begin: Callable[[], None] | None = None) -> None:
         # Spawned: a forked child inherits locks held by threads that do not exist in it.
-        self._executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin, (begin,))
+        super().__init__(count, multiprocessing.get_context("spawn"), _begin, (begin,))
 
-    def __enter__(self) -> "Processes":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._executor.shutdown()
-
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
         """Call a module-level function in one of the processes. The future raises BrokenProcessPool if a
         process was killed."""
         # A process that starts here inherits the blocked SIGINT: Ctrl-C reaches this process alone, which
         # then stops the pool.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
-            return self._executor.submit(function, *arguments)
+            return super().submit(function, *arguments, **options)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 

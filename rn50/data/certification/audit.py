@@ -73,20 +73,17 @@ class _Set:
         self.keys, self.offsets = recordio.parse_index(self.idx, self.index)
         self.labels = np.full(len(self.keys), -1, np.int64)
         self.digests = np.zeros((len(self.keys), DIGEST_BYTES), np.uint8)
-        self.again = (
-            f"pack it again: rn50 pack {split.source}"
-            if split.source
-            else "pack the data again, or take them from another copy"
-        )
+        self.again = "pack the data again, or take them from another copy"
+        if split.source:
+            self.again = f"pack it again: rn50 pack {split.source}"
 
     def read(self, descriptor: int, positions: np.ndarray, bounds: np.ndarray, begin: int) -> _Chunk:
         """Read from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to
         ``bounds[i + 1]``."""
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
         chunk = _Chunk(raw, len(positions), DataFindings(), DataFindings())
-        for position, start, end in zip(
-            positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True
-        ):
+        places = zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        for position, start, end in places:
             self._record(chunk, start - begin, end - begin, position)
         return chunk
 

@@ -209,10 +209,8 @@ def _check_numbers(
     expected = getattr(known, report.name)
     if report.records != expected:
         missing = expected - report.records
-        text = (
-            f"lists {report.records:,} records, {abs(missing):,} {'fewer' if missing > 0 else 'more'} than "
-            f"the {expected:,} of {known.by}"
-        )
+        difference = f"{abs(missing):,} {'fewer' if missing > 0 else 'more'}"
+        text = f"lists {report.records:,} records, {difference} than the {expected:,} of {known.by}"
         faults.add("count", idx, None, text, CHECK_DATADIR)
     if entries is not None and len(entries) != report.records:
         first = min(len(entries), report.records)

@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
@@ -65,26 +65,16 @@ def _encode_chunk(settings: Settings, split: str, indices: list[int]) -> list[tu
     return [encode(settings.seed, split, index, settings.scale) for index in indices]
 
 
-def _encode_all(
-    settings: Settings, split: str, count: int, processes: Processes, ahead: int
-) -> Iterator[tuple[int, bytes]]:
-    """Return labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
-
-    At most ``ahead`` chunks are submitted at a time.
-    """
-    order = Rng([settings.seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
-    chunks = (order[start : start + CHUNK] for start in range(0, count, CHUNK))
-    futures = (processes.submit(_encode_chunk, settings, split, chunk) for chunk in chunks)
-    return itertools.chain.from_iterable(in_order(futures, ahead))
-
-
 def _write(folder: Path, settings: Settings, workers: int, progress: Callable[[int, int], None]) -> None:
     """Write train.rec/.idx, val.rec/.idx and their record into ``folder``."""
     done = 0
     with Processes(workers, _one_thread) as processes:
         splits = ("train", "train", settings.train), ("val", settings.val_split, settings.val)
         for name, split, count in splits:
-            images = _encode_all(settings, split, count, processes, 2 * workers)
+            order = Rng([settings.seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
+            chunks = [order[start : start + CHUNK] for start in range(0, count, CHUNK)]
+            futures = (processes.submit(_encode_chunk, settings, split, chunk) for chunk in chunks)
+            images = itertools.chain.from_iterable(in_order(futures, 2 * workers))
             with IndexedRecordWriter(folder / name) as writer:
                 for key, (label, image) in enumerate(images):
                     writer.write(key, label, image)

@@ -102,12 +102,9 @@ def read_record(folder: Path) -> dict[str, Any]:
     UserError."""
     path = folder / PACK_RECORD
     record = read_json(path) or {}
-    lists = record.setdefault("lists", {})
-    if (
-        not isinstance(lists, dict)
-        or not set(lists) <= {CLASSES, *LISTS}
-        or not isinstance(record.setdefault("source", ""), str)
-    ):
+    lists, source = record.setdefault("lists", {}), record.setdefault("source", "")
+    are_lists = isinstance(lists, dict) and set(lists) <= {CLASSES, *LISTS}
+    if not are_lists or not isinstance(source, str):
         raise UserError(path, "damaged, not what rn50 pack writes", _REMEDY)
     return record
 

@@ -32,11 +32,8 @@ def find(source: Path) -> Path | None:
 def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, int]:
     """Return the label by file name, for sorted ``names`` of a validation folder and sorted ``classes``.
     Raises UserError."""
-    lines = [
-        re.split(r"[\s,]+", line.strip())
-        for line in read_lines(path)
-        if line.strip() and line.strip() != _HEADING
-    ]
+    stripped = map(str.strip, read_lines(path))
+    lines = [re.split(r"[\s,]+", line) for line in stripped if line not in ("", _HEADING)]
     if not lines:
         raise UserError(path, "empty", "give a list with a line for each validation image")
     if len(lines) != len(names):
@@ -55,9 +52,8 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, 
     for number, words in enumerate(lines, 1):
         name = by_stem.get(Path(words[0]).stem)
         if name is None or name in truth or len(words) < 2:
-            problem = (
-                f"line {number} is not about one more image of the validation folder: {' '.join(words)[:80]}"
-            )
+            line = " ".join(words)[:80]
+            problem = f"line {number} is not about one more image of the validation folder: {line}"
             raise UserError(path, problem, "give the list that belongs to it")
         rank = int(words[1]) if words[1].isdigit() else -1
         truth[name] = rank if 0 <= rank < len(classes) else _label(path, number, words[1], labels)
