@@ -19,7 +19,6 @@ from rn50.settings.config import Config
 
 FORMAT = 1
 DEMO_CLASSES = 10
-IMAGENET = (rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES)
 
 
 class Certificate(NamedTuple):
@@ -51,7 +50,8 @@ class Expected(NamedTuple):
     @property
     def is_imagenet(self) -> bool:
         """True if these are the numbers of the benchmark."""
-        return (self.classes, self.train, self.val) == IMAGENET
+        imagenet = rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES
+        return (self.classes, self.train, self.val) == imagenet
 
 
 def expected(folder: Path) -> Expected:
@@ -66,7 +66,7 @@ def expected(folder: Path) -> Expected:
                 raise _damaged(folder / name, "it lacks the numbers of images")
             classes, train, val = (count or 0 for count in counts)
             return Expected(classes, train, val, _facts(folder / name, record), name)
-    return Expected(*IMAGENET, {}, "ImageNet")
+    return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
 
 
 def _count(value: Any) -> int | None:
