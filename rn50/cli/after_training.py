@@ -1,7 +1,7 @@
 """Verbs on the weights that a run has saved, and on models made of them."""
 
-import functools
 import pathlib
+from typing import Any
 
 import click
 
@@ -9,15 +9,15 @@ from rn50 import process
 from rn50.cli import group, ranks
 from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
-from rn50.cli.speed import bench, rounds, words
+from rn50.cli.speed import bench, listed, rounds
 from rn50.errors import UserError, UserErrors
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
-verb = functools.partial(group.main.verb, heading="Results and weights")
+verb = group.main.under("Results and weights")
 
 ONNX = ".onnx"
-_output = click.option("--output", "-o", required=True, type=PATH, help="The file to write.")
+_output = group.output("The file to write.", required=True)
 _tolerance = click.option(
     "--tolerance", default=1.0, type=Number(0, 100), help="Percentage points of top-1 that may be lost."
 )
@@ -34,8 +34,7 @@ _tolerance = click.option(
     "--precision",
     type=click.Choice(["float32", "float16", "bfloat16"]),
     help="Numbers of the matrix products; in float32 every framework counts the same. An ONNX model has its "
-    "own. "
-    "[default: float32]",
+    "own. [default: float32]",
 )
 @click.option(
     "--report", type=PATH, help="Write a page with the confusion of classes and the calibration there."
@@ -104,6 +103,10 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     return value
 
 
+def _to(help_: str) -> Any:
+    return click.option("--to", "format_", default="onnx", callback=_format, help=help_)
+
+
 @verb(
     "export",
     "Write weights as an ONNX model",
@@ -119,13 +122,9 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     is_flag=True,
     help="Take decoded images, uint8 (N, H, W, 3) of any size: resize, crop and normalise them in the model.",
 )
-@click.option(
-    "--to",
-    "format_",
-    default="onnx",
-    callback=_format,
-    help="onnx, or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin "
-    "with OUTPUT.",
+@_to(
+    "onnx, or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin with "
+    "OUTPUT."
 )
 @_tolerance
 @group.as_json("rn50.deploy.outcomes.Written")
@@ -190,13 +189,7 @@ def export_weights(
     help="How static ranges are chosen.",
 )
 @click.option("--images", default=128, type=Whole(1, 100_000), help="Training images that calibrate.")
-@click.option(
-    "--to",
-    "format_",
-    default="onnx",
-    callback=_format,
-    help="onnx, or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.",
-)
+@_to("onnx, or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.")
 @_tolerance
 @group.as_json("rn50.deploy.candidates.Choice")
 def quantize_model(
@@ -242,17 +235,17 @@ def _engines() -> tuple[str, ...]:
     "rn50 bench inference model.onnx int8.onnx --batch-sizes 1,8,64 --picture latency.svg",
 )
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=PATH)
-@click.option(
+@listed(
     "--engines",
     default="onnxruntime",
-    callback=words(_engines),
+    possible=_engines,
     help="Engines, with commas between them. A framework's runs weights, ONNX Runtime both.",
 )
-@click.option("--batch-sizes", default="1,2,4,8", callback=words(), help="Images of a request.")
-@click.option(
+@listed("--batch-sizes", default="1,2,4,8", help="Images of a request.")
+@listed(
     "--precisions",
     default="float32",
-    callback=words(("float32", "bfloat16", "int8")),
+    possible=("float32", "bfloat16", "int8"),
     help="Precisions of the frameworks' engines, where they have them; an ONNX model has its own.",
 )
 @click.option(

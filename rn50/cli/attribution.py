@@ -1,6 +1,5 @@
 """The verb that attributes a gain."""
 
-import functools
 import pathlib
 import re
 import tempfile
@@ -9,12 +8,11 @@ import click
 
 from rn50 import process
 from rn50.cli import group
-from rn50.cli.group import PATH
 from rn50.errors import UserError
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
-verb = functools.partial(group.main.verb, heading="Hyperparameters")
+verb = group.main.under("Hyperparameters")
 
 
 def _minutes_of(context: click.Context, option: click.Parameter, value: str) -> float:
@@ -32,14 +30,8 @@ def _minutes_of(context: click.Context, option: click.Parameter, value: str) -> 
 )
 @click.argument("first", metavar="FROM", shell_complete=group.complete_configurations)
 @click.argument("second", metavar="[TO]", required=False, shell_complete=group.complete_configurations)
-@click.option(
-    "--set",
-    "values",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A value in place of TO's, or of FROM's without TO.",
-)
-@click.option("--output", "-o", "folder", required=True, type=PATH, help="Folder of the measurements.")
+@group.values("A value in place of TO's, or of FROM's without TO.")
+@group.output("Folder of the measurements.", "folder", required=True)
 @click.option(
     "--budget",
     default="60m",
@@ -72,10 +64,9 @@ def attribute(
     if second is None and not values:
         raise UserError("attribute to what? name a second configuration, or give --set NAME=VALUE")
     with tempfile.TemporaryDirectory() as temporary:
-        changed_to = (
-            changed.write(pathlib.Path(temporary), second or first, values, inherited) if values else None
-        )
-        ends = config_file.find(first, inherited), changed_to or config_file.find(second, inherited)
+        if values:
+            second = str(changed.write(pathlib.Path(temporary), second or first, values, inherited))
+        ends = [config_file.find(name, inherited) for name in (first, second)]
         way = steps.between(*(config_file.sourced_environment(end, inherited) for end in ends))
     for environ in (way.first, way.second):
         preflight.of(configuration.from_environment(environ))

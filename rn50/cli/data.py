@@ -1,6 +1,5 @@
 """Verbs on data sets."""
 
-import functools
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Whole
 from rn50.errors import Status
 from rn50.terminal import Terminal, print_json, say
 
-verb = functools.partial(group.main.verb, heading="Set up and data")
+verb = group.main.under("Set up and data")
 
 
 @verb("demo-data", "Generate the demo data set", "rn50 demo-data data/demo")

@@ -82,6 +82,10 @@ class Verbs(click.Group):
 
         return add
 
+    def under(self, heading: str) -> Callable[..., Any]:
+        """Return ``verb`` for the verbs under ``heading``."""
+        return functools.partial(self.verb, heading=heading)
+
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         try:
             return super().resolve_command(context, args)
@@ -211,6 +215,17 @@ PATH = click.Path(path_type=pathlib.Path)
 paths = click.argument("paths", nargs=-1, required=True, type=PATH)
 
 
+def output(help_: str, *parameter: str, **settings: Any) -> Any:
+    """Return the option ``--output`` of a verb that writes a file or a folder; ``parameter`` gets its value
+    where that is not called output."""
+    return click.option("--output", "-o", *parameter, type=PATH, help=help_, **settings)
+
+
+def values(help_: str) -> Any:
+    """Return the option ``--set``, which may be given several times."""
+    return click.option("--set", "values", multiple=True, metavar="NAME=VALUE", help=help_)
+
+
 def rulesets(named_by: str = "") -> Any:
     """Return the option ``--ruleset``; by default that of the round which a folder, ``named_by``, names."""
     known = f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times"
@@ -275,14 +290,7 @@ def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
             name = str(changed.write(pathlib.Path(folder.name), name, values, environment()))
         return command(name=name, **others)
 
-    option = click.option(
-        "--set",
-        "values",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A value in place of CONFIG's; may be given several times.",
-    )
-    return config(option(changed))
+    return config(values("A value in place of CONFIG's; may be given several times.")(changed))
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})

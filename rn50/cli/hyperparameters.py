@@ -1,9 +1,9 @@
 """Verbs on hyperparameters: what to expect of some, and where to take them from."""
 
 import dataclasses
-import functools
 import pathlib
 import sys
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,7 +16,11 @@ from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
 from rn50.terminal import Terminal, print_json, say
 
-verb = functools.partial(group.main.verb, heading="Hyperparameters")
+verb = group.main.under("Hyperparameters")
+
+
+def _global_batch_size(help_: str) -> Any:
+    return click.option("--global-batch-size", "--gbs", type=Whole(1, MOST_IMAGES), help=help_)
 
 
 @verb(
@@ -29,12 +33,7 @@ verb = functools.partial(group.main.verb, heading="Hyperparameters")
     type=Whole(1, 1_000_000),
     help="How many, in all nodes [default: the curve from 1 to 4,096].",
 )
-@click.option(
-    "--global-batch-size",
-    "--gbs",
-    type=Whole(1, MOST_IMAGES),
-    help="[default: the one that takes the fewest minutes]",
-)
+@_global_batch_size("[default: the one that takes the fewest minutes]")
 @click.option(
     "--accelerator",
     metavar="NAME",
@@ -110,12 +109,7 @@ def sources(context: click.Context, argument: click.Parameter, incomplete: str) 
 )
 @click.argument("source", required=False, shell_complete=sources)
 @group.config
-@click.option(
-    "--global-batch-size",
-    "--gbs",
-    type=Whole(1, MOST_IMAGES),
-    help="Another global batch size than the source's; nothing else changes with it.",
-)
+@_global_batch_size("Another global batch size than the source's; nothing else changes with it.")
 @click.option(
     "--only",
     metavar="NAMES",
@@ -126,12 +120,7 @@ def sources(context: click.Context, argument: click.Parameter, incomplete: str) 
     is_flag=True,
     help="Take what the source has where it lacks a value; the header labels the mix.",
 )
-@click.option(
-    "--output",
-    "-o",
-    type=PATH,
-    help="Write the configuration there; by default it is shown what would change.",
-)
+@group.output("Write the configuration there; by default it is shown what would change.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--suggest", is_flag=True, help="Rank what may be borrowed for a global batch size.")
 @click.option("--optimizer", default="lars", type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
@@ -194,13 +183,8 @@ def borrow(
     "--confirm-data data/demo",
 )
 @group.config
-@click.option(
-    "--output",
-    "-o",
-    "folder",
-    required=True,
-    type=PATH,
-    help="Folder of the search, its trials and its report; shared by all workers.",
+@group.output(
+    "Folder of the search, its trials and its report; shared by all workers.", "folder", required=True
 )
 @click.option(
     "--workers",

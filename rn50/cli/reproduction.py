@@ -1,6 +1,5 @@
 """The verb that reproduces a result."""
 
-import functools
 import pathlib
 import sys
 import tempfile
@@ -10,13 +9,12 @@ import click
 from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
-from rn50.cli.group import PATH
 from rn50.cli.hyperparameters import sources
 from rn50.cli.numbers import Whole
 from rn50.errors import Status
 from rn50.terminal import Terminal, print_json
 
-verb = functools.partial(group.main.verb, heading="Results and weights")
+verb = group.main.under("Results and weights")
 
 
 def _ratio(context: click.Context, option: click.Parameter, value: str) -> float:
@@ -41,14 +39,7 @@ def _ratio(context: click.Context, option: click.Parameter, value: str) -> float
     metavar="CONFIG",
     help="Put its hyperparameters into this configuration [default: its own, or a new one for this machine].",
 )
-@click.option(
-    "--output",
-    "-o",
-    "folder",
-    default="reproduction",
-    type=PATH,
-    help="Folder of all files; the same folder resumes.",
-)
+@group.output("Folder of all files; the same folder resumes.", "folder", default="reproduction")
 @click.option(
     "--margin", default="3%", callback=_ratio, help="How far apart two means may be and count as equal."
 )

@@ -1,6 +1,5 @@
 """Verbs on results."""
 
-import functools
 import pathlib
 import shlex
 import sys
@@ -13,7 +12,7 @@ from rn50.cli.group import PATH
 from rn50.errors import Status, UserError
 from rn50.terminal import Terminal, print_json, say
 
-verb = functools.partial(group.main.verb, heading="Results and weights")
+verb = group.main.under("Results and weights")
 
 
 @verb("score", "Score five runs, or published results", "rn50 score results/DEMO_CPU")
@@ -75,12 +74,8 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
 @verb("report", "Write a page of all that is known", "rn50 report results/DEMO_CPU")
 @group.paths
 @group.rulesets()
-@click.option(
-    "--output",
-    "-o",
-    type=PATH,
-    help="Where to write it; by default report.html in the folder of the result, or here if they are "
-    "several.",
+@group.output(
+    "Where to write it; by default report.html in the folder of the result, or here if they are several."
 )
 @group.as_json("rn50.results.report.report.Page")
 def report_results(
@@ -115,13 +110,8 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
 
 @verb("package", "Make the tree of a submission", "rn50 package results/NF5688M6 -o submission")
 @group.paths
-@click.option(
-    "--output",
-    "-o",
-    "folder",
-    required=True,
-    type=PATH,
-    help="Folder of the submission; what it holds of other systems stays as it is.",
+@group.output(
+    "Folder of the submission; what it holds of other systems stays as it is.", "folder", required=True
 )
 @click.option(
     "--system-file",

@@ -1,6 +1,5 @@
 """Verbs on runs, and on the machine and the configuration that they run on."""
 
-import functools
 import pathlib
 import sys
 
@@ -17,8 +16,8 @@ from rn50.packages import needed_for
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json
 
-set_up = functools.partial(group.main.verb, heading="Set up and data")
-verb = functools.partial(group.main.verb, heading="Run")
+set_up = group.main.under("Set up and data")
+verb = group.main.under("Run")
 
 _runs = click.option("--runs", default=rules.RUNS, type=Whole(1, 10_000), help="Runs of the campaign.")
 
@@ -36,9 +35,8 @@ def doctor(name: str | None, as_json: bool, brief: bool) -> None:
     """
     from rn50.doctor.doctor import configured, show
 
-    sys.exit(
-        Status.SUCCESS if show(configured(process.environment(), name), as_json, brief) else Status.FAULT
-    )
+    can_run = show(configured(process.environment(), name), as_json, brief)
+    sys.exit(Status.SUCCESS if can_run else Status.FAULT)
 
 
 @set_up("config", "Show a configuration, or write a new one", cls=group.Verbs)
@@ -75,7 +73,7 @@ def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
     help="Take hyperparameters and data of this configuration, a file or a name of configs/ [default: what "
     "rn50 plan advises; without a GPU DEMO_CPU].",
 )
-@click.option("--output", "-o", type=PATH, help="[default: configs/config_NAME.sh]")
+@group.output("[default: configs/config_NAME.sh]")
 @click.option(
     "--framework",
     metavar="NAME",
@@ -112,7 +110,7 @@ def config_new(
 @verb("run", "Make the five runs of a result", "rn50 run DEMO_CPU")
 @group.config_with_values
 @_runs
-@click.option("--output", "-o", "results", type=PATH, help="Folder of the results [default: results/CONFIG].")
+@group.output("Folder of the results [default: results/CONFIG].", "results")
 @click.option(
     "--save-weights",
     is_flag=False,

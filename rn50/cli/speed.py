@@ -1,6 +1,5 @@
 """Verbs that measure and tune the speed of training and its input."""
 
-import functools
 import pathlib
 import shlex
 import sys
@@ -18,7 +17,7 @@ from rn50.errors import Status
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
-verb = functools.partial(group.main.verb, heading="Speed")
+verb = group.main.under("Speed")
 
 
 @verb("bench", "Measure input, storage, network, training", cls=group.Verbs)
@@ -88,9 +87,11 @@ def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as
     input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
 
 
-def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -> Any:
-    """Return a callback that reads a comma-separated list of ``possible`` words, given or called for when
-    they are needed, or of whole numbers above 0."""
+def listed(
+    *names: str, possible: Sequence[str] | Callable[[], Sequence[str]] | None = None, **settings: Any
+) -> Any:
+    """Return an option that takes a comma-separated list of ``possible`` words, given or called for when they
+    are needed, or of whole numbers above 0."""
 
     def read(context: click.Context, option: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
         words = () if value is None else tuple(word.strip() for word in value.split(","))
@@ -102,7 +103,7 @@ def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -
                 raise click.BadParameter(f"{word!r} is none of {', '.join(known)}")
         return words or None
 
-    return read
+    return click.option(*names, callback=read, **settings)
 
 
 @bench.verb(
@@ -112,9 +113,9 @@ def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -
     "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2 --published",
 )
 @group.config_with_values
-@click.option(
+@listed(
     "--frameworks",
-    callback=words(frameworks.names()),
+    possible=frameworks.names(),
     help="Several with commas, as all lists below. [default: FRAMEWORK]",
 )
 @click.option(
@@ -123,33 +124,20 @@ def words(possible: Sequence[str] | Callable[[], Sequence[str]] | None = None) -
     help="Ours, and models of the framework's own zoo beside it, on synthetic data of the size that "
     "they want.",
 )
-@click.option(
-    "--precisions", callback=words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]"
-)
-@click.option("--batch-sizes", callback=words(), help="Images a step of a rank. [default: BATCHSIZE]")
-@click.option(
-    "--ranks", callback=words(), help="Numbers of ranks on a machine, one per GPU. [default: DGXNGPU]"
-)
-@click.option(
-    "--nodes", callback=words(), help="Numbers of machines, the first of HOSTS. [default: DGXNNODES]"
-)
-@click.option(
+@listed("--precisions", possible=("auto", "float32", "float16", "bfloat16"), help="[default: PRECISION]")
+@listed("--batch-sizes", help="Images a step of a rank. [default: BATCHSIZE]")
+@listed("--ranks", help="Numbers of ranks on a machine, one per GPU. [default: DGXNGPU]")
+@listed("--nodes", help="Numbers of machines, the first of HOSTS. [default: DGXNNODES]")
+@listed(
     "--data",
     "kinds",
     default="synthetic,real",
-    callback=words(("synthetic", "real")),
+    possible=("synthetic", "real"),
     help="synthetic: a random batch held on the device; real: the data set at DATADIR.",
 )
 @click.option("--seconds", default=10.0, type=Number(1, LONGEST_S), help="About how long a cell trains.")
 @rounds
-@click.option(
-    "--output",
-    "-o",
-    "folder",
-    default="throughput",
-    type=PATH,
-    help="Folder of the report and of a log for every cell.",
-)
+@group.output("Folder of the report and of a log for every cell.", "folder", default="throughput")
 @click.option("--published", is_flag=True, help="Show what others have published beside it.")
 @click.option(
     "--compare",
@@ -219,9 +207,7 @@ def bench_throughput(
     throughput.check(every, kinds, environ, run.device)
     if any(cell.REAL in combination.kinds(kinds) for combination in every):
         preflight.of(config)
-    measured = throughput.Bench(
-        config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]]))
-    )
+    measured = throughput.Bench(config, every, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))
     measured.run(environ, seconds, rounds)
     report = measured.write(published)
     if as_json:
@@ -266,12 +252,7 @@ def tune() -> None:
     "DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh",
 )
 @group.config
-@click.option(
-    "--output",
-    "-o",
-    type=PATH,
-    help="Write the configuration there, if it is faster; by default it is shown what would change.",
-)
+@group.output("Write the configuration there, if it is faster; by default it is shown what would change.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @_seconds(600.0)
 @click.option("--as-rank", is_flag=True, hidden=True)
@@ -309,9 +290,7 @@ def tune_input(
 @_seconds(30.0)
 @rounds
 @click.option("--steps", default=10, type=Whole(1, 10_000), help="Training steps under the profiler.")
-@click.option(
-    "--output", "-o", "folder", default="profile", type=PATH, help="Folder of figures, timelines and logs."
-)
+@group.output("Folder of figures, timelines and logs.", "folder", default="profile")
 @click.option("--baseline", type=PATH, help="Folder of an earlier profile: what has changed since.")
 @click.option("--job", hidden=True)
 @click.option("--start-ranks", is_flag=True, hidden=True)
