@@ -14,12 +14,13 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TextIO
 
 import click
 from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from rn50 import printed
@@ -123,6 +124,20 @@ class Terminal(Console):
 
     def on_broken_pipe(self) -> None:
         raise  # Rich calls this while it handles the error
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, as in "1 run" and "2 runs"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def table(headings: Iterable[str], texts: Collection[str] = ("",), title: str | None = None) -> Table:
+    """Return a table of numbers; the columns with a heading of ``texts`` hold text, which begins on the
+    left."""
+    empty = Table(title=title, title_justify="left")
+    for heading in headings:
+        empty.add_column(heading, justify="left" if heading in texts else "right")
+    return empty
 
 
 def say(line: str, err: bool = False) -> None:

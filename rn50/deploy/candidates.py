@@ -4,13 +4,11 @@ import pathlib
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from rich.table import Table
-
 from rn50 import files
 from rn50.deploy.outcomes import Evaluated
 from rn50.errors import UserError
 from rn50.printed import INLINE, prints
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, table
 from rn50.weights.counts import margin
 
 FLOAT = "float32"
@@ -77,11 +75,10 @@ class Choice(NamedTuple):
         """Print a line for each candidate, then the one that was written."""
         before = self.candidates[0]
         counts = before.evaluated.counts
-        table = Table(title=f"{source}: top-1 on {counts.images:,} images", title_justify="left")
-        for heading in ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s"):
-            table.add_column(heading, justify="left" if heading == "method" else "right")
+        headings = ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s")
+        ways = table(headings, ("method",), f"{source}: top-1 on {counts.images:,} images")
         for candidate in self.candidates:
-            table.add_row(
+            ways.add_row(
                 candidate.way,
                 f"{candidate.size / 1e6:.2f}",
                 f"{candidate.size / before.size:.3f}",
@@ -90,7 +87,7 @@ class Choice(NamedTuple):
                 f"{candidate.drop(before):.2f}",
                 f"{candidate.evaluated.images_per_second:,.0f}",
             )
-        console.print(table)
+        console.print(ways)
         known_to = margin(counts.correct, counts.images)
         console.print(
             f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way "

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from rich.table import Table
 
 from rn50 import rates
 from rn50.deploy.inference_process import Load, Round, started
@@ -12,7 +11,7 @@ from rn50.deploy.outcomes import Failure, Latency, Report, Result, Subject
 from rn50.errors import UserError
 from rn50.machine import binding, description, hardware
 from rn50.progress import counting
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, counted, table
 
 PERCENTILES = (50, 90, 95, 99)
 """Percentiles of latency: of n sorted latencies, the one at index n * percentile / 100, from 0.
@@ -92,7 +91,7 @@ def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: float
 def machine_of(threads: int) -> str:
     """Return the processor and the cores in use."""
     model = description.read().get("host_processor_model_name", "unknown processor")
-    return f"{threads} {'core' if threads == 1 else 'cores'} of {model}"
+    return f"{counted(threads, 'core')} of {model}"
 
 
 def report(measured: Measured, threads: int, rate: float | None) -> Report:
@@ -105,14 +104,13 @@ def show(results: Sequence[Result], threads: int, rate: float | None, console: T
     """Print a table for each model on each engine."""
     load = "each request when the one before is answered" if rate is None else f"{rate:g} requests per second"
     console.print(f"{machine_of(threads)}; {load}")
+    headings = ("batch", "average", *(f"p{percentile}" for percentile in PERCENTILES), "images/s")
     for subject in dict.fromkeys(result.subject for result in results):
-        table = Table(title=f"{subject.name}: latency in ms of a request", title_justify="left")
-        for heading in ("batch", "average", *(f"p{percentile}" for percentile in PERCENTILES), "images/s"):
-            table.add_column(heading, justify="right")
+        by_size = table(headings, title=f"{subject.name}: latency in ms of a request")
         for result in (result for result in results if result.subject == subject):
             latencies = (f"{value:,.2f}" for value in result.latency_ms)
-            table.add_row(str(result.batch_size), *latencies, f"{result.images_per_second.median:,.0f}")
-        console.print(table)
+            by_size.add_row(str(result.batch_size), *latencies, f"{result.images_per_second.median:,.0f}")
+        console.print(by_size)
     for result in results:
         if not result.kept_up:
             late = "requests arrived faster than they were answered"

@@ -52,6 +52,12 @@ class Cell(NamedTuple):
         return f"{self.nodes}x{self.ranks}" if self.nodes > 1 else str(self.ranks)
 
     @property
+    def heading(self) -> tuple[str, ...]:
+        """Return the parts of the heading of its column in the overview."""
+        ranks = "1 rank" if self.placed == "1" else f"{self.placed} ranks"
+        return self.precision, ranks, f"batch {self.batch_size}"
+
+    @property
     def variables(self) -> dict[str, str]:
         """Return this cell's variables."""
         values: dict[str, Any] = {

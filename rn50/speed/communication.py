@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rich.table import Table
-
 from rn50.errors import UserError
 from rn50.frameworks import traits
 from rn50.process import environment
@@ -14,7 +12,7 @@ from rn50.run.implementation import Communicator
 from rn50.settings.config import Config
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.speed.measurable import Measurable, opened
-from rn50.terminal import Terminal, print_json
+from rn50.terminal import Terminal, print_json, table
 
 OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
 """Variables that launchers set; they are not settings to compare."""
@@ -70,10 +68,8 @@ def _show(config: Config, communicator: Communicator, timings: list[Timing], as_
         print_json(Report(communicator.library, communicator.size, config.run.nodes, used, timings))
         return
     title = f"all-reduces of float32 numbers over {communicator.size} ranks ({communicator.library})"
-    table = Table(title=title, title_justify="left")
-    for heading in ("bytes", "median ms", "fastest ms", "bus GB/s"):
-        table.add_column(heading, justify="right")
+    by_size = table(("bytes", "median ms", "fastest ms", "bus GB/s"), title=title)
     for timing in timings:
         times = (f"{seconds * 1e3:.3f}" for seconds in (timing.seconds, timing.fastest_seconds))
-        table.add_row(f"{timing.bytes:,}", *times, f"{timing.bus_gb_per_second:.3f}")
-    Terminal().print(table)
+        by_size.add_row(f"{timing.bytes:,}", *times, f"{timing.bus_gb_per_second:.3f}")
+    Terminal().print(by_size)

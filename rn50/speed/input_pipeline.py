@@ -5,8 +5,6 @@ import statistics
 from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
-from rich.table import Table
-
 from rn50 import rates
 from rn50.printed import IF_KNOWN, prints
 from rn50.progress import counting
@@ -16,7 +14,7 @@ from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 from rn50.speed.measurable import Measurable, opened
 from rn50.speed.meter import Meter
-from rn50.terminal import Terminal, print_json
+from rn50.terminal import Terminal, print_json, table
 
 TRAINING = ("synthetic", "real")
 MEANING = {
@@ -165,12 +163,10 @@ def show(report: Report, console: Terminal) -> None:
     """Print one line per stage, then the verdict."""
     ranks = "1 rank" if report.ranks == 1 else f"{report.ranks} ranks together"
     title = f"{report.system}: images/s of {ranks}, {report.device}, {report.precision}"
-    table = Table(title=title, title_justify="left")
-    for heading in ("", "median", "lowest", "highest"):
-        table.add_column(heading, justify="right" if heading else "left")
+    stages = table(("", "median", "lowest", "highest"), title=title)
     for name, rate in report.images_per_second.measured.items():
-        table.add_row(MEANING[name], *(f"{value:,.0f}" for value in (rate.median, rate.lowest, rate.highest)))
-    console.print(table)
+        stages.add_row(MEANING[name], *(f"{value:,.0f}" for value in rate))
+    console.print(stages)
     waiting, compared = report.waiting, report.real_of_synthetic
     console.print(
         f"training waited for data {waiting.reader_ratio:.1%} of the time: reader cost "

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from rich.table import Table
 
 from rn50 import files, rates
 from rn50.data.recordio import read_index
@@ -25,7 +24,7 @@ from rn50.errors import UserError
 from rn50.printed import prints
 from rn50.progress import counting
 from rn50.rates import Comparison, Rates
-from rn50.terminal import Terminal, print_json
+from rn50.terminal import Terminal, print_json, table
 
 BLOCK_BYTES = 1 << 20
 PLACES = 256
@@ -222,21 +221,17 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
     names = ("DIR", "DIR2")[: len(measured)]
     for name, (folder, records, size, *_) in zip(names, measured, strict=True):
         console.print(f"{name:<5} {folder}: {records:,} images, {size / 1e6:,.1f} MB")
-    table = Table()
-    table.add_column("train.rec")
-    for name in names:
-        table.add_column(f"{name}: MB/s (rounds)", justify="right")
-        table.add_column("s/epoch", justify="right")
-    if two:
-        table.add_column("difference")
+    columns = (heading for name in names for heading in (f"{name}: MB/s (rounds)", "s/epoch"))
+    headings = ("train.rec", *columns, *(["difference"] if two else []))
+    kinds = table(headings, ("train.rec", "difference"))
     by_kind = {row.kind: row for row in rows(measured)}
     for row in by_kind.values():
         cells = [row.kind]
         for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch, strict=True):
             median, lowest, highest = (f"{value / 1e6:,.0f}" for value in speed)
             cells += [f"{median} ({lowest}-{highest})", f"{seconds:,.3g}"]
-        table.add_row(*cells, *([row.meaning] if two else []))
-    console.print(table)
+        kinds.add_row(*cells, *([row.meaning] if two else []))
+    console.print(kinds)
     if len({(measurement.records, measurement.bytes) for measurement in measured}) > 1:
         console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}")
     for measurement in measured:

@@ -4,8 +4,6 @@ import math
 import pathlib
 from typing import Annotated, NamedTuple
 
-from rich.table import Table
-
 from rn50 import files
 from rn50.errors import UserError
 from rn50.printed import INLINE
@@ -13,7 +11,7 @@ from rn50.rates import Rates
 from rn50.speed.cell import Cell
 from rn50.speed.networks import OURS
 from rn50.speed.throughput_tables import rate
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, table
 
 REMEDY = "give two files cells.json of rn50 bench throughput"
 
@@ -85,15 +83,13 @@ def show(sides: Sides, console: Terminal) -> None:
     """Print both machines, then a row for each cell."""
     console.print(f"first: {sides.first}")
     console.print(f"second: {sides.second}")
-    table = Table()
-    for heading in ("framework", "precision", "batch", "ranks", "data", "first", "second", "second / first"):
-        table.add_column(
-            heading, justify="right" if heading in ("batch", "ranks", "first", "second") else "left"
-        )
+    texts = ("framework", "precision", "data", "second / first")
+    headings = ("framework", "precision", "batch", "ranks", "data", "first", "second", "second / first")
+    pairs = table(headings, texts)
     for pair in sides.cells:
         ratio = f"{pair.ratio:.3f}" + ("" if pair.apart else ", rounds overlap")
         cell = pair.cell
         trained = cell.framework if cell.model == OURS else f"{cell.framework} {cell.model}"
         names = trained, cell.precision, str(cell.batch_size), cell.placed, pair.data
-        table.add_row(*names, rate(pair.first), rate(pair.second), ratio)
-    console.print(table)
+        pairs.add_row(*names, rate(pair.first), rate(pair.second), ratio)
+    console.print(pairs)

@@ -3,17 +3,16 @@ figures."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from rn50.speed import worker
-from rn50.speed.cell import Result
+from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS
 from rn50.speed.published_rates import FIGURES
-from rn50.terminal import Terminal, safe
+from rn50.terminal import Terminal, counted, safe
 
 Row = list[str]
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
@@ -22,22 +21,6 @@ DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to high
 STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32", "img/s/W")
 """Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone,
 the loss after 20 steps, and images/s a watt, if power was measured."""
-
-
-class Column(NamedTuple):
-    """Column of the overview."""
-
-    precision: str
-    nodes: int
-    ranks: int
-    placed: str
-    batch_size: int
-
-    @property
-    def heading(self) -> tuple[str, ...]:
-        """Return the parts of its heading."""
-        ranks = "1 rank" if self.placed == "1" else f"{self.placed} ranks"
-        return self.precision, ranks, f"batch {self.batch_size}"
 
 
 def rate(value: float) -> str:
@@ -52,20 +35,24 @@ def trained(results: Sequence[Result], result: Result) -> str:
     return cell.framework if ours_alone else f"{cell.framework} {cell.model}"
 
 
-def _column(result: Result) -> Column:
-    cell = result.cell
-    return Column(cell.precision, cell.nodes, cell.ranks, cell.placed, cell.batch_size)
+def _column(result: Result) -> Cell:
+    """Return what the cells of a column have in common."""
+    return result.cell._replace(framework="", model="", image_size=None, hosts=None)
 
 
-def columns(results: Sequence[Result]) -> list[Column]:
+def columns(results: Sequence[Result]) -> list[Cell]:
     """Return the columns of the overview, grouped by precision."""
     distinct = dict.fromkeys(map(_column, results))
     precisions = list(dict.fromkeys(column.precision for column in distinct))
-    return sorted(distinct, key=lambda column: (precisions.index(column.precision), *column[1:]))
+
+    def place(column: Cell) -> tuple[int, ...]:
+        return precisions.index(column.precision), column.nodes, column.ranks, column.batch_size
+
+    return sorted(distinct, key=place)
 
 
 def overview(
-    results: Sequence[Result], kind: str, chosen: Sequence[Column], show: Callable[[str, Result], str]
+    results: Sequence[Result], kind: str, chosen: Sequence[Cell], show: Callable[[str, Result], str]
 ) -> Iterator[Row]:
     """Yield a row for each framework and model that trained on a kind of data: its name, then images/s in
     every chosen column.
@@ -129,7 +116,7 @@ def published() -> tuple[Row, list[Row], list[str]]:
     number of its source, from 1."""
     devices = sorted({count for figure in FIGURES for count in figure.images_per_second})
     sources = list(dict.fromkeys(figure.source for figure in FIGURES))
-    gpus = (f"{count} GPU{'s' * (count > 1)}" for count in devices)
+    gpus = (counted(count, "GPU") for count in devices)
     rows = []
     for figure in FIGURES:
         rates = {count: rate(value) for count, value in figure.images_per_second.items()}

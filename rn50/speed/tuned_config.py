@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from rich.table import Table
-
 from rn50.errors import UserError
 from rn50.printed import INLINE
 from rn50.settings import config_file, rewrite
@@ -16,7 +14,7 @@ from rn50.settings.rewrite import Base
 from rn50.speed import input_settings
 from rn50.speed.measurable import Measurable, opened
 from rn50.speed.tuning import Outcome, Tuner
-from rn50.terminal import Terminal, print_json
+from rn50.terminal import Terminal, print_json, table
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
 _HEADER = re.compile(r"(?:#.*\n)+")
@@ -115,29 +113,24 @@ def tune(
 def show(outcome: Outcome, base: Path, written: Path | None, console: Terminal) -> None:
     """Print one line per trial, then the result."""
     title = f"{base.name}: each against the best so far, and kept if every round finds it faster"
-    table = Table(title=title, title_justify="left")
-    for heading in ("trial", "images/s", "times as fast", ""):
-        table.add_column(heading, justify="left" if heading in ("trial", "") else "right")
+    trials = table(("trial", "images/s", "times as fast", ""), ("trial", ""), title)
     for trial in outcome.trials:
         if trial.compared is None:
-            table.add_row(trial.change, "-", "-", f"cannot run: {trial.reason}")
+            trials.add_row(trial.change, "-", "-", f"cannot run: {trial.reason}")
             continue
         times = "{:.3f} ({:.3f} to {:.3f})".format(*trial.compared[:3])
-        table.add_row(trial.change, f"{trial.images_per_second:,.0f}", times, "kept" if trial.kept else "")
-    console.print(table)
-    lines = []
+        trials.add_row(trial.change, f"{trial.images_per_second:,.0f}", times, "kept" if trial.kept else "")
+    console.print(trials)
     if not outcome.in_time:
-        lines.append("the time was over before every value had its trial; --seconds gives more")
+        console.print("the time was over before every value had its trial; --seconds gives more")
     if outcome.compared is None:
         speed = f"trains on real data at {outcome.of_synthetic:.1%} of the speed of synthetic data"
-        lines.append(f"nothing was faster than {base.name}, which {speed}")
+        console.print(f"nothing was faster than {base.name}, which {speed}")
     elif outcome.faster:
-        lines.append(f"{_turned(outcome)}: {gain(outcome)}")
-        lines.append(f"written: {written}" if written else "-o FILE writes it")
+        console.print(f"{_turned(outcome)}: {gain(outcome)}")
+        console.print(f"written: {written}" if written else "-o FILE writes it")
     else:
-        lines.append(f"{_turned(outcome)} did not stand: {gain(outcome)}; nothing was written")
-    for line in lines:
-        console.print(line)
+        console.print(f"{_turned(outcome)} did not stand: {gain(outcome)}; nothing was written")
 
 
 def as_rank(base: Path, output: Path | None, force: bool, seconds: float, as_json: bool) -> list[str]:

@@ -99,6 +99,7 @@ class Tuner:
     def __init__(self, config: Config, implementation: Measurable, cores: int, seconds: float):
         self._meter = Meter(config, implementation)
         self._begin, self._seconds = time.monotonic(), seconds
+        self._search_seconds = seconds * (1 - FINAL_SHARE)
         self._before = self._best = config
         self._settings = input_settings.of(config, self._meter.agreed(cores))
         self._best_input = self._opened(config)
@@ -121,10 +122,6 @@ class Tuner:
                 for change in input_settings.together(self._best):
                     helped = self._tried(change, steps) or helped
             return self._confirm()
-
-    @property
-    def _search_seconds(self) -> float:
-        return self._seconds * (1 - FINAL_SHARE)
 
     def _elapsed(self) -> float:
         elapsed, total = time.monotonic() - self._begin, max(1, round(self._seconds))

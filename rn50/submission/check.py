@@ -19,7 +19,7 @@ from rn50.results.run import Run
 from rn50.results.validity import compliance, explain, log_rules, result_rules
 from rn50.results.validity.findings import ERROR, WARNING, Finding, print_findings
 from rn50.submission import package_checks
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, counted
 
 DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
 """Rulesets that each refuse something the others accept."""
@@ -78,21 +78,20 @@ def check(
         if not runs:
             continue
         judged = result_rules.judge(runs, chosen, system_description.accelerators(place))
-        of_folder = compliance.check([run.log.path for run in runs], chosen, count)
+        logs = [timed_run.log for timed_run in runs]
+        of_folder = compliance.check([log.path for log in logs], chosen, count)
         verdicts += of_folder
         official: list[Finding] = []
-        for timed_run in runs:
-            log = timed_run.log
+        for log in logs:
             official += explain.explain([verdict for verdict in of_folder if verdict.file == log.path], log)
         findings += _said_once(judged.findings, official)
-        findings += power.findings([timed_run.log for timed_run in runs])
+        findings += power.findings(logs)
         findings += _incomplete(runs, paths)
         if judged.excused:
             excused.append(judged.excused)
         if judged.label:
             labels.append(judged.label)
         if place:
-            logs = [timed_run.log for timed_run in runs]
             findings += package_checks.check_tree(place, logs, chosen, judged.label, count)
     return Report(tuple(verdicts), tuple(findings), tuple(excused), tuple(dict.fromkeys(labels)))
 
@@ -121,7 +120,7 @@ def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Find
     checked one by one."""
     if len(runs) >= rules.RUNS or runs[0].log.path in paths:
         return []
-    message = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}: no score yet"
+    message = f"{counted(len(runs), 'run')} of {rules.RUNS}: no score yet"
     rule = f"a result is of {rules.RUNS} runs"
     return [Finding(WARNING, runs[0].log.path.parent, None, rule, message, "make the others")]
 
@@ -158,10 +157,7 @@ def print_report(report: Report, console: Terminal) -> None:
     print_findings(report.findings, console)
     errors = sum(finding.severity == ERROR for finding in report.findings)
     warnings = len(report.findings) - errors
-    counts = (
-        f"{errors} {'error' if errors == 1 else 'errors'}, {warnings} "
-        f"{'warning' if warnings == 1 else 'warnings'}"
-    )
+    counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
     verdict = f"{'everything holds' if report.ok else 'not everything holds'} ({counts})"
     labels = "".join(f" [{label}]" for label in report.labels)
     console.print(verdict + labels, style="bold")

@@ -22,7 +22,7 @@ from rn50.results import tree
 from rn50.results.validity.findings import ERROR, Finding, print_findings
 from rn50.submission import check, describe, own_results, package_checks, source
 from rn50.submission.own_results import OwnResult
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, counted
 
 
 @prints("system, organisation, results, implementation, minutes, label, runs")
@@ -286,7 +286,7 @@ def print_outcome(outcome: Packaging, console: Terminal) -> None:
             f"{packaged.results}{label}"
         )
         console.print(line, style="bold")
-    errors = f"{outcome.errors} {'error' if outcome.errors == 1 else 'errors'}"
+    errors = counted(outcome.errors, "error")
     if not outcome.written:
         verdict = f"{errors}: nothing was written"
     elif outcome.errors:
