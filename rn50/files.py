@@ -93,9 +93,8 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
         stream = os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "r+b")
         try:
-            refuse_irregular(
-                path, os.fstat(descriptor).st_mode, remedy
-            )  # the open file, even if another has its name by now
+            # The open file counts, even if another has its name by now.
+            refuse_irregular(path, os.fstat(descriptor).st_mode, remedy)
         except BaseException:
             stream.close()
             raise

@@ -150,8 +150,7 @@ def traits(framework: str) -> Traits:
     if framework not in names():
         known = f"there is {', '.join(names())}" if names() else "run from the root of the repository"
         raise UserError(f"FRAMEWORK={framework}", "no such implementation", known)
-    framework_traits: Traits = _of_file(_folders()[framework] / TRAITS).TRAITS
-    return framework_traits
+    return _of_file(_folders()[framework] / TRAITS).TRAITS
 
 
 @functools.cache

@@ -38,13 +38,8 @@ def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], Non
 
         yield line
         return
-    columns = (
-        TextColumn(what, markup=False),
-        BarColumn(),
-        _Count(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-    )
+    remaining = TextColumn("ETA"), TimeRemainingColumn()
+    columns = (TextColumn(what, markup=False), BarColumn(), _Count(), *remaining)
     bar = Progress(*columns, console=console, transient=True, speed_estimate_period=LONGEST_STEPS_S)
     task = bar.add_task("", start=False)
 

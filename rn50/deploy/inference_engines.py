@@ -94,17 +94,15 @@ def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndar
     outputs, name = [session.get_outputs()[0].name], model.input
 
     def logits_of(images: np.ndarray) -> np.ndarray:
-        logits: np.ndarray = session.run(outputs, {name: images})[0]
-        return logits
+        return session.run(outputs, {name: images})[0]
 
-    return logits_of, lambda batch_size: _images(batch_size, model.image_size, model)
+    height = int(model.facts.get("eval_resize", "256"))
+    return logits_of, lambda batch_size: _images(batch_size, model.image_size, height)
 
 
-def _images(batch_size: int, size: int | None, model: Model | None = None) -> np.ndarray:
+def _images(batch_size: int, size: int | None, height: int = 0) -> np.ndarray:
     """Return random images: normalised ones, or decoded ones in 4:3 for a model with preprocessing."""
     random = np.random.RandomState(0)
     if size is not None:
         return random.standard_normal((batch_size, 3, size, size)).astype(np.float32)
-    assert model is not None
-    height = int(model.facts.get("eval_resize", "256"))
     return random.randint(0, 256, (batch_size, height, height * 4 // 3, 3)).astype(np.uint8)

@@ -155,14 +155,13 @@ def running(model: Model, threads: int) -> Callable[[np.ndarray], np.ndarray]:
         limit.start()
         try:
             with faults(model.name, "run"):
-                answer: np.ndarray = opened.run(None, {model.input: images}, options)[0]
+                return opened.run(None, {model.input: images}, options)[0]
         except UserError:
             if options.terminate:
                 raise UserError(model.name, f"no answer within {LIMIT_S} s", REMEDY) from None
             raise
         finally:
             limit.cancel()
-        return answer
 
     return logits
 

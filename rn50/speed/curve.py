@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -39,14 +38,8 @@ def draw(results: Sequence[Result]) -> str:
     figure = Figure(figsize=(8, 5), constrained_layout=True)
     axes = figure.add_subplot()
     for (name, kind), curve in curves.items():
-        style, colour = "--" if kind == REAL else "-", f"C{names.index(name)}"
-        drawn: dict[str, Any] = {
-            "marker": "o",
-            "markersize": 4,
-            "color": colour,
-            "label": f"{name}, {kind} data",
-        }
-        axes.plot(*zip(*curve, strict=True), style, **drawn)
+        style, colour, label = "--" if kind == REAL else "-", f"C{names.index(name)}", f"{name}, {kind} data"
+        axes.plot(*zip(*curve, strict=True), style, marker="o", markersize=4, color=colour, label=label)
     axes.set_xscale("log", base=2)
     sizes = sorted({result.cell.batch_size for result in results})
     axes.set_xticks(sizes, [str(size) for size in sizes])

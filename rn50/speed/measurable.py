@@ -167,5 +167,4 @@ def zoo(framework: str) -> dict[str, int]:
 
     Raises UserError as ``load`` does, and if the zoo is not installed.
     """
-    models: dict[str, int] = frameworks.module(framework, "zoo").models()
-    return models
+    return frameworks.module(framework, "zoo").models()

@@ -270,8 +270,7 @@ class Bench:
             for kind in self.kinds:
                 scaling, rate = self.scaling(measurement, kind), measurement.rates.get(kind)
                 text = "{} ({} to {})".format(*map(tables.rate, rate)) if rate else measurement.failure
-                row.append(text)
-                row.append("" if scaling is None else f"{scaling:.2f}")
+                row += [text, "" if scaling is None else f"{scaling:.2f}"]
             yield [*row, _linked(measurement.log, measurement)]
 
 

@@ -36,10 +36,6 @@ class OwnResult:
         """The section ``run`` of its configuration."""
         return sidecar.section(self.first, "run")
 
-    @property
-    def organisation(self) -> str | None:
-        return self.logs[0].org
-
 
 def read(paths: Sequence[pathlib.Path]) -> list[OwnResult]:
     """Read the results below ``paths``, one per folder.
@@ -94,7 +90,7 @@ def problems(result: OwnResult) -> Iterator[str]:
                 f"{sidecar.path(log.path)}: not there, or not what rn50 saves; it says what the run was "
                 "made with: put it back"
             )
-    if result.organisation == UNNAMED_ORGANISATION:
+    if result.logs[0].org == UNNAMED_ORGANISATION:
         yield (
             f"{result.folder}: submission_org is {UNNAMED_ORGANISATION!r}, and a log must stay as it was "
             "written; set SUBMISSION_ORG and make the runs again"

@@ -99,10 +99,12 @@ def write_scripts(
         "packages": saved.get("packages", {}),
         "python": saved.get("python"),
     }
-    _write(folder / f"{system}_{implementation}.json", json.dumps(metadata, indent=1, sort_keys=True) + "\n")
-    configuration = f"config_{system}.sh"
-    _write(folder / configuration, _configuration(result, system))
-    configured = ("# shellcheck source=/dev/null", f'. "$here/{configuration}"')
+    described = json.dumps(metadata, indent=1, sort_keys=True) + "\n"
+    files.write(folder / f"{system}_{implementation}.json", described)
+    label = f" ({result.score.label})" if result.score.label else ""
+    config_file = f"config_{system}.sh"
+    files.write(folder / config_file, configuration(saved, f"{system}{label}"))
+    configured = ("# shellcheck source=/dev/null", f'. "$here/{config_file}"')
     purpose = "Looks whether DATADIR holds the data set as the run reads it."
     data: tuple[str, ...] = (
         "for file in train.rec train.idx val.rec val.idx; do",
@@ -112,20 +114,15 @@ def write_scripts(
     )
     if demo:
         purpose, data = "Draws the demo data set.", ('.venv/bin/rn50 demo-data "$DATADIR"',)
-    run = (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{configuration}" exec ./run_and_time.sh')
+    run = (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{config_file}" exec ./run_and_time.sh')
     for name, comment, lines in (
         ("setup.sh", "Installs the pinned packages into .venv.", _install(result)),
         ("init_datasets.sh", purpose, (*configured, *data)),
         ("run_and_time.sh", "One timed run as it was submitted; RESULT_FILE names the log.", run),
     ):
-        _write(folder / name, _script(implementation, comment, lines), executable=True)
-    _write(folder / "README.md", _readme(result, system, implementation, commit))
-
-
-def _write(file: pathlib.Path, text: str, executable: bool = False) -> None:
-    files.write(file, text)
-    if executable:
-        file.chmod(0o755)
+        files.write(folder / name, _script(implementation, comment, lines))
+        (folder / name).chmod(0o755)
+    files.write(folder / "README.md", _readme(result, system, implementation, commit))
 
 
 def _script(implementation: str, purpose: str, lines: tuple[str, ...]) -> str:
@@ -143,11 +140,6 @@ def _install(result: OwnResult) -> tuple[str, ...]:
     if traits.horovod and result.run.get("ranks_per_node", 1) * result.run.get("nodes", 1) > 1:
         packages += ["horovod-build", "horovod-nccl" if device == "gpu" else "horovod"]
     return tuple(f"requirements/install.sh {set_name}" for set_name in packages)
-
-
-def _configuration(result: OwnResult, system: str) -> str:
-    label = f" ({result.score.label})" if result.score.label else ""
-    return configuration(result.first, f"{system}{label}")
 
 
 def configuration(saved: Mapping[str, Any], system: str, data: str = "/data") -> str:
