@@ -30,9 +30,23 @@ _SEEDS = """
 import logging, sys
 logging.basicConfig(format="%(levelname)s - %(message)s", level=logging.INFO)
 from mlperf_logging.package_checker.seed_checker import SeedChecker
-passed = SeedChecker(sys.argv[1]).check_seeds(sys.argv[2:])
+passed = SeedChecker(sys.argv[2]).check_seeds(sys.argv[3:])
 logging.info("SEEDS PASSED" if passed else "SEEDS FAILED")
 """
+_LAST_LINES = {
+    "repo_checker": ("INFO - ALL CHECKS PASSED.", "INFO - CHECKS FAILED."),
+    "rcp_checker": ("INFO - .*RCP test PASSED", "ERROR - (.*), RCP test FAILED.*"),
+    "package_checker": (
+        "INFO - PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !",
+        "INFO - PACKAGE CHECKER FOUND ERRORS.*",
+    ),
+    "system_desc_checker": (
+        "INFO -   System description checker passed for.*",
+        "ERROR -   System description checker failed for.*",
+    ),
+    "seeds": ("INFO - SEEDS PASSED", "INFO - SEEDS FAILED"),
+}
+"""Checker, a module of ``mlperf_logging`` or ``_SEEDS`` -> patterns of its last line, passed and failed."""
 _TIMEOUT_S = 600
 _OWN_TASK = f"a submission trains ResNet-50 on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
 _SHARED_SEED = "seed {0} is that of another run, or logged by several ranks"
@@ -92,12 +106,7 @@ def check_repository(folder: pathlib.Path) -> list[Finding]:
 
 
 def _repository(folder: pathlib.Path, finding: Callable[..., Finding]) -> Iterator[Finding]:
-    lines = _complaint(
-        folder.parent,
-        "INFO - ALL CHECKS PASSED.",
-        "INFO - CHECKS FAILED.",
-        *_module("repo_checker", str(folder), "training", rules.RULESETS[-1]),
-    )
+    lines = _complaint("repo_checker", folder, "training", rules.RULESETS[-1])
     if lines:
         message = " ".join(line.replace("ERROR - ", "") for line in lines if not line.startswith("INFO - "))
         yield finding(ERROR, message=message, remedy="rename or remove these files")
@@ -197,20 +206,19 @@ def _judged(
         yield finding(ERROR, message=f"the checker crashed: {crash}", remedy=remedy)
 
 
-def _module(name: str, *arguments: str) -> tuple[str, ...]:
-    return ("-m", f"mlperf_logging.{name}", *arguments, "--log_output", os.devnull)
+def _complaint(checker: str, checked: pathlib.Path, *arguments: str) -> list[str]:
+    """Run a checker of ``_LAST_LINES`` on a file or folder, beside which it starts. Return the lines of its
+    standard error without dividers, none if it passed.
 
-
-def _complaint(folder: pathlib.Path, passed: str, failed: str, *arguments: str) -> list[str]:
-    """Run a checker: Python with ``arguments``. Return the lines of its standard error without dividers, none
-    if it passed.
-
-    ``passed`` and ``failed`` are patterns of its last line. Raises _CrashError if that is neither.
+    Raises _CrashError if its last line is of neither pattern.
     """
+    passed, failed = _LAST_LINES[checker]
+    module = ("-m", f"mlperf_logging.{checker}", "--log_output", os.devnull)
+    code = ("-c", _SEEDS) if checker == "seeds" else module
     try:
         process = subprocess.run(
-            python(*arguments),
-            cwd=str(folder),
+            python(*code, str(checked), *arguments),
+            cwd=str(checked.parent),
             env={**environment(), "PYTHONUTF8": "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -235,16 +243,10 @@ def _complaint(folder: pathlib.Path, passed: str, failed: str, *arguments: str) 
 
 
 def _rcp(system: _System, ruleset: str, finding: Callable[..., Finding]) -> Iterator[Finding]:
-    failed = "ERROR - (.*), RCP test FAILED.*"
-    lines = _complaint(
-        system.results.parent,
-        "INFO - .*RCP test PASSED",
-        failed,
-        *_module("rcp_checker", str(system.results), "--rcp_version", ruleset),
-    )
+    lines = _complaint("rcp_checker", system.results, "--rcp_version", ruleset)
     if not lines:
         return
-    reason = re.sub(failed, r"\1", lines[-1])
+    reason = re.sub(_LAST_LINES["rcp_checker"][1], r"\1", lines[-1])
     epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
     needed = "the runs are not comparable"
     if epochs and not reason.startswith("Missing RCP"):  # else there is no reference to compare them with
@@ -261,9 +263,7 @@ def _rcp(system: _System, ruleset: str, finding: Callable[..., Finding]) -> Iter
 
 def _seeds(system: _System, ruleset: str, finding: Callable[..., Finding]) -> Iterator[Finding]:
     copies = [str(system.results / log.path.name) for log in system.logs]
-    lines = _complaint(
-        system.results.parent, "INFO - SEEDS PASSED", "INFO - SEEDS FAILED", *("-c", _SEEDS, ruleset, *copies)
-    )
+    lines = _complaint("seeds", system.results, ruleset, *copies)
     output, named = "\n".join(lines), False
     for log, copy in zip(system.logs, copies, strict=True):
         query = rf"querying seeds from {re.escape(copy)}: (.*)"
@@ -283,12 +283,7 @@ def _seeds(system: _System, ruleset: str, finding: Callable[..., Finding]) -> It
 
 
 def _package(system: _System, ruleset: str, finding: Callable[..., Finding]) -> Iterator[Finding]:
-    lines = _complaint(
-        system.organisation.parent,
-        "INFO - PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !",
-        "INFO - PACKAGE CHECKER FOUND ERRORS.*",
-        *_module("package_checker", str(system.organisation), "training", ruleset),
-    )
+    lines = _complaint("package_checker", system.organisation, "training", ruleset)
     if not lines:
         return
     reasons = []
@@ -308,12 +303,7 @@ def _package(system: _System, ruleset: str, finding: Callable[..., Finding]) -> 
 
 
 def _system_description(system: _System, ruleset: str, finding: Callable[..., Finding]) -> Iterator[Finding]:
-    lines = _complaint(
-        system.description.parent,
-        "INFO -   System description checker passed for.*",
-        "ERROR -   System description checker failed for.*",
-        *_module("system_desc_checker", str(system.description), "training", ruleset),
-    )
+    lines = _complaint("system_desc_checker", system.description, "training", ruleset)
     reasons = reasons_of_description(lines[-1]) if lines else []
     if any(_STATUS_WORDS.match(reason) for reason in reasons):
         remedy = "nothing for a round up to v4.0: the checker's list of words came with v4.1"
