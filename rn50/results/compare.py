@@ -142,7 +142,7 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
     if len(systems) < 2:
         remedy = "give two folders of results or more, the first is what the others are compared with"
         raise UserError("one result only", remedy=remedy)
-    first, *others = (_Side.of(system, name) for system, name in zip(systems, names(systems), strict=True))
+    first, *others = (_Side(system, name) for system, name in zip(systems, names(systems), strict=True))
     tests = [
         (i, key)
         for i, other in enumerate(others)
@@ -181,7 +181,6 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
     return comparisons
 
 
-@dataclass(frozen=True)
 class _Side:
     """A result with what is compared of it.
 
@@ -191,27 +190,18 @@ class _Side:
     are those of the logs.
     """
 
-    name: str
-    system: SystemScore
-    logs: Sequence[ResultLog]
-    samples: dict[str, list[float]]
-    data: set[int | None]
-    hashes: list[str]
-
-    @classmethod
-    def of(cls, system: SystemScore, name: str) -> "_Side":
-        logs = [read_log(run.file) for run in system.runs]
-        rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
-        samples = {
+    def __init__(self, system: SystemScore, name: str) -> None:
+        self.system, self.name = system, name
+        self.logs = [read_log(run.file) for run in system.runs]
+        rates = [[rate for _, rate in timing.throughput(log).epochs] for log in self.logs]
+        self.samples: dict[str, list[float]] = {
             "epochs": [run.epochs for run in system.runs if run.converged and run.epochs is not None],
             "minutes": [run.minutes for run in system.runs if run.converged and run.minutes is not None],
             "kilojoules": [run.energy.kilojoules for run in system.runs if run.converged and run.energy],
             "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
         }
-        data: set[int | None] = {rules.TRAIN_SAMPLES}
-        if system.label:
-            data = {log.train_samples for log in logs}
-        return cls(name, system, logs, samples, data, sorted(files.sha256(log.path) for log in logs))
+        self.data = {log.train_samples if system.label else rules.TRAIN_SAMPLES for log in self.logs}
+        self.hashes = sorted(files.sha256(log.path) for log in self.logs)
 
 
 def _split(first: SystemScore, second: SystemScore) -> Split | None:

@@ -164,7 +164,7 @@ def read_log(path: pathlib.Path) -> ResultLog:
             events = tuple(reader.events(stream))
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
-    if not reader.saw_token:
+    if not events and not findings:
         raise UserError(path, f"no {TOKEN} line in it", "give the log of a run")
     by_key: dict[str, list[Event]] = {}
     for event in events:
@@ -207,11 +207,9 @@ class _Reader:
     the records states."""
 
     def __init__(self, findings: list[str]):
-        self.saw_token = False
         self.label_smoothing: tuple[int, float] | None = None
         self.crowded_lines: list[int] = []
         self._findings = findings
-        self._broken = 0
 
     def events(self, stream: BinaryIO) -> Iterator[Event]:
         for number, line in _lines(stream):
@@ -221,7 +219,6 @@ class _Reader:
                     self.label_smoothing = number, float(stated.group(1))
             if TOKEN.encode() not in line:
                 continue
-            self.saw_token = True
             # A progress bar ends its lines with a carriage return only, which also ends a line for the
             # official checker.
             for piece in line.decode("utf-8", errors="replace").split("\r"):
@@ -235,11 +232,10 @@ class _Reader:
                         self._note(f"line {number}: not an MLPerf record ({type(error).__name__}: {error})")
 
     def _note(self, finding: str) -> None:
-        self._broken += 1
-        if self._broken <= MOST_FINDINGS:
+        if len(self._findings) == MOST_FINDINGS:
+            finding += "; this and what follows is not listed"
+        if len(self._findings) <= MOST_FINDINGS:
             self._findings.append(finding)
-        elif self._broken == MOST_FINDINGS + 1:
-            self._findings.append(f"{finding}; this and what follows is not listed")
 
 
 def _event(line: int, record: str) -> Event:

@@ -6,7 +6,6 @@ import pathlib
 import shlex
 import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import rn50
@@ -33,19 +32,19 @@ _GLYPHS = "●■▲◆▼✚✖★"
 """Text characters for the markers of ``plots.MARKERS``."""
 
 
-@dataclass(frozen=True)
 class _Run:
     """A run with everything read from its log; ``verdict`` says whether it counts in the score, and why
     not."""
 
-    score: RunScore
-    read: running.Run
-    series: int
-    glyph: str
-    verdict: str
-    points: list[timing.AccuracyPoint]
-    throughput: timing.Throughput
-    times: timing.RunTimes | None
+    def __init__(self, score: RunScore, number: int, system: SystemScore) -> None:
+        self.score, self.read = score, running.read(score.file)
+        self.series = number % plots.SERIES
+        self.glyph = _GLYPHS[self.series]
+        self.verdict = _became(score, system)
+        self.faint = self.verdict.startswith(("dropped", "not in"))
+        self.points = timing.accuracy_points(self.read.log)
+        self.throughput = timing.throughput(self.read.log)
+        self.times = timing.run_times(self.read.log)
 
     def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
         """Return the evaluations over a field of ``timing.AccuracyPoint``, with a ring around the accepted
@@ -55,10 +54,6 @@ class _Run:
         return plots.Curve(
             points, self.series if series is None else series, self.faint and series is None, accepted
         )
-
-    @property
-    def faint(self) -> bool:
-        return self.verdict.startswith(("dropped", "not in"))
 
 
 class Page(NamedTuple):
@@ -129,7 +124,7 @@ def _link(file: pathlib.Path, folder: pathlib.Path) -> str:
 
 
 def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> dict[str, Any]:
-    runs = [_run(run, number, system) for number, run in enumerate(system.runs)]
+    runs = [_Run(run, number, system) for number, run in enumerate(system.runs)]
     reads = [run.read for run in runs]
     files = [run.score.file for run in runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs]
@@ -182,22 +177,6 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "only_missed": all(verdict.ok or verdict.file in missed for verdict in verdicts),
         "messages": _messages(verdicts),
     }
-
-
-def _run(run: RunScore, number: int, system: SystemScore) -> _Run:
-    read = running.read(run.file)
-    log = read.log
-    series = number % plots.SERIES
-    return _Run(
-        score=run,
-        read=read,
-        series=series,
-        glyph=_GLYPHS[series],
-        verdict=_became(run, system),
-        points=timing.accuracy_points(log),
-        throughput=timing.throughput(log),
-        times=timing.run_times(log),
-    )
 
 
 def _became(run: RunScore, system: SystemScore) -> str:
