@@ -6,9 +6,7 @@ each column.
 """
 
 import csv
-import dataclasses
 import functools
-import io
 import math
 import pathlib
 import typing
@@ -119,16 +117,14 @@ def nearest(
     return sorted(distinct(optimizer), key=distance)[:number]
 
 
-def nearest_recipes(
-    global_batch_size: int, optimizer: str, number: int = 3
-) -> list[tuple[PublishedResult, ...]]:
-    """Return the ``number`` recipes (``GROUP``) nearest in batch size, each as the results that share it.
-    Ties go to the recipe with most results."""
+def nearest_recipes(global_batch_size: int, optimizer: str) -> list[tuple[PublishedResult, ...]]:
+    """Return the three recipes (``GROUP``) nearest in batch size, each as the results that share it. Ties go
+    to the recipe with most results."""
 
     def distance(recipe: tuple[PublishedResult, ...]) -> tuple[float, int]:
         return _ratio(recipe[0].global_batch_size, global_batch_size), -len(recipe)
 
-    return sorted(recipes(optimizer).values(), key=distance)[:number]
+    return sorted(recipes(optimizer).values(), key=distance)[:3]
 
 
 def recipes(optimizer: str) -> dict[tuple[Any, ...], tuple[PublishedResult, ...]]:
@@ -168,47 +164,21 @@ def _ratio(value: int | None, reference: int) -> float:
     return abs(math.log(value / reference)) if value else math.inf
 
 
-_Cell = tuple[Callable[[Any], str], Callable[[str], Any]]
-"""Functions from a value to the text of a cell, and back."""
-
-
-def _shortest(value: float | None) -> str:
-    if value is None:
-        return ""
-    return str(int(value)) if value == int(value) else repr(value)
-
-
-_CELLS: dict[Any, _Cell] = {
-    str: (str, str),
-    int | None: (_shortest, lambda text: int(text) if text else None),
-    float | None: (_shortest, lambda text: float(text) if text else None),
-    tuple[str, ...]: (" ".join, lambda text: tuple(text.split())),
-    Numbers: (
-        lambda values: " ".join(_shortest(value) or "-" for value in values),
-        lambda text: tuple(None if value == "-" else float(value) for value in text.split()),
-    ),
+_VALUES: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    int | None: lambda text: int(text) if text else None,
+    float | None: lambda text: float(text) if text else None,
+    tuple[str, ...]: lambda text: tuple(text.split()),
+    Numbers: lambda text: tuple(None if value == "-" else float(value) for value in text.split()),
 }
-
-
-def _columns() -> dict[str, _Cell]:
-    types = typing.get_type_hints(PublishedResult)
-    return {field.name: _CELLS[types[field.name]] for field in dataclasses.fields(PublishedResult)}
+"""Functions from the text of a cell to its value, by the type of the field."""
 
 
 def from_csv(lines: Iterable[str]) -> list[PublishedResult]:
-    """Return the results of a table that ``to_csv`` wrote."""
-    columns = _columns()
+    """Return the results of a table; the values of several runs are separated by spaces, with ``-`` for a
+    missing one."""
+    types = typing.get_type_hints(PublishedResult)
     return [
-        PublishedResult(**{name: columns[name][1](row[name]) for name in columns})
+        PublishedResult(**{name: _VALUES[types[name]](text) for name, text in row.items()})
         for row in csv.DictReader(lines)
     ]
-
-
-def to_csv(rows: Iterable[PublishedResult]) -> str:
-    """Return the table of ``rows``; the values of several runs are separated by spaces, with ``-`` for a
-    missing one."""
-    columns, table = _columns(), io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([write(getattr(row, name)) for name, (write, _) in columns.items()] for row in rows)
-    return table.getvalue()

@@ -14,18 +14,21 @@ A tree holds ``<organisation>/results/<system>/resnet/result_<N>.txt`` and
 """
 
 import argparse
+import csv
+import dataclasses
+import io
 import json
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.results import recipe, score, system_description, tree
 from rn50.results.parse import ResultLog, read_log
-from rn50.results.published import PublishedResult, to_csv
+from rn50.results.published import PublishedResult
 from rn50.results.result_files import find_result_files
 from rn50.terminal import say
 
@@ -150,6 +153,24 @@ def _whole(value: Any) -> int | None:
 
 def _rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
+
+
+def to_csv(rows: Iterable[PublishedResult]) -> str:
+    """Return the table of ``rows``; the values of several runs are separated by spaces, with ``-`` for a
+    missing one."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(field.name for field in dataclasses.fields(PublishedResult))
+    writer.writerows(map(_cell, dataclasses.astuple(row)) for row in rows)
+    return table.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(_cell(each) or "-" for each in value)
+    if value is None or isinstance(value, str):
+        return value or ""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
