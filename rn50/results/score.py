@@ -199,7 +199,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         reasons=tuple(reasons),
         mean_minutes=mean_time if so_far else None,
         label=judged.label,
-        unverified=label.unverified(saved, bool(place and place.ruleset)),
+        unverified=label.unverified(saved, bool(judged.label), bool(place and place.ruleset)),
         division=next((timed_run.log.division for timed_run in runs if timed_run.log.division), None),
         convergence=convergence,
         spread=(max(times) - min(times)) / mean_time if len(times) > 1 and mean_time else None,
@@ -224,8 +224,7 @@ def _accuracy(logs: Sequence[ResultLog]) -> Accuracy | None:
     def deviation(values: Sequence[float]) -> float | None:
         return statistics.stdev(values) if len(values) > 1 else None
 
-    means = statistics.mean(last), statistics.mean(best)
-    return Accuracy(means[0], deviation(last), means[1], deviation(best), len(logs))
+    return Accuracy(statistics.mean(last), deviation(last), statistics.mean(best), deviation(best), len(logs))
 
 
 def _convergence(runs: Sequence[Run], ruleset: str) -> rcp.Convergence | None:

@@ -1,7 +1,7 @@
 """Write scores as JSON and CSV for scripts, and as a table and sentences for people."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import JustifyMethod
@@ -137,27 +137,25 @@ def made_of(system: SystemScore) -> str:
     return text
 
 
-def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
-    """Return sentences on reference convergence, throughput and spread, as far as they are known."""
-    lines = []
+def remarks(system: SystemScore, with_throughput: bool = True) -> Iterator[str]:
+    """Yield sentences on reference convergence, throughput and spread, as far as they are known."""
     if system.mean_minutes is not None:
         so_far = f"{system.mean_minutes:.4f} minutes{_unverified(system)}"
-        lines.append(f"{so_far} is the mean so far; every run so far reached the target")
+        yield f"{so_far} is the mean so far; every run so far reached the target"
     if system.convergence:
         verdict = _convergence(system, system.convergence)
-        lines.append(f"reference convergence {system.convergence.ruleset}: {verdict}")
+        yield f"reference convergence {system.convergence.ruleset}: {verdict}"
     if system.images_per_second and with_throughput:
         line = f"{system.images_per_second:,.0f} images/s over the whole run"
         if system.images_per_second_per_accelerator:
             rate = f"{system.images_per_second_per_accelerator:,.0f}"
             line += f", {rate} on each of {system.accelerators} accelerators"
-        lines.append(line)
+        yield line
     if system.energy:
-        lines.append(system.energy.sentence)
+        yield system.energy.sentence
     if system.spread is not None:
         spread = f"spread {system.spread:.2%}: (slowest - fastest) / mean of the runs that converged"
-        lines.append(spread + _of_equal_epochs(system))
-    return lines
+        yield spread + _of_equal_epochs(system)
 
 
 def _of_equal_epochs(system: SystemScore) -> str:
@@ -174,13 +172,10 @@ def _of_equal_epochs(system: SystemScore) -> str:
 
 
 def _convergence(system: SystemScore, convergence: Convergence) -> str:
-    if not convergence.passed:
-        may = (
-            ", which the open division may"
-            if system.division == "open"
-            else ": no score that can be published"
-        )
-        verdict = f"FAILED{may}"
+    if not convergence.passed and system.division == "open":
+        verdict = "FAILED, which the open division may"
+    elif not convergence.passed:
+        verdict = "FAILED: no score that can be published"
     elif convergence.factor <= 1:
         verdict = "passed; not scaled"
     elif system.scaled_minutes is not None:

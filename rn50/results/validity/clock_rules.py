@@ -5,6 +5,7 @@ Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the
 mlperf_logging, in which ``time_ms`` counts milliseconds since the epoch.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from rn50.results.parse import Event, ResultLog, epoch_number
@@ -102,25 +103,20 @@ def _intervals(log: ResultLog) -> Iterator[Finding]:
                 if opened is None:
                     yield _interval(log, event, f"{name}_stop has no {name}_start before it")
                 elif number and opened.metadata.get(number) != event.metadata.get(number):
-                    message = (
-                        f"{name}_stop of epoch {event.metadata.get(number)} follows {name}_start of epoch "
-                    )
-                    message += f"{opened.metadata.get(number)} in line {opened.line}"
+                    message = f"{name}_stop of epoch {event.metadata.get(number)} follows {name}_start of "
+                    message += f"epoch {opened.metadata.get(number)} in line {opened.line}"
                     yield _interval(log, event, message)
                 opened = None
         if opened and log.status == "success" and name != "epoch":  # a run may stop in the middle of an epoch
             yield _interval(log, opened, f"{name}_start has no {name}_stop")
     for key in ("epoch_start", "eval_accuracy"):
-        before: Event | None = None
-        for event in log.by_key.get(key, ()):
-            epoch = epoch_number(event.metadata.get("epoch_num"))
-            last = epoch_number(before.metadata.get("epoch_num")) if before else None
-            if before and epoch is not None and last is not None:
+        for before, event in itertools.pairwise(log.by_key.get(key, ())):
+            last, epoch = (epoch_number(one.metadata.get("epoch_num")) for one in (before, event))
+            if last is not None and epoch is not None:
                 step = epoch - last
                 if step < 1 or (step > 1 and key == "epoch_start"):
                     message = f"{key} of epoch {epoch} follows that of epoch {last} in line {before.line}"
                     yield _interval(log, event, message)
-            before = event
 
 
 def _interval(log: ResultLog, event: Event, message: str) -> Finding:
@@ -138,10 +134,8 @@ def _after(log: ResultLog) -> Iterator[Finding]:
     course = [event for event in after if event.key in COURSE]
     if course:
         message = f"{course[0].key} comes after run_stop ({len(course)} events of the run do)"
-        remedy = (
-            "stop the clock when the last evaluation and its block have ended, and log nothing of the run "
-        )
-        yield finding(log, course[0].line, rule, message, remedy + "behind it")
+        remedy = "stop the clock when the last evaluation and its block have ended, and log nothing of the "
+        yield finding(log, course[0].line, rule, message, f"{remedy}run behind it")
     elif after:
         message, remedy = f"{after[0].key} comes after run_stop", "log it before the clock stops"
         yield finding(log, after[0].line, rule, message, remedy, WARNING)
@@ -171,7 +165,6 @@ def _status(log: ResultLog) -> Iterator[Finding]:
     after = [evaluation for evaluation in log.evaluations if reached and evaluation.epoch > reached.epoch]
     if reached and after:
         rule = "a run stops at its first evaluation at the target"
-        message = (
-            f"the run goes on to epoch {after[-1].epoch:g} after epoch {reached.epoch:g} reached {target}"
-        )
+        message = f"the run goes on to epoch {after[-1].epoch:g} after epoch {reached.epoch:g} reached "
+        message += str(target)
         yield finding(log, stop.line, rule, message, "stop the clock at the first evaluation at the target")

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from rn50 import files
 from rn50.packages import needed_for
@@ -116,9 +116,7 @@ def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
     words = {True: styled("SUCCESS", "green"), False: styled("FAILED", "red")}
     for folder, by_file in folders.items():
         console.print(str(folder), style="italic")
-        table = Table()
-        for heading in ("file", *rulesets):
-            table.add_column(heading, no_wrap=True)
+        table = Table(*(Column(heading, no_wrap=True) for heading in ("file", *rulesets)))
         for file, of_file in by_file.items():
             table.add_row(file.name, *(words[verdict.ok] for verdict in of_file))
         console.print(table)

@@ -40,14 +40,15 @@ def logged(log: ResultLog) -> tuple[str, ...]:
     )
 
 
-def unverified(runs: Iterable[tuple[ResultLog, Mapping[str, Any]]], of_a_round: bool) -> str | None:
+def unverified(
+    runs: Iterable[tuple[ResultLog, Mapping[str, Any]]], labelled: bool, of_a_round: bool
+) -> str | None:
     """Return ``rules.NOT_VERIFIED`` for our own result on the benchmark's task, else None; ``runs`` are (log,
-    contents of the sidecar file). A demo is not a result to verify. A result ``of_a_round``, in the tree of a
-    round that MLCommons publishes, has been reviewed. Whether other people's logs have been is unknown."""
-    runs = list(runs)
+    contents of the sidecar file). A demo, which is ``labelled``, is not a result to verify. A result
+    ``of_a_round``, in the tree of a round that MLCommons publishes, has been reviewed. Whether other people's
+    logs have been is unknown."""
     ours = any(
         saved or any(event.metadata.get("file") == _OUR_WRITER for event in log.events[:1])
         for log, saved in runs
     )
-    labelled = any(of_run(log, saved) for log, saved in runs)
     return rules.NOT_VERIFIED if ours and not labelled and not of_a_round else None

@@ -91,7 +91,8 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     for checker in (_types, _repeated, _values, _momentum, _caches, _words):
         yield from checker(run.log)
     yield from _label_smoothing(run)
-    yield from _samples(run)
+    if not run.label:
+        yield from _samples(run.log)
     yield from _accuracies(run)
     if not run.label:
         yield from _cadence(run.log)
@@ -221,10 +222,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:56]} ..."
 
 
-def _samples(run: Run) -> Iterator[Finding]:
-    log = run.log
-    if run.label:
-        return
+def _samples(log: ResultLog) -> Iterator[Finding]:
     event, trained = log.first("train_samples"), log.train_samples
     if event and trained is not None and trained != rules.TRAIN_SAMPLES:
         # Some submissions count whole batches only, or pad the last batch.
@@ -250,9 +248,7 @@ def _accuracies(run: Run) -> Iterator[Finding]:
     logged = log.eval_samples or 0
     samples = logged if logged > 0 and (run.label or _almost_all(logged)) else rules.EVAL_SAMPLES
     odd = _odd(log, samples)
-    if not run.label and not _odd(log, rules.EVAL_SAMPLES):
-        return
-    if odd:
+    if odd and (run.label or _odd(log, rules.EVAL_SAMPLES)):
         rule = "an accuracy is a number of right answers over the number of samples"
         message = f"eval_accuracy {odd[0].value!r} is not a multiple of 1/{samples:,} ({len(odd)} of "
         message += f"{len(log.by_key['eval_accuracy'])} are not)"

@@ -99,9 +99,9 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
                 ]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
     findings += [*_seeds(runs), *_copies(runs), *_configuration(runs), *_labels(runs)]
-    labels = [run.label for run in runs if run.label]
+    labelled = next((run.label for run in runs if run.label), None)
     return Judgement(
-        tuple(findings), labels[0] if labels else None, tuple(chosen), missed[0] if len(missed) == 1 else None
+        tuple(findings), labelled, tuple(chosen), excused=missed[0] if len(missed) == 1 else None
     )
 
 
