@@ -144,21 +144,21 @@ def learning_rate(curves: Iterable[Curve]) -> str:
     return _svg(draw, "learning rate over epochs")
 
 
-def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """Plot one bar per run, of its parts in minutes; the parts are coloured in the order of the first row."""
+def time_parts(runs: Sequence[str], parts: Mapping[str, Sequence[float]]) -> str:
+    """Plot one bar per run in minutes, of its parts; ``parts`` are in seconds, one number per run."""
 
     def draw(axes: Axes) -> None:
-        begin = [0.0] * len(rows)
-        for part, name in enumerate(next(iter(rows.values()))):
-            widths = [row[name] for row in rows.values()]
-            colour = f"#ab04{part % SERIES:02x}"
-            axes.barh([safe(row) for row in rows], widths, left=begin, color=colour, height=0.7)
-            begin = [first + width for first, width in zip(begin, widths, strict=False)]
+        begin = [0.0] * len(runs)
+        for number, seconds in enumerate(parts.values()):
+            widths = [part / 60 for part in seconds]
+            colour = f"#ab04{number % SERIES:02x}"
+            axes.barh(list(map(safe, runs)), widths, left=begin, color=colour, height=0.7)
+            begin = [first + width for first, width in zip(begin, widths, strict=True)]
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.set(xlabel="minutes")
 
-    return _svg(draw, "where the time of each run went", height=1.0 + 0.3 * len(rows))
+    return _svg(draw, "where the time of each run went", height=1.0 + 0.3 * len(runs))
 
 
 def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[float | None]) -> str:
@@ -166,12 +166,11 @@ def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[fl
     as a line."""
 
     def draw(axes: Axes) -> None:
-        for row, runs in enumerate(systems):
+        for row, (runs, score) in enumerate(zip(systems, scores, strict=True)):
             colour = _colour(row)
             for value, kept in runs:
                 fill = colour if kept else "none"
                 axes.plot(value, row, "o", markeredgecolor=colour, markerfacecolor=fill, markersize=5)
-            score = scores[row]
             if score is not None:
                 axes.plot([score, score], [row - 0.35, row + 0.35], color=_TEXT, linewidth=1.5)
         axes.set_yticks(range(len(systems)), [str(row + 1) for row in range(len(systems))])

@@ -3,7 +3,7 @@ points."""
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,9 +51,12 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperpa
     reference points."""
     ruleset = max(ruleset, rules.RCP_RULESETS[0])  # 0.7.0 has no reference points
     reached = [run.log.reached.epoch for run in runs if run.log.reached]
-    ours = dataclasses.replace(
-        _ours(runs[0]), name="this result", epochs=statistics.mean(reached) if reached else None
-    )
+    logged = recipe.of_log(runs[0].log)
+    if logged.values["label_smoothing"] is None:  # MLPerf has no log key for it; our runs save it
+        saved = sidecar.section(runs[0].saved, "hyperparameters").get("label_smoothing")
+        logged.values["label_smoothing"] = finite(saved)
+    epochs = statistics.mean(reached) if reached else None
+    ours = dataclasses.replace(logged, name="this result", epochs=epochs)
     samples = runs[0].log.train_samples or rules.TRAIN_SAMPLES
     columns = [Column("", ours, samples, (len(reached), len(runs)))]
     results: list[PublishedResult] = []
@@ -64,17 +67,7 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperpa
         for point in recipe.reference(ours.batch_size, ruleset):
             folder = "rcp" if ruleset == rules.RULESETS[-1] else f"rcp/{ruleset}"
             columns.append(Column(f"{folder}/{point.batch_size}", point, rules.TRAIN_SAMPLES, (0, 0)))
-    return Hyperparameters(ours, columns, _rows(columns), results)
-
-
-def _ours(run: Run) -> recipe.Recipe:
-    """Return the recipe of a run. MLPerf has no log key for label smoothing, but our runs save it beside the
-    log."""
-    logged = recipe.of_log(run.log)
-    saved = finite(sidecar.section(run.saved, "hyperparameters").get("label_smoothing"))
-    if logged.values["label_smoothing"] is not None or saved is None:
-        return logged
-    return dataclasses.replace(logged, values={**logged.values, "label_smoothing": saved})
+    return Hyperparameters(ours, columns, list(_rows(columns)), results)
 
 
 def _published(group: Sequence[PublishedResult]) -> Column:
@@ -103,8 +96,8 @@ def _range(values: Iterable[float | None]) -> str | None:
     return " to ".join(number(value) for value in sorted({known[0], known[-1]})) if known else None
 
 
-def _rows(columns: Sequence[Column]) -> list[Row]:
-    rows = [_row("global batch", [number(column.recipe.batch_size) for column in columns])]
+def _rows(columns: Sequence[Column]) -> Iterator[Row]:
+    yield _row("global batch", [number(column.recipe.batch_size) for column in columns])
     for key, name in recipe.NAMES.items():
         if key == "learning_rate_decay_steps":
             # A decay logged in steps is off by about a hundredth of an epoch.
@@ -112,14 +105,13 @@ def _rows(columns: Sequence[Column]) -> list[Row]:
             near = [epochs[0] is None or other is None or abs(other - epochs[0]) < 0.05 for other in epochs]
             row = _row(name, [_decay(column) for column in columns])
             differs = [other and not same for same, other in zip(near, row.differs, strict=True)]
-            rows.append(Row(name, row.values, differs))
+            yield Row(name, row.values, differs)
         elif any(column.recipe.values.get(key) is not None for column in columns):
-            rows.append(_row(name, [number(column.recipe.values.get(key)) for column in columns]))
+            yield _row(name, [number(column.recipe.values.get(key)) for column in columns])
     converged = [f"{column.runs[0]} of {column.runs[1]}" if column.runs[1] else "-" for column in columns]
     alike = [False] * len(columns)
-    rows.append(Row("epochs to target", [number(column.recipe.epochs) for column in columns], alike))
-    rows.append(Row("runs that converged", converged, alike))
-    return rows
+    yield Row("epochs to target", [number(column.recipe.epochs) for column in columns], alike)
+    yield Row("runs that converged", converged, alike)
 
 
 def _row(name: str, values: list[str]) -> Row:

@@ -5,7 +5,7 @@ import os
 import pathlib
 import shlex
 import urllib.parse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import rn50
@@ -134,13 +134,11 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     longest = max((point.epoch for run in runs for point in run.points), default=0)
     schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
     verdicts = compliance.check(files, rulesets) if rulesets else []
-    parts = {
-        run.score.file.name: {part: getattr(run.times, part) or 0.0 for part in PARTS}
-        for run in runs
-        if run.times
-    }
-    used = [part for part in PARTS if any(row.get(part) for row in parts.values())]
-    evaluated = any(run.points for run in runs)
+    timed = [run for run in runs if run.times]
+    seconds = {name: [getattr(run.times, part) or 0.0 for run in timed] for part, name in PARTS.items()}
+    parts = {name: of_runs for name, of_runs in seconds.items() if any(of_runs)}
+    evaluations = [run.accuracy("epoch") for run in runs]
+    evaluated = any(curve.points for curve in evaluations)
     expected = header.curve(what_ran.header_of(reads[0]))
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
@@ -153,29 +151,25 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "head": what_ran.head(reads),
         "expected": bool(expected),
         "facts": _facts(system, runs),
-        "throughputs": _throughputs(system, runs),
+        "throughputs": list(_throughputs(system, runs)),
         "hyperparameters": chosen,
         "figures": {
-            "epochs": plots.accuracy([run.accuracy("epoch") for run in runs], "epochs", expected)
-            if evaluated
-            else None,
+            "epochs": plots.accuracy(evaluations, "epochs", expected) if evaluated else None,
             "loss": plots.loss(losses) if any(curve.points for curve in losses) else None,
             "throughput": plots.throughput(speeds) if any(curve.points for curve in speeds) else None,
             "learning_rate": plots.learning_rate([plots.Curve(schedule)]) if schedule else None,
-            "time": plots.time_parts({n: {PARTS[p]: row[p] / 60 for p in used} for n, row in parts.items()})
-            if used
-            else None,
+            "time": plots.time_parts([run.score.file.name for run in timed], parts) if parts else None,
         },
         "in_blocks": any(run.throughput.in_blocks for run in runs),
-        "parts": [(PARTS[part], [row[part] for row in parts.values()]) for part in used],
-        "parts_of": list(parts),
+        "parts": list(parts.items()),
+        "parts_of": [run.score.file.name for run in timed],
         "repetition": what_ran.repetition(reads[0]),
         "environment": what_ran.environment(reads),
         "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
         "passed": sum(verdict.ok for verdict in verdicts),
         "checks": len(verdicts),
         "only_missed": all(verdict.ok or verdict.file in missed for verdict in verdicts),
-        "messages": _messages(verdicts),
+        "messages": list(_messages(verdicts)),
     }
 
 
@@ -213,38 +207,33 @@ def _range(ascending: Iterable[str]) -> str:
     return " to ".join(dict.fromkeys(different[:1] + different[-1:])) or "-"
 
 
-def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, float, str]]:
-    """Return the known throughputs as (name, images/s, sentence that explains it)."""
+def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[str, float, str]]:
+    """Yield the known throughputs as (name, images/s, sentence that explains it)."""
     accelerators = system.accelerators or what_ran.gpus(runs[0].read)
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
     training, whole = timing.training_rate([run.read.log for run in runs]), system.images_per_second
-    rates = []
     if training is not None:
         text = f"Training images over the time of {part}, less the evaluations in it: the median of all but "
-        rates.append(("training", training, f"{text}the first of each run."))
+        yield "training", training, f"{text}the first of each run."
     if whole is not None:
         text = "Training images of the runs in the mean over their whole time on the clock, evaluations and "
-        rates.append(("end to end", whole, f"{text}gaps included."))
+        yield "end to end", whole, f"{text}gaps included."
     if whole and accelerators:
-        text = f"End to end, on each of {accelerators} accelerators."
-        rates.append(("per accelerator", whole / accelerators, text))
-    return rates
+        yield "per accelerator", whole / accelerators, f"End to end, on each of {accelerators} accelerators."
 
 
-def _messages(verdicts: Sequence[compliance.Verdict]) -> list[tuple[str, str, bool]]:
-    """Return each message once as (its files and rulesets, text, True for a failure)."""
+def _messages(verdicts: Sequence[compliance.Verdict]) -> Iterator[tuple[str, str, bool]]:
+    """Yield each message once as (its files and rulesets, text, True for a failure)."""
     by_message: dict[str, list[compliance.Verdict]] = {}
     for verdict in verdicts:
         for message in verdict.messages:
             by_message.setdefault(message, []).append(verdict)
-    rows = []
     for message, by in by_message.items():
         files = ", ".join(dict.fromkeys(verdict.file.name for verdict in by))
         rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in by))
         if len(message) > 600:
             message = f"{message[:600]} ... (whole in rn50 check --json)"
-        rows.append((f"{files} ({rulesets})", message, not all(verdict.ok for verdict in by)))
-    return rows
+        yield f"{files} ({rulesets})", message, not all(verdict.ok for verdict in by)
 
 
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:

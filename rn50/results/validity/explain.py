@@ -4,7 +4,7 @@ do."""
 import ast
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rn50.benchmark import rules
 from rn50.results.parse import TOKEN, ResultLog
@@ -38,8 +38,8 @@ _REMEDIES = {
 }
 
 
-def explain(verdicts: Sequence[Verdict], log: ResultLog) -> list[Finding]:
-    """Return the findings on one file from the checker's verdicts under each ruleset; equal messages become
+def explain(verdicts: Sequence[Verdict], log: ResultLog) -> Iterator[Finding]:
+    """Yield the findings on one file from the checker's verdicts under each ruleset; equal messages become
     one finding."""
     by_sentence: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
@@ -50,11 +50,9 @@ def explain(verdicts: Sequence[Verdict], log: ResultLog) -> list[Finding]:
         for sentence in sentences:
             warning = verdict.ok or sentence[1].endswith(_HARMLESS)
             by_sentence.setdefault((WARNING if warning else ERROR, sentence), []).append(verdict.ruleset)
-    findings = []
     for (severity, (line, message, remedy)), rulesets in by_sentence.items():
         rule = f"compliance checker {', '.join(dict.fromkeys(rulesets))}"
-        findings.append(Finding(severity, log.path, line, rule, message, remedy))
-    return findings
+        yield Finding(severity, log.path, line, rule, message, remedy)
 
 
 def _sentence(message: str, log: ResultLog) -> Sentence | None:
