@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rich.table import Table
 
-from rn50 import files, frameworks
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import Minutes
@@ -19,6 +19,7 @@ from rn50.results import recipe, sidecar, significance, timing
 from rn50.results.parse import ResultLog, read_log
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
+from rn50.results.validity.result_rules import COMPUTES
 from rn50.settings.fields import RUNS_OWN_NAMES
 from rn50.terminal import Terminal
 
@@ -37,10 +38,6 @@ OTHER_PACKAGES = "packages that do not compute"
 """Name of a setting: their number and a hash of their names and versions, which would fill pages."""
 _OF_A_RUN = RUNS_OWN_NAMES | {"seed", "precision_reason"}
 """Names that are not settings of a result, because every run has its own value."""
-_COMPUTES = re.compile(
-    "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
-)
-"""Packages whose versions may change a result."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +353,7 @@ def _saved(log: ResultLog) -> dict[str, str]:
     others = []
     for name, value in sidecar.named(saved).items():
         section, _, package = name.partition(" / ")
-        if section == "packages" and not _COMPUTES.fullmatch(package):
+        if section == "packages" and not re.fullmatch(COMPUTES, package):
             others.append(f"{package} {value}")
         elif not (section == "config" and variables) and name not in _OF_A_RUN:
             settings[name] = value

@@ -109,11 +109,6 @@ class ResultLog:
         """Return the first event of the first of ``keys`` that is logged, or None."""
         return next((self.by_key[key][0] for key in keys if key in self.by_key), None)
 
-    def first_of(self, *keys: str) -> Event | None:
-        """Return the event of ``keys`` with the lowest line number, or None."""
-        firsts = [self.by_key[key][0] for key in keys if key in self.by_key]
-        return min(firsts, key=lambda event: event.line) if firsts else None
-
     @functools.cached_property
     def target(self) -> float:
         """Target accuracy: the benchmark's, or that of our run with TARGET; infinite for TARGET=none."""

@@ -124,8 +124,7 @@ def _ends(path: pathlib.Path, logged: ResultLog) -> tuple[Event | None, Event | 
     for key in (START, STOP):
         events = logged.by_key.get(key, ())
         if len(events) != 1:
-            times = "no" if not events else str(len(events))
-            faults.append(_fault(path, None, f"{times} record {key}, not one"))
+            faults.append(_fault(path, None, f"{len(events) or 'no'} record {key}, not one"))
         ends.append(events[0] if events else None)
     start, stop = ends
     if start and stop and stop.time_ms <= start.time_ms:

@@ -65,7 +65,6 @@ def _write_log(file: pathlib.Path, global_batch_size: int, epochs: float | None)
         ("eval_accuracy", None, {"epoch_num": epochs or 0}),
         ("run_stop", None, {"status": "aborted" if epochs is None else "success"}),
     )
-    lines = (
-        json.dumps({"key": key, "value": value, "metadata": metadata}) for key, value, metadata in records
-    )
-    file.write_text("".join(f":::MLLOG {line}\n" for line in lines), encoding="utf-8")
+    with file.open("w", encoding="utf-8") as log:
+        for key, value, metadata in records:
+            print(":::MLLOG", json.dumps({"key": key, "value": value, "metadata": metadata}), file=log)

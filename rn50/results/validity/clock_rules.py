@@ -28,6 +28,7 @@ COURSE = (
     "run_stop",
 )
 """Keys of the clock events."""
+_TRAINING = ("block_start", "epoch_start", "eval_start")
 
 
 def check(log: ResultLog) -> Iterator[Finding]:
@@ -78,8 +79,9 @@ def _before(log: ResultLog) -> Iterator[Finding]:
     if start is None:
         return
     rule = "the clock starts before any part of the system touches the data set"
-    trained = log.first_of("block_start", "epoch_start", "eval_start")
-    if trained and log.events.index(trained) < log.events.index(start):
+    before = log.events[: log.events.index(start)]
+    trained = next((event for event in before if event.key in _TRAINING), None)
+    if trained:
         message = f"{trained.key} comes before run_start"
         yield finding(log, trained.line, rule, message, "start the clock before the first epoch")
     samples = log.first("train_samples", "eval_samples")

@@ -42,11 +42,12 @@ _LOGGED = (
 )
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
-_PACKAGES = "|".join(framework.packages for framework in frameworks.every().values())
+COMPUTES = "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
+"""Packages whose versions may change a result, as a regular expression."""
 MODELS = ("host_processor_model_name", "accelerator_model_name")
 """Fields of the machine that are the same in all runs of a result, whatever the user says."""
 _SAVED = re.compile(
-    rf"config / .*|environment / .*|python|commit|packages / ({_PACKAGES}|nvidia.*)"
+    rf"config / .*|environment / .*|python|commit|packages / ({COMPUTES})"
     rf"|system / ({'|'.join(MODELS)})"
 )
 """Names of sidecar values that are the same in all runs of a result; of the packages, those that compute."""
