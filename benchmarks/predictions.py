@@ -17,8 +17,7 @@ import numpy as np
 
 from rn50.hyperparameters import reference
 from rn50.hyperparameters.plan import accelerators, epochs, images_per_second
-from rn50.hyperparameters.plan.epochs import CONFIDENCE, Weights
-from rn50.hyperparameters.plan.images_per_second import Spread
+from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.planner import OPTIMIZER, Prediction, SystemPlanner
 from rn50.progress import counting
 from rn50.results import published
@@ -50,9 +49,7 @@ def hold_out(split: Callable[[PublishedResult], str], progress: Callable[[int, i
     groups = sorted({split(entry) for entry in judged})
     held = []
     for done, group in enumerate(groups, 1):
-        planner = SystemPlanner(
-            [entry for entry in results if split(entry) != group], None, Weights(), Spread()
-        )
+        planner = SystemPlanner([entry for entry in results if split(entry) != group])
         for result in judged:
             if split(result) == group:
                 held.append(_predict(planner, result))
@@ -67,7 +64,7 @@ def forward(progress: Callable[[int, int], None]) -> list[Held]:
     held = []
     for done, this in enumerate(rounds[1:], 1):
         before = [result for result in results if result.round < this]
-        planner = SystemPlanner(before, None, Weights(), Spread())
+        planner = SystemPlanner(before)
         held += [
             _predict(planner, result)
             for result in results

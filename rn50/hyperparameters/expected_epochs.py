@@ -5,7 +5,7 @@ Source: the table of published results, and the reference convergence points of 
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -153,23 +153,20 @@ def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
     return sorted(recipes, key=lambda one: (round(one.expected(global_batch_size), 1), -one.prediction.runs))
 
 
-def proven(results: Iterable[PublishedResult]) -> list[Proven]:
-    """Return the complete recipes of closed-division results that reached the target in at least one run."""
+def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:
+    """Yield the complete recipes of closed-division results that reached the target in at least one run."""
     groups: dict[tuple[Any, ...], list[PublishedResult]] = {}
     for result in results:
         if result.is_closed:
             groups.setdefault(published.recipe(result), []).append(result)
-    recipes = []
     for key, group in groups.items():
         runs, values = _runs(group), dict(zip(published.GROUP, key, strict=False))
         if None not in key and any(run is not None for run in runs) and not _departs(values):
             prediction = _of_runs(_counted(group), runs)
-            recipes.append(Proven(group[0].name, key[0], values, prediction, tuple(group)))
-    return recipes
+            yield Proven(group[0].name, key[0], values, prediction, tuple(group))
 
 
-def _of_reference(optimizer: str) -> list[Proven]:
-    recipes = []
+def _of_reference(optimizer: str) -> Iterator[Proven]:
     ruleset = rules.RULESETS[-1]
     for point in reference.convergence_points(ruleset).values():
         logged = recipe.of_point(point)
@@ -185,8 +182,7 @@ def _of_reference(optimizer: str) -> list[Proven]:
                 "momentum": logged.values["momentum"],
             }
             prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
-            recipes.append(Proven(f"rcp/{ruleset}/{point['BS']}", point["BS"], values, prediction))
-    return recipes
+            yield Proven(f"rcp/{ruleset}/{point['BS']}", point["BS"], values, prediction)
 
 
 def _departs(values: dict[str, Any]) -> bool:

@@ -108,13 +108,12 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         raise UserError(
             f"--plot {file}", f"the name does not end in .{', .'.join(FORMATS)}", "give --plot such a file"
         )
-    matching = [
-        result for result in results if accelerators.name(result.accelerator_model) == plans[0].accelerator
-    ]
     dots = [
         (result.accelerators, result.olympic_minutes)
-        for result in matching
-        if result.accelerators and result.olympic_minutes
+        for result in results
+        if accelerators.name(result.accelerator_model) == plans[0].accelerator
+        and result.accelerators
+        and result.olympic_minutes
     ]
     x = [plan.accelerators for plan in plans]
     from matplotlib.figure import Figure  # text output does not need it

@@ -27,7 +27,6 @@ CONFIDENCE = 0.8
 _OF_THE_REFERENCE = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
 
 
-@dataclass(frozen=True)
 class Weights:
     """Weights of the results.
 
@@ -37,9 +36,9 @@ class Weights:
     other hyperparameters, the reference included.
     """
 
-    octaves: float = 0.25
-    reference: float = 1.0
-    other_recipes: float = 0.5
+    octaves = 0.25
+    reference = 1.0
+    other_recipes = 0.5
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,12 @@ class Epochs:
 class EpochModel:
     """Model of the closed-division LARS ``results`` that reached the target; other results are ignored."""
 
-    def __init__(self, results: Sequence[PublishedResult], weights: Weights = Weights()) -> None:
+    def __init__(self, results: Sequence[PublishedResult]) -> None:
         usable = [
             result
             for result in results
             if result.is_closed and result.epochs_to_target and result.global_batch_size
         ]
-        self._weights = weights
         self._recipes = [published.recipe(result) for result in usable]
         self._batch_sizes = np.array([result.global_batch_size for result in usable], dtype=float)
         needed = np.array([mean_epochs(result) for result in usable])
@@ -75,13 +73,13 @@ class EpochModel:
         """Return the epochs at a batch size, with a ``published.recipe`` if one is given, else with the usual
         ones."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
-        weights = np.exp(-((octaves / self._weights.octaves) ** 2) / 2)
+        weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
         weights = np.append(
-            weights, np.full(len(_OF_THE_REFERENCE), self._weights.reference / len(_OF_THE_REFERENCE))
+            weights, np.full(len(_OF_THE_REFERENCE), Weights.reference / len(_OF_THE_REFERENCE))
         )
         if recipe is not None:
             others = np.array([other != recipe for other in self._recipes] + [True] * len(_OF_THE_REFERENCE))
-            weights[others] *= min(1.0, self._weights.other_recipes / weights[others].sum())
+            weights[others] *= min(1.0, Weights.other_recipes / weights[others].sum())
         trend = reference.at(global_batch_size).mean
         tail = (1 - CONFIDENCE) / 2
         quantiles = (_quantile(self._differences, weights, share) for share in (tail, 0.5, 1 - tail))

@@ -37,7 +37,6 @@ _ROUNDS = 10
 """Iterations of expectation maximisation; after half of them nothing changes by a thousandth any more."""
 
 
-@dataclass(frozen=True)
 class Spread:
     """Standard deviations of the logarithm of images/s; 0.1 is about 10 %.
 
@@ -48,14 +47,14 @@ class Spread:
     than boards. ``measured``: a user's measurement.
     """
 
-    accelerator: float = 0.7
-    trend: float = 0.1
-    bends: float = 0.2
-    own_bends: float = 0.1
-    octaves: float = 2.0
-    system: float = 0.04
-    card: float = 0.065
-    measured: float = 0.02
+    accelerator = 0.7
+    trend = 0.1
+    bends = 0.2
+    own_bends = 0.1
+    octaves = 2.0
+    system = 0.04
+    card = 0.065
+    measured = 0.02
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,7 @@ class ThroughputModel:
     ``measured`` on the planned system."""
 
     def __init__(
-        self,
-        results: Sequence[PublishedResult],
-        measured: tuple[Point, float] | None = None,
-        spread: Spread = Spread(),
+        self, results: Sequence[PublishedResult], measured: tuple[Point, float] | None = None
     ) -> None:
         usable = [
             (result, rate)
@@ -93,16 +89,16 @@ class ThroughputModel:
             for rate in [training_rate(result)]
             if rate and result.is_closed
         ]
-        points = [point(result) for result, _ in usable] + ([measured[0]] if measured else [])
+        self.points = [point(result) for result, _ in usable] + ([measured[0]] if measured else [])
+        self.systems = {(names.name(result.accelerator_model), system(result)) for result, _ in usable}
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
-        self._spread = spread
         # A measured system may differ from similar ones by any factor; this factor is assumed to be the same
         # everywhere.
-        self._planned = spread.accelerator if measured else None
+        self._planned = Spread.accelerator if measured else None
         self._mean = float(rates[: len(usable)].mean())
-        self._known = _Features.of(points, planned=np.arange(len(points)) >= len(usable))
+        self._known = _Features.of(self.points, planned=np.arange(len(self.points)) >= len(usable))
         shared = self._covariance(self._known, self._known)
-        variances = np.where(self._known.planned, spread.measured, self._makers(self._known)) ** 2
+        variances = np.where(self._known.planned, Spread.measured, self._makers(self._known)) ** 2
         noise = variances
         for _ in range(_ROUNDS):
             self._precision = np.linalg.inv(shared + np.diag(noise))
@@ -127,20 +123,19 @@ class ThroughputModel:
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
     def _makers(self, at: "_Features") -> "np.ndarray[Any, Any]":
-        return np.where([names.is_card(name) for name in at.names], self._spread.card, self._spread.system)
+        return np.where([names.is_card(name) for name in at.names], Spread.card, Spread.system)
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
         """Return the covariance between two sets of points. Shape (points of a, points of b)."""
-        s = self._spread
         same = a.names[:, None] == b.names
         apart = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves, strict=False))
-        near = np.exp(-apart / (2 * s.octaves**2))
+        near = np.exp(-apart / (2 * Spread.octaves**2))
         deviation = self._makers if self._planned is None else lambda _: self._planned
         trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves, strict=False))
         return np.asarray(
-            s.accelerator**2 * same
-            + s.trend**2 * trend
-            + (s.bends**2 + s.own_bends**2 * same) * near
+            Spread.accelerator**2 * same
+            + Spread.trend**2 * trend
+            + (Spread.bends**2 + Spread.own_bends**2 * same) * near
             + np.multiply.outer(a.planned * deviation(a), b.planned * deviation(b))
         )
 

@@ -5,9 +5,10 @@ its accelerators.
 far off they are on held-out published results.
 """
 
+import contextlib
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rn50.errors import UserError
@@ -15,8 +16,8 @@ from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
 from rn50.hyperparameters.plan import accelerators as names
 from rn50.hyperparameters.plan import images_per_second
-from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs, Weights
-from rn50.hyperparameters.plan.images_per_second import Point, Rate, Spread, ThroughputModel, system
+from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs
+from rn50.hyperparameters.plan.images_per_second import Point, Rate, ThroughputModel
 from rn50.printed import Hundredths, Minutes, Tenths, prints
 from rn50.results import published
 from rn50.results.published import PublishedResult
@@ -112,27 +113,14 @@ class SystemPlanner:
     at a point."""
 
     def __init__(
-        self,
-        results: Sequence[PublishedResult] | None = None,
-        measured: tuple[Point, float] | None = None,
-        weights: Weights = Weights(),  # noqa: B008
-        spread: Spread = Spread(),  # noqa: B008
+        self, results: Sequence[PublishedResult] | None = None, measured: tuple[Point, float] | None = None
     ) -> None:
-        results = (
-            [result for result in published.distinct(OPTIMIZER) if result.is_closed]
-            if results is None
-            else results
-        )
-        self.results = [result for result in results if result.epochs_to_target]
-        self.throughput = ThroughputModel(results, measured, spread)
-        self._epochs = EpochModel(results, weights)
-        self._proven = expected_epochs.proven(results)
-        timed = [result for result in results if images_per_second.training_rate(result)]
-        self._points = [images_per_second.point(result) for result in timed]
-        self._systems = {
-            (point.accelerator, system(result)) for point, result in zip(self._points, timed, strict=True)
-        }
-        self._points += [measured[0]] if measured else []
+        results = published.distinct(OPTIMIZER) if results is None else results
+        self.results = [result for result in results if result.is_closed and result.epochs_to_target]
+        self.throughput = ThroughputModel(results, measured)
+        self._epochs = EpochModel(results)
+        self._proven = list(expected_epochs.proven(results))
+        self._points = self.throughput.points
 
     @property
     def accelerators(self) -> list[str]:
@@ -252,38 +240,34 @@ class SystemPlanner:
 
     def _cautions(
         self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int
-    ) -> list[str]:
+    ) -> Iterator[str]:
         points = self._published(accelerator)
         smallest = min(result.global_batch_size or 0 for result in self.results)
         together = max(point.accelerators for point in points)
         batch, largest = global_batch_size / accelerators, max(point.batch_size for point in points)
-        cautions = []
         if global_batch_size < smallest:
-            cautions.append(
+            yield (
                 f"no published result has a global batch below {smallest}: below it epochs are taken for "
                 "the same"
             )
         nearest = recipe.source.global_batch_size or global_batch_size
         if abs(math.log2(nearest / global_batch_size)) > WITHIN_OCTAVES:
-            cautions.append(f"the nearest published recipe is far away, at global batch {nearest}")
+            yield f"the nearest published recipe is far away, at global batch {nearest}"
         if global_batch_size % accelerators:
             down = global_batch_size // accelerators * accelerators
-            cautions.append(
+            yield (
                 f"global batch {global_batch_size} is not a whole number of images for each of "
                 f"{accelerators} accelerators; {down} and {down + accelerators} are"
             )
         if batch > max(largest, fitting):
-            cautions.append(
+            yield (
                 f"{accelerator} was not seen with more than {largest:g} images each; it may not have "
                 "the memory"
             )
-        if sum(accelerator == name for name, _ in self._systems) == 1:
-            cautions.append(f"the speed of {accelerator} is from one published system")
+        if sum(accelerator == name for name, _ in self.throughput.systems) == 1:
+            yield f"the speed of {accelerator} is from one published system"
         if accelerators > 2 * together:
-            cautions.append(
-                f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do"
-            )
-        return cautions
+            yield f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do"
 
 
 def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
@@ -322,9 +306,7 @@ def planner_for(
     _refuse_idle(accelerators, global_batch_size)
     name = accelerator or "measured accelerator"
     if accelerator:
-        try:
+        with contextlib.suppress(names.UnknownError):
             name = names.find(accelerator, known)
-        except names.UnknownError:
-            name = accelerator
     measured = Point(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name
