@@ -196,11 +196,9 @@ def _prediction(source: Origin, values: dict[str, str], batch: int, config: Conf
         values[name] == text for name, text in source.values.items()
     )
     epochs = source.epochs if as_published and source.train_samples == config.data.train_samples else ()
-    return (
-        expected_epochs.of_recipe(key, epochs)
-        if _on_imagenet(config)
-        else expected_epochs.of_own_runs(epochs)
-    )
+    if _on_imagenet(config):
+        return expected_epochs.of_recipe(key, epochs)
+    return expected_epochs.of_own_runs(epochs)
 
 
 def _expected(prediction: Prediction | None, config: Config) -> str:
@@ -227,14 +225,10 @@ def _header(
     return rows + [("note", note) for note in source.notes]
 
 
-PLACEHOLDER = "CONFIG"
-"""Stands for the user's configuration if the environment names none."""
-
-
 def command(source: str, its_batch_size: int, global_batch_size: int) -> str:
-    """Return the command that borrows ``source`` at a batch size into the configuration of the
-    environment."""
+    """Return the command that borrows ``source`` at a batch size into the configuration of the environment, or
+    into CONFIG where that names none."""
     environ = environment()
-    config = environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM") or PLACEHOLDER
+    config = environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM") or "CONFIG"
     batch = "" if global_batch_size == its_batch_size else f" --global-batch-size {global_batch_size}"
     return f"rn50 borrow {shlex.quote(source)} {shlex.quote(config)}{batch} -o config_MINE.sh"

@@ -34,9 +34,7 @@ def print_table(borrowed: Borrowed, console: Terminal) -> None:
     """Print the changes, the rule findings and the expected epochs."""
     source = borrowed.origin
     console.print(f"{source.kind} {source.name} for {borrowed.config.run.system}", style="bold")
-    table = Table()
-    for heading in ("variable", "before", "after", "from"):
-        table.add_column(heading)
+    table = Table("variable", "before", "after", "from")
     for change in borrowed.changes:
         style = "" if change.before == change.after else "bold"
         table.add_row(change.name, change.before or "-", change.after or "-", change.origin, style=style)

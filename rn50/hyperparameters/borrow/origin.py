@@ -183,12 +183,11 @@ def _of_reference(name: str) -> Origin:
             name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}"
         )
     file, points = recipe.reference_file(ruleset), convergence_points(ruleset)
-    key, point = next(
-        ((key, rcp) for key, rcp in points.items() if rcp["BS"] == int(match.group(2))), (None, None)
-    )
-    if point is None:
-        batches = ", ".join(str(rcp["BS"]) for rcp in points.values())
-        raise UserError(name, f"ruleset {ruleset} has points at {batches}", "name one")
+    keys = {point["BS"]: key for key, point in points.items()}
+    key = keys.get(int(match.group(2)))
+    if key is None:
+        raise UserError(name, f"ruleset {ruleset} has points at {', '.join(map(str, keys))}", "name one")
+    point = points[key]
     reference, runs = recipe.of_point(point), tuple(float(epochs) for epochs in point["Epochs to converge"])
     note = (
         f"a reference is evaluated after every epoch, a run after every {rules.EVAL_PERIOD_EPOCHS}: it "
