@@ -117,7 +117,7 @@ def next_slot(folder: pathlib.Path, confirmed: Pair) -> Slot | None:
     for who, number, seed, file in slots(folder, confirmed):
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            held = locks.locked(file.with_suffix(".lock"), wait=False)
+            held = locks.locked_if_free(file.with_suffix(".lock"))
             if held is not None:
                 return Slot(who, number, seed, file, held)
     return None

@@ -7,12 +7,12 @@ the run.
 
 import contextlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.hyperparameters.search.locks import JournalLock, locked
+from rn50.hyperparameters.search.locks import JournalLock, locked, locked_if_free
 from rn50.hyperparameters.search.method import Evidence, Point
 from rn50.packages import needed_for
 from rn50.printed import prints
@@ -89,15 +89,9 @@ class Journal:
                     file, f"not the journal of a search ({type(error).__name__})", remedy
                 ) from error
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep all other workers from planning while the context is open."""
-        held = locked(self.folder / "plan.lock", wait=True)
-        try:
-            yield
-        finally:
-            if held is not None:
-                held.close()
+    def alone(self) -> IO[Any]:
+        """Return a context that keeps all other workers from planning while it is open."""
+        return locked(self.folder / "plan.lock")
 
     def say(self, key: str, value: Any) -> None:
         """Set the search's value of ``key``. Call it while ``alone``."""
@@ -119,9 +113,7 @@ class Journal:
         """Add a trial in one record. Call it while ``alone``. The trial is alive until every process that has
         the stream has closed it."""
         parameters = {name: value for name, value in point._asdict().items() if value is not None}
-        distributions: dict[str, BaseDistribution] = {
-            name: FloatDistribution(0, LARGEST) for name in parameters
-        }
+        distributions: dict[str, BaseDistribution] = dict.fromkeys(parameters, FloatDistribution(0, LARGEST))
         facts = {"stage": stage, "seed": seed, "host": host}
         self._study.add_trial(
             create_trial(
@@ -137,7 +129,7 @@ class Journal:
         """Return the lock of a trial, None if a live process has it."""
         file = self.result_file(number).with_name("lock")
         file.parent.mkdir(parents=True, exist_ok=True)
-        return locked(file, wait=False)
+        return locked_if_free(file)
 
     def note(self, number: int, text: str) -> None:
         """Record why a trial is stopped, or how it ended."""

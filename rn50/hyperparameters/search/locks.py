@@ -17,27 +17,35 @@ def _without_waiting(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK, 0o666)
 
 
-def locked(file: pathlib.Path, wait: bool) -> IO[Any] | None:
-    """Return the file, locked until every process that has it closes it; None if the lock is held already and
-    ``wait`` is False.
+def locked(file: pathlib.Path, operation: int = fcntl.LOCK_EX) -> IO[Any]:
+    """Return the file, locked until every process that has it closes it; wait for the lock, unless the flock
+    ``operation`` is another.
 
-    Raises UserError if the file cannot be written or the file system has no locks.
+    Raises UserError if the file cannot be written or the file system has no locks, BlockingIOError where it
+    does not wait for a lock that is held.
     """
     try:
         stream = open(file, "a", opener=_without_waiting)  # noqa: SIM115
     except OSError as error:
         raise UserError(file, f"cannot be written ({error.strerror})", "give another --output") from None
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        stream.close()
-        return None
+        fcntl.flock(stream, operation)
     except OSError as error:
         stream.close()
+        if isinstance(error, BlockingIOError):
+            raise
         raise UserError(
             file, f"cannot be locked ({error.strerror})", "give a folder whose file system has locks"
         ) from None
     return stream
+
+
+def locked_if_free(file: pathlib.Path) -> IO[Any] | None:
+    """Return as ``locked`` does, but None if the lock is held already."""
+    try:
+        return locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
 
 
 class JournalLock(JournalFileOpenLock):
@@ -50,11 +58,10 @@ class JournalLock(JournalFileOpenLock):
     def __init__(self, journal: pathlib.Path):
         super().__init__(str(journal))
         self._journal = journal
-        self._held: IO[Any] | None = None
 
     def acquire(self) -> bool:
         """Wait for the lock."""
-        self._held = locked(self._journal.with_suffix(".lock"), wait=True)
+        self._held = locked(self._journal.with_suffix(".lock"))
         if self._journal.exists():
             with self._journal.open("r+b") as stream:
                 _cut_unfinished_line(stream)
@@ -62,8 +69,7 @@ class JournalLock(JournalFileOpenLock):
 
     def release(self) -> None:
         """Release the lock."""
-        if self._held is not None:
-            self._held.close()
+        self._held.close()
 
 
 def _cut_unfinished_line(stream: IO[bytes]) -> None:

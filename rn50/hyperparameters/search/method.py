@@ -199,11 +199,9 @@ class _Walk:
                 (value, way, step) for value, way, step in values if value is not None and value < self.value
             ]
             if better:
-                self.value, way, best = min(better)
+                self.value, way, self.best = min(better)
                 ways = (way,)
             waiting = [step for _, step in tried if self._verdict(step) is None]
-            if better:
-                self.best = best
             if waiting or not better:
                 return waiting
         return []

@@ -126,8 +126,8 @@ class Outcome:
         on = self.search.subject
         epochs = verdict.epochs[WINNER]
         values = {**on.base.values, **subject.variables(winner)}
-        if epochs:
-            values.update(subject.evaluation_of(values, int(max(epochs))))
+        if epochs:  # evaluate after the last of them
+            values["EVAL_OFFSET"] = str((int(max(epochs)) - 1) % int(values["EVAL_PERIOD"]))
         values = {name: values[name] for name in rewrite.GROUP if name in values}
         needed = ", ".join(f"{epoch:g}" for epoch in sorted(epochs)) or "no"
         rows = [

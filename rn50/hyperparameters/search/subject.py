@@ -18,7 +18,7 @@ from rn50.settings.rewrite import Base
 
 EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
 """Evaluation schedule of every run of a search: after each epoch, whatever the configuration says."""
-EACH_RUNS_OWN = ("DATADIR", "SEED", "RESULT_FILE", "CACHE_CLEARED", *EVALUATION)
+EACH_RUNS_OWN = ("SEED", "RESULT_FILE", "CACHE_CLEARED")
 DECIDE_TOO = ("DGXNGPU", "DGXNNODES", "FRAMEWORK", "DEVICE", "PRECISION")
 """Further variables that are the same on all machines of a search."""
 
@@ -50,13 +50,10 @@ class Subject:
     def identity(self) -> dict[str, Any]:
         """Return the values that all calls of one search share, on any machine."""
         values = self.config.as_environment()
-        deciding = [
-            variable.name
-            for section, _, variable in config_variables()
-            if section in ("hyperparameters", "data")
-        ]
-        deciding = [name for name in (*deciding, *DECIDE_TOO) if name in values and name not in EACH_RUNS_OWN]
-        return {"config": {name: values[name] for name in deciding}, "data": sizes(self.data)}
+        of_data = [variable.name for section, _, variable in config_variables() if section == "data"]
+        deciding = [name for name in (*rewrite.GROUP, *of_data, *DECIDE_TOO) if name in values]
+        config = {name: values[name] for name in deciding if name not in ("DATADIR", *EVALUATION)}
+        return {"config": config, "data": sizes(self.data)}
 
     def environment(
         self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path
@@ -128,11 +125,10 @@ def read(name: str | None, environ: Mapping[str, str]) -> Subject:
     """
     file = config_file.find(name, environ)
     base = rewrite.read(file)
-    inherited = {key: value for key, value in environ.items() if key not in EACH_RUNS_OWN or key == "DATADIR"}
-    sourced = config_file.sourced_environment(file, inherited)
+    others = {key: value for key, value in environ.items() if key not in (*EACH_RUNS_OWN, *EVALUATION)}
+    sourced = config_file.sourced_environment(file, others)
     for variable in EACH_RUNS_OWN:
-        if variable != "DATADIR" and variable not in EVALUATION:
-            sourced.pop(variable, None)
+        sourced.pop(variable, None)
     config = from_environment(sourced)
     preflight.of(config)
     return Subject(base, sourced, config, pathlib.Path(config.data.folder).resolve())
@@ -142,11 +138,3 @@ def sizes(folder: pathlib.Path) -> dict[str, int]:
     """Return the sizes of a data set's files. They identify it without opening a file, because a run may have
     to be the first to do that."""
     return {name: (folder / name).stat().st_size for name in layout.FILES}
-
-
-def evaluation_of(base: Mapping[str, str], epochs: int | None) -> dict[str, str]:
-    """Return the configuration's evaluation schedule, shifted to evaluate after ``epochs`` unless that is
-    None."""
-    period = int(base["EVAL_PERIOD"])
-    offset = int(base["EVAL_OFFSET"]) if epochs is None else (epochs - 1) % period
-    return {"EVAL_OFFSET": str(offset), "EVAL_PERIOD": str(period)}
