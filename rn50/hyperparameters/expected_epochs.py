@@ -45,9 +45,7 @@ class Prediction:
 
     def __str__(self) -> str:
         spread = f"{self.mean:.1f} epochs ({self.low:g} to {self.high:g})"
-        missed = (
-            f"; {self.missed} of {self.runs} runs missed ({self.missed / self.runs:.0%})" if self.runs else ""
-        )
+        missed = f"; {self.missed} of {self.runs} runs missed ({self.missed_share:.0%})" if self.runs else ""
         return f"{spread}{missed}: {self.basis}"
 
 

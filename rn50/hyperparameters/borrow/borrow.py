@@ -226,8 +226,8 @@ def _header(
 
 
 def command(source: str, its_batch_size: int, global_batch_size: int) -> str:
-    """Return the command that borrows ``source`` at a batch size into the configuration of the environment, or
-    into CONFIG where that names none."""
+    """Return the command that borrows ``source`` at a batch size into the configuration of the environment,
+    or into CONFIG."""
     environ = environment()
     config = environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM") or "CONFIG"
     batch = "" if global_batch_size == its_batch_size else f" --global-batch-size {global_batch_size}"

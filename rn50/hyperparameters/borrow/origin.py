@@ -134,15 +134,13 @@ def _of_published(result: published.PublishedResult) -> Origin:
     )
     columns = {key: getattr(result, _COLUMNS.get(key, key), None) for key in recipe.NAMES}
     published_recipe = recipe.Recipe(result.name, result.global_batch_size, columns, None)
+    count = result.accelerators or "unknown number of"
     provenance = (
         ("source", f"published result, division {result.division or 'not stated'}"),
         ("round", f"MLPerf Training {result.round}"),
         ("organisation", result.organisation),
         ("system", result.system),
-        (
-            "hardware",
-            f"{result.accelerators or 'unknown number of'} x {result.accelerator_model}, {result.framework}",
-        ),
+        ("hardware", f"{count} x {result.accelerator_model}, {result.framework}"),
         ("table", f"{published.TABLE.name}, SHA-256 {sha256(published.TABLE)}"),
     )
     evaluated = (result.first_evaluation_epoch, result.evaluation_interval)
@@ -267,10 +265,8 @@ def _of_runs(
 ) -> Origin:
     """Return the origin of a recipe that ``runs`` were made with, ``evaluated`` first after some epochs and
     then at an interval, None where that is not known."""
-    values = {
-        **_values(name, logged.values),
-        **_schedule(logged.decay_epochs(train_samples), runs, evaluated),
-    }
+    values = _values(name, logged.values)
+    values |= _schedule(logged.decay_epochs(train_samples), runs, evaluated)
     span = logged.values["model_bn_span"]
     return Origin(
         name,

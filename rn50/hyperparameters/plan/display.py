@@ -141,12 +141,8 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     drawn = io.BytesIO()
     figure.savefig(drawn, format=form, dpi=150, metadata=FORMATS[form])
     # No PDF is replaced, because its mark is at the end and only the beginning is checked.
-    files.write(
-        file,
-        drawn.getvalue(),
-        files.NOTHING if form == "pdf" else files.OURS,
-        remedy="give --plot another file",
-    )
+    may_replace = files.NOTHING if form == "pdf" else files.OURS
+    files.write(file, drawn.getvalue(), may_replace, "give --plot another file")
 
 
 def _minutes(value: float) -> str:

@@ -83,12 +83,8 @@ class ThroughputModel:
     def __init__(
         self, results: Sequence[PublishedResult], measured: tuple[Point, float] | None = None
     ) -> None:
-        usable = [
-            (result, rate)
-            for result in results
-            for rate in [training_rate(result)]
-            if rate and result.is_closed
-        ]
+        closed = ((result, training_rate(result)) for result in results if result.is_closed)
+        usable = [(result, rate) for result, rate in closed if rate]
         self.points = [point(result) for result, _ in usable] + ([measured[0]] if measured else [])
         self.systems = {(names.name(result.accelerator_model), system(result)) for result, _ in usable}
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
@@ -171,17 +167,13 @@ def point(result: PublishedResult) -> Point:
 def training_rate(result: PublishedResult) -> float | None:
     """Return images/s per accelerator without evaluations and start-up, which
     ``images_per_second_per_accelerator`` includes; None if the table lacks a value for it."""
-    speed, number, taken = (
-        result.images_per_second_per_accelerator,
-        result.accelerators,
-        result.olympic_minutes,
-    )
+    speed, number = result.images_per_second_per_accelerator, result.accelerators
+    taken = result.olympic_minutes
     if not (speed and number and taken and result.global_batch_size and result.accelerator_model):
         return None
     images = speed * number * 60 * taken
-    count = evaluations(
-        images / rules.TRAIN_SAMPLES, result.first_evaluation_epoch, result.evaluation_interval
-    )
+    epochs = images / rules.TRAIN_SAMPLES
+    count = evaluations(epochs, result.first_evaluation_epoch, result.evaluation_interval)
     return _images(images, count) / (number * (60 * taken - START_UP_SECONDS))
 
 

@@ -206,23 +206,18 @@ class SystemPlanner:
         """
         sizes = {result.global_batch_size or 0 for result in self.results}
         points = self._points if fitting else self._published(accelerator)
-        most = min(
-            math.floor(max(point.batch_size for point in points)),
-            max(sizes) // accelerators,
-            fitting or max(sizes),
-        )
+        images = [point.batch_size for point in points]
+        most = min(math.floor(max(images)), max(sizes) // accelerators, fitting or max(sizes))
         if most < 1:
             raise UserError(
                 f"--accelerators {accelerators}",
                 f"more than images in the largest published batch, {max(sizes)}",
                 "plan fewer",
             )
-        shared_out = min(1.0, max(point.accelerators for point in points) / accelerators) * min(
-            point.batch_size for point in points
-        )
+        shared_out = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
         fewest = min(most, math.ceil(max(shared_out, min(point.batch_size for point in self._points))))
         batches = {round(size / accelerators) for size in sizes}
-        batches = {images for images in batches if fewest <= images <= most}
+        batches = {batch for batch in batches if fewest <= batch <= most}
         if not fitting:
             batches |= {fewest, most}
         return [
