@@ -48,11 +48,9 @@ class Campaign:
         self.keys = list(dict.fromkeys(epochs_key(point) for point in way.points))
         worker.make(folder)
         text = json.dumps({"file": files.MARK, "differences": way.differences}, indent=1) + "\n"
-        if (folder / WAY).exists():
-            if files.read_text(folder / WAY) != text:
-                raise UserError(folder / WAY, "of another pair of configurations", "give another --output")
-        else:
-            files.write(folder / WAY, text, remedy="give another --output")
+        if (folder / WAY).exists() and files.read_text(folder / WAY) != text:
+            raise UserError(folder / WAY, "of another pair of configurations", worker.REMEDY)
+        files.write(folder / WAY, text, remedy=worker.REMEDY)
 
     def _place(self, point: Point) -> str:
         return files.path_part(name_of(point).replace(" + ", "+").replace(", ", "_").replace(" ", "-"))
@@ -95,9 +93,7 @@ class Campaign:
     def _run_seconds(self, key: Point, seconds: Mapping[Point, list[float]]) -> float:
         """Return the longest time of a run of these groups: all epochs of its schedule."""
         epochs = configuration.from_environment(self.way.environment(key)).hyperparameters.num_epochs
-        alike = [
-            seconds[point][0] for point in self.way.points if epochs_key(point) == key and seconds[point]
-        ]
+        alike = [seconds[point][0] for point in self.way.points if epochs_key(point) == key]
         return STARTS_S + epochs * min(alike)
 
     def train(self, key: Point, number: int) -> None:
@@ -126,10 +122,8 @@ class Campaign:
         every: dict[Point, list[float]] = {}
         cautions = []
         for key in self.keys:
-            logs = [
-                read_log(file)
-                for file in sorted((self.folder / "runs" / self._place(key)).glob("result_*.txt"))
-            ]
+            runs = self.folder / "runs" / self._place(key)
+            logs = [read_log(file) for file in sorted(runs.glob("result_*.txt"))]
             reached = [epochs_to_target(log.evaluations) for log in logs]
             last = [log.evaluations[-1].epoch if log.evaluations else 1.0 for log in logs]
             every[key] = [epochs or most for epochs, most in zip(reached, last, strict=True)]
@@ -160,11 +154,11 @@ def go(
     campaign.time_round(0, count)
     plan = campaign.plan(budget_s - (time.monotonic() - begin))
     total = len(campaign.way.points) * plan.rounds + len(campaign.keys) * plan.seeds
+    beyond = ", more than the budget: fewer would say nothing" if plan.seconds > budget_s else ""
     say(
         f"{len(campaign.way.points)} points, timed in {plan.rounds} rounds; {plan.seeds} seeds at each of "
         f"{len(campaign.keys)} that may differ in epochs: at most {plan.seconds / 60:,.0f} minutes"
-        + ", more than the budget: fewer would say nothing"
-        * (plan.seconds > budget_s)
+        f"{beyond}"
     )
     for number in range(1, plan.rounds):
         campaign.time_round(number, count)

@@ -145,7 +145,5 @@ def _t(freedom: int) -> float:
 def waterfall(attribution: Attribution) -> list[tuple[str, float, float]]:
     """Return (group, minutes before, minutes after) of each bar, which add up to the difference."""
     ends = list(itertools.accumulate((part.minutes for part in attribution.parts), initial=attribution.first))
-    return [
-        (part.group, before, after)
-        for part, before, after in zip(attribution.parts, ends, ends[1:], strict=False)
-    ]
+    groups = [part.group for part in attribution.parts]
+    return list(zip(groups, ends, ends[1:], strict=False))

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rn50.errors import UserError
-from rn50.settings import config as configuration
-from rn50.settings.config import Config
+from rn50.settings.config import from_environment
 from rn50.settings.fields import variables
 from rn50.settings.libraries import PASSED_THROUGH
 
@@ -19,16 +18,10 @@ HYPERPARAMETERS, INPUT, COMMUNICATION, PRECISION, CONTAINER = (
 GROUPS = (HYPERPARAMETERS, INPUT, COMMUNICATION, PRECISION, CONTAINER)
 """All groups, in the order in which the way is gone first; then it is gone in the reverse order."""
 _OF_RUN = {
-    "ranks_per_node": COMMUNICATION,
-    "nodes": COMMUNICATION,
-    "launcher": COMMUNICATION,
-    "hosts": COMMUNICATION,
-    "gradient_groups": COMMUNICATION,
-    "framework": PRECISION,
-    "device": PRECISION,
-    "precision": PRECISION,
-    "step_mode": PRECISION,
+    **dict.fromkeys(("ranks_per_node", "nodes", "launcher", "hosts", "gradient_groups"), COMMUNICATION),
+    **dict.fromkeys(("framework", "device", "precision", "step_mode"), PRECISION),
 }
+_OF_SECTION = {"hyperparameters": HYPERPARAMETERS, "input_pipeline": INPUT}
 _OF_TASK = ("target", "benchmark_steps", "initial_weights", "sparsity", "quantization")
 _OF_DATA = {"folder": CONTAINER, "crop_area_min": HYPERPARAMETERS}
 CHANGE_EPOCHS = frozenset({HYPERPARAMETERS, COMMUNICATION, PRECISION})
@@ -77,8 +70,8 @@ class Way(NamedTuple):
                     environ[name] = self.second[name]
                 else:
                     environ.pop(name, None)
-        total = _read(self.second if HYPERPARAMETERS in point else self.first).global_batch_size
-        ranks = _read(self.second if COMMUNICATION in point else self.first).ranks
+        total = from_environment(self.second if HYPERPARAMETERS in point else self.first).global_batch_size
+        ranks = from_environment(self.second if COMMUNICATION in point else self.first).ranks
         if total % ranks:
             problem = (
                 f"the global batch size of {total} cannot be divided among the {ranks} ranks of the other"
@@ -98,16 +91,11 @@ def between(first: Mapping[str, str], second: Mapping[str, str]) -> Way:
 
     Raises UserError if they are of different tasks, do not differ, or a point between them cannot be run.
     """
-    one, other = _read(first), _read(second)
+    one, other = from_environment(first), from_environment(second)
     differences: dict[str, dict[str, tuple[str, str]]] = {}
     for section, field, variable in variables():
         before, after = (getattr(getattr(config, section), field) for config in (one, other))
-        group = {
-            "hyperparameters": HYPERPARAMETERS,
-            "input_pipeline": INPUT,
-            "run": _OF_RUN.get(field),
-            "data": _OF_DATA.get(field),
-        }[section]
+        group = _OF_SECTION.get(section) or _OF_RUN.get(field) or _OF_DATA.get(field)
         is_named = section == "run" and group is None and field not in _OF_TASK
         if before == after or field == "batch_size" or is_named:
             continue
@@ -127,9 +115,5 @@ def between(first: Mapping[str, str], second: Mapping[str, str]) -> Way:
         raise UserError("the configurations", "do not differ in anything that a run reads", "give two others")
     way = Way(first, second, {group: differences[group] for group in GROUPS if group in differences})
     for point in way.points:
-        _read(way.environment(point))
+        from_environment(way.environment(point))
     return way
-
-
-def _read(environ: Mapping[str, str]) -> Config:
-    return configuration.from_environment(environ)
