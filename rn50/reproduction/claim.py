@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, NamedTuple
 
 from rn50.benchmark import rules
@@ -18,7 +18,6 @@ from rn50.results import published, score, sidecar, system_description, timing, 
 from rn50.results.parse import read_log
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
-_CLAIMED_BY_NONE = "claims no minutes"
 
 
 class Claim(NamedTuple):
@@ -81,12 +80,8 @@ def find(name: str) -> Claim:
     source = origin.find(name, FORMS)
     result = next((row for row in published.results() if row.name.lower() == name.lower()), None)
     if result is None:
-        raise UserError(name, _CLAIMED_BY_NONE, f"give {FORMS}")
-    runs = [
-        (epochs, minutes)
-        for epochs, minutes in zip(source.epochs, result.minutes, strict=False)
-        if epochs and minutes
-    ]
+        raise UserError(name, "claims no minutes", f"give {FORMS}")
+    runs = zip(source.epochs, result.minutes, strict=False)
     rate = images_per_second.training_rate(result)
     return _complete(
         Claim(
@@ -113,11 +108,11 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     saved = sidecar.read(files[0])
     about = saved.get("system") or system_description.known(tree.place(files[0].parent))
     ranks = sidecar.section(saved, "run")
-    runs = [(run.epochs, run.minutes) for run in systems[0].runs if run.converged]
+    runs = ((run.epochs, run.minutes) for run in systems[0].runs if run.converged)
     return _complete(
         Claim(
             name,
-            *_lists([(epochs, minutes) for epochs, minutes in runs if epochs and minutes], samples),
+            *_lists(runs, samples),
             timing.training_rate(logs),
             logs[0].global_batch_size,
             str(about.get("accelerator_model_name") or about.get("host_processor_model_name") or "not said"),
@@ -131,9 +126,13 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     )
 
 
-def _lists(runs: list[tuple[float, float]], samples: int) -> tuple[list[float], list[float], list[float]]:
-    epochs, minutes = ([run[index] for run in runs] for index in (0, 1))
-    return epochs, minutes, [epoch * samples / minute / 60 for epoch, minute in runs]
+def _lists(
+    runs: Iterable[tuple[float | None, float | None]], samples: int
+) -> tuple[list[float], list[float], list[float]]:
+    """Return epochs, minutes and images/s of the runs that have both."""
+    whole = [(epochs, minutes) for epochs, minutes in runs if epochs and minutes]
+    rates = [epochs * samples / minutes / 60 for epochs, minutes in whole]
+    return [epochs for epochs, _ in whole], [minutes for _, minutes in whole], rates
 
 
 def _complete(claim: Claim) -> Claim:

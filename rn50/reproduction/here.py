@@ -23,7 +23,6 @@ from rn50.settings.config import Config
 from rn50.settings.fields import VARIABLES
 from rn50.submission import source
 
-_REMEDY = "give another --output"
 _SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "DGXNGPU", "DGXNNODES")
 
 
@@ -78,7 +77,7 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
         new = new_config.make(name, machine, installed, output=file, recipe=claim.origin)
         text, prediction = new.text, new.borrowed.prediction
     if not file.exists():
-        files.write(file, text.encode("utf-8", "surrogateescape"), remedy=_REMEDY)
+        files.write(file, text.encode("utf-8", "surrogateescape"), remedy="give another --output")
     environ = config_file.sourced_environment(file, process.environment())
     config = configuration.from_environment(environ, str(file))
     diagnoses = doctor.examine(machine, installed, config, environ)

@@ -79,10 +79,8 @@ def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str])
     command = " ".join(map(shlex.quote, ["rn50", *arguments]))
     parts = [f"# Reproduction of {claim.name}", f"<!-- {files.MARK} -->", f"**{answer(outcome)}**"]
     parts += ["## What was claimed?", _claimed(outcome) + "."]
-    parts += [
-        "## What was found?",
-        f"In a minute: {outcome.measured.words}." if outcome.measured else "Nothing yet.",
-    ]
+    minute = f"In a minute: {outcome.measured.words}." if outcome.measured else "Nothing yet."
+    parts += ["## What was found?", minute]
     if outcome.judged:
         parts.append(markdown(["quantity", "claimed", "found", "ratio", "verdict"], list(_rows(outcome))))
     if outcome.curve:

@@ -19,6 +19,7 @@ from rn50.reproduction.here import Here
 from rn50.results import compare, equivalence, score
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED, Equivalence
 from rn50.results.parse import ResultLog, read_log
+from rn50.speed import worker
 
 CLAIM, RESULTS = "claim.json", "results"
 STOPPED, PLANNED = "stopped", "planned"
@@ -108,15 +109,11 @@ def plan(
 
 
 def _keep(file: pathlib.Path, claim: Claim) -> None:
-    remedy = "give another --output"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(file.parent, f"cannot be made ({error.strerror})", remedy) from None
+    worker.make(file.parent)
     text = json.dumps({"file": files.MARK, **as_json(claim)}, indent=1) + "\n"
     if file.exists() and files.read_text(file) != text:
-        raise UserError(file, "of another claim", remedy)
-    files.write(file, text, remedy=remedy)
+        raise UserError(file, "of another claim", worker.REMEDY)
+    files.write(file, text, remedy=worker.REMEDY)
 
 
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
