@@ -47,8 +47,6 @@ class Claim(NamedTuple):
     logs: Annotated[tuple[pathlib.Path, ...], HIDDEN] = ()
     saved: Annotated[Mapping[str, Any], HIDDEN] = {}
     """Contents of the file that rn50 saved beside its first log."""
-    batches: Annotated[int, HIDDEN] = rules.TRAIN_SAMPLES
-    """Training images of an epoch."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -83,18 +81,17 @@ def find(name: str) -> Claim:
         raise UserError(name, "claims no minutes", f"give {FORMS}")
     runs = zip(source.epochs, result.minutes, strict=False)
     rate = images_per_second.training_rate(result)
-    return _complete(
-        Claim(
-            result.name,
-            *_lists(runs, rules.TRAIN_SAMPLES),
-            rate * result.accelerators if rate and result.accelerators else None,
-            result.global_batch_size,
-            result.accelerator_model,
-            result.accelerators,
-            result.framework,
-            source,
-        )
+    claim = Claim(
+        result.name,
+        *_lists(runs, rules.TRAIN_SAMPLES),
+        rate * result.accelerators if rate and result.accelerators else None,
+        result.global_batch_size,
+        result.accelerator_model,
+        result.accelerators,
+        result.framework,
+        source,
     )
+    return _complete(claim)
 
 
 def _of_logs(name: str, path: pathlib.Path) -> Claim:
@@ -109,21 +106,19 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     about = saved.get("system") or system_description.known(tree.place(files[0].parent))
     ranks = sidecar.section(saved, "run")
     runs = ((run.epochs, run.minutes) for run in systems[0].runs if run.converged)
-    return _complete(
-        Claim(
-            name,
-            *_lists(runs, samples),
-            timing.training_rate(logs),
-            logs[0].global_batch_size,
-            str(about.get("accelerator_model_name") or about.get("host_processor_model_name") or "not said"),
-            systems[0].accelerators or ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None,
-            str(ranks.get("framework") or about.get("framework") or "not said"),
-            origin.find(name),
-            logs=tuple(files),
-            saved=saved,
-            batches=samples,
-        )
+    claim = Claim(
+        name,
+        *_lists(runs, samples),
+        timing.training_rate(logs),
+        logs[0].global_batch_size,
+        str(about.get("accelerator_model_name") or about.get("host_processor_model_name") or "not said"),
+        systems[0].accelerators or ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None,
+        str(ranks.get("framework") or about.get("framework") or "not said"),
+        origin.find(name),
+        logs=tuple(files),
+        saved=saved,
     )
+    return _complete(claim)
 
 
 def _lists(
