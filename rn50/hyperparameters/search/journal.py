@@ -73,9 +73,8 @@ class Journal:
                 raise UserError(file, "not the journal of a search", remedy)
         with self.alone():
             try:
-                self._storage = optuna.storages.JournalStorage(
-                    JournalFileBackend(str(file), lock_obj=JournalLock(file))
-                )
+                backend = JournalFileBackend(str(file), lock_obj=JournalLock(file))
+                self._storage = optuna.storages.JournalStorage(backend)
                 make = optuna.load_study if self._storage.get_all_studies() else optuna.create_study
                 self._study = make(storage=self._storage, study_name=STUDY)
                 self._study_id = self._storage.get_study_id_from_name(STUDY)
@@ -115,11 +114,10 @@ class Journal:
         parameters = {name: value for name, value in point._asdict().items() if value is not None}
         distributions: dict[str, BaseDistribution] = dict.fromkeys(parameters, FloatDistribution(0, LARGEST))
         facts = {"stage": stage, "seed": seed, "host": host}
-        self._study.add_trial(
-            create_trial(
-                state=TrialState.RUNNING, params=parameters, distributions=distributions, user_attrs=facts
-            )
+        trial = create_trial(
+            state=TrialState.RUNNING, params=parameters, distributions=distributions, user_attrs=facts
         )
+        self._study.add_trial(trial)
         number = self._study.get_trials(deepcopy=False)[-1].number
         held = self._life(number)
         assert held is not None  # nobody else knows its number

@@ -21,9 +21,8 @@ def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
     epoch, accuracy = 0.0, 0.0
     for evaluation in evaluations:
         if evaluation.accuracy >= rules.TARGET_ACCURACY:
-            return epoch + (rules.TARGET_ACCURACY - accuracy) / (evaluation.accuracy - accuracy) * (
-                evaluation.epoch - epoch
-            )
+            share = (rules.TARGET_ACCURACY - accuracy) / (evaluation.accuracy - accuracy)
+            return epoch + share * (evaluation.epoch - epoch)
         epoch, accuracy = evaluation.epoch, evaluation.accuracy
     return None
 

@@ -51,7 +51,7 @@ class Row(NamedTuple):
 class Outcome:
     """Outcome of a search, from its journal and logs alone."""
 
-    config_file: pathlib.Path | None
+    config_file: pathlib.Path | None = None
     """Configuration of the winner."""
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
@@ -65,7 +65,6 @@ class Outcome:
         self.verdict: Verdict | None = None
         if self.pair and not confirmation.left(search.folder, self.pair):
             self.verdict = confirmation.verdict(search.folder, self.pair)
-        self.config_file = None
 
     @property
     def stands(self) -> bool:

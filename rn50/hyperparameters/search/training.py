@@ -1,5 +1,6 @@
 """Run of a search: ``rn50 launch`` in its own process on some of the cores; its log is read as it grows."""
 
+import math
 import os
 import pathlib
 import subprocess
@@ -27,8 +28,7 @@ class Training:
         self.result_file = result_file
         self.output = result_file.with_suffix(".out")
         self.begun = time.monotonic()
-        self.asked_to_stop = False
-        self._stop_at = 0.0
+        self._kill_at = math.inf
         self._held = held
         self._read: tuple[int, list[Evaluation]] = (-1, [])
         before_it_runs = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
@@ -48,7 +48,7 @@ class Training:
     def poll(self) -> int | None:
         """Return the exit status, None while it runs; kill it if it does not stop in time."""
         status = self._process.poll()
-        if status is None and self.asked_to_stop and time.monotonic() > self._stop_at:
+        if status is None and time.monotonic() > self._kill_at:
             self._process.kill()
         return status
 
@@ -59,8 +59,8 @@ class Training:
 
     def stop(self) -> None:
         """Ask it to stop; ``poll`` reports when it has."""
-        if not self.asked_to_stop:
-            self.asked_to_stop, self._stop_at = True, time.monotonic() + BY_FORCE_S
+        if self._kill_at == math.inf:
+            self._kill_at = time.monotonic() + BY_FORCE_S
             self._process.terminate()
 
     @property
