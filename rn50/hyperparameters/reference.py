@@ -42,15 +42,13 @@ def points() -> tuple[Point, ...]:
     curve = [Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs]
     fastest = min(curve, key=lambda point: point.mean)
     curve = [point for point in curve if point.batch_size >= fastest.batch_size]
-    i = 1
-    while i < len(curve) - 1:
-        below, point, above = curve[i - 1 : i + 2]
+    kept = curve[:1]
+    for point, above in zip(curve[1:], curve[2:], strict=False):
+        below = kept[-1]
         share = (point.batch_size - below.batch_size) / (above.batch_size - below.batch_size)
-        if point.mean > below.mean + (above.mean - below.mean) * share:
-            del curve[i]
-        else:
-            i += 1
-    return tuple(curve)
+        if point.mean <= below.mean + (above.mean - below.mean) * share:
+            kept.append(point)
+    return (*kept, curve[-1])
 
 
 def epochs(batch_sizes: "np.ndarray[Any, Any]", which: str = "mean") -> "np.ndarray[Any, Any]":
@@ -72,6 +70,5 @@ def beside(batch_size: int) -> str:
     sizes = [point.batch_size for point in points()]
     below = max((size for size in sizes if size <= batch_size), default=sizes[0])
     above = min((size for size in sizes if size >= batch_size), default=sizes[-1])
-    return "the reference's points at " + " and ".join(
-        f"{batch:,}" for batch in dict.fromkeys((below, above))
-    )
+    names = [f"{batch:,}" for batch in dict.fromkeys((below, above))]
+    return f"the reference's points at {' and '.join(names)}"

@@ -49,6 +49,8 @@ _FIXED = {
     "learning_rate_decay_poly_power": rules.POLY_POWER,
     "epsilon": rules.LARS_EPSILON,
 }
+_SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
+"""Variables whose product is the global batch size."""
 _MOST_NOTES = 30
 """Limit of unread statements that the notes list."""
 FORMS = (
@@ -209,14 +211,12 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     notes = [str(statement) for statement in assigned.not_read[:_MOST_NOTES]]
     if len(assigned.not_read) > _MOST_NOTES:
         notes.append(f"not read: {len(assigned.not_read) - _MOST_NOTES} more statements")
-    ranks: int | None = 1
     doubtful = []
     known = set(FIXED)
-    for section, field_, variable in variables():
+    for section, _, variable in variables():
         spellings = (variable.name, *variable.aliases)
         known.update(spellings)
-        is_rank = field_ in ("ranks_per_node", "nodes")
-        if section != "hyperparameters" and not is_rank:
+        if section != "hyperparameters" and variable.name not in _SIZES:
             continue
         doubt = next((assigned.doubtful[name] for name in spellings if name in assigned.doubtful), None)
         set_as, text = variable.given(assigned.values)
@@ -227,26 +227,23 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
             try:
                 value = variable.read(text)
             except ValueError as error:
-                raise UserError(
-                    path, f"{set_as}={excerpt(text)} {error}", "borrow from a file that can be run"
-                ) from None
+                problem = f"{set_as}={excerpt(text)} {error}"
+                raise UserError(path, problem, "borrow from a file that can be run") from None
             values[variable.name] = variable.write(value)
-        if is_rank:
-            ranks = ranks * int(values.pop(variable.name)) if ranks and variable.name in values else None
     for fixed, rule in FIXED.items():
         if assigned.values.get(fixed) and not re.fullmatch(rule.pattern, assigned.values[fixed]):
             raise UserError(path, f"{fixed}={excerpt(assigned.values[fixed])} {rule.refusal}")
     unknown = [key for key in assigned.values if key not in known and not is_passed_through(key)]
     if unknown:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
-    batch = values.pop("BATCHSIZE", None)
+    sizes = [int(values.pop(name)) for name in _SIZES if name in values]
     provenance = [("source", f"configuration file {name}")]
     provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in assigned.files]
     return Origin(
         name,
         "configuration file",
         values,
-        int(batch) * ranks if batch and ranks else None,
+        math.prod(sizes) if len(sizes) == len(_SIZES) else None,
         tuple(provenance),
         notes=tuple(notes),
         doubtful=tuple(doubtful),

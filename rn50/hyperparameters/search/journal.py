@@ -7,7 +7,7 @@ the run.
 
 import contextlib
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from rn50 import files
@@ -149,15 +149,13 @@ class Journal:
         """Mark a trial as failed: it says nothing about its point."""
         self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
 
-    def abandoned(self) -> list[Trial]:
-        """Return the trials marked as running whose worker and run have ended. Call it while ``alone``."""
-        orphans = []
+    def abandoned(self) -> Iterator[Trial]:
+        """Yield the trials marked as running whose worker and run have ended. Call it while ``alone``."""
         for trial in self.trials():
             held = self._life(trial.number) if trial.state == "running" else None
             if held is not None:
                 held.close()
-                orphans.append(trial)
-        return orphans
+                yield trial
 
     def _id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
