@@ -56,5 +56,5 @@ def draw(attribution: Attribution, folder: pathlib.Path) -> pathlib.Path:
     axes.set_ylim(0, 1.12 * max(max(bar[1:]) for bar in bars))
     drawn = io.BytesIO()
     figure.savefig(drawn, format="svg", metadata={"Creator": files.MARK, "Date": None})
-    files.write(folder / PICTURE, drawn.getvalue(), files.PICTURE, remedy="give another --output")
+    files.write(folder / PICTURE, drawn.getvalue(), remedy="give another --output")
     return folder / PICTURE

@@ -126,11 +126,7 @@ def _counted(group: Sequence[PublishedResult]) -> str:
 
 
 def _runs(group: Sequence[PublishedResult]) -> list[float | None]:
-    runs: list[float | None] = []
-    for result in group:
-        reached = result.epochs_to_target
-        runs += [*reached, *[None] * (len(result.run_status) - len(reached))]
-    return runs
+    return [epochs for result in group for epochs in result.runs]
 
 
 def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction:

@@ -76,11 +76,18 @@ class PublishedResult:
         return self.division.lower() in ("closed", "close")
 
     @property
+    def runs(self) -> tuple[float | None, ...]:
+        """Epochs of each run; None for one that missed the target."""
+        runs = zip(self.epochs, self.run_status, self.accuracy, strict=True)
+        return tuple(
+            epochs if status == "success" and (accuracy or 0) >= rules.TARGET_ACCURACY else None
+            for epochs, status, accuracy in runs
+        )
+
+    @property
     def epochs_to_target(self) -> list[float]:
         """Epochs of the runs that converged."""
-        runs = zip(self.epochs, self.run_status, self.accuracy, strict=False)
-        reached = ((e, a or 0) for e, status, a in runs if e is not None and status == "success")
-        return [epochs for epochs, accuracy in reached if accuracy >= rules.TARGET_ACCURACY]
+        return [epochs for epochs in self.runs if epochs is not None]
 
 
 GROUP = (

@@ -133,6 +133,9 @@ def test_it_is_shown_and_drawn(tmp_path):
     bars = shares.waterfall(attribution)
     assert bars[0][1] == attribution.first and bars[-1][2] == pytest.approx(attribution.second)
     assert "minutes of training" in display.draw(attribution, tmp_path).read_text()
+    display.draw(attribution, tmp_path).write_text("<?xml of somebody else")
+    with pytest.raises(UserError, match="give another --output"):
+        display.draw(attribution, tmp_path)
 
 
 class Jobs:

@@ -203,7 +203,7 @@ def confirmed(tmp_path):
                 file = tmp_path / confirmation.FOLDER / who / f"result_{number}.txt"
                 log(file, *rising(epochs), seed=pair.seeds[who][number])
         assert confirmation.left(tmp_path, pair) == 0
-        return confirmation.verdict(tmp_path, pair)
+        return confirmation.verdict(tmp_path)
 
     return of
 

@@ -130,10 +130,6 @@ def _beginning(path: pathlib.Path) -> str:
 
 
 def _of_published(result: published.PublishedResult) -> Origin:
-    runs = tuple(
-        e if e is not None and e in result.epochs_to_target and status == "success" else None
-        for e, status in zip(result.epochs, result.run_status, strict=False)
-    )
     columns = {key: getattr(result, _COLUMNS.get(key, key), None) for key in recipe.NAMES}
     published_recipe = recipe.Recipe(result.name, result.global_batch_size, columns, None)
     count = result.accelerators or "unknown number of"
@@ -146,7 +142,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ("table", f"{published.TABLE.name}, SHA-256 {sha256(published.TABLE)}"),
     )
     evaluated = (result.first_evaluation_epoch, result.evaluation_interval)
-    return _of_runs(result.name, "published result", published_recipe, provenance, runs, evaluated)
+    return _of_runs(result.name, "published result", published_recipe, provenance, result.runs, evaluated)
 
 
 def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:

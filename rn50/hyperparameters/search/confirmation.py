@@ -123,7 +123,7 @@ def next_slot(folder: pathlib.Path, confirmed: Pair) -> Slot | None:
     return None
 
 
-def verdict(folder: pathlib.Path, confirmed: Pair) -> Verdict:
+def verdict(folder: pathlib.Path) -> Verdict:
     """Compare the finished runs of baseline and winner."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
     epochs = {

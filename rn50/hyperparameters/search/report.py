@@ -64,7 +64,7 @@ class Outcome:
         self.pair = search.pair
         self.verdict: Verdict | None = None
         if self.pair and not confirmation.left(search.folder, self.pair):
-            self.verdict = confirmation.verdict(search.folder, self.pair)
+            self.verdict = confirmation.verdict(search.folder)
 
     @property
     def stands(self) -> bool:
