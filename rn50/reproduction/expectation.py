@@ -63,7 +63,7 @@ def _epochs(claim: Claim, here: Here, runs: int) -> Expected:
     if here.same_recipe:
         return _own("epochs", claim.epochs, runs)
     prediction = here.prediction
-    if prediction is None:
+    if prediction is None or not prediction.runs:
         mean = statistics.geometric_mean(claim.epochs)
         return Expected("epochs", mean, None, None, "its runs, of another recipe; nobody published this one")
     return Expected("epochs", prediction.mean, prediction.low, prediction.high, prediction.basis)
