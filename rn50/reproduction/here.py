@@ -120,11 +120,9 @@ def _differences(
         yield f"ranks: {claim.accelerators} there, {config.ranks} here, so minutes and images/s may differ"
     its_size, size = claim.global_batch_size, config.global_batch_size
     if its_size != size:
+        sizes = f"{its_size} there, {size} here, for which its learning rate was not chosen"
         others = f"rn50 borrow --suggest --global-batch-size {size} has others"
-        yield (
-            f"global batch size: {its_size} there, {size} here, for which its learning rate was not chosen, so "
-            f"epochs are not comparable; {others}"
-        )
+        yield f"global batch size: {sizes}, so epochs are not comparable; {others}"
     if not same_data:
         sizes = f"{claim.origin.train_samples} images there, {config.data.train_samples} here"
         yield f"data: another set, {sizes}, so epochs are not comparable"
