@@ -6,8 +6,8 @@
 
 ``docs/figures.yaml`` lists them. A figure of several runs holds if its runs and the new ones are equivalent
 within its margin (``rn50.results.equivalence``), a single one if it lies within the margin; on another
-machine it is repeated, not judged. A figure by hand is listed with its machine, date and reason. With FOLDER
-set, what the commands write stays there, and campaigns resume.
+machine it is repeated, not judged. A figure by hand is listed with its machine, date and reason. With the
+variable FOLDER set, what the commands write stays there.
 """
 
 import os
@@ -86,6 +86,7 @@ def repeat(chosen: list[Figure]) -> bool:
     print(f"{len(chosen)} figures, some {minutes(chosen)} minutes on {here}")
     with tempfile.TemporaryDirectory() as folder:
         environ = {"FOLDER": folder, **os.environ}
+        os.makedirs(environ["FOLDER"], exist_ok=True)
         for figure in chosen:
             shown = f"{figure['what']}: {figure['text']} in {', '.join(figure['pages'])}"
             if "by_hand" in figure:

@@ -17,8 +17,8 @@ def has_weight_decay(name: str) -> bool:
 
 
 def trust_ratio(weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float) -> float:
-    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w||)``, or 1 if either norm is 0. Any shape,
-    float64."""
+    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)`` with the benchmark's epsilon of 0, or
+    1 if either norm is 0. Any shape, float64."""
     weight_norm = float(np.linalg.norm(weight))
     gradient_norm = float(np.linalg.norm(gradient))
     if weight_norm == 0 or gradient_norm == 0:

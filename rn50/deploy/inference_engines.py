@@ -100,9 +100,10 @@ def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndar
     return logits_of, lambda batch_size: _images(batch_size, model.image_size, height)
 
 
-def _images(batch_size: int, size: int | None, height: int = 0) -> np.ndarray:
+def _images(batch_size: int, size: int | None, height: int | None = None) -> np.ndarray:
     """Return random images: normalised ones, or decoded ones in 4:3 for a model with preprocessing."""
     random = np.random.RandomState(0)
     if size is not None:
         return random.standard_normal((batch_size, 3, size, size)).astype(np.float32)
+    assert height is not None
     return random.randint(0, 256, (batch_size, height, height * 4 // 3, 3)).astype(np.uint8)

@@ -73,6 +73,7 @@ def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: f
     if least is None or real.highest >= least:
         return "", ""
     behind = f"{real.median:,.0f} images/s where {least:,.0f} to {expected.high:,.0f} are expected"
+    # The input is named too where the machine is busier than the claim's, and both are below expectation.
     if synthetic.highest >= least or real.highest < synthetic.lowest / 2:
         alone = f", and {synthetic.median:,.0f} on a synthetic batch{_stages(here)}"
         return (

@@ -151,3 +151,9 @@ def test_a_sourced_file_that_is_missing_is_named(tmp_path):
     file.write_text("source ./absent.sh\n" + FOREIGN.split("\n", 2)[2])
     with pytest.raises(UserError, match=r"config_X\.sh:1: sources \./absent\.sh, which is not there"):
         borrow.borrow(origin.find(str(file)), EIGHT)
+
+
+def test_a_published_run_below_the_target_has_missed_it():
+    """Its log says success, after as many epochs as the others."""
+    source = origin.find("v1.0/Intel/8-nodes-64s-8376H-tensorflow")
+    assert source.epochs == (47, 47, 47, None, 47)

@@ -2,12 +2,15 @@
 starts them."""
 
 import os
+import signal
+import subprocess
 
+import psutil
 import pytest
 
 from rn50.errors import UserError
 from rn50.frameworks import traits
-from rn50.launch import hosts, job, launchers
+from rn50.launch import framework_launcher, hosts, job, launchers
 from rn50.process import python
 from tests.conftest import with_changes
 
@@ -311,3 +314,13 @@ def test_a_run_that_is_stopped_behind_its_end_is_not_to_be_started_again(tmp_pat
         job._remains(log)
         == f"the run had ended, and {log} is whole; weights that it was to save may be missing"
     )
+
+
+def test_all_children_are_killed_though_one_has_gone(monkeypatch):
+    gone, alive = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
+    processes = [psutil.Process(child.pid) for child in (gone, alive)]
+    gone.kill()
+    gone.wait()
+    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: processes)
+    framework_launcher._kill_children()
+    assert alive.wait(60) == -signal.SIGKILL

@@ -74,7 +74,7 @@ def test_a_style_is_read_as_bash_reads_it(tmp_path, text):
         ("typeset -r -x A=2\nA+=1", "changes A"),
         ("readonly A\n: ${A:=3}", "changes A"),
         ("A=x\nexport A=1 A+=2", "a variable twice"),
-        ("export A=2 A=$(date)\nB=${A:-9}", "a variable twice"),
+        ("export A=2 A=$(date)", "a variable twice"),
         ("A=${B:-~/data}", "somebody's home directory"),
         ("A=x${B:=~root}", "somebody's home directory"),
         ('A="${B:-"a b"}"', "quotes within quotes"),
@@ -89,7 +89,7 @@ def test_what_bash_reads_otherwise_is_refused_by_name(tmp_path, text, refused):
     file.write_text(text)
     found = assignments.read(file)
     said = [each.reason for each in found.not_read]
-    assert refused in said[0] if refused else not said
+    assert [refused in each for each in said] == [True] if refused else not said
     names = 'for n in A B C; do [ -z "${!n+x}" ] || printf "%s=%s\\0" "$n" "${!n}"; done'
     shell = ["bash", "-c", f'. "$0"; {names}', str(file)]
     done = subprocess.run(shell, capture_output=True, text=True, env={"HOME": "/root"})

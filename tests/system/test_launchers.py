@@ -201,7 +201,9 @@ def test_machines_are_cells_of_a_throughput_matrix(launched, tmp_path, request, 
     (*enter, _), environment = command, {**environment, "FRAMEWORK": "mxnet"}
     received = request.getfixturevalue("hosts").received_bytes()
     bench = launched(tmp_path, (*enter, *asked, f"--output={tmp_path}"), environment)
-    assert bench.wait(BUSY_S) == 0, bench.out + "".join(log.read_text() for log in tmp_path.glob("*.log"))
+    assert bench.wait(BUSY_S) == 0, (
+        bench.out + bench.err + "".join(log.read_text() for log in tmp_path.glob("*.log"))
+    )
     one, two = json.loads(bench.out)["cells"]
     assert (one["nodes"], one["hosts"], two["nodes"], two["hosts"]) == (1, None, 2, "alpha1,alpha2")
     assert one["scaling"]["synthetic"] is None and two["scaling"]["synthetic"] > 0
