@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO
 
 import psutil
 
@@ -30,6 +31,7 @@ USUAL_CAUSE = {
     signal.SIGILL: "this processor lacks an instruction that a package was built for",
 }
 """Signal that the kernel sends -> its usual cause here."""
+_PREFIX = re.compile(rb"\[(?:\d+,)?(\d+)\]<(stdout|stderr)>:")
 
 
 def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
@@ -149,6 +151,27 @@ def _say(line: str) -> None:
     say(f"rn50: {line}", err=True)
 
 
+def _lines(output: IO[bytes]) -> Iterator[tuple[str, str]]:
+    """Yield the lines of ``output``: (text, "stdout" or "stderr") of a rank without the prefix, (text, "") of
+    the launcher.
+
+    A message of the launcher may precede a rank's in one line, because it writes its own line ends
+    separately. mpirun passes on what a rank has written so far, and prefixes the rest of the line again.
+    """
+    begun: dict[tuple[bytes, bytes], bytes] = {}
+    for line in output:
+        own_words, *pieces = _PREFIX.split(line)
+        yield own_words.decode(errors="replace").rstrip(), ""
+        for rank, stream, piece in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+            text = begun.pop((rank, stream), b"") + piece
+            if text.endswith(b"\n"):
+                yield text.decode(errors="replace").rstrip(), stream.decode()
+            else:
+                begun[rank, stream] = text
+    for (_, stream), text in begun.items():  # of ranks that were killed
+        yield text.decode(errors="replace").rstrip(), stream.decode()
+
+
 def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> tuple[str, int]:
     """Print the output of the ranks without the launcher's prefixes and messages. Print an error line of
     several ranks only once.
@@ -161,21 +184,15 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
     complaints: set[str] = set()
     words: list[str] = []
     assert process.stdout is not None
-    for raw in process.stdout:
-        line = raw.decode(errors="replace").rstrip()
-        rank_line = re.search(r"\[(?:\d+,)?\d+\]<(stdout|stderr)>:(.*)", line)
-        # A message of the launcher may precede a rank's in one line, because it writes its own line ends
-        # separately.
-        own_words = line[: rank_line.start()] if rank_line else line
-        for rank, status in re.findall(r"Process (\d+) exit with status code (-?\d+)", own_words):
-            ended[f"rank {rank}"] = int(status)
-        of_mpirun = re.search(r"Process name: \[\[\d+,\d+\],(\d+)\]|that process rank (\d+) ", own_words)
-        if of_mpirun and not first:
-            first = f"rank {of_mpirun[1] or of_mpirun[2]}"
-        words += filter(None, [own_words.strip(" -")])
-        if rank_line is None:
+    for text, stream in _lines(process.stdout):
+        if not stream:
+            for rank, status in re.findall(r"Process (\d+) exit with status code (-?\d+)", text):
+                ended[f"rank {rank}"] = int(status)
+            of_mpirun = re.search(r"Process name: \[\[\d+,\d+\],(\d+)\]|that process rank (\d+) ", text)
+            if of_mpirun and not first:
+                first = f"rank {of_mpirun[1] or of_mpirun[2]}"
+            words += filter(None, [text.strip(" -")])
             continue
-        stream, text = rank_line[1], rank_line[2]
         if text.startswith("rn50: "):
             if text in complaints:
                 continue

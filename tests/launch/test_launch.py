@@ -1,9 +1,12 @@
-"""The choice of a launcher: which machines, argv and environment the ranks get; system/test_launchers.py
-starts them."""
+"""The choice of a launcher: which machines, argv and environment the ranks get, and how their output is read;
+system/test_launchers.py starts them."""
 
+import io
 import os
+import shutil
 import signal
 import subprocess
+import sys
 
 import psutil
 import pytest
@@ -324,3 +327,35 @@ def test_all_children_are_killed_though_one_has_gone(monkeypatch):
     monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: processes)
     framework_launcher._kill_children()
     assert alive.wait(60) == -signal.SIGKILL
+
+
+def test_lines_of_ranks_in_pieces_are_whole_again():
+    """Recorded of Open MPI 4.1.4: two ranks print at once, and each writes the end of a line on its own."""
+    output = b"""\
+rank 0 of this machine: CPU 0
+[1,0]<stdout>:a b[1,1]<stdout>:c[1,1]<stdout>: d
+[1,1]<stderr>:e  [1,0]<stdout>:
+[1,1]<stderr>:
+that process rank 1 [1,0]<stdout>:caf\xc3[1,0]<stdout>:\xa9
+[0]<stdout>:of horovodrun
+[1,1]<stdout>:cut"""
+    assert [line for line in job._lines(io.BytesIO(output)) if any(line)] == [
+        ("rank 0 of this machine: CPU 0", ""),
+        ("c d", "stdout"),
+        ("a b", "stdout"),
+        ("e", "stderr"),
+        ("that process rank 1", ""),
+        ("café", "stdout"),
+        ("of horovodrun", "stdout"),
+        ("cut", "stdout"),
+    ]
+
+
+def test_mpirun_passes_on_long_lines_and_those_written_in_pieces():
+    if shutil.which("mpirun") is None:
+        pytest.skip("no mpirun; install the package openmpi-bin")
+    write = "import os; [os.write(1, part) for part in (b'a' * 9000, b'b', b'\\n')]"
+    argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", "-np", "2", sys.executable]
+    done = subprocess.run([*argv, "-c", write], capture_output=True)
+    lines = [line for line in job._lines(io.BytesIO(done.stdout)) if line[1]]
+    assert lines == [("a" * 9000 + "b", "stdout")] * 2, done.stderr
