@@ -29,7 +29,7 @@ _tolerance = click.option(
     "rn50 evaluate results/DEMO_CPU/result_0.safetensors DEMO_CPU",
 )
 @click.argument("weights", metavar="FILE", type=PATH)
-@group.config
+@group.config_with_values
 @click.option(
     "--precision",
     type=click.Choice(["float32", "float16", "bfloat16"]),
@@ -174,7 +174,7 @@ def export_weights(
     "rn50 quantize model.onnx DEMO_CPU -o int8.onnx --method all --calibration all",
 )
 @click.argument("model", metavar="MODEL", type=PATH)
-@group.config
+@group.config_with_values
 @_output
 @click.option(
     "--method",

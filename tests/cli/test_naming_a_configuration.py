@@ -118,6 +118,16 @@ def test_a_value_that_the_file_replaces_is_named(tmp_path):
     assert done.stderr.splitlines()[0] == warning and done.stderr.count("warning") == 1
 
 
+@pytest.mark.parametrize(
+    "verb", [("bench", "input"), ("evaluate", "w.safetensors"), ("quantize", "w.onnx", "-o", "int8.onnx")]
+)
+def test_a_verb_that_recommends_set_takes_it(verb, tmp_path):
+    absent = str(tmp_path / "absent")
+    assert "give --set LR=9, or" in rn50(*verb, "DEMO_CPU", LR="9", DATADIR=absent).stderr
+    done = rn50(*verb, "DEMO_CPU", "--set", "LR=9", LR="9", DATADIR=absent)
+    assert done.exit_code == 2 and done.stderr.startswith("rn50: ") and " --set" not in done.stderr
+
+
 @pytest.mark.parametrize("folder", ["data", "/data"])
 def test_a_folder_that_the_file_replaces_is_named(folder, tmp_path):
     file = tmp_path / "mine.sh"
