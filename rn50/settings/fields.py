@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 from rn50 import frameworks
 from rn50.benchmark import rules
-from rn50.settings import bounds, parsers
+from rn50.settings import parsers
+from rn50.settings.bounds import EPOCHS, MACHINE, SEED, Range
 from rn50.settings.parsers import one_of
-from rn50.settings.variables import UNNAMED, UNNAMED_ORGANISATION, Required, Variable, env, variable_of
+from rn50.settings.variables import UNNAMED, UNNAMED_ORGANISATION, Variable, env, variable_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,65 +24,57 @@ class Hyperparameters:
     optimizer: str = env(
         "OPTIMIZER",
         "lars, in any published spelling, or sgd with momentum",
-        Required("lars"),
+        example="lars",
         parse=parsers.optimizer,
     )
     batch_size: int = env(
-        "BATCHSIZE",
-        "images per step on each rank",
-        Required("408"),
-        bounds.AT_LEAST_1.up_to(1_000_000, "no step has more images"),
+        "BATCHSIZE", "images per step on each rank", bound=Range(1, 1_000_000), example="408"
     )
     learning_rate: float = env(
         "LR",
         "highest learning rate, at the end of the warm-up",
-        Required("10.5"),
-        bounds.POSITIVE.up_to(1_000_000, "training diverges far below"),
+        bound=Range(0, 1_000_000, above=True),
+        example="10.5",
     )
     warmup_epochs: float = env(
         "WARMUP_EPOCHS",
         "epochs in which the learning rate rises from 0",
-        Required("2"),
-        bounds.EPOCHS_OR_0,
+        bound=Range(0, 10_000),
+        example="2",
         parse=parsers.epochs,
     )
     num_epochs: int = env(
         "NUMEPOCHS",
         "epochs that are trained at most; without DECAY_EPOCHS the learning rate decays over as many",
-        Required("37"),
-        bounds.EPOCHS,
+        bound=EPOCHS,
+        example="37",
     )
-    momentum: float = env("MOM", "momentum of the optimizer", Required("0.9"), bounds.BELOW_1)
+    momentum: float = env("MOM", "momentum of the optimizer", bound=Range(0, 1, below=True), example="0.9")
     weight_decay: float = env(
-        "WD",
-        "weight decay; batch norm and biases have none",
-        Required("5e-5"),
-        bounds.NOT_NEGATIVE.up_to(1, "weights would vanish in a step"),
+        "WD", "weight decay; batch norm and biases have none", bound=Range(0, 1), example="5e-5"
     )
     lars_eta: float | None = env(
         "LARSETA",
         "trust coefficient of LARS, a factor of every layer's learning rate",
-        Required("0.001"),
-        bounds.POSITIVE.up_to(1, "a step would change a weight by more than itself"),
+        bound=Range(0, 1, above=True),
+        example="0.001",
         only_with={"OPTIMIZER": "lars"},
     )
     label_smoothing: float = env(
         "LABELSMOOTHING",
         "part e of the label that is spread over all classes: the target is (1 - e) * onehot + e / classes",
-        Required("0.1"),
-        bounds.BELOW_1,
+        bound=Range(0, 1, below=True),
+        example="0.1",
     )
     eval_offset: int = env(
-        "EVAL_OFFSET", "epochs before the first one that is evaluated", Required("2"), bounds.EPOCHS_OR_0
+        "EVAL_OFFSET", "epochs before the first one that is evaluated", bound=Range(0, 10_000), example="2"
     )
-    eval_period: int = env(
-        "EVAL_PERIOD", "epochs from one evaluation to the next", Required("4"), bounds.EPOCHS
-    )
+    eval_period: int = env("EVAL_PERIOD", "epochs from one evaluation to the next", bound=EPOCHS, example="4")
     decay_epochs: float | None = env(
         "DECAY_EPOCHS",
         "epochs after which the learning rate has decayed, if not NUMEPOCHS",
         None,
-        bounds.POSITIVE_EPOCHS,
+        Range(0, 10_000, above=True),
         example="33",
         parse=parsers.epochs,
     )
@@ -103,15 +96,15 @@ class Run:
     ranks_per_node: int = env(
         "DGXNGPU",
         "ranks on each machine: one per GPU, or processes that share the CPU",
-        Required("8"),
-        bounds.MACHINE,
+        bound=MACHINE,
+        example="8",
         aliases=("PGNGPU", "NFNGPU", "NGPU"),
     )
     nodes: int = env(
         "DGXNNODES",
         "machines of a run",
-        Required("1"),
-        bounds.AT_LEAST_1.up_to(65_536, "no cluster has more"),
+        bound=Range(1, 65_536),
+        example="1",
         aliases=("PGNNODES", "NFNNODES", "NNODES"),
     )
     system: str = env(
@@ -146,7 +139,7 @@ class Run:
         "SEED",
         "seed of all random numbers of a run; by default the operating system draws one",
         None,
-        bounds.SEED,
+        SEED,
         example="1",
     )
     organisation: str = env("SUBMISSION_ORG", "who submits, in the log", UNNAMED_ORGANISATION)
@@ -187,13 +180,13 @@ class Run:
         "sums over the ranks in which a step's gradients are taken; of several the first begin before "
         "backpropagation ends",
         1,
-        bounds.AT_LEAST_1.up_to(1_024, "there are not so many gradients"),
+        Range(1, 1_024),
     )
     benchmark_steps: int | None = env(
         "BENCHMARK_STEPS",
         "steps of an epoch after which it is cut short, to measure speed",
         None,
-        bounds.AT_LEAST_1.up_to(100_000_000, "no epoch has more"),
+        Range(1, 100_000_000),
         example="100",
     )
     target: str = env(
@@ -245,7 +238,7 @@ class Run:
         "epochs after which a state to resume from is saved beside the log, while the clock runs; the input "
         "pipeline starts anew then; 0 saves none",
         0,
-        bounds.EPOCHS_OR_0,
+        Range(0, 10_000),
     )
     resume: bool = env(
         "RESUME",
@@ -270,32 +263,34 @@ class Data:
     folder: str = env(
         "DATADIR", "folder of train.rec, train.idx, val.rec and val.idx", "/data", parse=parsers.path
     )
-    train_samples: int = env("NUMEXAMPLES", "images of the training set", rules.TRAIN_SAMPLES, bounds.SAMPLES)
+    train_samples: int = env(
+        "NUMEXAMPLES", "images of the training set", rules.TRAIN_SAMPLES, Range(1, 100_000_000)
+    )
     eval_samples: int = env(
-        "NUMVALEXAMPLES", "images of the validation set", rules.EVAL_SAMPLES, bounds.SAMPLES
+        "NUMVALEXAMPLES", "images of the validation set", rules.EVAL_SAMPLES, Range(1, 100_000_000)
     )
-    classes: int = env(
-        "NUMCLASSES",
-        "classes of the data set",
-        rules.CLASSES,
-        bounds.AT_LEAST_2.up_to(1_000_000, "the last layer would fit into no memory"),
-    )
+    classes: int = env("NUMCLASSES", "classes of the data set", rules.CLASSES, Range(2, 1_000_000))
     image_size: int = env(
-        "IMAGE_SIZE", "side of the network's input, in pixels", rules.IMAGE_SIZE, bounds.PIXELS
+        "IMAGE_SIZE", "side of the network's input, in pixels", rules.IMAGE_SIZE, Range(1, 8_192)
     )
     eval_resize: int = env(
         "EVAL_RESIZE",
         "shorter side, in pixels, to which a validation image is resized before its centre is cropped",
         rules.EVAL_RESIZE,
-        bounds.PIXELS,
+        Range(1, 8_192),
     )
     crop_area_min: float = env(
         "CROP_AREA_MIN",
         "smallest part of an image's area that a training crop takes, from 0 to 1",
         rules.CROP_AREA[0],
-        bounds.AREA,
+        Range(0, 1, above=True),
     )
-    width: float = env("WIDTH", "factor of the network's channels; 1 is ResNet-50", 1.0, bounds.WIDTH)
+    width: float = env(
+        "WIDTH",
+        "factor of the network's channels; 1 is ResNet-50, below 0.01 a stage has no channel",
+        1.0,
+        Range(0.01, 16),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,56 +307,56 @@ class InputPipeline:
         "DALI_THREADS",
         "CPU threads of each rank that decode and augment images; 0: one less than the cores of a rank",
         3,
-        bounds.MACHINE_OR_0,
+        Range(0, 1_024),
     )
     prefetch_queue_depth: int = env(
-        "DALI_PREFETCH_QUEUE",
-        "batches that are prepared ahead",
-        2,
-        bounds.AT_LEAST_1.up_to(1_024, "memory would hold nothing but batches"),
+        "DALI_PREFETCH_QUEUE", "batches that are prepared ahead", 2, Range(1, 1_024)
     )
     hw_decoder_load: float = env(
         "DALI_HW_DECODER_LOAD",
         "share of the images, from 0 to 1, that the GPU's JPEG engine decodes",
         0.0,
-        bounds.FRACTION,
+        Range(0, 1),
     )
     roi_decode: bool = env("DALI_ROI_DECODE", "1: only the random crop of a training image is decoded", False)
     cache_size_mb: int = env(
-        "DALI_CACHE_SIZE", "GPU memory in MiB that keeps decoded images; 0 keeps none", 0, bounds.MEBIBYTES
+        "DALI_CACHE_SIZE", "GPU memory in MiB that keeps decoded images; 0 keeps none", 0, Range(0, 1 << 20)
     )
     nvjpeg_padding_mb: int = env(
         "DALI_NVJPEG_MEMPADDING",
         "host and GPU memory in MiB that nvJPEG gets in advance",
         64,
-        bounds.MEBIBYTES,
+        Range(0, 1 << 20),
     )
     preallocate_width: int = env(
         "DALI_PREALLOCATE_WIDTH",
         "largest image width, in pixels, that the JPEG engine prepares for",
         0,
-        bounds.JPEG_SIDE,
+        Range(0, 65_535),
     )
     preallocate_height: int = env(
         "DALI_PREALLOCATE_HEIGHT",
         "largest image height, in pixels, that the JPEG engine prepares for",
         0,
-        bounds.JPEG_SIDE,
+        Range(0, 65_535),
     )
     decoder_buffer_hint: int = env(
-        "DALI_DECODER_BUFFER_HINT", "expected size of a decoded image, in bytes", 1315942, bounds.BYTES
+        "DALI_DECODER_BUFFER_HINT", "expected size of a decoded image, in bytes", 1315942, Range(0, 2**31 - 1)
     )
     crop_buffer_hint: int = env(
-        "DALI_CROP_BUFFER_HINT", "expected size of a resized crop, in bytes", 165581, bounds.BYTES
+        "DALI_CROP_BUFFER_HINT", "expected size of a resized crop, in bytes", 165581, Range(0, 2**31 - 1)
     )
     normalize_buffer_hint: int = env(
-        "DALI_NORMALIZE_BUFFER_HINT", "expected size of a normalised image, in bytes", 441549, bounds.BYTES
+        "DALI_NORMALIZE_BUFFER_HINT",
+        "expected size of a normalised image, in bytes",
+        441549,
+        Range(0, 2**31 - 1),
     )
     tmp_buffer_hint: int = env(
         "DALI_TMP_BUFFER_HINT",
         "expected size of the memory for resizing an image, in bytes",
         25273239,
-        bounds.BYTES,
+        Range(0, 2**31 - 1),
     )
     dont_use_mmap: bool = env(
         "DALI_DONT_USE_MMAP", "1: records are read with read() instead of mapping the file into memory", False

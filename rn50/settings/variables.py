@@ -4,10 +4,10 @@ import dataclasses
 import string
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from rn50.settings import parsers
-from rn50.settings.bounds import Bound
+from rn50.settings.bounds import Range
 
 UNNAMED, UNNAMED_ORGANISATION = "unnamed", "unnamed organisation"
 """Default names of the system and of the submitting organisation."""
@@ -20,7 +20,7 @@ class Variable:
     name: str
     meaning: str
     default: Any
-    bound: Bound | None
+    bound: Range | None
     example: str
     parse: Callable[[str], Any]
     aliases: tuple[str, ...]
@@ -62,17 +62,11 @@ class Variable:
 _PARSERS = {int: parsers.integer, float: parsers.number, bool: parsers.flag}
 
 
-class Required(NamedTuple):
-    """No default, and a value to name in the error about a missing one."""
-
-    example: str
-
-
 def env(
     name: str,
     meaning: str,
-    default: Any,
-    bound: Bound | None = None,
+    default: Any = dataclasses.MISSING,
+    bound: Range | None = None,
     example: str = "",
     parse: Callable[[str], Any] = parsers.text,
     aliases: tuple[str, ...] = (),
@@ -80,13 +74,11 @@ def env(
 ) -> Any:
     """Return a dataclass field that is read from the environment variable ``name``.
 
-    A variable whose default is ``Required`` must be set. ``example`` is a value to name in an error, by
-    default the default. Without ``parse`` the type of the field decides. ``aliases`` are the names of
+    A variable without a default must be set. ``example`` is a value to name in an error, by default the
+    default. Without ``parse`` the type of the field decides. ``aliases`` are the names of
     the same variable in published files of other makers. The variable is not read, and is None, if a variable
     in ``only_with`` has a value other than the one given there.
     """
-    if isinstance(default, Required):
-        default, example = dataclasses.MISSING, default.example
     example = example or Variable.write(default)
     variable = Variable(name, meaning, default, bound, example, parse, aliases, only_with)
     return dataclasses.field(default=default, metadata={"variable": variable})
