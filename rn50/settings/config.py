@@ -11,10 +11,10 @@ from typing import Any
 from rn50.benchmark import rules, schedule
 from rn50.errors import UserError, UserErrors, excerpt
 from rn50.process import environment
+from rn50.settings import relations
 from rn50.settings.config_file import find, sourced_environment, unknown_names
 from rn50.settings.fields import RUNS_OWN, SECTIONS, Data, Hyperparameters, InputPipeline, Run, variables
 from rn50.settings.libraries import PASSED_THROUGH
-from rn50.settings.relations import RELATIONS
 from rn50.settings.variables import FIXED, LIBRARIES, UNUSED, Variable
 
 
@@ -168,11 +168,7 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
             problems.append(f"{problem}; set it in {config_file or 'the configuration file'}, {hint}")
             continue
         sections[section][field] = values[variable.name] = value
-    for relation in RELATIONS:
-        if all(name in values for name in relation.names):
-            for wrong in relation.broken(*(values[name] for name in relation.names)):
-                shown = " ".join(f"{name}={Variable.write(values[name])}" for name in relation.names)
-                problems.append(f"{shown}: {wrong}")
+    problems += relations.broken(values)
     if problems:
         raise UserErrors(*map(UserError, problems))
     return Config(**{section: SECTIONS[section](**fields) for section, fields in sections.items()})
