@@ -216,11 +216,7 @@ def sha256(path: Path) -> str:
 
 
 def write(
-    path: Path,
-    content: str | bytes,
-    may_replace: str = OURS,
-    remedy: str = "name another file",
-    or_else: str = "move it away",
+    path: Path, content: str | bytes, may_replace: str = OURS, remedy: str = "name another file"
 ) -> None:
     """Write a file atomically; characters that UTF-8 cannot encode are written as escapes.
 
@@ -228,13 +224,12 @@ def write(
     kind is read from its content.
 
     Raises UserError, ending in ``remedy``, if the file cannot be written or an existing one may not be
-    replaced. A result log, a file of another kind and anything but a regular file are never replaced. If
-    ``may_replace`` excludes the file, ``or_else`` follows the remedy.
+    replaced. A result log, a file of another kind and anything but a regular file are never replaced.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     path = pathlib.Path(path)
     try:
-        refuse_to_replace(path, _kind_of(data), may_replace, remedy, or_else)
+        refuse_to_replace(path, _kind_of(data), may_replace, remedy)
         temporary = path.with_name(f".rn50-{secrets.token_hex(8)}")
         _unfinished.add(temporary)
         try:
@@ -249,7 +244,7 @@ def write(
             temporary.unlink(missing_ok=True)
             _unfinished.discard(temporary)
     except FileExistsError:
-        raise UserError(path, "exists", f"{remedy}, or {or_else}") from None
+        raise UserError(path, "exists", f"{remedy}, or move it away") from None
     except (OSError, ValueError) as error:
         raise UserError(path, f"cannot be written ({_reason(error)})", remedy) from error
 
@@ -276,7 +271,6 @@ def refuse_to_replace(
     kind: str,
     may_replace: str = OURS,
     remedy: str = "name another file",
-    or_else: str = "move it away",
     inputs: Iterable[Path] = (),
 ) -> None:
     """Raise UserError if ``write`` would refuse to replace the existing file by one of ``kind``, or if it is
@@ -291,7 +285,7 @@ def refuse_to_replace(
     if any(os.path.exists(file) and os.path.samestat(existing, os.stat(file)) for file in inputs):
         raise UserError(path, "is an input of this command", remedy)
     if may_replace == NOTHING:
-        raise UserError(path, "exists", f"{remedy}, or {or_else}")
+        raise UserError(path, "exists", f"{remedy}, or move it away")
     with open_regular(path, remedy) as stream:
         begins = stream.read(_LOG_WITHIN)
     line = _LOG_LINE.search(begins)  # our reports may quote log lines, further down
@@ -299,7 +293,7 @@ def refuse_to_replace(
     if _LOG_NAME.fullmatch(path.name) or line and not ours:
         raise UserError(path, "is a result log, which nothing replaces", remedy)
     if may_replace == OURS and begins and not ours:
-        raise UserError(path, "exists, and rn50 did not write it", f"{remedy}, or {or_else}")
+        raise UserError(path, "exists, and rn50 did not write it", f"{remedy}, or move it away")
     if begins and _kind_of(begins) != kind:
         raise UserError(path, f"is {_kind_of(begins)}, and would become {kind}", remedy)
 

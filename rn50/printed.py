@@ -7,6 +7,7 @@ their types and docstrings.
 import dataclasses
 import functools
 import inspect
+import math
 import pathlib
 import types
 from collections.abc import Callable, Mapping
@@ -103,11 +104,13 @@ def _types(owner: type, attribute: str) -> tuple[tuple[Any, ...], tuple[Any, ...
 
 def as_json(value: Any) -> Any:
     """Return a value as plain data: a record as a dictionary, a path as text, numbers rounded as their types
-    say."""
+    say. NaN and infinity, which JSON does not know, become None."""
     if isinstance(value, Mapping):
         return {str(name): as_json(member) for name, member in value.items()}
     if isinstance(value, pathlib.Path):
         return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     kind: Any = type(value)
     if not is_record(kind):
         return [as_json(member) for member in value] if isinstance(value, (list, tuple)) else value
@@ -123,5 +126,5 @@ def as_json(value: Any) -> Any:
         if INLINE in field.marks:
             inner.update(as_json(member))
         elif member is not None or IF_KNOWN not in field.marks:
-            inner[name] = round(member, *decimals) if decimals and member is not None else as_json(member)
+            inner[name] = as_json(round(member, *decimals) if decimals and member is not None else member)
     return plain

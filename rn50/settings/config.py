@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rn50.benchmark import rules, schedule
-from rn50.errors import UserError, UserErrors, excerpt
+from rn50.errors import UserError, UserErrors, did_you_mean, excerpt
 from rn50.process import environment
 from rn50.settings import relations
-from rn50.settings.config_file import find, sourced_environment, unknown_names
+from rn50.settings.config_file import find, is_ours, sourced_environment, unknown_names
 from rn50.settings.fields import RUNS_OWN, SECTIONS, Data, Hyperparameters, InputPipeline, Run, variables
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.variables import FIXED, LIBRARIES, UNUSED, Variable
@@ -144,7 +144,11 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
     config_file = config_file or environ.get("CONFIG_FILE")
     problems = []
     if config_file and os.path.exists(config_file):  # a remote machine may lack the file
-        problems = unknown_names(config_file, known_names())
+        problems = [
+            f"{name} in {config_file} is not a known variable; {did_you_mean(name, known_names()) or 'remove it'}"
+            for name in unknown_names(config_file, known_names())
+            if is_ours(config_file)
+        ]
     for name, fixed in FIXED.items():
         if environ.get(name) and not re.fullmatch(fixed.pattern, environ[name]):
             problems.append(f"{name}={excerpt(environ[name])} {fixed.refusal}")
