@@ -144,11 +144,10 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
     config_file = config_file or environ.get("CONFIG_FILE")
     problems = []
     if config_file and os.path.exists(config_file):  # a remote machine may lack the file
-        problems = [
-            f"{name} in {config_file} is not a known variable; {did_you_mean(name, known_names()) or 'remove it'}"
-            for name in unknown_names(config_file, known_names())
-            if is_ours(config_file)
-        ]
+        unknown = unknown_names(config_file, known_names())
+        for name in unknown if is_ours(config_file) else ():
+            remedy = did_you_mean(name, known_names()) or "remove it"
+            problems.append(f"{name} in {config_file} is not a known variable; {remedy}")
     for name, fixed in FIXED.items():
         if environ.get(name) and not re.fullmatch(fixed.pattern, environ[name]):
             problems.append(f"{name}={excerpt(environ[name])} {fixed.refusal}")

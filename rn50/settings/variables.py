@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, get_args
 
+from rn50 import printed
 from rn50.settings import parsers
 from rn50.settings.bounds import Range
 
@@ -18,13 +19,20 @@ class Variable:
     """One variable of a configuration file, stored as metadata of the dataclass field that it fills."""
 
     name: str
-    meaning: str
     default: Any
     bound: Range | None
     example: str
     parse: Callable[[str], Any]
     aliases: tuple[str, ...]
     only_with: Mapping[str, str]
+    field: tuple[type, str] = (object, "")
+    """Dataclass and name of the field."""
+
+    @property
+    def meaning(self) -> str:
+        """Effect of the variable: the docstring below its field."""
+        record, name = self.field
+        return printed.meanings(record)[name]
 
     def given(self, environ: Mapping[str, str]) -> tuple[str, str | None]:
         """Return the name under which ``environ`` sets the variable, and the text. Empty counts as not set,
@@ -64,7 +72,6 @@ _PARSERS = {int: parsers.integer, float: parsers.number, bool: parsers.flag}
 
 def env(
     name: str,
-    meaning: str,
     default: Any = dataclasses.MISSING,
     bound: Range | None = None,
     example: str = "",
@@ -80,17 +87,17 @@ def env(
     in ``only_with`` has a value other than the one given there.
     """
     example = example or Variable.write(default)
-    variable = Variable(name, meaning, default, bound, example, parse, aliases, only_with)
+    variable = Variable(name, default, bound, example, parse, aliases, only_with)
     return dataclasses.field(default=default, metadata={"variable": variable})
 
 
-def variable_of(field: "dataclasses.Field[Any]") -> Variable:
-    """Return the variable that fills a field. A number or flag without a parser gets that of its type."""
+def variable_of(record: type, field: "dataclasses.Field[Any]") -> Variable:
+    """Return the variable that fills a field of ``record``. A number or flag without a parser gets that of
+    its type."""
     variable: Variable = field.metadata["variable"]
     type_, *_ = get_args(field.type) or (field.type,)  # of ``int | None``: int
-    if variable.parse is parsers.text and type_ in _PARSERS:
-        return dataclasses.replace(variable, parse=_PARSERS[type_])
-    return variable
+    of_type = variable.parse is parsers.text and _PARSERS.get(type_)
+    return dataclasses.replace(variable, parse=of_type or variable.parse, field=(record, field.name))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ _QUOTES = {
     "$(": (")", _ANY),
     "${": ("}", _ANY),
 }
-"""What begins a quote, a substitution or a group -> what ends it, and which characters are special within."""
+"""Beginning of a quote, a substitution or a group -> its end, and the characters that are special within."""
 _OPERATOR = re.compile(r"[;&|<>]+|[()\n]")
 _COMPOUND = {
     **dict.fromkeys(("for", "while", "until", "select"), "done"),
