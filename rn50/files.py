@@ -60,14 +60,10 @@ _KINDS = tuple(
     )
 )
 """First bytes of the files that rn50 writes, and their kinds."""
-_IRREGULAR = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISLNK, "a symbolic link"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+_IRREGULAR = {"d": "a folder", "p": "a pipe", "s": "a socket", "l": "a symbolic link"}
+"""Types of ``stat.filemode``, and their names. The others are devices."""
+_NESTING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([\[{])|[\]}]', re.DOTALL)
+"""Strings of JSON, and what opens or closes a level."""
 
 Path = str | pathlib.Path
 
@@ -108,7 +104,7 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
 def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
     """Raise UserError, ending in ``remedy``, unless ``mode`` (of ``os.stat``) is that of a regular file."""
     if not stat.S_ISREG(mode):
-        kind = next((name for holds, name in _IRREGULAR if holds(mode)), "something else")
+        kind = _IRREGULAR.get(stat.filemode(mode)[0], "a device")
         raise UserError(path, f"is {kind}, no regular file", remedy)
 
 
@@ -158,23 +154,13 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text with finite numbers, at most ``DEEPEST`` levels deep. Raises ValueError
     for other text, and for a name with two values."""
-    too_deep = ValueError(f"nested deeper than {DEEPEST} levels")
-    try:
-        value = json.loads(
-            text,
-            parse_int=_integer,
-            parse_float=_finite,
-            parse_constant=_finite,
-            object_pairs_hook=one_value_each,
-        )
-    except RecursionError:
-        raise too_deep from None
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return value
-    raise too_deep
+    depth = 0
+    for part in _NESTING.finditer(text):
+        if part[0][0] != '"':
+            depth += 1 if part[1] else -1
+        if depth > DEEPEST:
+            raise ValueError(f"nested deeper than {DEEPEST} levels")
+    return _DECODER.decode(text)
 
 
 def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -184,12 +170,6 @@ def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         if value != members[name]:
             raise ValueError(f"{name[:20]!r} has two values")
     return members
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _integer(digits: str) -> int:
@@ -204,6 +184,11 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"the number {text[:20]}")
     return number
+
+
+_DECODER = json.JSONDecoder(
+    parse_int=_integer, parse_float=_finite, parse_constant=_finite, object_pairs_hook=one_value_each
+)
 
 
 def sha256(path: Path) -> str:
