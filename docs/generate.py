@@ -231,8 +231,7 @@ KINDS: dict[Any, str] = {
 
 def _values(variable: variables.Variable) -> str:
     """Return the values that a variable takes."""
-    bound = variable.bound.text.partition(":")[0] if variable.bound else ""
-    bound = bound.replace("must not be negative", "0 or more").replace("must be ", "")
+    bound = variable.bound.text.removeprefix("must be ") if variable.bound else ""
     return ", ".join(filter(None, (KINDS.get(variable.parse) or _choices(variable), bound)))
 
 

@@ -1,11 +1,8 @@
 """Make docs/reference/json.md from the records that verbs print (``rn50.printed``)."""
 
-import ast
-import functools
 import inspect
 import pathlib
 import pydoc
-import textwrap
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, get_args, get_origin, is_typeddict
@@ -13,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin, is_typeddict
 import click
 
 from rn50 import rates
-from rn50.printed import IF_KNOWN, INLINE, Field, fields, is_record, members
+from rn50.printed import IF_KNOWN, INLINE, Field, fields, is_record, meanings, members, words
 
 HEAD = """# JSON output
 
@@ -66,7 +63,7 @@ def _of_record(record: Any, prefix: str, names: Names) -> Iterator[Row]:
     if is_typeddict(record):
         for name, kind in record.__annotations__.items():
             known = ", if known" if name in record.__optional_keys__ else ""
-            yield from _of_type(kind, prefix + name, _meanings(record).get(name, _words(name)), names, known)
+            yield from _of_type(kind, prefix + name, meanings(record).get(name, words(name)), names, known)
         return
     rows: dict[str, Row] = {}
     for name, field in fields(record).items():
@@ -82,7 +79,7 @@ def _of_record(record: Any, prefix: str, names: Names) -> Iterator[Row]:
 
 
 def _of_field(path: str, field: Field, names: Names) -> Iterator[Row]:
-    meaning = _meanings(field.owner).get(field.path.rpartition(".")[2], "")
+    meaning = meanings(field.owner).get(field.path.rpartition(".")[2], "")
     return _of_type(field.kinds, path, meaning, names, ", if known" if IF_KNOWN in field.marks else "")
 
 
@@ -109,29 +106,3 @@ def _of_type(kind: Any, path: str, meaning: str, names: Names, known: str = "") 
         yield from _of_type(arguments[1], f"{path}.<{key}>", meaning, names)
     else:
         yield from _of_type(arguments[0], f"{path}[]", meaning, names)
-
-
-@functools.cache
-def _meanings(record: type) -> dict[str, str]:
-    """Return what the attributes and properties of a class are, by their docstrings."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(record))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    meanings = {}
-    for statement, below in zip(body.body, [*body.body[1:], None], strict=True):
-        if isinstance(statement, ast.FunctionDef):
-            meanings[statement.name] = ast.get_docstring(statement) or ""
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            text = below.value if isinstance(below, ast.Expr) else None
-            meanings[statement.target.id] = str(text.value) if isinstance(text, ast.Constant) else ""
-    return {name: _plain(text or _words(name)) for name, text in meanings.items()}
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _plain(text: str) -> str:
-    """Return a docstring as the cell of a table: small at its beginning, without a full stop at its end."""
-    text = " ".join(text.split()).replace("``", "`").removesuffix(".")
-    word = text.partition(" ")[0]
-    return text if word[1:2].isupper() else text[:1].lower() + text[1:]

@@ -60,14 +60,10 @@ _KINDS = tuple(
     )
 )
 """First bytes of the files that rn50 writes, and their kinds."""
-_IRREGULAR = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISLNK, "a symbolic link"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+_IRREGULAR = {"d": "a folder", "p": "a pipe", "s": "a socket", "l": "a symbolic link"}
+"""Types of ``stat.filemode``, and their names. The others are devices."""
+_NESTING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([\[{])|[\]}]', re.DOTALL)
+"""Strings of JSON, and what opens or closes a level."""
 
 Path = str | pathlib.Path
 
@@ -108,7 +104,7 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
 def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
     """Raise UserError, ending in ``remedy``, unless ``mode`` (of ``os.stat``) is that of a regular file."""
     if not stat.S_ISREG(mode):
-        kind = next((name for holds, name in _IRREGULAR if holds(mode)), "something else")
+        kind = _IRREGULAR.get(stat.filemode(mode)[0], "a device")
         raise UserError(path, f"is {kind}, no regular file", remedy)
 
 
@@ -158,23 +154,13 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text with finite numbers, at most ``DEEPEST`` levels deep. Raises ValueError
     for other text, and for a name with two values."""
-    too_deep = ValueError(f"nested deeper than {DEEPEST} levels")
-    try:
-        value = json.loads(
-            text,
-            parse_int=_integer,
-            parse_float=_finite,
-            parse_constant=_finite,
-            object_pairs_hook=one_value_each,
-        )
-    except RecursionError:
-        raise too_deep from None
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return value
-    raise too_deep
+    depth = 0
+    for part in _NESTING.finditer(text):
+        if part[0][0] != '"':
+            depth += 1 if part[1] else -1
+        if depth > DEEPEST:
+            raise ValueError(f"nested deeper than {DEEPEST} levels")
+    return _DECODER.decode(text)
 
 
 def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -184,12 +170,6 @@ def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         if value != members[name]:
             raise ValueError(f"{name[:20]!r} has two values")
     return members
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _integer(digits: str) -> int:
@@ -206,6 +186,11 @@ def _finite(text: str) -> float:
     return number
 
 
+_DECODER = json.JSONDecoder(
+    parse_int=_integer, parse_float=_finite, parse_constant=_finite, object_pairs_hook=one_value_each
+)
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a regular file, in hexadecimal digits. Raises as ``open_regular`` does."""
     digest = hashlib.sha256()
@@ -216,11 +201,7 @@ def sha256(path: Path) -> str:
 
 
 def write(
-    path: Path,
-    content: str | bytes,
-    may_replace: str = OURS,
-    remedy: str = "name another file",
-    or_else: str = "move it away",
+    path: Path, content: str | bytes, may_replace: str = OURS, remedy: str = "name another file"
 ) -> None:
     """Write a file atomically; characters that UTF-8 cannot encode are written as escapes.
 
@@ -228,13 +209,12 @@ def write(
     kind is read from its content.
 
     Raises UserError, ending in ``remedy``, if the file cannot be written or an existing one may not be
-    replaced. A result log, a file of another kind and anything but a regular file are never replaced. If
-    ``may_replace`` excludes the file, ``or_else`` follows the remedy.
+    replaced. A result log, a file of another kind and anything but a regular file are never replaced.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     path = pathlib.Path(path)
     try:
-        refuse_to_replace(path, _kind_of(data), may_replace, remedy, or_else)
+        refuse_to_replace(path, _kind_of(data), may_replace, remedy)
         temporary = path.with_name(f".rn50-{secrets.token_hex(8)}")
         _unfinished.add(temporary)
         try:
@@ -249,7 +229,7 @@ def write(
             temporary.unlink(missing_ok=True)
             _unfinished.discard(temporary)
     except FileExistsError:
-        raise UserError(path, "exists", f"{remedy}, or {or_else}") from None
+        raise UserError(path, "exists", f"{remedy}, or move it away") from None
     except (OSError, ValueError) as error:
         raise UserError(path, f"cannot be written ({_reason(error)})", remedy) from error
 
@@ -276,7 +256,6 @@ def refuse_to_replace(
     kind: str,
     may_replace: str = OURS,
     remedy: str = "name another file",
-    or_else: str = "move it away",
     inputs: Iterable[Path] = (),
 ) -> None:
     """Raise UserError if ``write`` would refuse to replace the existing file by one of ``kind``, or if it is
@@ -291,7 +270,7 @@ def refuse_to_replace(
     if any(os.path.exists(file) and os.path.samestat(existing, os.stat(file)) for file in inputs):
         raise UserError(path, "is an input of this command", remedy)
     if may_replace == NOTHING:
-        raise UserError(path, "exists", f"{remedy}, or {or_else}")
+        raise UserError(path, "exists", f"{remedy}, or move it away")
     with open_regular(path, remedy) as stream:
         begins = stream.read(_LOG_WITHIN)
     line = _LOG_LINE.search(begins)  # our reports may quote log lines, further down
@@ -299,7 +278,7 @@ def refuse_to_replace(
     if _LOG_NAME.fullmatch(path.name) or line and not ours:
         raise UserError(path, "is a result log, which nothing replaces", remedy)
     if may_replace == OURS and begins and not ours:
-        raise UserError(path, "exists, and rn50 did not write it", f"{remedy}, or {or_else}")
+        raise UserError(path, "exists, and rn50 did not write it", f"{remedy}, or move it away")
     if begins and _kind_of(begins) != kind:
         raise UserError(path, f"is {_kind_of(begins)}, and would become {kind}", remedy)
 

@@ -4,10 +4,13 @@ A record says once what is printed: its fields, or what ``prints`` names. docs/r
 their types and docstrings.
 """
 
+import ast
 import dataclasses
 import functools
 import inspect
+import math
 import pathlib
+import textwrap
 import types
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -101,13 +104,42 @@ def _types(owner: type, attribute: str) -> tuple[tuple[Any, ...], tuple[Any, ...
     return tuple(member for kind in plain for member in members(kind)), marks
 
 
+@functools.cache
+def meanings(record: type) -> dict[str, str]:
+    """Return what the attributes and properties of a class are, by their docstrings: small at the beginning,
+    without a full stop."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(record))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    texts = {}
+    for statement, below in zip(body.body, [*body.body[1:], None], strict=True):
+        if isinstance(statement, ast.FunctionDef):
+            texts[statement.name] = ast.get_docstring(statement)
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            text = below.value if isinstance(below, ast.Expr) else None
+            texts[statement.target.id] = str(text.value) if isinstance(text, ast.Constant) else None
+    return {name: _plain(text or words(name)) for name, text in texts.items()}
+
+
+def words(name: str) -> str:
+    """Return the name of an attribute in words."""
+    return name.replace("_", " ")
+
+
+def _plain(text: str) -> str:
+    text = " ".join(text.split()).replace("``", "`").removesuffix(".")
+    word = text.partition(" ")[0]
+    return text if word[1:2].isupper() else text[:1].lower() + text[1:]
+
+
 def as_json(value: Any) -> Any:
     """Return a value as plain data: a record as a dictionary, a path as text, numbers rounded as their types
-    say."""
+    say. NaN and infinity, which JSON does not know, become None."""
     if isinstance(value, Mapping):
         return {str(name): as_json(member) for name, member in value.items()}
     if isinstance(value, pathlib.Path):
         return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     kind: Any = type(value)
     if not is_record(kind):
         return [as_json(member) for member in value] if isinstance(value, (list, tuple)) else value
@@ -123,5 +155,5 @@ def as_json(value: Any) -> Any:
         if INLINE in field.marks:
             inner.update(as_json(member))
         elif member is not None or IF_KNOWN not in field.marks:
-            inner[name] = round(member, *decimals) if decimals and member is not None else as_json(member)
+            inner[name] = as_json(round(member, *decimals) if decimals and member is not None else member)
     return plain

@@ -9,7 +9,6 @@ import contextlib
 import csv
 import io
 import json
-import math
 import os
 import re
 import select
@@ -151,7 +150,7 @@ def say(line: str, err: bool = False) -> None:
 
 def print_json(value: Any) -> None:
     """Print records, or plain data, as JSON. NaN and infinity, which JSON does not know, become null."""
-    click.echo(json.dumps(_finite(printed.as_json(value)), indent=1, allow_nan=False))
+    click.echo(json.dumps(printed.as_json(value), indent=1, allow_nan=False))
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
@@ -165,14 +164,6 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
             for text in texts
         )
     return table.getvalue()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _finite(member) for name, member in value.items()}
-    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def prepare() -> None:

@@ -142,9 +142,11 @@ def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list
 
 def misspelt(file: str) -> list[Diagnosis]:
     """Return a warning for each name that a user's file sets and that is nearly a variable."""
+    known = configuration.every_name()
     return [
         Diagnosis(WARNING, name, f"no variable, so {file} sets it without effect", question)
-        for name, question in config_file.misspelt(file, configuration.every_name()).items()
+        for name in config_file.unknown_names(file, known)
+        if (question := config_file.spelling(name, known))
     ]
 
 

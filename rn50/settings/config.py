@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rn50.benchmark import rules, schedule
-from rn50.errors import UserError, UserErrors, excerpt
+from rn50.errors import UserError, UserErrors, did_you_mean, excerpt
 from rn50.process import environment
-from rn50.settings.config_file import find, sourced_environment, unknown_names
+from rn50.settings import relations
+from rn50.settings.config_file import find, is_ours, sourced_environment, unknown_names
 from rn50.settings.fields import RUNS_OWN, SECTIONS, Data, Hyperparameters, InputPipeline, Run, variables
 from rn50.settings.libraries import PASSED_THROUGH
-from rn50.settings.relations import RELATIONS
 from rn50.settings.variables import FIXED, LIBRARIES, UNUSED, Variable
 
 
@@ -144,7 +144,10 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
     config_file = config_file or environ.get("CONFIG_FILE")
     problems = []
     if config_file and os.path.exists(config_file):  # a remote machine may lack the file
-        problems = unknown_names(config_file, known_names())
+        unknown = unknown_names(config_file, known_names())
+        for name in unknown if is_ours(config_file) else ():
+            remedy = did_you_mean(name, known_names()) or "remove it"
+            problems.append(f"{name} in {config_file} is not a known variable; {remedy}")
     for name, fixed in FIXED.items():
         if environ.get(name) and not re.fullmatch(fixed.pattern, environ[name]):
             problems.append(f"{name}={excerpt(environ[name])} {fixed.refusal}")
@@ -168,11 +171,7 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
             problems.append(f"{problem}; set it in {config_file or 'the configuration file'}, {hint}")
             continue
         sections[section][field] = values[variable.name] = value
-    for relation in RELATIONS:
-        if all(name in values for name in relation.names):
-            for wrong in relation.broken(*(values[name] for name in relation.names)):
-                shown = " ".join(f"{name}={Variable.write(values[name])}" for name in relation.names)
-                problems.append(f"{shown}: {wrong}")
+    problems += relations.broken(values)
     if problems:
         raise UserErrors(*map(UserError, problems))
     return Config(**{section: SECTIONS[section](**fields) for section, fields in sections.items()})

@@ -105,14 +105,13 @@ def names_set_by(path: str) -> list[str]:
     Raises UserError if a file cannot be read, or if a file that it sources is missing.
     """
     parsed = assignments.read(Path(path))
-    parsed.refuse_missing()
     return [*parsed.values, *parsed.doubtful]
 
 
-def misspelt(path: str, known: set[str]) -> dict[str, str]:
-    """Return the unknown names that a file sets and that nearly match a known one: name -> "did you mean
-    X?"."""
-    return {name: question for name in _unknown(path, known) if (question := spelling(name, known))}
+def unknown_names(path: str, known: set[str]) -> list[str]:
+    """Return the names that a file sets and that are neither ``known`` nor a library's. Raises as
+    ``names_set_by`` does."""
+    return [name for name in names_set_by(path) if name not in known and not is_passed_through(name)]
 
 
 def spelling(name: str, known: set[str]) -> str:
@@ -120,23 +119,6 @@ def spelling(name: str, known: set[str]) -> str:
     else nothing."""
     swapped = {known_name for known_name in known if sorted(known_name) == sorted(name)}
     return did_you_mean(name, known, nearness=0.9) or did_you_mean(name, swapped)
-
-
-def unknown_names(path: str, known: set[str]) -> list[str]:
-    """Return one line, with the nearest known name, for every unknown name that a file of ours sets; none for
-    any other file.
-
-    Raises UserError as ``names_set_by`` does, for any file.
-    """
-    return [
-        f"{name} in {path} is not a known variable; {did_you_mean(name, known) or 'remove it'}"
-        for name in _unknown(path, known)
-        if is_ours(path)
-    ]
-
-
-def _unknown(path: str, known: set[str]) -> list[str]:
-    return [name for name in names_set_by(path) if name not in known and not is_passed_through(name)]
 
 
 def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The variables of a configuration, each defined once, as the dataclass field that it fills.
 
-The type of a field says how its text is read, unless a parser is given. Variables that decide convergence
+The type of a field says how its text is read, unless a parser is given. The docstring below it says what the
+variable means, in the documentation, in ``rn50 config show`` and in errors. Variables that decide convergence
 have no default, so that nobody trains with an unseen hyperparameter. The other defaults are those of the
 launchers of the published MXNet submissions (rounds v0.7 to v2.1).
 """
@@ -11,83 +12,46 @@ from collections.abc import Iterator
 
 from rn50 import frameworks
 from rn50.benchmark import rules
-from rn50.settings import bounds, parsers
+from rn50.settings import parsers
+from rn50.settings.bounds import EPOCHS, MACHINE, SEED, Range
 from rn50.settings.parsers import one_of
-from rn50.settings.variables import UNNAMED, UNNAMED_ORGANISATION, Required, Variable, env, variable_of
+from rn50.settings.variables import UNNAMED, UNNAMED_ORGANISATION, Variable, env, variable_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
     """Variables that decide convergence. They are borrowed and checked as one group."""
 
-    optimizer: str = env(
-        "OPTIMIZER",
-        "lars, in any published spelling, or sgd with momentum",
-        Required("lars"),
-        parse=parsers.optimizer,
-    )
-    batch_size: int = env(
-        "BATCHSIZE",
-        "images per step on each rank",
-        Required("408"),
-        bounds.AT_LEAST_1.up_to(1_000_000, "no step has more images"),
-    )
-    learning_rate: float = env(
-        "LR",
-        "highest learning rate, at the end of the warm-up",
-        Required("10.5"),
-        bounds.POSITIVE.up_to(1_000_000, "training diverges far below"),
-    )
-    warmup_epochs: float = env(
-        "WARMUP_EPOCHS",
-        "epochs in which the learning rate rises from 0",
-        Required("2"),
-        bounds.EPOCHS_OR_0,
-        parse=parsers.epochs,
-    )
-    num_epochs: int = env(
-        "NUMEPOCHS",
-        "epochs that are trained at most; without DECAY_EPOCHS the learning rate decays over as many",
-        Required("37"),
-        bounds.EPOCHS,
-    )
-    momentum: float = env("MOM", "momentum of the optimizer", Required("0.9"), bounds.BELOW_1)
-    weight_decay: float = env(
-        "WD",
-        "weight decay; batch norm and biases have none",
-        Required("5e-5"),
-        bounds.NOT_NEGATIVE.up_to(1, "weights would vanish in a step"),
-    )
+    optimizer: str = env("OPTIMIZER", example="lars", parse=parsers.optimizer)
+    """Lars, in any published spelling, or sgd with momentum."""
+    batch_size: int = env("BATCHSIZE", bound=Range(1, 1_000_000), example="408")
+    """Images per step on each rank."""
+    learning_rate: float = env("LR", bound=Range(0, 1_000_000, above=True), example="10.5")
+    """Highest learning rate, at the end of the warm-up."""
+    warmup_epochs: float = env("WARMUP_EPOCHS", bound=Range(0, 10_000), example="2", parse=parsers.epochs)
+    """Epochs in which the learning rate rises from 0."""
+    num_epochs: int = env("NUMEPOCHS", bound=EPOCHS, example="37")
+    """Epochs that are trained at most; without DECAY_EPOCHS the learning rate decays over as many."""
+    momentum: float = env("MOM", bound=Range(0, 1, below=True), example="0.9")
+    """Momentum of the optimizer."""
+    weight_decay: float = env("WD", bound=Range(0, 1), example="5e-5")
+    """Weight decay; batch norm and biases have none."""
     lars_eta: float | None = env(
-        "LARSETA",
-        "trust coefficient of LARS, a factor of every layer's learning rate",
-        Required("0.001"),
-        bounds.POSITIVE.up_to(1, "a step would change a weight by more than itself"),
-        only_with={"OPTIMIZER": "lars"},
+        "LARSETA", bound=Range(0, 1, above=True), example="0.001", only_with={"OPTIMIZER": "lars"}
     )
-    label_smoothing: float = env(
-        "LABELSMOOTHING",
-        "part e of the label that is spread over all classes: the target is (1 - e) * onehot + e / classes",
-        Required("0.1"),
-        bounds.BELOW_1,
-    )
-    eval_offset: int = env(
-        "EVAL_OFFSET", "epochs before the first one that is evaluated", Required("2"), bounds.EPOCHS_OR_0
-    )
-    eval_period: int = env(
-        "EVAL_PERIOD", "epochs from one evaluation to the next", Required("4"), bounds.EPOCHS
-    )
+    """Trust coefficient of LARS, a factor of every layer's learning rate."""
+    label_smoothing: float = env("LABELSMOOTHING", bound=Range(0, 1, below=True), example="0.1")
+    """Part e of the label that is spread over all classes: the target is (1 - e) * onehot + e / classes."""
+    eval_offset: int = env("EVAL_OFFSET", bound=Range(0, 10_000), example="2")
+    """Epochs before the first one that is evaluated."""
+    eval_period: int = env("EVAL_PERIOD", bound=EPOCHS, example="4")
+    """Epochs from one evaluation to the next."""
     decay_epochs: float | None = env(
-        "DECAY_EPOCHS",
-        "epochs after which the learning rate has decayed, if not NUMEPOCHS",
-        None,
-        bounds.POSITIVE_EPOCHS,
-        example="33",
-        parse=parsers.epochs,
+        "DECAY_EPOCHS", None, Range(0, 10_000, above=True), example="33", parse=parsers.epochs
     )
-    bn_gamma_zero: bool = env(
-        "BN_GAMMA_ZERO", "1: the last batch norm of every residual block starts with gamma 0", False
-    )
+    """Epochs after which the learning rate has decayed, if not NUMEPOCHS."""
+    bn_gamma_zero: bool = env("BN_GAMMA_ZERO", False)
+    """1: the last batch norm of every residual block starts with gamma 0."""
 
     @property
     def schedule_epochs(self) -> float:
@@ -100,158 +64,79 @@ class Run:
     """Machines, implementation, launcher and log entries of a run."""
 
     # No defaults: the number of ranks decides the global batch size.
-    ranks_per_node: int = env(
-        "DGXNGPU",
-        "ranks on each machine: one per GPU, or processes that share the CPU",
-        Required("8"),
-        bounds.MACHINE,
-        aliases=("PGNGPU", "NFNGPU", "NGPU"),
-    )
+    ranks_per_node: int = env("DGXNGPU", bound=MACHINE, example="8", aliases=("PGNGPU", "NFNGPU", "NGPU"))
+    """Ranks on each machine: one per GPU, or processes that share the CPU."""
     nodes: int = env(
-        "DGXNNODES",
-        "machines of a run",
-        Required("1"),
-        bounds.AT_LEAST_1.up_to(65_536, "no cluster has more"),
-        aliases=("PGNNODES", "NFNNODES", "NNODES"),
+        "DGXNNODES", bound=Range(1, 65_536), example="1", aliases=("PGNNODES", "NFNNODES", "NNODES")
     )
-    system: str = env(
-        "DGXSYSTEM",
-        "name of the system, and of its file configs/config_NAME.sh",
-        UNNAMED,
-        aliases=("PGSYSTEM", "NFSYSTEM"),
-    )
-    framework: str = env(
-        "FRAMEWORK",
-        "what trains: a folder of implementations/",
-        frameworks.default(),
-        parse=parsers.framework,
-    )
-    device: str = env("DEVICE", "what computes: gpu or cpu", "gpu", parse=one_of("gpu", "cpu"))
-    precision: str = env(
-        "PRECISION",
-        "numbers of the forward and backward pass; auto: float16 on a GPU, on a CPU float32 or bfloat16, "
-        "whose steps are timed at warm-up",
-        "auto",
-        parse=one_of("auto", "float32", "float16", "bfloat16"),
-    )
-    step_mode: str = env(
-        "STEP_MODE",
-        "how a step runs: eager, operation by operation; graph, as a CUDA graph; compile, by the "
-        "framework's compiler; fused, with our kernels for batch norm; on a GPU the last two are a "
-        "CUDA graph as well",
-        "eager",
-        parse=one_of(*frameworks.values("step_modes")),
-    )
-    seed: int | None = env(
-        "SEED",
-        "seed of all random numbers of a run; by default the operating system draws one",
-        None,
-        bounds.SEED,
-        example="1",
-    )
-    organisation: str = env("SUBMISSION_ORG", "who submits, in the log", UNNAMED_ORGANISATION)
-    division: str = env(
-        "SUBMISSION_DIVISION",
-        "division of MLPerf, in the log: closed or open",
-        "closed",
-        parse=one_of("closed", "open"),
-    )
-    status: str = env(
-        "SUBMISSION_STATUS",
-        "availability of the system, in the log: onprem, cloud, research or preview",
-        "onprem",
-        parse=one_of("onprem", "cloud", "research", "preview"),
-    )
-    platform: str = env("SUBMISSION_PLATFORM", "what the system is called in the log", "unnamed platform")
-    result_file: str | None = env(
-        "RESULT_FILE", "file that the log is written to", None, example="result_0.txt", parse=parsers.path
-    )
-    cache_cleared: bool = env(
-        "CACHE_CLEARED", "1: somebody has dropped the system's file caches before this run", False
-    )
+    """Machines of a run."""
+    system: str = env("DGXSYSTEM", UNNAMED, aliases=("PGSYSTEM", "NFSYSTEM"))
+    """Name of the system, and of its file configs/config_NAME.sh."""
+    framework: str = env("FRAMEWORK", frameworks.default(), parse=parsers.framework)
+    """Framework that trains: a folder of implementations/."""
+    device: str = env("DEVICE", "gpu", parse=one_of("gpu", "cpu"))
+    """Device that computes: gpu or cpu."""
+    precision: str = env("PRECISION", "auto", parse=one_of("auto", "float32", "float16", "bfloat16"))
+    """Numbers of the forward and backward pass; auto: float16 on a GPU, on a CPU float32 or bfloat16, whose
+    steps are timed at warm-up."""
+    step_mode: str = env("STEP_MODE", "eager", parse=one_of(*frameworks.values("step_modes")))
+    """How a step runs: eager, operation by operation; graph, as a CUDA graph; compile, by the framework's
+    compiler; fused, with our kernels for batch norm; on a GPU the last two are a CUDA graph as well."""
+    seed: int | None = env("SEED", None, SEED, example="1")
+    """Seed of all random numbers of a run; by default the operating system draws one."""
+    organisation: str = env("SUBMISSION_ORG", UNNAMED_ORGANISATION)
+    """Who submits, in the log."""
+    division: str = env("SUBMISSION_DIVISION", "closed", parse=one_of("closed", "open"))
+    """Division of MLPerf, in the log: closed or open."""
+    status: str = env("SUBMISSION_STATUS", "onprem", parse=one_of("onprem", "cloud", "research", "preview"))
+    """Availability of the system, in the log: onprem, cloud, research or preview."""
+    platform: str = env("SUBMISSION_PLATFORM", "unnamed platform")
+    """Name of the system in the log."""
+    result_file: str | None = env("RESULT_FILE", None, example="result_0.txt", parse=parsers.path)
+    """File that the log is written to."""
+    cache_cleared: bool = env("CACHE_CLEARED", False)
+    """1: somebody has dropped the system's file caches before this run."""
     launcher: str = env(
         "LAUNCHER",
-        "what starts the ranks; auto takes srun in a Slurm step of several tasks, python where no Horovod is "
-        "needed on one machine, else mpirun or horovodrun; others are a framework's own",
         "auto",
         parse=one_of("auto", "python", "horovodrun", "mpirun", "srun", *frameworks.values("launchers")),
     )
-    hosts: str | None = env(
-        "HOSTS",
-        "machines of a run over several, with their ranks, the first has rank 0; Slurm needs no list",
-        None,
-        example="host1:8,host2:8",
-    )
-    gradient_groups: int = env(
-        "MXNET_HOROVOD_NUM_GROUPS",
-        "sums over the ranks in which a step's gradients are taken; of several the first begin before "
-        "backpropagation ends",
-        1,
-        bounds.AT_LEAST_1.up_to(1_024, "there are not so many gradients"),
-    )
-    benchmark_steps: int | None = env(
-        "BENCHMARK_STEPS",
-        "steps of an epoch after which it is cut short, to measure speed",
-        None,
-        bounds.AT_LEAST_1.up_to(100_000_000, "no epoch has more"),
-        example="100",
-    )
-    target: str = env(
-        "TARGET",
-        "top-1 at which a run stops, a fraction; none: it trains all of NUMEPOCHS, and evaluates after the "
-        "last; any but the default is no MLPerf result",
-        str(rules.TARGET_ACCURACY),
-        parse=parsers.target,
-    )
-    eval_top5: bool = env("EVAL_TOP5", "1: top-5 is logged too, in longer evaluations", False)
-    power: str = env(
-        "POWER",
-        "power meter that is read beside the run: nvml (GPUs), rapl (processors), auto (both, as far as "
-        "there are any), file:PATH or file:PATH,SECONDS (a CSV of time and watts of a meter, and by how much "
-        "its clock is ahead), off",
-        "off",
-        parse=parsers.power,
-    )
-    save_weights: str = env(
-        "SAVE_WEIGHTS",
-        "last or 1: the weights that a run ends with are saved beside the log once the clock has stopped; "
-        "best: those of its best evaluation",
-        "0",
-        parse=parsers.one_of("0", "1", "last", "best"),
-    )
+    """Program that starts the ranks; auto takes srun in a Slurm step of several tasks, python where no
+    Horovod is needed on one machine, else mpirun or horovodrun; others are a framework's own."""
+    hosts: str | None = env("HOSTS", None, example="host1:8,host2:8")
+    """Machines of a run over several, with their ranks, the first has rank 0; Slurm needs no list."""
+    gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", 1, Range(1, 1_024))
+    """Sums over the ranks in which a step's gradients are taken; of several the first begin before
+    backpropagation ends."""
+    benchmark_steps: int | None = env("BENCHMARK_STEPS", None, Range(1, 100_000_000), example="100")
+    """Steps of an epoch after which it is cut short, to measure speed."""
+    target: str = env("TARGET", str(rules.TARGET_ACCURACY), parse=parsers.target)
+    """Top-1 at which a run stops, a fraction; none: it trains all of NUMEPOCHS, and evaluates after the last;
+    any but the default is no MLPerf result."""
+    eval_top5: bool = env("EVAL_TOP5", False)
+    """1: top-5 is logged too, in longer evaluations."""
+    power: str = env("POWER", "off", parse=parsers.power)
+    """Power meter that is read beside the run: nvml (GPUs), rapl (processors), auto (both, as far as there
+    are any), file:PATH or file:PATH,SECONDS (a CSV of time and watts of a meter, and by how much its clock is
+    ahead), off."""
+    save_weights: str = env("SAVE_WEIGHTS", "0", parse=one_of("0", "1", "last", "best"))
+    """Last or 1: the weights that a run ends with are saved beside the log once the clock has stopped; best:
+    those of its best evaluation."""
     initial_weights: str | None = env(
-        "INITIAL_WEIGHTS",
-        "file of saved weights that a run begins with; such a run is no MLPerf result",
-        None,
-        example="result_0.safetensors",
-        parse=parsers.path,
+        "INITIAL_WEIGHTS", None, example="result_0.safetensors", parse=parsers.path
     )
-    sparsity: str = env(
-        "SPARSITY",
-        "2:4: of every four input channels of INITIAL_WEIGHTS the two of the smaller magnitude are 0, and "
-        "stay so",
-        "none",
-        parse=one_of("none", "2:4"),
-    )
-    quantization: str = env(
-        "QUANTIZATION",
-        "int8: INITIAL_WEIGHTS are trained on with the weights and inputs of every layer rounded as in "
-        "int8, for rn50 export and rn50 quantize",
-        "none",
-        parse=one_of("none", "int8"),
-    )
-    checkpoint_epochs: int = env(
-        "CHECKPOINT_EPOCHS",
-        "epochs after which a state to resume from is saved beside the log, while the clock runs; the input "
-        "pipeline starts anew then; 0 saves none",
-        0,
-        bounds.EPOCHS_OR_0,
-    )
-    resume: bool = env(
-        "RESUME",
-        "1: go on from the checkpoint beside the log, if there is one; such a run is no MLPerf result",
-        False,
-    )
+    """File of saved weights that a run begins with; such a run is no MLPerf result."""
+    sparsity: str = env("SPARSITY", "none", parse=one_of("none", "2:4"))
+    """2:4: of every four input channels of INITIAL_WEIGHTS the two of the smaller magnitude are 0, and stay
+    so."""
+    quantization: str = env("QUANTIZATION", "none", parse=one_of("none", "int8"))
+    """Int8: INITIAL_WEIGHTS are trained on with the weights and inputs of every layer rounded as in int8, for
+    rn50 export and rn50 quantize."""
+    checkpoint_epochs: int = env("CHECKPOINT_EPOCHS", 0, Range(0, 10_000))
+    """Epochs after which a state to resume from is saved beside the log, while the clock runs; the input
+    pipeline starts anew then; 0 saves none."""
+    resume: bool = env("RESUME", False)
+    """1: go on from the checkpoint beside the log, if there is one; such a run is no MLPerf result."""
 
     @property
     def target_accuracy(self) -> float:
@@ -267,105 +152,57 @@ RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "save_weights", "re
 class Data:
     """Data set, and the width of the network that fits it. The defaults are for ImageNet."""
 
-    folder: str = env(
-        "DATADIR", "folder of train.rec, train.idx, val.rec and val.idx", "/data", parse=parsers.path
-    )
-    train_samples: int = env("NUMEXAMPLES", "images of the training set", rules.TRAIN_SAMPLES, bounds.SAMPLES)
-    eval_samples: int = env(
-        "NUMVALEXAMPLES", "images of the validation set", rules.EVAL_SAMPLES, bounds.SAMPLES
-    )
-    classes: int = env(
-        "NUMCLASSES",
-        "classes of the data set",
-        rules.CLASSES,
-        bounds.AT_LEAST_2.up_to(1_000_000, "the last layer would fit into no memory"),
-    )
-    image_size: int = env(
-        "IMAGE_SIZE", "side of the network's input, in pixels", rules.IMAGE_SIZE, bounds.PIXELS
-    )
-    eval_resize: int = env(
-        "EVAL_RESIZE",
-        "shorter side, in pixels, to which a validation image is resized before its centre is cropped",
-        rules.EVAL_RESIZE,
-        bounds.PIXELS,
-    )
-    crop_area_min: float = env(
-        "CROP_AREA_MIN",
-        "smallest part of an image's area that a training crop takes, from 0 to 1",
-        rules.CROP_AREA[0],
-        bounds.AREA,
-    )
-    width: float = env("WIDTH", "factor of the network's channels; 1 is ResNet-50", 1.0, bounds.WIDTH)
+    folder: str = env("DATADIR", "/data", parse=parsers.path)
+    """Folder of train.rec, train.idx, val.rec and val.idx."""
+    train_samples: int = env("NUMEXAMPLES", rules.TRAIN_SAMPLES, Range(1, 100_000_000))
+    """Images of the training set."""
+    eval_samples: int = env("NUMVALEXAMPLES", rules.EVAL_SAMPLES, Range(1, 100_000_000))
+    """Images of the validation set."""
+    classes: int = env("NUMCLASSES", rules.CLASSES, Range(2, 1_000_000))
+    """Classes of the data set."""
+    image_size: int = env("IMAGE_SIZE", rules.IMAGE_SIZE, Range(1, 8_192))
+    """Side of the network's input, in pixels."""
+    eval_resize: int = env("EVAL_RESIZE", rules.EVAL_RESIZE, Range(1, 8_192))
+    """Shorter side, in pixels, to which a validation image is resized before its centre is cropped."""
+    crop_area_min: float = env("CROP_AREA_MIN", rules.CROP_AREA[0], Range(0, 1, above=True))
+    """Smallest part of an image's area that a training crop takes, from 0 to 1."""
+    width: float = env("WIDTH", 1.0, Range(0.01, 16))
+    """Factor of the network's channels; 1 is ResNet-50, below 0.01 a stage has no channel."""
 
 
 @dataclasses.dataclass(frozen=True)
 class InputPipeline:
     """Variables of the input pipeline. They affect speed only."""
 
-    library: str = env(
-        "INPUT_LIBRARY",
-        "what reads and decodes images; auto: dali if it is installed, else another library of the framework",
-        "auto",
-        parse=one_of("auto", *frameworks.values("input_libraries")),
-    )
-    threads: int = env(
-        "DALI_THREADS",
-        "CPU threads of each rank that decode and augment images; 0: one less than the cores of a rank",
-        3,
-        bounds.MACHINE_OR_0,
-    )
-    prefetch_queue_depth: int = env(
-        "DALI_PREFETCH_QUEUE",
-        "batches that are prepared ahead",
-        2,
-        bounds.AT_LEAST_1.up_to(1_024, "memory would hold nothing but batches"),
-    )
-    hw_decoder_load: float = env(
-        "DALI_HW_DECODER_LOAD",
-        "share of the images, from 0 to 1, that the GPU's JPEG engine decodes",
-        0.0,
-        bounds.FRACTION,
-    )
-    roi_decode: bool = env("DALI_ROI_DECODE", "1: only the random crop of a training image is decoded", False)
-    cache_size_mb: int = env(
-        "DALI_CACHE_SIZE", "GPU memory in MiB that keeps decoded images; 0 keeps none", 0, bounds.MEBIBYTES
-    )
-    nvjpeg_padding_mb: int = env(
-        "DALI_NVJPEG_MEMPADDING",
-        "host and GPU memory in MiB that nvJPEG gets in advance",
-        64,
-        bounds.MEBIBYTES,
-    )
-    preallocate_width: int = env(
-        "DALI_PREALLOCATE_WIDTH",
-        "largest image width, in pixels, that the JPEG engine prepares for",
-        0,
-        bounds.JPEG_SIDE,
-    )
-    preallocate_height: int = env(
-        "DALI_PREALLOCATE_HEIGHT",
-        "largest image height, in pixels, that the JPEG engine prepares for",
-        0,
-        bounds.JPEG_SIDE,
-    )
-    decoder_buffer_hint: int = env(
-        "DALI_DECODER_BUFFER_HINT", "expected size of a decoded image, in bytes", 1315942, bounds.BYTES
-    )
-    crop_buffer_hint: int = env(
-        "DALI_CROP_BUFFER_HINT", "expected size of a resized crop, in bytes", 165581, bounds.BYTES
-    )
-    normalize_buffer_hint: int = env(
-        "DALI_NORMALIZE_BUFFER_HINT", "expected size of a normalised image, in bytes", 441549, bounds.BYTES
-    )
-    tmp_buffer_hint: int = env(
-        "DALI_TMP_BUFFER_HINT",
-        "expected size of the memory for resizing an image, in bytes",
-        25273239,
-        bounds.BYTES,
-    )
-    dont_use_mmap: bool = env(
-        "DALI_DONT_USE_MMAP", "1: records are read with read() instead of mapping the file into memory", False
-    )
+    library: str = env("INPUT_LIBRARY", "auto", parse=one_of("auto", *frameworks.values("input_libraries")))
+    """Library that reads and decodes images; auto: dali if it is installed, else another library of the
+    framework."""
+    threads: int = env("DALI_THREADS", 3, Range(0, 1_024))
+    """CPU threads of each rank that decode and augment images; 0: one less than the cores of a rank."""
+    prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", 2, Range(1, 1_024))
+    """Batches that are prepared ahead."""
+    hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", 0.0, Range(0, 1))
+    """Share of the images, from 0 to 1, that the GPU's JPEG engine decodes."""
+    roi_decode: bool = env("DALI_ROI_DECODE", False)
+    """1: only the random crop of a training image is decoded."""
+    cache_size_mb: int = env("DALI_CACHE_SIZE", 0, Range(0, 1 << 20))
+    """GPU memory in MiB that keeps decoded images; 0 keeps none."""
+    nvjpeg_padding_mb: int = env("DALI_NVJPEG_MEMPADDING", 64, Range(0, 1 << 20))
+    """Host and GPU memory in MiB that nvJPEG gets in advance."""
+    preallocate_width: int = env("DALI_PREALLOCATE_WIDTH", 0, Range(0, 65_535))
+    """Largest image width, in pixels, that the JPEG engine prepares for."""
+    preallocate_height: int = env("DALI_PREALLOCATE_HEIGHT", 0, Range(0, 65_535))
+    """Largest image height, in pixels, that the JPEG engine prepares for."""
+    decoder_buffer_hint: int = env("DALI_DECODER_BUFFER_HINT", 1315942, Range(0, 2**31 - 1))
+    """Expected size of a decoded image, in bytes."""
+    crop_buffer_hint: int = env("DALI_CROP_BUFFER_HINT", 165581, Range(0, 2**31 - 1))
+    """Expected size of a resized crop, in bytes."""
+    normalize_buffer_hint: int = env("DALI_NORMALIZE_BUFFER_HINT", 441549, Range(0, 2**31 - 1))
+    """Expected size of a normalised image, in bytes."""
+    tmp_buffer_hint: int = env("DALI_TMP_BUFFER_HINT", 25273239, Range(0, 2**31 - 1))
+    """Expected size of the memory for resizing an image, in bytes."""
+    dont_use_mmap: bool = env("DALI_DONT_USE_MMAP", False)
+    """1: records are read with read() instead of mapping the file into memory."""
 
 
 SECTIONS = {"hyperparameters": Hyperparameters, "run": Run, "data": Data, "input_pipeline": InputPipeline}
@@ -375,7 +212,7 @@ def variables() -> Iterator[tuple[str, str, Variable]]:
     """Yield (section, field, variable) of every variable, in the order of the configuration files."""
     for section, type_ in SECTIONS.items():
         for field in dataclasses.fields(type_):
-            yield section, field.name, variable_of(field)
+            yield section, field.name, variable_of(type_, field)
 
 
 VARIABLES = {variable.name: variable for _, _, variable in variables()}

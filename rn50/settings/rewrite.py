@@ -159,5 +159,9 @@ def refuse_output(output: pathlib.Path, force: bool) -> None:
             raise UserError(output, problem, "give another --output")
 
 
-def _replaced(force: bool) -> tuple[str, str, str]:
-    return files.ANY if force else files.NOTHING, "give another --output", "--force to replace it"
+def _replaced(force: bool) -> tuple[str, str]:
+    return (
+        (files.ANY, "give another --output")
+        if force
+        else (files.NOTHING, "give another --output, or --force")
+    )

@@ -61,19 +61,9 @@ class NoEffect:
     reason: str
 
 
-GPU_DECODER = (
-    "DALI_HW_DECODER_LOAD",
-    "DALI_NVJPEG_MEMPADDING",
-    "DALI_CACHE_SIZE",
-    "DALI_PREALLOCATE_WIDTH",
-    "DALI_PREALLOCATE_HEIGHT",
-)
-GPU_BUFFERS = (
-    "DALI_DECODER_BUFFER_HINT",
-    "DALI_CROP_BUFFER_HINT",
-    "DALI_NORMALIZE_BUFFER_HINT",
-    "DALI_TMP_BUFFER_HINT",
-)
+PREALLOCATED = ("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT")
+GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZE", *PREALLOCATED)
+GPU_BUFFERS = tuple(name for name in VARIABLES if name.endswith("_BUFFER_HINT"))
 
 WITHOUT_EFFECT = (
     NoEffect(
@@ -84,7 +74,7 @@ WITHOUT_EFFECT = (
     NoEffect(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
     NoEffect(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
     NoEffect(
-        ("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT"),
+        PREALLOCATED,
         lambda c: c.input_pipeline.hw_decoder_load == 0,
         "DALI_HW_DECODER_LOAD=0: no image goes through the JPEG engine",
     ),

@@ -4,10 +4,11 @@ import dataclasses
 import string
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
+from rn50 import printed
 from rn50.settings import parsers
-from rn50.settings.bounds import Bound
+from rn50.settings.bounds import Range
 
 UNNAMED, UNNAMED_ORGANISATION = "unnamed", "unnamed organisation"
 """Default names of the system and of the submitting organisation."""
@@ -18,13 +19,20 @@ class Variable:
     """One variable of a configuration file, stored as metadata of the dataclass field that it fills."""
 
     name: str
-    meaning: str
     default: Any
-    bound: Bound | None
+    bound: Range | None
     example: str
     parse: Callable[[str], Any]
     aliases: tuple[str, ...]
     only_with: Mapping[str, str]
+    field: tuple[type, str] = (object, "")
+    """Dataclass and name of the field."""
+
+    @property
+    def meaning(self) -> str:
+        """Effect of the variable: the docstring below its field."""
+        record, name = self.field
+        return printed.meanings(record)[name]
 
     def given(self, environ: Mapping[str, str]) -> tuple[str, str | None]:
         """Return the name under which ``environ`` sets the variable, and the text. Empty counts as not set,
@@ -62,17 +70,10 @@ class Variable:
 _PARSERS = {int: parsers.integer, float: parsers.number, bool: parsers.flag}
 
 
-class Required(NamedTuple):
-    """No default, and a value to name in the error about a missing one."""
-
-    example: str
-
-
 def env(
     name: str,
-    meaning: str,
-    default: Any,
-    bound: Bound | None = None,
+    default: Any = dataclasses.MISSING,
+    bound: Range | None = None,
     example: str = "",
     parse: Callable[[str], Any] = parsers.text,
     aliases: tuple[str, ...] = (),
@@ -80,25 +81,23 @@ def env(
 ) -> Any:
     """Return a dataclass field that is read from the environment variable ``name``.
 
-    A variable whose default is ``Required`` must be set. ``example`` is a value to name in an error, by
-    default the default. Without ``parse`` the type of the field decides. ``aliases`` are the names of
+    A variable without a default must be set. ``example`` is a value to name in an error, by default the
+    default. Without ``parse`` the type of the field decides. ``aliases`` are the names of
     the same variable in published files of other makers. The variable is not read, and is None, if a variable
     in ``only_with`` has a value other than the one given there.
     """
-    if isinstance(default, Required):
-        default, example = dataclasses.MISSING, default.example
     example = example or Variable.write(default)
-    variable = Variable(name, meaning, default, bound, example, parse, aliases, only_with)
+    variable = Variable(name, default, bound, example, parse, aliases, only_with)
     return dataclasses.field(default=default, metadata={"variable": variable})
 
 
-def variable_of(field: "dataclasses.Field[Any]") -> Variable:
-    """Return the variable that fills a field. A number or flag without a parser gets that of its type."""
+def variable_of(record: type, field: "dataclasses.Field[Any]") -> Variable:
+    """Return the variable that fills a field of ``record``. A number or flag without a parser gets that of
+    its type."""
     variable: Variable = field.metadata["variable"]
     type_, *_ = get_args(field.type) or (field.type,)  # of ``int | None``: int
-    if variable.parse is parsers.text and type_ in _PARSERS:
-        return dataclasses.replace(variable, parse=_PARSERS[type_])
-    return variable
+    of_type = variable.parse is parsers.text and _PARSERS.get(type_)
+    return dataclasses.replace(variable, parse=of_type or variable.parse, field=(record, field.name))
 
 
 @dataclasses.dataclass(frozen=True)

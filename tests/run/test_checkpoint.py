@@ -42,7 +42,7 @@ def test_what_a_run_saves_is_read(saved):
         ({"epoch": "11"}, "epoch 11, of a run that ends with 11"),
         ({"epoch": str(10**9)}, "epoch 1000000000, of"),
         ({"epoch": "nan"}, "invalid literal"),
-        ({"seed": str(10**30)}, "which must be from 0 to 2147483647"),
+        ({"seed": str(10**30)}, "which must be at least 0 and at most 2,147,483,647"),
         ({"seed": "-5"}, "seed -5, which must be"),
         ({"precision": "int4"}, "precision int4, in which this run does not train"),
         ({"precision": "float16"}, "precision float16, in"),

@@ -1,6 +1,7 @@
 """Configuration files of other people: what they assign is read as bash would, and nothing of them is run."""
 
 import os
+import re
 import subprocess
 import time
 
@@ -27,16 +28,12 @@ STYLES = {
     "source in a folder below": "source common/more.sh\n. ./common/more.sh\nexport WD=5.0e-05\n",
     "arithmetic": "BATCHSIZE=408\nDGXNGPU=8\nexport GBS=$((BATCHSIZE * DGXNGPU)) HINT=$(( "
     "871491*$BATCHSIZE ))\n",
-    "defaults": "export LR=${LR:-10.5} WD=${WD-5e-5} A=${B:=3} C=${B:+set} D=${E-}${E:+no}\n"
-    ': ${NUMEPOCHS:=37} "${EVAL_OFFSET=2}"\n',
+    "defaults": "export LR=${LR:-10.5} WD=${WD-5e-5} C=${B:+set} D=${E-}${E:+no} F=${LR:+x}\n",
     "quotes": "export A='single $x' B=\"double \\\"$A\\\" \\\\ \\n\" C=a\\ b D='it'\"'\"'s' E=\"x\"y'z'\n",
     "comments and odd spacing": "\t# export LR=1\nexport   LR=10.5   # LR=2\n\n  WARMUP_EPOCHS=2 ; "
     "NUMEPOCHS=37;MOM=0.9\nA=x#y\n",
     "continued lines": "export BATCHSIZE=408 \\\n  LR=10.5 \\\n  MOM=0.9\nA=ab\\\ncd\n",
-    "declare and readonly": "declare -x LR=10.5\ntypeset -r WD=5e-5\nreadonly MOM=0.9\nexport "
-    "LR\nexport -p\n",
-    "set, append and unset": "#!/usr/bin/env bash\nset -euo pipefail\nA=1\nA+=2\nexport A+=3\nB=4\nunset "
-    "B\nset +e\n",
+    "append, and a name alone": "A=1\nA+=2\nexport A+=3\nexport A B+=4\n",
     "unknown names, carriage-free UTF-8": "export SOMETHING_ELSE='\u00e9\u2603'\nexport NEXP=5\nexport "
     "NCCL_ALGO=Tree,Ring\n",
     "a dollar in quotes": 'A="5$\'x" B="$"\nC="it\'s ${A}"\n',
@@ -68,20 +65,33 @@ def test_a_style_is_read_as_bash_reads_it(tmp_path, text):
 @pytest.mark.parametrize(
     "text, refused",
     [
-        ("readonly A=2; A=9", "changes A, which is readonly"),
-        ("A=1\nreadonly A\nexport B=1 A=3", "changes A"),
-        ("declare -xr A=2\nunset A", "changes A"),
-        ("typeset -r -x A=2\nA+=1", "changes A"),
-        ("readonly A\n: ${A:=3}", "changes A"),
+        ("readonly A=2; A=9", "runs readonly"),
+        ("A=1\nreadonly A\nexport B=1 A=3", "runs readonly"),
+        ("declare -xr A=2\nunset A", "runs declare"),
+        ("declare -i A\nA=1+1", "runs declare"),
+        ("typeset -r -x A=2\nA+=1", "runs typeset"),
+        ("[ -z x ] || readonly A=1\nA=2", "more than one command (||)"),
+        ("[ -z x ] && # if so\n\nA=2\nB=1", "more than one command (&&)"),
+        ("shopt -s expand_aliases\nalias export=:\nexport A=2", "runs shopt"),
+        ("export() { A=1; }\nexport B=2", "more than one command (()"),
+        ("function export { A=1; }\nexport B=2", "stands in a compound command (function ...)"),
+        ("cat << X > /dev/null\nA=1\nX\nB=2", "more than one command (<<)"),
+        ("trap 'A=3' DEBUG\nA=2\nB=1", "runs trap"),
+        ("A=1\nunset A", "runs unset"),
+        ("set -eu\nA=2", "runs set"),
+        (": ${A:=3}", "runs :"),
+        ("B=${A:=3}", "has ${A:=3}"),
+        ("export A={1,2}", "has {1"),
+        ("export A=x{1..3}y", "has {1"),
+        ("A='{1,2}' B=\"{1,2}\"", None),
         ("A=x\nexport A=1 A+=2", "a variable twice"),
         ("export A=2 A=$(date)", "a variable twice"),
         ("A=${B:-~/data}", "somebody's home directory"),
-        ("A=x${B:=~root}", "somebody's home directory"),
+        ("A=x${B-~root}", "somebody's home directory"),
         ('A="${B:-"a b"}"', "quotes within quotes"),
         ("A=\"${B:-$'a'}\"", "quotes within quotes"),
         ('A="${B:-a\\}b}"', "quotes within quotes"),
         ('A="${B:-~}" C="${B:-\\"q\\"}"', None),
-        ("readonly A=2\nreadonly B=3", None),
     ],
 )
 def test_what_bash_reads_otherwise_is_refused_by_name(tmp_path, text, refused):
@@ -89,10 +99,15 @@ def test_what_bash_reads_otherwise_is_refused_by_name(tmp_path, text, refused):
     file.write_text(text)
     found = assignments.read(file)
     said = [each.reason for each in found.not_read]
-    assert [refused in each for each in said] == [True] if refused else not said
+    assert refused in said[0] if refused else not said
+    assert all(
+        re.search("^follows line . of other.sh, behind which nothing is read$", each) for each in said[1:]
+    )
     names = 'for n in A B C; do [ -z "${!n+x}" ] || printf "%s=%s\\0" "$n" "${!n}"; done'
     shell = ["bash", "-c", f'. "$0"; {names}', str(file)]
-    done = subprocess.run(shell, capture_output=True, text=True, env={"HOME": "/root"})
+    done = subprocess.run(
+        shell, capture_output=True, text=True, env={"HOME": "/root", "PATH": "/usr/bin:/bin"}
+    )
     by_bash = dict(each.split("=", 1) for each in done.stdout.split("\0") if each)
     assert found.values.items() <= by_bash.items() and not set(by_bash) - set(found.values) - set(
         found.doubtful
@@ -102,7 +117,7 @@ def test_what_bash_reads_otherwise_is_refused_by_name(tmp_path, text, refused):
 def test_our_own_files_are_read_as_bash_reads_them():
     for file in config_file.CONFIGS.glob("config_*.sh"):
         found = assignments.read(file)
-        assert (found.values, found.not_read) == (config_file.source(str(file)), ())
+        assert (found.values, found.not_read) == (config_file.source(str(file)), [])
 
 
 # Every one of these would leave the file PWNED, never end, or fill the memory, if anything of it were run.
@@ -146,6 +161,7 @@ HOSTILE = {
 def test_a_hostile_file_cannot_harm_or_hang(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "source config_X.sh\n", "other.sh")
+    written(tmp_path.parent, "LR=1\n", "x.sh")
     os.mkfifo(tmp_path / "pipe.sh")
     file = written(tmp_path, text)
     before = sorted(tmp_path.iterdir())
@@ -158,13 +174,13 @@ def test_a_hostile_file_cannot_harm_or_hang(tmp_path, monkeypatch, text):
     assert "LR" not in found.values
 
 
-def test_a_function_that_doubts_much_and_is_called_often_is_too_much(tmp_path):
+def test_many_calls_of_a_function_that_sets_much_are_none_of_them_read(tmp_path):
     body = "".join(f"A{i}=1;" for i in range(10_000))
-    file = written(tmp_path, f"f() {{ {body} }}\n" + "f\n" * 50_000)
+    file = written(tmp_path, f"B=1\nf() {{ {body} }}\n" + "f\n" * 50_000)
     began = time.process_time()
-    with pytest.raises(UserError, match="too much of it is not read"):
-        assignments.read(file)
+    found = assignments.read(file)
     assert time.process_time() - began < 10
+    assert (found.values, len(found.doubtful), len(found.not_read)) == ({"B": "1"}, 10_000, 50_001)
 
 
 def test_what_is_not_read_is_listed_with_its_line_and_puts_its_names_in_doubt(tmp_path):
@@ -181,31 +197,62 @@ let A=2
 printf -v B %s 3
 for C in 1 2; do :; done
 export NUMEPOCHS=$LR
+E=1
 f() { D=5; }
 D=4
 f
 """,
     )
     found = assignments.read(file)
-    assert [each.line for each in found.not_read] == [3, 6, 7, 8, 9, 10, 11, 12, 14]
-    assert found.values == {}
+    assert [each.line for each in found.not_read] == [3, 6, 7, 8, 9, 10, 11, 13, 14, 15]
+    assert found.values == {"E": "1"}
     assert {"LR", "WD", "MOM", "A", "B", "C", "D", "NUMEPOCHS"} <= set(found.doubtful)
     assert found.doubtful["LR"] == "config_X.sh:3 stands in a compound command (if ...)"
     assert "takes LR, which is in doubt" in found.doubtful["NUMEPOCHS"]
+    assert (
+        found.doubtful["D"] == "config_X.sh:14 follows line 13 of config_X.sh, behind which nothing is read"
+    )
 
 
 def test_what_may_set_anything_puts_everything_in_doubt_until_it_is_assigned_again(tmp_path):
-    for line in ("eval $X", "source missing.sh", '. "$HOME/x.sh"', "if true; then eval $X; fi"):
-        found = assignments.read(written(tmp_path, f"LR=1\nMOM=0.9\n{line}\nLR=2\n"))
-        assert (found.values, list(found.doubtful)) == ({"LR": "2"}, ["MOM"])
-        assert [each.line for each in found.not_read] == [3]
-
-
-def test_a_here_document_holds_no_assignments(tmp_path):
-    found = assignments.read(
-        written(tmp_path, "cat <<-'EOF' > x\nLR=1\n\tEOF\nWD=2\ncat << A << B\nLR=1\nA\nLR=2\nB\nMOM=3\n")
+    written(tmp_path.parent, "WD=1\n", "outside.sh")
+    may_set = (
+        "eval $X",
+        "source ../outside.sh",
+        '. "$HOME/x.sh"',
+        "if true; then eval $X; fi",
+        "export $X=1",
     )
-    assert found.values == {"WD": "2", "MOM": "3"}
+    for line in may_set:
+        found = assignments.read(written(tmp_path, f"LR=1\nMOM=0.9\n{line}\nLR=2\nA=${{WD:-3}}\n"))
+        assert (found.values, sorted(set(found.doubtful) - {"X"})) == ({"LR": "2"}, ["A", "MOM"])
+        assert [each.line for each in found.not_read] == [3, 5]
+        assert "takes WD, which is in doubt (config_X.sh:3 " in found.doubtful["A"]
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "$HERE",
+        "$(cd $(dirname ${BASH_SOURCE[0]})/.. && pwd)",
+        "$(dirname $(dirname ${BASH_SOURCE[0]}))",
+        "${BASH_SOURCE%/*/*}",
+    ],
+)
+def test_a_file_beside_it_is_not_read_for_one_that_may_be_elsewhere(tmp_path, folder):
+    written(tmp_path, "LR=1\n", "common.sh")
+    found = assignments.read(written(tmp_path, f'source "{folder}/common.sh"\n'))
+    assert (found.values, [each.reason for each in found.not_read]) == (
+        {},
+        ["sources what only a shell can name"],
+    )
+
+
+def test_nothing_is_read_behind_a_sourced_file_that_changes_what_follows(tmp_path):
+    written(tmp_path, "LR=1\nreadonly LR\n", "common.sh")
+    found = assignments.read(written(tmp_path, "WD=1\nsource common.sh\nLR=2 MOM=0.9\n"))
+    assert (found.values, sorted(found.doubtful)) == ({"WD": "1"}, ["LR", "MOM", "readonly"])
+    assert [(each.file.name, each.line) for each in found.not_read] == [("common.sh", 2), ("config_X.sh", 3)]
 
 
 def test_variables_that_differ_everywhere_have_no_value(tmp_path):

@@ -202,7 +202,6 @@ def _of_reference(name: str) -> Origin:
 def _of_file(name: str, path: pathlib.Path) -> Origin:
     """Read only the file's assignments; nothing in it is run."""
     assigned = assignments.read(path)
-    assigned.refuse_missing()
     values: dict[str, str] = {}
     notes = [str(statement) for statement in assigned.not_read[:_MOST_NOTES]]
     if len(assigned.not_read) > _MOST_NOTES:
