@@ -123,9 +123,8 @@ def package(
                 _put_in_place(built, destination, plans)
     except OSError as error:
         where = error.filename or destination
-        raise UserError(
-            where, f"cannot write the package ({error.strerror})", "name a folder to write to"
-        ) from error
+        problem = f"cannot write the package ({error.strerror})"
+        raise UserError(where, problem, "name a folder to write to") from error
     return Packaging(tuple(plan.package for plan in plans), findings, tuple(warnings), not refused)
 
 
@@ -182,19 +181,15 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
     for plan in plans:
         package, folder = plan.package, plan.result.folder
         if package.results in taken:
-            yield (
-                f"{folder}: its system is called {package.system}, as that of {taken[package.results]}; "
-                f"give each a system_name in {describe.DETAILS}"
-            )
+            text = f"its system is called {package.system}, as that of {taken[package.results]}"
+            yield f"{folder}: {text}; give each a system_name in {describe.DETAILS}"
         taken[package.results] = folder
         place = package.place
         parts = (place.results.parent, place.description, place.implementations / place.system)
         existing = [str(part) for part in parts if part.exists()]
         if existing:
-            yield (
-                f"{', '.join(existing)}: there already; move {'it' if len(existing) == 1 else 'them'} away, "
-                f"or give another system_name in {folder / describe.DETAILS}"
-            )
+            remedy = f"move {'it' if len(existing) == 1 else 'them'} away, or give another system_name in"
+            yield f"{', '.join(existing)}: there already; {remedy} {folder / describe.DETAILS}"
 
 
 def _in(built: pathlib.Path, plan: _Plan) -> tree.Place:
@@ -227,10 +222,8 @@ def _check(
     for organisation in organisations:
         findings += package_checks.check_repository(organisation)
     for finding in findings:
-        message = finding.message.replace(str(built), str(destination))
-        yield replace(
-            finding, file=destination / finding.file.resolve().relative_to(built.resolve()), message=message
-        )
+        file = destination / finding.file.resolve().relative_to(built.resolve())
+        yield replace(finding, file=file, message=finding.message.replace(str(built), str(destination)))
 
 
 def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequence[_Plan]) -> None:
@@ -276,12 +269,9 @@ def print_outcome(outcome: Packaging, console: Terminal) -> None:
     """Print every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
     for packaged in outcome.packages:
-        label = f" [{packaged.label}]" if packaged.label else ""
-        line = (
-            f"{packaged.system}: {packaged.minutes:.4f} minutes, {len(packaged.runs)} runs, "
-            f"{packaged.results}{label}"
-        )
-        console.print(line, style="bold")
+        where = f"{packaged.results}{f' [{packaged.label}]' if packaged.label else ''}"
+        minutes = f"{packaged.minutes:.4f} minutes, {len(packaged.runs)} runs"
+        console.print(f"{packaged.system}: {minutes}, {where}", style="bold")
     errors = counted(outcome.errors, "error")
     if not outcome.written:
         verdict = f"{errors}: nothing was written"
