@@ -77,7 +77,7 @@ class _Checker:
     rule: str
     code: str
     part: str
-    """What it checks: an attribute of ``Place``."""
+    """Attribute of ``Place``: the folder or file that it checks."""
     explain: Callable[["_Job", list[str]], Iterator[Finding]]
     """Function that yields the findings in its lines."""
     option: str = "training"
