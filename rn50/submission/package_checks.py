@@ -139,8 +139,7 @@ def check_repository(folder: pathlib.Path) -> list[Finding]:
     """Run the repository checker on every file of an organisation: names, sizes, links. Its rulesets do not
     differ. It returns a failure whatever it finds, so its last line counts."""
     place = Place(folder, "")
-    found = _Job(_REPOSITORY, rules.RULESETS[-1], place, place).findings()
-    return [replace(finding, rule=_REPOSITORY.rule) for finding in found]
+    return _Job(_REPOSITORY, rules.RULESETS[-1], place, place).findings()
 
 
 def checkers(place: Place | None, rulesets: Sequence[str]) -> list[tuple[_Checker, str]]:
@@ -283,21 +282,16 @@ _REPOSITORY = _Checker("repository checker", "repo_checker", "organisation", _of
 
 def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
     """Return findings on the description that the system description checker does not make."""
+    rule = "the description of the system belongs to its results"
     try:
         division = system_description.read(place.description).get("division")
     except UserError as error:
-        problem, remedy = error.problem, error.remedy
-    else:
-        logged = next((log.division for log in logs if log.division), division)
-        if division not in ("closed", "open"):
-            problem = (
-                f"division is {division!r}: the package checker then skips seeds and reference "
-                "convergence without a word"
-            )
-            remedy = "write closed or open, in small letters"
-        elif division != logged:
-            problem, remedy = f"division is {division}, but the logs say {logged}", "write the same in both"
-        else:
-            return []
-    rule = "the description of the system belongs to its results"
+        return [Finding(ERROR, place.description, None, rule, error.problem, error.remedy)]
+    logged = next((log.division for log in logs if log.division), division)
+    problem, remedy = f"division is {division}, but the logs say {logged}", "write the same in both"
+    if division not in ("closed", "open"):
+        skipped = "the package checker then skips seeds and reference convergence without a word"
+        problem, remedy = f"division is {division!r}: {skipped}", "write closed or open, in small letters"
+    elif division == logged:
+        return []
     return [Finding(ERROR, place.description, None, rule, problem, remedy)]

@@ -98,18 +98,14 @@ def write_scripts(
     files.write(folder / config_file, configuration(saved, f"{system}{label}"))
     configured = ("# shellcheck source=/dev/null", f'. "$here/{config_file}"')
     purpose = "Looks whether DATADIR holds the data set as the run reads it."
-    data: tuple[str, ...] = (
-        "for file in train.rec train.idx val.rec val.idx; do",
-        '  [ -f "$DATADIR/$file" ] || { echo "$DATADIR/$file: not there; pack ImageNet as README.md '
-        'says" >&2; exit 1; }',
-        "done",
-    )
+    refused = '{ echo "pack ImageNet as README.md says" >&2; exit 1; }'
+    data = f'ls "$DATADIR"/{{train,val}}.{{rec,idx}} || {refused}'
     if demo:
-        purpose, data = "Draws the demo data set.", ('.venv/bin/rn50 demo-data "$DATADIR"',)
+        purpose, data = "Draws the demo data set.", '.venv/bin/rn50 demo-data "$DATADIR"'
     run = (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{config_file}" exec ./run_and_time.sh')
     for name, comment, lines in (
         ("setup.sh", "Installs the pinned packages into .venv.", _install(result)),
-        ("init_datasets.sh", purpose, (*configured, *data)),
+        ("init_datasets.sh", purpose, (*configured, data)),
         ("run_and_time.sh", "One timed run as it was submitted; RESULT_FILE names the log.", run),
     ):
         files.write(folder / name, _script(implementation, comment, lines))
