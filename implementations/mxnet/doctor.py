@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
-from rn50.doctor import gpu_build
+from rn50.doctor import gpus as gpu_advice
 from rn50.doctor.diagnosis import FAILURE, INSTALL_DRIVER, OK, WARNING, Diagnosis
 from rn50.doctor.packages import install as install_command
 from rn50.files import ROOT
@@ -116,11 +116,11 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Diagnosi
         text = f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}"
         return Diagnosis(OK, "compute capability", text)
     mxnet = frameworks.traits("mxnet")
-    return gpu_build.capability(used, mxnet, "mxnet-cu112", grave, "use NVIDIA's MXNet container")
+    return gpu_advice.capability(used, mxnet, "mxnet-cu112", grave, "use NVIDIA's MXNet container")
 
 
 def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Diagnosis:
-    finding = gpu_build.driver(version, frameworks.traits("mxnet").cuda, grave)
+    finding = gpu_advice.driver(version, frameworks.traits("mxnet").cuda, grave)
     if finding.severity == OK and newer(FULL_DRIVER, version) and environ.get("MXNET_USE_FUSION") != "0":
         shown = (
             f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators "

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
-from rn50.doctor import gpu_build
+from rn50.doctor import gpus as gpu_advice
 from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
 from rn50.doctor.packages import install
 from rn50.machine.gpus import Gpu
@@ -38,5 +38,5 @@ def gpus(
 ) -> Iterator[Diagnosis]:
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     traits = frameworks.traits("paddle")
-    yield gpu_build.capability(used, traits, "paddlepaddle-gpu", grave)
-    yield gpu_build.driver(used[0].driver, traits.cuda, grave)
+    yield gpu_advice.capability(used, traits, "paddlepaddle-gpu", grave)
+    yield gpu_advice.driver(used[0].driver, traits.cuda, grave)

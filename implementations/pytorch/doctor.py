@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
-from rn50.doctor import gpu_build
+from rn50.doctor import gpus as gpu_advice
 from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
 from rn50.doctor.packages import install
 from rn50.machine.gpus import Gpu
@@ -40,8 +40,8 @@ def gpus(
     if cuda is None:
         return
     if cuda >= traits.cuda:  # builds for older CUDA support other GPUs; a run asks PyTorch which
-        yield gpu_build.capability(used, traits, f"PyTorch for CUDA {cuda}", grave)
-    yield gpu_build.driver(used[0].driver, min(cuda, traits.cuda), grave)
+        yield gpu_advice.capability(used, traits, f"PyTorch for CUDA {cuda}", grave)
+    yield gpu_advice.driver(used[0].driver, min(cuda, traits.cuda), grave)
 
 
 def _cuda(have: Mapping[str, str], of_set: int) -> int | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.table import Table
 
 from rn50 import process
-from rn50.doctor import gpus, host, packages, processor, results, submission
+from rn50.doctor import gpus, host, packages, processor, results
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.machine import hardware
 from rn50.machine import software as software_facts
@@ -162,7 +162,7 @@ def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> boo
     config = None if variables is None else configuration.from_environment(variables)
     facts, software = hardware.read(), software_facts.read()
     diagnoses = examine(facts, software, config, variables or environ)
-    diagnoses += submission.diagnoses(config, software_facts.commit())
+    diagnoses += results.of_submission(config, software_facts.commit())
     if variables:
         diagnoses += [*overridden(variables, environ), *misspelt(variables["CONFIG_FILE"])]
     fits = fitting(facts, software, environ) if config is None else {}

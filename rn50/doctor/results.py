@@ -1,5 +1,5 @@
-"""Check that the folder of results has room for another one, and that a campaign can go on from the files in
-it."""
+"""Check that the folder of results has room for another one, that a campaign can go on from the files in
+it, and that nothing keeps its results out of a submission."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rn50.benchmark import rules
-from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
+from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.doctor.host import shown
 from rn50.errors import UserError
 from rn50.machine import software
@@ -17,6 +17,7 @@ from rn50.results.parse import read_log
 from rn50.results.validity.result_rules import differences
 from rn50.settings.config import Config
 from rn50.settings.fields import RUNS_OWN_NAMES
+from rn50.settings.variables import UNNAMED_ORGANISATION
 
 ROOM = 100 << 20
 """A campaign's logs take some hundred kilobytes. With less free space than this, something else is about to
@@ -75,3 +76,26 @@ def _room(result_file: pathlib.Path) -> Diagnosis:
     if free < ROOM:
         return Diagnosis(FAILURE, "results", text, "make room there, or set RESULTS to a folder elsewhere")
     return Diagnosis(OK, "results", text)
+
+
+def of_submission(config: Config | None, commit: str | None) -> Iterator[Diagnosis]:
+    """Yield what would leave a run without a result, or keep its result out of a submission.
+
+    ``commit`` is the code's, with "-dirty" appended if files differ.
+    """
+    if config is not None and config.run.benchmark_steps is not None:
+        text = f"an epoch ends after {config.run.benchmark_steps} steps, so the runs give no result"
+        yield Diagnosis(WARNING, "BENCHMARK_STEPS", text, "unset it")
+    if config is None or not config.is_imagenet:
+        return
+    if config.run.organisation == UNNAMED_ORGANISATION:
+        text = "not set, so the logs name nobody and rn50 package refuses them"
+        yield Diagnosis(WARNING, "SUBMISSION_ORG", text, "set SUBMISSION_ORG to the name of the submitter")
+    if commit and not commit.endswith("-dirty"):
+        yield Diagnosis(OK, "code", f"commit {commit}")
+        return
+    problem, remedy = "not in a git checkout", "run in a git checkout, or in an image of one (make image)"
+    if commit:
+        problem, remedy = "some changes are not committed", "commit them first"
+    text = f"{problem}, so rn50 package cannot tell what ran and refuses the results"
+    yield Diagnosis(WARNING, "code", text, remedy)

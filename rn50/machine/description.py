@@ -8,14 +8,12 @@ to give it.
 import collections
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from rn50 import process
-from rn50.machine import cgroup, cpu_list, sources
-from rn50.machine import hardware as machine_facts
+from rn50.machine import cgroup, hardware
 from rn50.machine.hardware import Machine
 from rn50.machine.software import container_variables
-from rn50.machine.sources import Sources
+from rn50.machine.sources import HERE, Sources
 
 _VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION")
 """Variables of NVIDIA's container images."""
@@ -23,18 +21,15 @@ _VIRTUAL_DISK = re.compile(r"vd[a-z]+|xvd[a-z]+")
 _DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
 
 
-def read(
-    root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return the fields of this machine, or of one whose files are below ``root`` and whose commands ``run``
-    runs.
+def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the fields of this machine, or of the one of ``source``.
 
     Adds versions of software other than Python packages, such as ``cuda_version``, for the field
     ``other_software_stack``.
     """
     # The description is of the whole machine: CUDA_VISIBLE_DEVICES and the binding of this process do not
     # change it.
-    source, machine = Sources(Path(root), run), machine_facts.read(root, run, {})
+    machine = hardware.read(source, {})
     fields = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
     fields["host_networking"] = _networking(source, machine)
     kernel = source.text("proc/sys/kernel/osrelease")
@@ -61,24 +56,12 @@ def _processor(source: Sources, machine: Machine) -> dict[str, str]:
         "host_processor_core_count": cores if counted else "",
         "host_processor_vcpu_count": str(int(cores) * int(threads)) if counted else "",
         "host_processor_frequency": f"{float(fastest[0]):.0f} MHz" if fastest else frequency,
-        "host_processor_caches": _caches(source),
+        "host_processor_caches": ", ".join(
+            f"{name.removesuffix(' cache')}: {size}"
+            for name, size in about.items()
+            if name.endswith(" cache")
+        ),
     }
-
-
-def _caches(source: Sources) -> str:
-    """Return the caches of the first CPU with the number of CPUs that share one, as in "L2: 1280K per 2
-    CPUs"."""
-    caches = []
-    folder = "sys/devices/system/cpu/cpu0/cache"
-    for index in source.names(folder):
-        level, kind, size, shared = (
-            source.text(f"{folder}/{index}/{file}") for file in ("level", "type", "size", "shared_cpu_list")
-        )
-        if level and size:
-            sharing = len(cpu_list.parse(shared))
-            letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
-            caches.append(f"L{level}{letter}: {size} per {f'{sharing} CPUs' if sharing > 1 else 'CPU'}")
-    return ", ".join(caches)
 
 
 def _memory_and_storage(source: Sources, machine: Machine) -> dict[str, str]:

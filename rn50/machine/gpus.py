@@ -70,11 +70,8 @@ class Gpu:
 
 def newer(first: str, second: str) -> bool:
     """Return True if driver version ``first`` is newer than ``second``."""
-    return _numbers(first) > _numbers(second)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)]
+    numbers, others = ([int(number) for number in re.findall(r"\d+", text)] for text in (first, second))
+    return numbers > others
 
 
 def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:

@@ -6,14 +6,13 @@ Reading never fails: a fact that the machine does not report is empty, None, or 
 import dataclasses
 import math
 import os
-import pathlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rn50 import process
-from rn50.machine import cgroup, cpu_list, gpus, sources
-from rn50.machine.sources import Sources
+from rn50.machine import cgroup, cpu_list, gpus
+from rn50.machine.sources import HERE, Sources
 
 BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16"))
 """Flags of the instruction sets that multiply bfloat16."""
@@ -101,12 +100,8 @@ class Machine:
         return max(reversed(holding), key=lambda mount: len(mount.folder), default=None)
 
 
-def read(
-    root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None
-) -> Machine:
-    """Return the facts of this machine, or of one whose files are below ``root`` and whose commands ``run``
-    runs."""
-    source = Sources(pathlib.Path(root), run)
+def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> Machine:
+    """Return the facts of this machine, or of the one of ``source``."""
     environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
     all_cpus, cpus = _cpus(source, limits.cpus)
@@ -135,20 +130,19 @@ def read(
     )
 
 
-def cpu_names_bfloat16(root: str = "/") -> bool:
+def cpu_names_bfloat16(source: Sources = HERE) -> bool:
     """Return True if the processor has instructions that multiply bfloat16."""
-    return bool(BFLOAT16 & _cpu_flags(Sources(pathlib.Path(root))))
+    return bool(BFLOAT16 & _cpu_flags(source))
 
 
-def cpu_has(flags: frozenset[str], root: str = "/") -> bool:
+def cpu_has(flags: frozenset[str]) -> bool:
     """Return True if the processor has all these flags."""
-    return flags <= _cpu_flags(Sources(pathlib.Path(root)))
+    return flags <= _cpu_flags(HERE)
 
 
-def foreign_vectors(root: str = "/") -> int:
+def foreign_vectors(source: Sources = HERE) -> int:
     """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel did not make; 0 for
     any other."""
-    source = Sources(pathlib.Path(root))
     flags = _cpu_flags(source)
     intel = re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE)
     if intel or "avx2" not in flags:

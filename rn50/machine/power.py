@@ -1,5 +1,6 @@
 """Meters of this machine's power: NVIDIA's GPUs (NVML) and the processors' energy counters (RAPL)."""
 
+import errno
 import importlib
 import re
 import time
@@ -72,13 +73,12 @@ def rapl(sources: Sources) -> tuple[list[Counter], str]:
         if not re.fullmatch(r"package-\d+|dram", name):
             continue
         file = sources.root / ZONES / zone / "energy_uj"
-        try:
-            float(file.read_text())
-        except (OSError, ValueError) as error:
-            problem = getattr(error, "strerror", None) or "is not a number"
-            return [], f"RAPL: {file}: {problem}; only root may read it: sudo chmod a+r {file}"
         wraps = sources.text(f"{ZONES}/{zone}/max_energy_range_uj")
         counters.append(Counter(name, _microjoules(file), float(wraps) / 1e6 if wraps.isdigit() else None))
+        try:
+            counters[-1].read()
+        except OSError as error:
+            return [], f"RAPL: {file}: {error.strerror}; only root may read it: sudo chmod a+r {file}"
     return counters, "" if counters else "RAPL: /sys/class/powercap has no package, as in a virtual machine"
 
 
@@ -86,8 +86,8 @@ def _microjoules(file: Any) -> Callable[[], float]:
     def read() -> float:
         try:
             return float(file.read_text()) / 1e6
-        except ValueError as error:
-            raise OSError(f"{file}: {error}") from None
+        except ValueError:
+            raise OSError(errno.EINVAL, "is not a number", str(file)) from None
 
     return read
 

@@ -63,3 +63,7 @@ class Sources(NamedTuple):
         """Return the output of a command; "" if it failed."""
         status, printed = self.run(argv)
         return printed if status == 0 else ""
+
+
+HERE = Sources()
+"""This machine."""

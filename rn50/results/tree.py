@@ -18,13 +18,23 @@ class Place:
 
     organisation: pathlib.Path
     system: str
-    ruleset: str | None
+    ruleset: str | None = None
 
     @property
     def submitter(self) -> str:
         """Round, where a folder names it, and organisation, like v1.0/Inspur."""
         name = self.organisation.name
         return f"v{self.ruleset.removesuffix('.0')}/{name}" if self.ruleset else name
+
+    @property
+    def results(self) -> pathlib.Path:
+        """Folder of the result files."""
+        return self.organisation / "results" / self.system / rules.BENCHMARK
+
+    @property
+    def implementations(self) -> pathlib.Path:
+        """Folder of the code, a folder for each version and one with the scripts of each system."""
+        return self.organisation / "benchmarks" / rules.BENCHMARK / "implementations"
 
     @property
     def description(self) -> pathlib.Path:

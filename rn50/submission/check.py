@@ -64,19 +64,20 @@ def check(
     excused: list[pathlib.Path] = []
     labels: list[str] = []
     todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []
+    total = 0
     for folder, files in folders.items():
         place = tree.place(folder)
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
-        todo.append((place, _read(files, findings), chosen))
+        runs = _read(files, findings)
+        if runs:
+            todo.append((place, runs, chosen))
+            total += len(set(chosen)) * len(runs) + len(package_checks.checkers(place, chosen))
     numbers = itertools.count(1)
-    total = sum(_checkers(*job) for job in todo)
 
     def count() -> None:
         progress(next(numbers), total)
 
     for place, runs, chosen in todo:
-        if not runs:
-            continue
         judged = result_rules.judge(runs, chosen, system_description.accelerators(place))
         logs = [timed_run.log for timed_run in runs]
         of_folder = compliance.check([log.path for log in logs], chosen, count)
@@ -111,8 +112,7 @@ def _said_once(own_findings: Sequence[Finding], official: Sequence[Finding]) -> 
         if finding.rule not in common or (finding.file, finding.line) not in theirs
     ]
     kept += [finding for finding in official if (finding.file, finding.message) not in ours]
-    order = {file: number for number, file in enumerate(dict.fromkeys(finding.file for finding in kept))}
-    return sorted(kept, key=lambda finding: (order[finding.file], finding.line or 0))
+    return sorted(kept, key=lambda finding: (finding.file, finding.line or 0))
 
 
 def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Finding]:
@@ -125,11 +125,6 @@ def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Find
     return [Finding(WARNING, runs[0].log.path.parent, None, rule, message, "make the others")]
 
 
-def _checkers(place: tree.Place | None, runs: Sequence[Run], rulesets: Sequence[str]) -> int:
-    of_tree = package_checks.checkers(place, rulesets) if place and runs else 0
-    return len(set(rulesets)) * len(runs) + of_tree
-
-
 def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
     """Return the runs of this benchmark; add a finding for each other file."""
     runs = []
@@ -140,13 +135,12 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
             rule = "a result file is the log of a run"
             findings.append(Finding(ERROR, file, None, rule, error.problem, error.remedy))
             continue
-        if timed_run.log.benchmark not in (None, rules.BENCHMARK):
-            line = timed_run.log.by_key["submission_benchmark"][0].line
-            message = f"a log of {timed_run.log.benchmark}; only {rules.BENCHMARK} is checked here"
-            rule = "the benchmark is ResNet"
-            findings.append(Finding(ERROR, file, line, rule, message, "leave this file out"))
+        if timed_run.log.benchmark in (None, rules.BENCHMARK):
+            runs.append(timed_run)
             continue
-        runs.append(timed_run)
+        line = timed_run.log.by_key["submission_benchmark"][0].line
+        message = f"a log of {timed_run.log.benchmark}; only {rules.BENCHMARK} is checked here"
+        findings.append(Finding(ERROR, file, line, "the benchmark is ResNet", message, "leave this file out"))
     return runs
 
 

@@ -59,9 +59,6 @@ FIELDS: dict[str, str] = {
     "sw_notes": "",
 }
 """Field -> example for an error message; empty for a field that may be empty."""
-COUNTS = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
-"""Fields that the result summarizer calculates with."""
-
 STATUS = {
     "onprem": "Available on-premise",
     "cloud": "Available cloud",
@@ -104,28 +101,20 @@ def describe(
         UserError: ``details`` cannot be read or is not a mapping of fields.
     """
     file = details or result.folder / DETAILS
-    given = _read(file, needed=details is not None)
-    problems, warnings = list(_unusable(file, given)), []
-    given = {
-        field: value
-        for field, value in given.items()
-        if isinstance(value, str) or field == "other_software_stack"
-    }
+    problems: list[str] = []
+    warnings = []
+    given = _given(file, problems, needed=details is not None)
     machine = _machine(result, given, problems)
     if not machine:
         machine = dict(here())
-        warnings.append(
-            f"{result.folder}: its runs saved nothing of their machine, so this one is described; is it "
-            "the same?"
-        )
+        text = "its runs saved nothing of their machine, so this one is described; is it the same?"
+        warnings.append(f"{result.folder}: {text}")
     logged = _of_result(result)
     for field, value in logged.items():
         allowed = (value, result.logs[0].submission_status) if field == "status" else (value,)
         if field in given and given[field] not in allowed:
-            problems.append(
-                f"{file}: {field} is {given[field]!r}, but the results say {value!r}; leave it out of "
-                f"{file.name}"
-            )
+            text = f"{field} is {given[field]!r}, but the results say {value!r}"
+            problems.append(f"{file}: {text}; leave it out of {file.name}")
     reported = {**_of_software(result, machine), **machine}
     if logged["accelerators_per_node"] == "0":
         for field, example in FIELDS.items():
@@ -135,34 +124,36 @@ def describe(
         reported.setdefault("accelerator_interconnect", NOT_APPLICABLE)
     if logged["number_of_nodes"] == "1":
         reported.setdefault("host_networking_topology", NOT_APPLICABLE)
-    reported["system_name"] = result.run.get("system", UNNAMED)
+    system = result.run.get("system", "")
+    reported["system_name"] = "" if system == UNNAMED else system
     fields = {field: {**reported, **given, **logged}.get(field, "") for field in FIELDS}
     if result.score.label and result.score.label not in fields["sw_notes"]:
         fields["sw_notes"] = "; ".join(filter(None, (fields["sw_notes"], result.score.label)))
     return Description(fields, (*problems, *_missing(file, fields)), tuple(warnings))
 
 
-def _read(file: pathlib.Path, needed: bool) -> dict[str, Any]:
+def _given(file: pathlib.Path, problems: list[str], needed: bool) -> dict[str, Any]:
+    """Return the fields of a user's file; add to ``problems`` why others of them cannot be used."""
+    remedy = "write lines as in  cooling: air-cooled"
     try:
-        given = yaml_file.read(file, "write lines as in  cooling: air-cooled")
+        written = yaml_file.read(file, remedy)
     except files.MissingError:
         if needed:
             raise
         return {}
-    if given in (None, ""):
-        return {}
-    if not isinstance(given, dict):
-        raise UserError(file, "no fields and values", "write lines as in  cooling: air-cooled")
-    return given
-
-
-def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
-    for field, value in given.items():
+    written = {} if written in (None, "") else written
+    if not isinstance(written, dict):
+        raise UserError(file, "no fields and values", remedy)
+    given = {}
+    for field, value in written.items():
         if field not in FIELDS:
             remedy = did_you_mean(str(field), FIELDS) or "say it in hw_notes or sw_notes"
-            yield f"{file}: {field} is not a field of a system description; {remedy}"
+            problems.append(f"{file}: {field} is not a field of a system description; {remedy}")
         elif not isinstance(value, str) and field != "other_software_stack":
-            yield f"{file}: {field} is a list or a mapping; write its value on one line"
+            problems.append(f"{file}: {field} is a list or a mapping; write its value on one line")
+        else:
+            given[field] = value
+    return given
 
 
 def _machine(result: OwnResult, given: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
@@ -173,10 +164,8 @@ def _machine(result: OwnResult, given: Mapping[str, Any], problems: list[str]) -
     reported = [{name: value for name, value in system.items() if name not in known} for system in systems]
     different = differences([log.path.name for log in result.logs], reported)
     if different:
-        problems.append(
-            f"{result.folder}: the runs are not of one system: {different}; make all of them on one, or say "
-            f"in {DETAILS} what is right"
-        )
+        remedy = f"make all of them on one, or say in {DETAILS} what is right"
+        problems.append(f"{result.folder}: the runs are not of one system: {different}; {remedy}")
     return next((dict(system) for system in systems if system), {})
 
 
@@ -215,13 +204,10 @@ def _of_software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any
 
 def _missing(file: pathlib.Path, fields: Mapping[str, Any]) -> Iterator[str]:
     for field, value in fields.items():
-        example = FIELDS[field]
-        if field == "system_name" and value == UNNAMED:
-            value = ""
-        if field in COUNTS and value and not str(value).isdigit():
-            yield f"{file}: {field} is {value!r}, no whole number; write one, as in  {field}: {example}"
-        elif example and not value:
-            yield (
-                f"{file}: {field} is missing: no machine reports it, or this one did not; add a line as in  "
-                f"{field}: {example}"
-            )
+        line = f"as in  {field}: {FIELDS[field]}"
+        # The result summarizer calculates with it.
+        if field == "host_processors_per_node" and value and not value.isdigit():
+            yield f"{file}: {field} is {value!r}, no whole number; write one, {line}"
+        elif FIELDS[field] and not value:
+            text = f"{field} is missing: no machine reports it, or this one did not"
+            yield f"{file}: {text}; add a line {line}"

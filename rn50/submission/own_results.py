@@ -59,39 +59,29 @@ def made_elsewhere(result: OwnResult) -> bool:
 
 def problems(result: OwnResult) -> Iterator[str]:
     """Yield why a result cannot be packaged, one line each, with the remedy."""
+    folder = result.folder
     failed = [run.file.name for run in result.score.runs if run.in_set and not run.converged]
     if len(result.logs) < rules.RUNS:
-        yield (
-            f"{result.folder}: {len(result.logs)} of {rules.RUNS} runs; the same ./run_experiments.sh again "
-            "makes the others"
-        )
+        remedy = "the same ./run_experiments.sh again makes the others"
+        yield f"{folder}: {len(result.logs)} of {rules.RUNS} runs; {remedy}"
     elif len(failed) > 1:
-        yield (
-            f"{result.folder}: {len(failed)} runs did not reach the target ({', '.join(failed)}), and one "
-            f"may; make more: of NEXP={rules.RUNS + 1} or above the five consecutive ones with the median "
-            "score count"
-        )
+        text = f"{len(failed)} runs did not reach the target ({', '.join(failed)}), and one may; make more"
+        counts = "the five consecutive ones with the median score count"
+        yield f"{folder}: {text}: of NEXP={rules.RUNS + 1} or above {counts}"
     for finding in result.score.errors[:_MOST_REASONS]:
         where = finding.file if finding.line is None else f"{finding.file}: line {finding.line}"
         yield f"{where}: {finding.message}; {finding.remedy}"
-    if len(result.score.errors) > _MOST_REASONS:
-        yield (
-            f"{result.folder}: {len(result.score.errors) - _MOST_REASONS} more errors; rn50 check tells them"
-        )
+    more = len(result.score.errors) - _MOST_REASONS
+    if more > 0:
+        yield f"{folder}: {more} more errors; rn50 check tells them"
     if made_elsewhere(result):
-        yield (
-            f"{result.folder}: no log has the result_N.json beside it that rn50 run writes; package what "
-            "rn50 run made, and rn50 check the logs of others"
-        )
+        text = "no log has the result_N.json beside it that rn50 run writes"
+        yield f"{folder}: {text}; package what rn50 run made, and rn50 check the logs of others"
         return
     for log, saved in zip(result.logs, result.saved, strict=False):
         if not saved:
-            yield (
-                f"{sidecar.path(log.path)}: not there, or not what rn50 saves; it says what the run was "
-                "made with: put it back"
-            )
+            remedy = "it says what the run was made with: put it back"
+            yield f"{sidecar.path(log.path)}: not there, or not what rn50 saves; {remedy}"
     if result.logs[0].org == UNNAMED_ORGANISATION:
-        yield (
-            f"{result.folder}: submission_org is {UNNAMED_ORGANISATION!r}, and a log must stay as it was "
-            "written; set SUBMISSION_ORG and make the runs again"
-        )
+        text = f"submission_org is {UNNAMED_ORGANISATION!r}, and a log must stay as it was written"
+        yield f"{folder}: {text}; set SUBMISSION_ORG and make the runs again"

@@ -44,9 +44,14 @@ class Package:
     """Name in the package and log."""
 
     @property
+    def place(self) -> tree.Place:
+        """Where its files are."""
+        return tree.Place(self.organisation, self.system)
+
+    @property
     def results(self) -> pathlib.Path:
         """Folder of the results."""
-        return self.organisation / "results" / self.system / rules.BENCHMARK
+        return self.place.results
 
 
 @prints("written, ok, findings, warnings, systems=packages")
@@ -109,7 +114,7 @@ def package(
         with _hidden(base) as folder:
             built = folder / destination.name  # same name, because it may name the round
             for plan in plans:
-                _build(plan, built / plan.package.organisation.name, checkout)
+                _build(plan, _in(built, plan), checkout)
             findings = tuple(_check(plans, built, destination, rulesets, progress))
             demo = plans[0].package.label is not None
             errors = [finding for finding in findings if finding.severity == ERROR]
@@ -118,9 +123,8 @@ def package(
                 _put_in_place(built, destination, plans)
     except OSError as error:
         where = error.filename or destination
-        raise UserError(
-            where, f"cannot write the package ({error.strerror})", "name a folder to write to"
-        ) from error
+        problem = f"cannot write the package ({error.strerror})"
+        raise UserError(where, problem, "name a folder to write to") from error
     return Packaging(tuple(plan.package for plan in plans), findings, tuple(warnings), not refused)
 
 
@@ -177,45 +181,32 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
     for plan in plans:
         package, folder = plan.package, plan.result.folder
         if package.results in taken:
-            yield (
-                f"{folder}: its system is called {package.system}, as that of {taken[package.results]}; "
-                f"give each a system_name in {describe.DETAILS}"
-            )
+            text = f"its system is called {package.system}, as that of {taken[package.results]}"
+            yield f"{folder}: {text}; give each a system_name in {describe.DETAILS}"
         taken[package.results] = folder
-        scripts = _implementations(package.organisation) / package.system
-        places = (package.results.parent, _description(package.organisation, package), scripts)
-        existing = [str(place) for place in places if place.exists()]
+        place = package.place
+        parts = (place.results.parent, place.description, place.implementations / place.system)
+        existing = [str(part) for part in parts if part.exists()]
         if existing:
-            yield (
-                f"{', '.join(existing)}: there already; move {'it' if len(existing) == 1 else 'them'} away, "
-                f"or give another system_name in {folder / describe.DETAILS}"
-            )
+            remedy = f"move {'it' if len(existing) == 1 else 'them'} away, or give another system_name in"
+            yield f"{', '.join(existing)}: there already; {remedy} {folder / describe.DETAILS}"
 
 
-def _description(organisation: pathlib.Path, package: Package) -> pathlib.Path:
-    return organisation / "systems" / f"{package.system}.json"
+def _in(built: pathlib.Path, plan: _Plan) -> tree.Place:
+    return tree.Place(built / plan.package.organisation.name, plan.package.system)
 
 
-def _implementations(organisation: pathlib.Path) -> pathlib.Path:
-    return organisation / "benchmarks" / rules.BENCHMARK / "implementations"
-
-
-def _build(plan: _Plan, organisation: pathlib.Path, checkout: pathlib.Path) -> None:
-    """Write one system below ``organisation``, which may hold others."""
-    package = plan.package
-    results = organisation / package.results.relative_to(package.organisation)
-    results.mkdir(parents=True)
-    for name, log in package.runs.items():
-        shutil.copyfile(str(log), str(results / name))
-    description = _description(organisation, package)
-    description.parent.mkdir(exist_ok=True)
-    files.write(description, json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n")
-    implementations = _implementations(organisation)
-    if not (implementations / package.implementation).exists():
-        source.export(plan.commit, checkout, implementations / package.implementation)
-    source.write_scripts(
-        plan.result, package.system, package.implementation, plan.commit, implementations / package.system
-    )
+def _build(plan: _Plan, place: tree.Place, checkout: pathlib.Path) -> None:
+    """Write one system to ``place``, whose organisation may have others."""
+    place.results.mkdir(parents=True)
+    for name, log in plan.package.runs.items():
+        shutil.copyfile(str(log), str(place.results / name))
+    place.description.parent.mkdir(exist_ok=True)
+    files.write(place.description, json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n")
+    implementation, folder = plan.package.implementation, place.implementations
+    if not (folder / implementation).exists():
+        source.export(plan.commit, checkout, folder / implementation)
+    source.write_scripts(plan.result, place.system, implementation, plan.commit, folder / place.system)
 
 
 def _check(
@@ -226,23 +217,21 @@ def _check(
     progress: Callable[[int, int], None],
 ) -> Iterator[Finding]:
     """Yield every finding on the built tree, with the names that its files will have."""
-    organisations = dict.fromkeys(built / plan.package.organisation.name for plan in plans)
+    organisations = dict.fromkeys(_in(built, plan).organisation for plan in plans)
     findings = list(check.check(list(organisations), rulesets, progress).findings)
     for organisation in organisations:
         findings += package_checks.check_repository(organisation)
     for finding in findings:
-        message = finding.message.replace(str(built), str(destination))
-        yield replace(
-            finding, file=destination / finding.file.resolve().relative_to(built.resolve()), message=message
-        )
+        file = destination / finding.file.resolve().relative_to(built.resolve())
+        yield replace(finding, file=file, message=finding.message.replace(str(built), str(destination)))
 
 
 def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequence[_Plan]) -> None:
     """Rename the built tree into place, in as few steps as possible; where one fails, undo those before
     it."""
     for plan in plans:
-        code = _implementations(built / plan.package.organisation.name) / plan.package.implementation
-        existing = _implementations(plan.package.organisation) / plan.package.implementation
+        code = _in(built, plan).implementations / plan.package.implementation
+        existing = plan.package.place.implementations / plan.package.implementation
         if code.exists() and existing.exists():
             if _files(code) != _files(existing):
                 raise UserError(existing, f"is not what commit {plan.commit} has", "move it away")
@@ -280,12 +269,9 @@ def print_outcome(outcome: Packaging, console: Terminal) -> None:
     """Print every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
     for packaged in outcome.packages:
-        label = f" [{packaged.label}]" if packaged.label else ""
-        line = (
-            f"{packaged.system}: {packaged.minutes:.4f} minutes, {len(packaged.runs)} runs, "
-            f"{packaged.results}{label}"
-        )
-        console.print(line, style="bold")
+        where = f"{packaged.results}{f' [{packaged.label}]' if packaged.label else ''}"
+        minutes = f"{packaged.minutes:.4f} minutes, {len(packaged.runs)} runs"
+        console.print(f"{packaged.system}: {minutes}, {where}", style="bold")
     errors = counted(outcome.errors, "error")
     if not outcome.written:
         verdict = f"{errors}: nothing was written"

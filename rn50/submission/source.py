@@ -31,25 +31,17 @@ _NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}
 def find(result: OwnResult, checkout: pathlib.Path) -> tuple[str, str | None]:
     """Return the full hash of the commit that made a result, and why ``checkout`` lacks its code, or None."""
     commit = result.first.get("commit")
-    if not result.first:
-        return "", None  # own_results.problems reports it
     if not commit:
-        return "", (
-            f"{result.folder}: nobody knows which commit made it; make the runs in a git checkout, or in an "
-            "image of one (make image)"
-        )
+        remedy = "make the runs in a git checkout, or in an image of one (make image)"
+        return "", f"{result.folder}: nobody knows which commit made it; {remedy}"
     if commit.endswith("-dirty"):
-        return "", (
-            f"{result.folder}: made with changes that were not committed ({commit}), so the code that ran "
-            "cannot be submitted; commit and make the runs again"
-        )
+        problem = f"made with changes that were not committed ({commit}), so the code that ran cannot be"
+        return "", f"{result.folder}: {problem} submitted; commit and make the runs again"
     status, printed, complaint = _git(checkout, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     if status != 0:
-        reason = f" ({complaint})" if complaint else ""
-        return "", (
-            f"{result.folder}: its commit {commit} is not in {checkout}{reason}; git fetch it, or package "
-            "in the checkout that made the runs"
-        )
+        problem = f"its commit {commit} is not in {checkout}{f' ({complaint})' if complaint else ''}"
+        remedy = "git fetch it, or package in the checkout that made the runs"
+        return "", f"{result.folder}: {problem}; {remedy}"
     return printed.decode().strip(), None
 
 
@@ -106,18 +98,14 @@ def write_scripts(
     files.write(folder / config_file, configuration(saved, f"{system}{label}"))
     configured = ("# shellcheck source=/dev/null", f'. "$here/{config_file}"')
     purpose = "Looks whether DATADIR holds the data set as the run reads it."
-    data: tuple[str, ...] = (
-        "for file in train.rec train.idx val.rec val.idx; do",
-        '  [ -f "$DATADIR/$file" ] || { echo "$DATADIR/$file: not there; pack ImageNet as README.md '
-        'says" >&2; exit 1; }',
-        "done",
-    )
+    refused = '{ echo "pack ImageNet as README.md says" >&2; exit 1; }'
+    data = f'ls "$DATADIR"/{{train,val}}.{{rec,idx}} || {refused}'
     if demo:
-        purpose, data = "Draws the demo data set.", ('.venv/bin/rn50 demo-data "$DATADIR"',)
+        purpose, data = "Draws the demo data set.", '.venv/bin/rn50 demo-data "$DATADIR"'
     run = (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{config_file}" exec ./run_and_time.sh')
     for name, comment, lines in (
         ("setup.sh", "Installs the pinned packages into .venv.", _install(result)),
-        ("init_datasets.sh", purpose, (*configured, *data)),
+        ("init_datasets.sh", purpose, (*configured, data)),
         ("run_and_time.sh", "One timed run as it was submitted; RESULT_FILE names the log.", run),
     ):
         files.write(folder / name, _script(implementation, comment, lines))

@@ -12,7 +12,7 @@ import pytest
 
 from rn50 import files, frameworks
 from rn50.doctor import doctor
-from rn50.doctor import submission as submission_advice
+from rn50.doctor import results as results_advice
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.errors import UserError
 from rn50.machine.hardware import Mount
@@ -250,14 +250,14 @@ def test_what_would_keep_results_out_of_a_submission_is_said_before(system, orga
     variables = doctor.configured(
         {"DGXSYSTEM": system, **({"SUBMISSION_ORG": organisation} if organisation else {})}
     )
-    found = list(submission_advice.diagnoses(configuration.from_environment(variables), commit))
+    found = list(results_advice.of_submission(configuration.from_environment(variables), commit))
     assert [each.subject for each in found if each.severity == WARNING] == warned
     assert all(each.remedy for each in found if each.severity == WARNING)
 
 
 def test_epochs_of_a_few_steps_are_no_result():
     config = with_changes(config_of("DEMO_CPU"), run={"benchmark_steps": 8})
-    [found] = submission_advice.diagnoses(config, None)
+    [found] = results_advice.of_submission(config, None)
     assert (found.severity, found.subject) == (WARNING, "BENCHMARK_STEPS") and "8 steps" in found.found
 
 

@@ -1,15 +1,22 @@
 """The description of a system that a machine gives of itself: those of tests/golden/machines, and made-up
 files."""
 
+import pathlib
+
 import pytest
 
 from rn50.machine import description
+from rn50.machine.sources import Sources
 from tests.support import machines
+
+LSCPU = """Model name:          Intel(R) Xeon(R) Platinum 8480+
+L1d cache:           3 MiB (64 instances)
+L2 cache:            128 MiB (64 instances)
+"""
 
 
 def told(name, environ=None):
-    folder = machines.MACHINES / name
-    return description.read(str(folder / "root"), machines.commands(folder / "commands"), environ or {})
+    return description.read(machines.source(name), environ or {})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +68,7 @@ def test_what_a_rank_sees_is_not_the_machine():
 
 
 def test_a_machine_that_says_nothing_is_no_error(tmp_path):
-    assert "host_processors_per_node" not in description.read(str(tmp_path), lambda argv: (127, ""), {})
+    assert "host_processors_per_node" not in description.read(Sources(tmp_path, lambda argv: (127, "")), {})
 
 
 def test_disks_network_caches_and_operating_system(tmp_path):
@@ -77,20 +84,20 @@ def test_disks_network_caches_and_operating_system(tmp_path):
         "sys/class/net/lo/speed": "10000",
         "sys/class/net/eth1/speed": "-1",
         "sys/class/net/eth1/device/vendor": "0x15b3",
-        "sys/devices/system/cpu/cpu0/cache/index0/level": "1",
-        "sys/devices/system/cpu/cpu0/cache/index0/type": "Data",
-        "sys/devices/system/cpu/cpu0/cache/index0/size": "48K",
-        "sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list": "0,64",
         "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 20.04.6 LTS"\n',
         "proc/sys/kernel/osrelease": "5.15.0-91-generic",
     }.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(content + "\n")
-    found = description.read(str(tmp_path), lambda argv: (127, ""), {"NCCL_VERSION": "2.8.4"})
+
+    def run(argv):
+        return (0, LSCPU) if argv == ("lscpu",) else (127, "")
+
+    found = description.read(Sources(tmp_path, run), {"NCCL_VERSION": "2.8.4"})
     assert found["host_storage_type"] == "NVMe SSD + HDD"
     assert found["host_storage_capacity"] == "2 x 3841 GB + 1 x 480 GB"
     assert found["host_networking"] == "1 x 25 Gb/sec Ethernet"
-    assert found["host_processor_caches"] == "L1d: 48K per 2 CPUs"
+    assert found["host_processor_caches"] == "L1d: 3 MiB (64 instances), L2: 128 MiB (64 instances)"
     assert found["operating_system"] == "Ubuntu 20.04.6 LTS, Linux 5.15.0-91-generic"
     assert found["nccl_version"] == "2.8.4"
 
@@ -105,4 +112,7 @@ def test_the_link_of_a_gpu():
         query = argv[1:] and argv[1].startswith("--query-gpu=")
         return machines._query(rows, argv[1][len("--query-gpu=") :].split(",")) if query else (127, "")
 
-    assert description.read("/nowhere", run, {})["accelerator_host_interconnect"] == "PCIe 4.0 x16"
+    assert (
+        description.read(Sources(pathlib.Path("/nowhere"), run), {})["accelerator_host_interconnect"]
+        == "PCIe 4.0 x16"
+    )

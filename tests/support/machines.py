@@ -4,6 +4,7 @@ import pathlib
 import re
 
 from rn50.machine import hardware
+from rn50.machine.sources import Sources
 
 MACHINES = pathlib.Path(__file__).resolve().parent.parent / "golden" / "machines"
 NAMES = sorted(path.name for path in MACHINES.iterdir() if path.is_dir())
@@ -36,6 +37,11 @@ def _query(printed, fields):
     return 0, "".join(", ".join(row[columns[field]] for field in fields) + "\n" for row in [heading, *rows])
 
 
+def source(name):
+    """The files and commands of one of the machines."""
+    return Sources(MACHINES / name / "root", commands(MACHINES / name / "commands"))
+
+
 def simulated(name, environ=None):
     """The facts of one of the machines."""
-    return hardware.read(str(MACHINES / name / "root"), commands(MACHINES / name / "commands"), environ or {})
+    return hardware.read(source(name), environ or {})

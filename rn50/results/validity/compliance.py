@@ -83,28 +83,34 @@ def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict
 
 
 def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...]]:
-    # --log_output: else the checker leaves a compliance_checker.log in the current folder. utf8: whatever the
-    # locale.
-    options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(copy)]
-    process = subprocess.run(
-        python("-m", "mlperf_logging.compliance_checker", *options),
-        env={**environment(), "PYTHONUTF8": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-    )
-    return _read_verdict(process.stderr)
-
-
-def _read_verdict(output: str) -> tuple[bool, tuple[str, ...]]:
-    lines = output.strip().splitlines()
+    options = ("--usage", "training", "--ruleset", ruleset, "--", str(copy))
+    lines = run("compliance_checker", *options)[1].strip().splitlines()
     last = lines.pop() if lines else "it wrote nothing"
     if last not in ("INFO - SUCCESS", "ERROR - FAILED"):
         return False, (f"the checker gave no verdict: {last}",)
     text = "\n".join(line for line in lines if not line.startswith("INFO - "))
     messages = re.split(r"^(?:WARNING - |-{30}$)", text, flags=re.MULTILINE)
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
+
+
+def run(
+    checker: str, *arguments: str, cwd: pathlib.Path | None = None, timeout: float | None = None
+) -> tuple[int, str]:
+    """Run an official checker, a module of ``mlperf_logging`` or code. Return its exit status and standard
+    error."""
+    # --log_output: else the checker leaves a log in the current folder. utf8: whatever the locale.
+    module = ("-m", f"mlperf_logging.{checker}", "--log_output", os.devnull)
+    process = subprocess.run(
+        python(*(module if checker.isidentifier() else ("-c", checker)), *arguments),
+        cwd=cwd,
+        env={**environment(), "PYTHONUTF8": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        timeout=timeout,
+    )
+    return process.returncode, process.stderr
 
 
 def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
