@@ -82,9 +82,16 @@ def has_end(image: bytes, header: ImageHeader) -> bool:
     return header.scan is not None and image.rfind(END_OF_IMAGE) > header.scan
 
 
-def decoding_fault(image: bytes) -> str | None:
-    """Return the reason why ``image`` does not decode, or None. Decodes all of it, and so finds
-    truncation."""
+def damage_of(image: bytes, header: ImageHeader | None = None, decode: bool = False) -> str | None:
+    """Return what is wrong with an image, or None, judged by its ``header`` and its end.
+
+    An image without an end is decoded; with ``decode`` every image is, which finds truncation.
+    """
+    header = header or read_header(image)
+    if header.fault:
+        return f"is {header.fault}"
+    if has_end(image, header) and not decode:
+        return None
     from PIL import Image
 
     try:
