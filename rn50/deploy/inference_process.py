@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rn50.deploy import inference_engines, model_file
-from rn50.deploy.inference_engines import Run
+from rn50.deploy.model_file import Run
 from rn50.deploy.outcomes import Subject
 from rn50.errors import UserError
 from rn50.process import set_default

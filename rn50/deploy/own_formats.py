@@ -57,8 +57,7 @@ def write(
             problem = f"not written: its logits are {apart:.1e} from those of the ONNX model"
             remedy = f"report it, with the version of {frameworks.traits(framework).name}"
             raise UserError(output, problem, remedy)
-        evaluated = None if config is None else evaluation.evaluate(model, config, logits_of=logits_of)
-        export.refuse_other_accuracy(source, model, evaluated, tolerance)
+        evaluated = export.evaluate(source, model, config, tolerance, logits_of)
         contents = _contents(path, framework)
     files.write_all(dict(zip(written, contents, strict=False)))
     return export.Written(framework, written, sum(map(len, contents)), model.classes, evaluated)
@@ -111,7 +110,7 @@ def _candidate(
         inference, precision = frameworks.module(framework, "inference"), "int8" if int8[0] else FLOAT
         logits_of = inference.read(path, evaluation.THREADS, precision=precision)
     evaluated = evaluation.evaluate(model, config, f"evaluating {way}", logits_of=logits_of)
-    return Candidate(way, _contents(path, framework), int8, evaluated)
+    return Candidate(way, _contents(path, framework), *int8, evaluated)
 
 
 def _contents(path: str, framework: str) -> list[bytes]:
