@@ -212,7 +212,7 @@ def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
     return pairs[:, 0], pairs[:, 1]
 
 
-class IndexedRecordReader:
+class IndexedRecordReader(contextlib.ExitStack):
     """Random access to the records of a .rec file through its .idx file. A context manager; may be used from
     several threads.
 
@@ -220,16 +220,10 @@ class IndexedRecordReader:
     """
 
     def __init__(self, rec: Path, idx: Path) -> None:
+        super().__init__()
         self._path = rec
         self.keys, self.offsets = read_index(idx)
-        self._stream = files.open_regular(rec, _REMEDY)
-        self._descriptor = self._stream.fileno()
-
-    def __enter__(self) -> "IndexedRecordReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
+        self._descriptor = self.enter_context(files.open_regular(rec, _REMEDY)).fileno()
 
     def __len__(self) -> int:
         return len(self.offsets)

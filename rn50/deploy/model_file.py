@@ -1,11 +1,13 @@
 """ONNX files: read as untrusted, described, and opened in ONNX Runtime."""
 
 import contextlib
-import io
 import logging
+import os
 import pathlib
 import re
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -173,13 +175,21 @@ def faults(name: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence ONNX Runtime's warnings and its calibrators' output; its Python part logs on the root
+    """Discard the output of frameworks and their libraries; ONNX Runtime's Python part logs on the root
     logger."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    onnxruntime.set_default_logger_severity(SILENT)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)
+    with contextlib.ExitStack() as stack:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        for descriptor in (1, 2):
+            kept = os.dup(descriptor)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, descriptor)
+            os.dup2(nowhere.fileno(), descriptor)
+        stack.enter_context(contextlib.redirect_stdout(nowhere))
+        stack.enter_context(contextlib.redirect_stderr(nowhere))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.WARNING)
+        yield

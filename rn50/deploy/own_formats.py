@@ -1,13 +1,9 @@
 """A file of weights as files in a framework's own format (``rn50 export --to``), or quantised by it (``rn50
 quantize --to``)."""
 
-import contextlib
-import os
 import pathlib
-import sys
 import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -46,7 +42,7 @@ def write(
     model, inference = export.convert(source, str(output)), frameworks.module(framework, "inference")
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder, "model"))
-        with _silent():
+        with model_file.quiet():
             inference.write(read, path)
             logits_of = inference.read(path, evaluation.THREADS)
         shape = (TRIED, 3, read.image_size, read.image_size)
@@ -91,13 +87,13 @@ def quantize(
     calibrating = np.concatenate(calibration_images(model, config, images))
     with tempfile.TemporaryDirectory() as folder:
         path, made = (str(pathlib.Path(folder, name)) for name in ("float32", "int8"))
-        with _silent():
+        with model_file.quiet():
             inference.write(weights_file.read(source), path)
         operators = model_file.int8_operators(model.proto)
         candidates = [_candidate(FLOAT, path, framework, operators, model, config)]
         for way in tried:
             say(f"quantising: {way} ...", err=True)
-            with _silent():
+            with model_file.quiet():
                 int8 = inference.quantize(path, made, calibrating, traits.calibrations[way.calibration])
             candidates.append(_candidate(str(way), made, framework, int8, model, config))
     return choose(written, candidates, tolerance)
@@ -106,7 +102,7 @@ def quantize(
 def _candidate(
     way: str, path: str, framework: str, int8: tuple[int, int], model: Model, config: Config
 ) -> Candidate:
-    with _silent():
+    with model_file.quiet():
         inference, precision = frameworks.module(framework, "inference"), "int8" if int8[0] else FLOAT
         logits_of = inference.read(path, evaluation.THREADS, precision=precision)
     evaluated = evaluation.evaluate(model, config, f"evaluating {way}", logits_of=logits_of)
@@ -117,25 +113,6 @@ def _contents(path: str, framework: str) -> list[bytes]:
     """Return the content of each file that a framework has written at ``path``."""
     suffixes = frameworks.traits(framework).exports
     return [pathlib.Path(f"{path}{suffix}").read_bytes() for suffix in suffixes]
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Discard the output of frameworks and their libraries."""
-    with contextlib.ExitStack() as stack:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-        for descriptor in (1, 2):
-            kept = os.dup(descriptor)
-            stack.callback(os.close, kept)
-            stack.callback(os.dup2, kept, descriptor)
-            os.dup2(nowhere.fileno(), descriptor)
-        stack.enter_context(contextlib.redirect_stdout(nowhere))
-        stack.enter_context(contextlib.redirect_stderr(nowhere))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _files(output: pathlib.Path, framework: str) -> list[pathlib.Path]:

@@ -209,11 +209,11 @@ def test_latency_at_a_rate_includes_the_wait(monkeypatch):
     """An engine that takes 20 ms gets 100 requests per second: each waits for all before it."""
     clock = Clock()
     monkeypatch.setattr(inference_process, "time", clock)
-    slow = inference_process.arrivals(lambda images: clock.sleep(0.02), np.zeros(1), 0.2, 100)
+    slow = inference_process.serve(lambda images: clock.sleep(0.02), np.zeros(1), Load(1, 0.2, 100))
     assert slow.latencies == pytest.approx([0.02 + 0.01 * index for index in range(20)])
     result = inference._result(Subject(pathlib.Path("m"), "e", "float32"), 1, [slow], 100)
     assert not result.kept_up and result.images_per_second.median < 60
-    fast = inference_process.arrivals(lambda images: None, np.zeros(1), 0.2, 100)
+    fast = inference_process.serve(lambda images: None, np.zeros(1), Load(1, 0.2, 100))
     assert fast.latencies == pytest.approx([0.0] * 20) and fast.seconds == pytest.approx(0.2)
     assert inference._result(result.subject, 1, [fast], 100).kept_up
 
@@ -230,7 +230,7 @@ def test_the_harness_adds_next_to_nothing(models):
             begin = time.perf_counter()
             session.run(None, {model.input: given})
             plain.append(time.perf_counter() - begin)
-        ours = inference_process.closed_loop(run, given, sum(plain))
+        ours = inference_process.serve(run, given, Load(8, sum(plain), None))
         ratios.append(np.median(ours.latencies) / np.median(plain))
     assert np.median(ratios) < 1.25
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.data.pipeline import cpu_augment
 from rn50.data.pipeline.batches import BatchFormat, Split
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
@@ -39,7 +38,9 @@ def prepare(config: Config, form: BatchFormat) -> None:
     Raises UserError if the GPU's decoder does not start.
     """
     if _in_one_pass(config, "train", form):
-        cpu_augment.compiled(config.data.image_size, form.layout)
+        from rn50.data.pipeline import cpu_augment
+
+        cpu_augment.setup(config.data.image_size, form.layout)
     if form.device_id is None:
         return
     batch = [np.frombuffer(GREY_JPEG, np.uint8)] * config.hyperparameters.batch_size
@@ -204,6 +205,8 @@ def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> An
     settings, size = config.input_pipeline, config.data.image_size
     dtype = types.FLOAT16 if form.half_precision else types.FLOAT
     if _in_one_pass(config, split, form):
+        from rn50.data.pipeline import cpu_augment
+
         mirror = fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY, shape=[1], dtype=types.UINT8)
         made = cpu_augment.augment(images, mirror, size, form.layout)
         return fn.cast(made, dtype=dtype) if form.half_precision else made
