@@ -23,9 +23,10 @@ TRIED = 4
 """Random images whose logits are compared."""
 
 
-def names() -> tuple[str, ...]:
-    """Return the frameworks that have a format of their own."""
-    return tuple(name for name, traits in frameworks.every().items() if traits.exports)
+def names(quantizing: bool = False) -> tuple[str, ...]:
+    """Return the frameworks that have a format of their own, or that quantise with their own tools."""
+    every = frameworks.every().items()
+    return tuple(name for name, traits in every if (traits.calibrations if quantizing else traits.exports))
 
 
 def write(
@@ -57,11 +58,6 @@ def write(
         contents = _contents(path, framework)
     files.write_all(dict(zip(written, contents, strict=False)))
     return export.Written(framework, written, sum(map(len, contents)), model.classes, evaluated)
-
-
-def quantizers() -> tuple[str, ...]:
-    """Return the frameworks that quantise with their own tools."""
-    return tuple(name for name, traits in frameworks.every().items() if traits.calibrations)
 
 
 def quantize(

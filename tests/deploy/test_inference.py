@@ -186,9 +186,9 @@ def test_a_process_that_dies_does_not_stop_the_others(models, monkeypatch):
     monkeypatch.setattr(inference_process.Process, "measure", killed)
     measured = inference.measure([bad, absent, good], (1, 2), 0.1, 2, None, 1)
     assert {(each.subject, each.batch_size) for each in measured.results} == {(good, 1), (good, 2)}
-    assert list(measured.failures) == [absent, bad]
-    assert str(measured.failures[bad]).startswith("whole.onnx onnxruntime float32: its process has ended")
-    told = as_json(inference.report(measured, 1, None))
+    assert [failed.subject for failed in measured.failures] == [absent, bad]
+    assert measured.failures[1].failure.startswith("whole.onnx onnxruntime float32: its process has ended")
+    told = as_json(measured)
     assert documented.differences("bench inference", told) == []
 
 

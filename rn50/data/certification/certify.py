@@ -91,6 +91,10 @@ def certify(
     threads, by default one for each core that this process may use. ``progress(done, total)`` counts images.
     Raises ``UserError`` if a file cannot be read or the certificate cannot be written.
     """
+    for name in FILES:
+        if not (folder / name).is_file():
+            remedy = f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
+            raise UserError(folder / name, "no such file", remedy)
     known = certificate.expected(folder)
     pairs = zip(Expected._fields, numbers, strict=False)
     given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
@@ -99,7 +103,13 @@ def certify(
     faults, remarks = DataFindings(), DataFindings()
     record = packing_list.read_record(folder)
     classes = _checked_lists(folder, record["lists"], known, faults)
-    splits = [split for name in NAMES if (split := _split(folder, name, known, record["source"], faults))]
+    splits = []
+    for name in NAMES:
+        try:
+            splits.append(Split(folder, name, known.classes, record["source"]))
+        except UserError as error:
+            remedy = "copy the file again, or pack the data again"
+            faults.add("index", f"{name}.idx", None, error.problem, remedy)
     total = sum(split.records for split in splits)
     done = 0
 
@@ -135,23 +145,6 @@ def certify(
         remarks=remarks,
     )
     return Verdict(checked, certificate.write(folder, as_json(checked)), known)
-
-
-def _split(
-    folder: Path, name: str, known: Expected, source: str, faults: DataFindings
-) -> Split | None:
-    """Return a split with its index read, or add a fault if that is none. Raises UserError if a file is
-    missing."""
-    for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
-        if not path.is_file():
-            remedy = f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
-            raise UserError(path, "no such file", remedy)
-    try:
-        return Split(folder, name, known.classes, source)
-    except UserError as error:
-        remedy = "copy the file again, or pack the data again"
-        faults.add("index", f"{name}.idx", None, error.problem, remedy)
-        return None
 
 
 def _checked_lists(
