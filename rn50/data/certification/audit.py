@@ -16,7 +16,7 @@ import numpy as np
 
 from rn50 import files
 from rn50.data import jpeg, recordio
-from rn50.data.certification.finding import DataFindings
+from rn50.data.certification.finding import DataFinding, DataFindings
 from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import IMAGE_START
 from rn50.data.workers import in_order
@@ -54,7 +54,7 @@ class Split:
         ``bounds[i]`` to ``bounds[i + 1]``."""
         begin = int(bounds[0])
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
-        chunk = _Chunk(raw, len(positions), DataFindings(), DataFindings())
+        chunk = _Chunk(raw, len(positions), [], [])
         places = zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=False)
         for position, start, end in places:
             self._record(chunk, start - begin, end - begin, position, decode)
@@ -64,13 +64,13 @@ class Split:
         """Keep label and digest of one record; add its faults and remarks to ``chunk``."""
         entry = self.entries[position] if self.entries and position < len(self.entries) else None
         named = f" ({entry.path})" if entry else ""
-        before = chunk.faults.total
+        before = len(chunk.faults)
 
         def fault(kind: str, text: str, remedy: str = self.again) -> None:
-            chunk.faults.add(kind, self.rec.name, position, f"{text}{named}", remedy)
+            chunk.faults.append(DataFinding(kind, self.rec.name, position, f"{text}{named}", remedy))
 
         def remark(kind: str, text: str) -> None:
-            chunk.remarks.add(kind, self.rec.name, position, f"{text}{named}")
+            chunk.remarks.append(DataFinding(kind, self.rec.name, position, f"{text}{named}", ""))
 
         try:
             record, stop = recordio.decode_record(chunk.raw, start, end)
@@ -92,7 +92,7 @@ class Split:
             if entry and header.label != entry.label:
                 fault("label", f"has label {header.label:g}, and in the packing list label {entry.label}")
         begins = record[:IMAGE_START]
-        if chunk.faults.total == before and begins != recordio.encode_header(header.id, int(header.label)):
+        if len(chunk.faults) == before and begins != recordio.encode_header(header.id, int(header.label)):
             fault("header", f"has the header {begins.hex()}, with a bit that nobody reads set")
         image = record[IMAGE_START:]
         digest = hashlib.sha256(image).digest()
@@ -145,8 +145,8 @@ class _Chunk(NamedTuple):
 
     raw: bytes
     records: int
-    faults: DataFindings
-    remarks: DataFindings
+    faults: list[DataFinding]
+    remarks: list[DataFinding]
 
 
 def _pread(descriptor: int, count: int, offset: int) -> bytes:
@@ -187,8 +187,9 @@ def audit(
             futures = (executor.submit(split.read, descriptor, decode, *stretch) for stretch in stretches)
             for chunk in in_order(futures, 2 * workers):
                 whole.update(chunk.raw)
-                faults.extend(chunk.faults)
-                remarks.extend(chunk.remarks)
+                for findings, more in ((faults, chunk.faults), (remarks, chunk.remarks)):
+                    for finding in more:
+                        findings.add(*finding)
                 progress(chunk.records)
     except OSError as error:
         raise UserError(split.rec, f"cannot be read ({error.strerror})", split.again) from error
