@@ -26,7 +26,7 @@ def trust_ratio(weight: np.ndarray, gradient: np.ndarray, eta: float, weight_dec
     return eta * weight_norm / (gradient_norm + weight_decay * weight_norm)
 
 
-def sgd_update(
+def update(
     name: str,
     weight: np.ndarray,
     gradient: np.ndarray,
@@ -34,33 +34,19 @@ def sgd_update(
     learning_rate: float,
     momentum: float,
     weight_decay: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return (weight, velocity) after one step: ``v <- momentum * v + lr * (g + wd * w)``, then ``w <- w -
-    v``.
-
-    All arrays have the parameter's shape and are taken as float64.
-    """
-    weight, gradient, velocity = (np.asarray(array, np.float64) for array in (weight, gradient, velocity))
-    decay = weight_decay if has_weight_decay(name) else 0.0
-    velocity = momentum * velocity + learning_rate * (gradient + decay * weight)
-    return weight - velocity, velocity
-
-
-def lars_update(
-    name: str,
-    weight: np.ndarray,
-    gradient: np.ndarray,
-    velocity: np.ndarray,
-    learning_rate: float,
-    eta: float,
-    momentum: float,
-    weight_decay: float,
+    lars_eta: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (weight, velocity) after one step: ``v <- momentum * v + lr * r * (g + wd * w)``, then ``w <- w
     - v``.
 
-    ``r`` is the trust ratio, 1 without weight decay. All arrays have the parameter's shape and are taken as
-    float64.
+    ``r`` is the trust ratio of LARS; 1 without weight decay, and under SGD, where ``lars_eta`` is None. All
+    arrays have the parameter's shape and are taken as float64.
     """
-    ratio = trust_ratio(weight, gradient, eta, weight_decay) if has_weight_decay(name) else 1.0
-    return sgd_update(name, weight, gradient, velocity, learning_rate * ratio, momentum, weight_decay)
+    weight, gradient, velocity = (np.asarray(array, np.float64) for array in (weight, gradient, velocity))
+    decay, ratio = 0.0, 1.0
+    if has_weight_decay(name):
+        decay = weight_decay
+        if lars_eta is not None:
+            ratio = trust_ratio(weight, gradient, lars_eta, decay)
+    velocity = momentum * velocity + learning_rate * ratio * (gradient + decay * weight)
+    return weight - velocity, velocity

@@ -97,7 +97,7 @@ def _configured(name: str | None) -> configuration.Config | None:
 def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     from rn50.deploy import own_formats
 
-    formats = own_formats.names() if context.command is export_weights else own_formats.quantizers()
+    formats = own_formats.names(quantizing=context.command is quantize_model)
     if value not in ("onnx", *formats):
         raise click.BadParameter(f"{value!r} is none of onnx, {', '.join(formats)}")
     return value
@@ -165,7 +165,7 @@ def export_weights(
         say(f"not evaluated: name the configuration that trained it, as in {example}", err=True)
     else:
         counts = written.evaluated.counts
-        say(f"top-1 {written.evaluated.top_1:.4f} ({counts.correct:,} of {counts.images:,})")
+        say(f"top-1 {written.evaluated.counts.top1:.4f} ({counts.correct:,} of {counts.images:,})")
 
 
 @verb(
@@ -297,8 +297,8 @@ def bench_inference(
     if picture is not None and measured.results:
         files.write(picture, inference_curve.draw(measured.results))
     if as_json:
-        print_json(inference.report(measured, threads, rate))
+        print_json(measured)
     elif measured.results:
-        inference.show(measured.results, threads, rate, Terminal())
+        inference.show(measured, Terminal())
     if measured.failures:
-        raise UserErrors(*measured.failures.values())
+        raise UserErrors(*(UserError(failed.failure) for failed in measured.failures))

@@ -4,7 +4,6 @@ Source of the format: ITU-T T.81, annex B.
 """
 
 import io
-from collections.abc import Iterator
 from typing import NamedTuple
 
 Bytes = bytes | memoryview
@@ -35,23 +34,6 @@ class ImageHeader(NamedTuple):
     """Position of a JPEG's first scan; None: no scan was reached."""
 
 
-def _segments(image: Bytes) -> Iterator[tuple[int, int]]:
-    """Yield (marker, position of its segment's length) of a JPEG up to the first scan, or until the chain of
-    segments breaks."""
-    position = len(START_OF_IMAGE)
-    while position + 4 <= len(image) and image[position] == 0xFF:
-        marker = image[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-        elif marker in STANDALONE_MARKERS:
-            position += 2
-        else:
-            yield marker, position + 2
-            if marker == START_OF_SCAN:
-                return
-            position += 2 + int.from_bytes(image[position + 2 : position + 4], "big")
-
-
 def read_header(image: Bytes) -> ImageHeader:
     """Read the segments of a JPEG up to its first scan. Takes a few microseconds and raises nothing."""
     if image[: len(PNG_SIGNATURE)] == PNG_SIGNATURE:
@@ -60,15 +42,22 @@ def read_header(image: Bytes) -> ImageHeader:
         what_it_is = f"starts with the bytes {image[:4].hex(' ')}" if image else "is empty"
         return ImageHeader(f"no JPEG, it {what_it_is}")
     components: int | None = None
-    scan = None
-    for marker, position in _segments(image):
+    scan, position = None, len(START_OF_IMAGE)
+    while scan is None and position + 4 <= len(image) and image[position] == 0xFF:  # a marker's first byte
+        marker, segment = image[position + 1], position + 2
         if marker in START_OF_FRAME and components is None:
-            height_and_width = image[position + 3 : position + 7]
+            height_and_width = image[segment + 3 : segment + 7]
             if len(height_and_width) < 4 or not any(height_and_width[2:]):
                 return ImageHeader("a JPEG without a size")
-            components = int.from_bytes(image[position + 7 : position + 8], "big")
-        elif marker == START_OF_SCAN:
-            scan = position
+            components = int.from_bytes(image[segment + 7 : segment + 8], "big")
+        if marker == START_OF_SCAN:
+            scan = segment
+        if marker == 0xFF:  # a fill byte
+            position += 1
+        elif marker in STANDALONE_MARKERS:
+            position = segment
+        else:
+            position = segment + int.from_bytes(image[segment : segment + 2], "big")
     if components is None:
         return ImageHeader("a JPEG that is damaged or cut short before its frame header")
     return ImageHeader(None, components=components, scan=scan)
@@ -82,9 +71,16 @@ def has_end(image: bytes, header: ImageHeader) -> bool:
     return header.scan is not None and image.rfind(END_OF_IMAGE) > header.scan
 
 
-def decoding_fault(image: bytes) -> str | None:
-    """Return the reason why ``image`` does not decode, or None. Decodes all of it, and so finds
-    truncation."""
+def damage_of(image: bytes, header: ImageHeader | None = None, decode: bool = False) -> str | None:
+    """Return what is wrong with an image, or None, judged by its ``header`` and its end.
+
+    An image without an end is decoded; with ``decode`` every image is, which finds truncation.
+    """
+    header = header or read_header(image)
+    if header.fault:
+        return f"is {header.fault}"
+    if has_end(image, header) and not decode:
+        return None
     from PIL import Image
 
     try:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from rn50 import files
-from rn50.data.jpeg import decoding_fault, has_end, read_header
+from rn50.data.jpeg import damage_of
 from rn50.data.layout import FILES
-from rn50.data.recordio import Header, IndexedRecordReader
+from rn50.data.recordio import Header, IndexedRecordReader, repeated
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
@@ -61,24 +61,14 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
         if len(reader) != expected_samples:
             problem = f"lists {len(reader)} records, but {variable} is {expected_samples}"
             raise UserError(idx, problem, f"set {variable}={len(reader)} or pack the data again")
-        again = _named_again(reader.offsets)
-        if again is not None:
-            problem = f"line {again + 1} names the record at byte {reader.offsets[again]} a second time"
+        again = repeated(reader.offsets)
+        if again:
+            problem = f"line {again[0] + 1} names the record at byte {reader.offsets[again[0]]} a second time"
             raise UserError(idx, problem, "copy or pack the file again")
         # A truncated file lacks the record that lies farthest in it; a truncated index ends in a wrong
         # offset.
         for position in (0, int(reader.offsets.argmax()), len(reader) - 1):
             reader.read(position)
-
-
-def _named_again(offsets: np.ndarray) -> int | None:
-    """Return the first line (from 0) of an index that repeats the record of an earlier line, or None."""
-    # The order that rn50 pack and MXNet's tools write; checked in a hundredth of the time.
-    if (np.diff(offsets) > 0).all():
-        return None
-    _, first = np.unique(offsets, return_index=True)
-    again = np.setdiff1d(np.arange(len(offsets)), first)
-    return int(again[0]) if len(again) else None
 
 
 def find_bad_record(
@@ -94,15 +84,13 @@ def find_bad_record(
     deadline = time.monotonic() + time_limit_s
     try:
         with IndexedRecordReader(rec, idx) as reader:
-            for position in np.flatnonzero(reader.offsets == suspect).tolist():
-                header, image = reader.read(position)
-                why = damage_of(image) or decoding_fault(image) or "does not decode"
-                return reader.named(position, label_fault(header, classes) or f"{why}; {REPLACE}")
-            for position in range(len(reader)):
-                if time.monotonic() > deadline:
+            stumbled_over = np.flatnonzero(reader.offsets == suspect).tolist()
+            for position in stumbled_over or range(len(reader)):
+                if not stumbled_over and time.monotonic() > deadline:
                     return None
                 header, image = reader.read(position)
-                damage = damage_of(image)
+                otherwise = "does not decode" if stumbled_over else None
+                damage = damage_of(image, decode=bool(stumbled_over)) or otherwise
                 fault = label_fault(header, classes) or (f"{damage}; {REPLACE}" if damage else None)
                 if fault:
                     return reader.named(position, fault)
@@ -115,17 +103,8 @@ def label_fault(header: Header, classes: int) -> str | None:
     """Return the reason why a run cannot take the label of a record, with the remedy; or None."""
     if header.flag > 1:
         return f"has {header.flag} labels, and a run takes one; pack the file again"
-    if not (0 <= header.label < classes and header.label.is_integer()):
+    if not header.is_in(classes):
         return (
             f"has label {header.label:g}, no class of [0, {classes}); set NUMCLASSES or pack the file again"
         )
     return None
-
-
-def damage_of(image: bytes) -> str | None:
-    """Return what is wrong with an image, judged by headers and end marker, or None. Only an image without an
-    end is decoded."""
-    header = read_header(image)
-    if header.fault:
-        return f"is {header.fault}"
-    return None if has_end(image, header) else decoding_fault(image)

@@ -1,6 +1,7 @@
 """Worker processes, for work that Python's global interpreter lock would serialise in threads; results in the
 order of the tasks."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -8,7 +9,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, TypeVar
+
+from rn50.errors import UserError
+from rn50.files import only_process
 
 Result = TypeVar("Result")
 
@@ -34,6 +40,24 @@ class Processes(ProcessPoolExecutor):
             return super().submit(function, *arguments, **options)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextlib.contextmanager
+def writing(folder: Path, doing: str, remedy: str, with_less: str = "") -> Iterator[None]:
+    """Make ``folder`` and lock it for a process that is ``doing`` something there.
+
+    Raises UserError, ending in ``remedy``, if a file cannot be written; ending in ``with_less``, if a process
+    was killed; and if another process holds the lock.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with only_process(folder, doing):
+            yield
+    except OSError as error:
+        raise UserError(error.filename or folder, f"cannot be written ({error.strerror})", remedy) from error
+    except BrokenProcessPool as error:
+        problem = f"a process {doing} was killed, perhaps for want of memory"
+        raise UserError(folder, problem, with_less) from error
 
 
 def in_order(futures: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:

@@ -2,12 +2,12 @@
 
 import pathlib
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50 import files
 from rn50.deploy.outcomes import Evaluated
 from rn50.errors import UserError
-from rn50.printed import INLINE, prints
+from rn50.printed import prints
 from rn50.terminal import Terminal, table
 from rn50.weights.counts import margin
 
@@ -15,8 +15,8 @@ FLOAT = "float32"
 
 
 @prints(
-    "method=way, bytes=size, top_1=evaluated.top_1, correct=evaluated.counts.correct, "
-    "images_per_second=evaluated.images_per_second, int8_operators, operators"
+    "method=way, bytes=size, top_1=evaluated.counts.top1, correct=evaluated.counts.correct, "
+    "images_per_second=evaluated.images_per_second, int8_operators, operators, drop"
 )
 class Candidate(NamedTuple):
     """A model and its evaluation."""
@@ -25,39 +25,21 @@ class Candidate(NamedTuple):
     """Method that made it: float32, dynamic, or static and its calibration."""
     contents: Sequence[bytes]
     """The content of each of its files."""
-    int8: tuple[int, int]
-    """Convolutions and matrix products of the made model: those in int8, and all of them."""
+    int8_operators: int
+    """Convolutions and matrix products in int8, counted in the file."""
+    operators: int
+    """All of them."""
     evaluated: Evaluated
+    drop: float = 0.0
+    """Percentage points of top-1 lost against float32."""
 
     @property
     def size(self) -> int:
         """Size of the model."""
         return sum(map(len, self.contents))
 
-    def drop(self, before: "Candidate") -> float:
-        """Return the percentage points of top-1 that were lost; negative: gained."""
-        return (before.evaluated.top_1 - self.evaluated.top_1) * 100
 
-    @property
-    def int8_operators(self) -> int:
-        """Convolutions and matrix products in int8, counted in the file."""
-        return self.int8[0]
-
-    @property
-    def operators(self) -> int:
-        """All of them."""
-        return self.int8[1]
-
-
-class Tried(NamedTuple):
-    """A candidate and what it lost."""
-
-    candidate: Annotated[Candidate, INLINE]
-    drop: float
-    """Percentage points of top-1 lost against float32."""
-
-
-@prints("model=file, written=written.way, total=written.evaluated.counts.images, results=tried")
+@prints("model=file, written=written.way, total=written.evaluated.counts.images, results=candidates")
 class Choice(NamedTuple):
     """All candidates, float32 first, and the one that was written."""
 
@@ -65,11 +47,6 @@ class Choice(NamedTuple):
     written: Candidate
     file: pathlib.Path
     """File that was written, or the first of them."""
-
-    @property
-    def tried(self) -> list[Tried]:
-        """Return the candidates, each with what it lost."""
-        return [Tried(candidate, candidate.drop(self.candidates[0])) for candidate in self.candidates]
 
     def show(self, source: pathlib.Path, console: Terminal) -> None:
         """Print a line for each candidate, then the one that was written."""
@@ -82,9 +59,9 @@ class Choice(NamedTuple):
                 candidate.way,
                 f"{candidate.size / 1e6:.2f}",
                 f"{candidate.size / before.size:.3f}",
-                "{} of {}".format(*candidate.int8),
-                f"{candidate.evaluated.top_1:.4f}",
-                f"{candidate.drop(before):.2f}",
+                f"{candidate.int8_operators} of {candidate.operators}",
+                f"{candidate.evaluated.counts.top1:.4f}",
+                f"{candidate.drop:.2f}",
                 f"{candidate.evaluated.images_per_second:,.0f}",
             )
         console.print(ways)
@@ -102,24 +79,26 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
     Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance``
     percentage points of top-1.
     """
-    before, *quantised = candidates
-    good = [candidate for candidate in quantised if candidate.int8[0] and candidate.drop(before) <= tolerance]
+    before = candidates[0].evaluated.counts.top1
+    drops = ((before - candidate.evaluated.counts.top1) * 100 for candidate in candidates)
+    candidates = [candidate._replace(drop=drop) for candidate, drop in zip(candidates, drops, strict=True)]
+    good = [candidate for candidate in candidates if candidate.int8_operators and candidate.drop <= tolerance]
     if not good:
         raise UserError(
             output[0],
-            f"not written: {'; '.join(_why(candidate, before) for candidate in quantised)}",
+            f"not written: {'; '.join(map(_why, candidates[1:]))}",
             f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}",
         )
-    best = min(good, key=lambda candidate: (candidate.drop(before), -candidate.evaluated.images_per_second))
+    best = min(good, key=lambda candidate: (candidate.drop, -candidate.evaluated.images_per_second))
     if len(output) == 1:
         files.write(output[0], best.contents[0])
     else:
-        files.write_all(dict(zip(output, best.contents, strict=False)))
+        files.write_all(dict(zip(output, best.contents, strict=True)))
     return Choice(candidates, best, output[0])
 
 
-def _why(candidate: Candidate, before: Candidate) -> str:
-    if not candidate.int8[0]:
+def _why(candidate: Candidate) -> str:
+    if not candidate.int8_operators:
         return f"{candidate.way}: no operator became int8"
-    top_1 = candidate.evaluated.top_1
-    return f"{candidate.way}: top-1 fell by {candidate.drop(before):.2f} points to {top_1:.4f}"
+    top_1 = candidate.evaluated.counts.top1
+    return f"{candidate.way}: top-1 fell by {candidate.drop:.2f} points to {top_1:.4f}"

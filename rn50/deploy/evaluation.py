@@ -1,23 +1,24 @@
 """Top-1 accuracy of an ONNX model on the validation set, through the evaluation's input pipeline on a CPU."""
 
-import dataclasses
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 
 from rn50 import frameworks
 from rn50.data import preflight
-from rn50.data.pipeline import dali
+from rn50.data.pipeline import crops
 from rn50.data.pipeline.batches import BatchFormat, Split
+from rn50.data.pipeline.loader_records import Drawn, Records
 from rn50.data.pipeline.numpy_batches import NumpyBatches
 from rn50.data.pipeline.record_set import RecordSet
-from rn50.data.recordio import IndexedRecordReader
+from rn50.data.workers import in_order
 from rn50.deploy import model_file
-from rn50.deploy.model_file import Model
+from rn50.deploy.model_file import Model, Run
 from rn50.deploy.outcomes import Evaluated
 from rn50.errors import UserError
 from rn50.progress import counting
@@ -27,11 +28,6 @@ from rn50.weights.counts import Counts, refuse_other_count
 
 ON_CPU = BatchFormat(None, "CHW", False)
 THREADS = len(os.sched_getaffinity(0))
-
-
-class _OneRank(NamedTuple):
-    rank: int = 0
-    size: int = 1
 
 
 def check(config: Config) -> None:
@@ -57,7 +53,7 @@ def evaluate(
     config: Config,
     what: str = "evaluating",
     confusion: bool = False,
-    logits_of: Callable[[np.ndarray], np.ndarray] | None = None,
+    logits_of: Run | None = None,
 ) -> Evaluated:
     """Evaluate a model on every image of the validation set of a configuration. Its logits are those of ONNX
     Runtime, or of ``logits_of``, a function of its images.
@@ -82,48 +78,40 @@ def evaluate(
     return Evaluated(counts, seconds)
 
 
-def batches(config: Config, split: Split, seed: int = 0) -> NumpyBatches:
+def batches(config: Config, split: Split) -> NumpyBatches:
     """Return the batches of a split as a run's pipeline makes them."""
-    return NumpyBatches(config, split, _OneRank(), seed, ON_CPU)
+    return NumpyBatches(config, split, SimpleNamespace(rank=0, size=1), 0, ON_CPU)
 
 
 def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield a split's images, in the form a model takes, and labels. An array is valid until the next one."""
-    return _prepared(config, split) if model.image_size else _decoded(config, split)
-
-
-def _prepared(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield normalised images and labels, without copies that pad the last batch."""
+    """Yield a split's images, in the form a model takes, and labels, without copies that pad the last batch.
+    An array is valid until the next one."""
+    if not model.image_size:
+        yield from _decoded(config, split)
+        return
     opened = batches(config, split)
     for batch in opened.epoch():
         yield batch.images[: batch.samples], batch.labels[: batch.samples]
     opened.check_labels()
 
 
+class _Whole(Records):
+    """Records whose images are decoded and not cropped."""
+
+    def _prepared(self, image: bytes, drawn: Drawn) -> np.ndarray:
+        return crops.decode(image)
+
+
 def _decoded(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield decoded images of their own size one by one, as a model with preprocessing takes them, each with
     its label."""
     records = RecordSet(config, split, 1)
-    settings = dataclasses.replace(config.input_pipeline, roi_decode=False)
-    whole = dataclasses.replace(config, input_pipeline=settings)
-    size, labels = config.hyperparameters.batch_size, []
-    with IndexedRecordReader(records.rec, records.idx) as reader:
-
-        def jpegs() -> Iterator[list[np.ndarray]]:
-            while True:
-                for begin in range(0, records.batches * size, size):
-                    places = range(begin, begin + size)
-                    read = [reader.read(min(place, len(reader) - 1)) for place in places]
-                    labels.append([header.label for header, _ in read])
-                    yield [np.frombuffer(jpeg, np.uint8) for _, jpeg in read]
-
-        decoder: Any = dali.build_decoder(whole, 0, ON_CPU, jpegs())
-        for index in range(records.batches):
-            try:
-                images = decoder.run()[0]
-            except RuntimeError as error:
-                raise dali.fault(records, error) from error
-            for place in range(records.counts(0, index)[0]):
-                label = labels[index][place]
-                records.check_labels(label not in range(config.data.classes))
-                yield np.asarray(images.at(place))[None], np.array([label])
+    whole = _Whole(config, split, records.rec, records.idx, 0)
+    with ThreadPoolExecutor(THREADS) as executor:
+        every = (Drawn(0, position) for position in range(records.samples))
+        futures = (executor.submit(whole.__getitem__, drawn) for drawn in every)
+        for sample in in_order(futures, 2 * THREADS):
+            if isinstance(sample, str):  # the fault of the record
+                raise UserError(sample)
+            image, label = sample
+            yield image[None], np.array([int(label)])

@@ -4,7 +4,7 @@ import pathlib
 
 from rn50 import files
 from rn50.deploy import evaluation, graph, model_file
-from rn50.deploy.model_file import Model
+from rn50.deploy.model_file import Model, Run
 from rn50.deploy.outcomes import Evaluated, Written
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -45,27 +45,31 @@ def export(
     """
     files.refuse_to_replace(output, files.MODEL)
     model = convert(source, str(output), fold, preprocessing)
-    evaluated = None if config is None else evaluation.evaluate(model, config)
-    refuse_other_accuracy(source, model, evaluated, tolerance)
+    evaluated = evaluate(source, model, config, tolerance)
     files.write(output, model.content)
     size, nodes = len(model.content), len(model.proto.graph.node)
     return Written("onnx", [output], size, model.classes, evaluated, nodes, fold, preprocessing)
 
 
-def refuse_other_accuracy(
-    source: pathlib.Path, model: Model, evaluated: Evaluated | None, tolerance: float
-) -> None:
-    """Raise UserError if an evaluation is more than ``tolerance`` percentage points from what a file of
-    weights says."""
-    if evaluated is None:
-        return
-    accuracy = model.facts.get("accuracy")
+def evaluate(
+    source: pathlib.Path, model: Model, config: Config | None, tolerance: float, logits_of: Run | None = None
+) -> Evaluated | None:
+    """Evaluate a model, as ``evaluation.evaluate`` does, if there is a configuration.
+
+    Raises UserError if its top-1 is more than ``tolerance`` percentage points from what a file of weights
+    says.
+    """
+    if config is None:
+        return None
+    evaluated, accuracy = evaluation.evaluate(model, config, logits_of=logits_of), model.facts.get("accuracy")
+    top_1 = evaluated.counts.top1
     try:
-        before = None if accuracy is None else float(accuracy)
+        before = top_1 if accuracy is None else float(accuracy)
     except ValueError:
         problem = f"its header says {accuracy} of accuracy, not a number"
         raise UserError(source, problem, "train again with SAVE_WEIGHTS=1") from None
-    if before is not None and not abs(evaluated.top_1 - before) * 100 <= tolerance:
-        problem = f"not written: its top-1 is {evaluated.top_1:.4f}, and {source} says {before:.4f}"
+    if not abs(top_1 - before) * 100 <= tolerance:
+        problem = f"not written: its top-1 is {top_1:.4f}, and {source} says {before:.4f}"
         remedy = "name the configuration that it was trained with, or allow more than --tolerance"
         raise UserError(model.name, problem, f"{remedy} {tolerance:g}")
+    return evaluated

@@ -1,7 +1,6 @@
 """Latency and throughput of models on engines, by batch size (``rn50 bench inference``)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,13 +32,6 @@ def bind(cores: int | None) -> tuple[str, int]:
     return binding.apply(bound).replace("rank 0 of this machine: ", ""), len(kept)
 
 
-class Measured(NamedTuple):
-    """Results, and the errors of subjects that lack some or all of them."""
-
-    results: list[Result]
-    failures: dict[Subject, UserError]
-
-
 def measure(
     subjects: Sequence[Subject],
     batch_sizes: Sequence[int],
@@ -47,7 +39,7 @@ def measure(
     rounds: int,
     rate: float | None,
     threads: int,
-) -> Measured:
+) -> Report:
     """Measure every subject at every batch size, in turn within each round. An extra first round is
     discarded.
 
@@ -72,9 +64,13 @@ def measure(
                     if round_:
                         rounds_of.setdefault((process.subject, size), []).append(measured)
                     progress(done, total)
-    return Measured(
+    model = description.read().get("host_processor_model_name", "unknown processor")
+    return Report(
+        f"{counted(threads, 'core')} of {model}",
+        threads,
+        rate,
         [_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in rounds_of.items()],
-        failures,
+        [Failure(subject, str(error)) for subject, error in failures.items()],
     )
 
 
@@ -88,22 +84,11 @@ def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: float
     return Result(subject, size, len(latencies), latency, served, kept_up)
 
 
-def machine_of(threads: int) -> str:
-    """Return the processor and the cores in use."""
-    model = description.read().get("host_processor_model_name", "unknown processor")
-    return f"{counted(threads, 'core')} of {model}"
-
-
-def report(measured: Measured, threads: int, rate: float | None) -> Report:
-    """Return the report of a measurement."""
-    failures = [Failure(subject, str(error)) for subject, error in measured.failures.items()]
-    return Report(machine_of(threads), threads, rate, measured.results, failures)
-
-
-def show(results: Sequence[Result], threads: int, rate: float | None, console: Terminal) -> None:
+def show(report: Report, console: Terminal) -> None:
     """Print a table for each model on each engine."""
+    results, rate = report.results, report.requests_per_second
     load = "each request when the one before is answered" if rate is None else f"{rate:g} requests per second"
-    console.print(f"{machine_of(threads)}; {load}")
+    console.print(f"{report.machine}; {load}")
     headings = ("batch", "average", *(f"p{percentile}" for percentile in PERCENTILES), "images/s")
     for subject in dict.fromkeys(result.subject for result in results):
         by_size = table(headings, title=f"{subject.name}: latency in ms of a request")

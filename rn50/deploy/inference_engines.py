@@ -8,7 +8,7 @@ import numpy as np
 
 from rn50 import frameworks
 from rn50.deploy import export, model_file
-from rn50.deploy.model_file import Model
+from rn50.deploy.model_file import Model, Run
 from rn50.deploy.outcomes import Subject
 from rn50.errors import UserError
 from rn50.packages import needed_for
@@ -22,8 +22,6 @@ PROVIDERS = {
     "onnxruntime-cuda": "CUDAExecutionProvider",
     "onnxruntime-tensorrt": "TensorrtExecutionProvider",
 }
-Run = Callable[[np.ndarray], np.ndarray]
-"""Images -> logits."""
 
 
 def of_frameworks() -> dict[str, tuple[str, str]]:

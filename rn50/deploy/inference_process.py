@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pathlib
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rn50.deploy import inference_engines, model_file
-from rn50.deploy.inference_engines import Run
+from rn50.deploy.model_file import Run
 from rn50.deploy.outcomes import Subject
 from rn50.errors import UserError
 from rn50.process import set_default
@@ -47,33 +48,24 @@ class Round(NamedTuple):
     seconds: float
 
 
-def closed_loop(run: Run, images: np.ndarray, seconds: float) -> Round:
-    """Send each request when the one before is answered."""
+def serve(run: Run, images: np.ndarray, load: Load) -> Round:
+    """Send requests: each when the one before is answered, or at regular times. Then a latency includes the
+    wait for earlier requests."""
+    longest, most = load.seconds, sys.maxsize
+    if load.rate is not None:
+        longest, most = MOST_OF_SECONDS * load.seconds, max(LEAST_REQUESTS, round(load.seconds * load.rate))
     latencies: list[float] = []
-    start = last = time.perf_counter()
-    while last - start < seconds or len(latencies) < LEAST_REQUESTS:
-        run(images)
-        now = time.perf_counter()
-        latencies.append(now - last)
-        last = now
-    return Round(latencies, last - start)
-
-
-def arrivals(run: Run, images: np.ndarray, seconds: float, rate: float) -> Round:
-    """Send ``rate`` requests per second at regular times. A latency includes the wait for earlier
-    requests."""
-    latencies: list[float] = []
-    start = now = time.perf_counter()
-    for index in range(max(LEAST_REQUESTS, round(seconds * rate))):
-        due = start + index / rate
+    start = now = end = time.perf_counter()
+    while len(latencies) < most and (now - start < longest or len(latencies) < LEAST_REQUESTS):
+        due = now if load.rate is None else start + len(latencies) / load.rate
         if due > now:
             time.sleep(due - now)
         run(images)
         now = time.perf_counter()
         latencies.append(now - due)
-        if now - start > MOST_OF_SECONDS * seconds and index >= LEAST_REQUESTS:
-            break
-    return Round(latencies, max(now - start, len(latencies) / rate))
+    if load.rate is not None:
+        end = start + len(latencies) / load.rate
+    return Round(latencies, max(now, end) - start)
 
 
 class Process:
@@ -93,7 +85,8 @@ class Process:
         """Return one round of a load. Raises UserError if the engine fails."""
         with contextlib.suppress(BrokenPipeError):  # _answer says why
             self._pipe.send(load)
-        return Round(*self._answer(MOST_OF_SECONDS * load.seconds))
+        answer: Round = self._answer(MOST_OF_SECONDS * load.seconds)
+        return answer
 
     def close(self) -> None:
         """Ask the process to end, so that its framework can clean up, and kill it if it does not."""
@@ -108,15 +101,15 @@ class Process:
             if not self._pipe.poll(limit):
                 self._process.kill()
                 raise UserError(self.subject.name, f"no answer within {limit:.0f} s", "leave it out")
-            kind, answer = self._pipe.recv()
+            answer = self._pipe.recv()
         except (EOFError, ConnectionResetError):
             self._process.join()
             lines = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
             reason = lines[-1][:300] if lines else f"exit status {self._process.exitcode}"
             remedy = "leave the engine out, or give smaller --batch-sizes"
             raise UserError(self.subject.name, f"its process has ended ({reason})", remedy) from None
-        if kind == "error":
-            raise UserError(*answer)
+        if isinstance(answer, UserError):
+            raise answer
         return answer
 
 
@@ -148,21 +141,16 @@ def _serve(pipe: Connection, subject: Subject, threads: int, log: str) -> None:
     set_default("OMP_NUM_THREADS", str(threads))
     try:
         run, make = inference_engines.create(subject, threads)
-        pipe.send(("ready", None))
-        sizes = {}
+        pipe.send(None)
+        sizes: dict[int, np.ndarray] = {}
         with contextlib.suppress(EOFError):
             while True:
                 load: Load = pipe.recv()
                 if load.batch_size not in sizes:
                     sizes[load.batch_size] = make(load.batch_size)
-                pipe.send(("round", tuple(_round(run, sizes[load.batch_size], load))))
+                images = sizes[load.batch_size]
+                for _ in range(LEAD_IN_REQUESTS):
+                    run(images)
+                pipe.send(serve(run, images, load))
     except UserError as error:
-        pipe.send(("error", (error.subject, error.problem, error.remedy)))
-
-
-def _round(run: Run, images: np.ndarray, load: Load) -> Round:
-    for _ in range(LEAD_IN_REQUESTS):
-        run(images)
-    if load.rate is None:
-        return closed_loop(run, images, load.seconds)
-    return arrivals(run, images, load.seconds, load.rate)
+        pipe.send(error)

@@ -1,10 +1,13 @@
 """ONNX files: read as untrusted, described, and opened in ONNX Runtime."""
 
 import contextlib
-import io
 import logging
+import os
 import pathlib
+import re
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +25,8 @@ with needed_for("ONNX models"):
     from google.protobuf.message import DecodeError
     from onnx import TensorProto
 
+Run = Callable[[np.ndarray], np.ndarray]
+"""Images -> logits."""
 REMEDY = "give a file that rn50 export or rn50 quantize wrote"
 CPU = "CPUExecutionProvider"
 LIMIT_S = 300
@@ -78,7 +83,9 @@ def parse(name: str, content: bytes) -> Model:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
-        _refuse_files_elsewhere(name, proto)
+        # Tensors in other files, which an untrusted model could name anywhere.
+        if any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer):
+            raise UserError(name, "keeps its tensors in other files", REMEDY)
         onnx.checker.check_model(proto)
     except (DecodeError, onnx.checker.ValidationError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
@@ -90,38 +97,26 @@ def parse(name: str, content: bytes) -> Model:
         raise UserError(name, f"{counts}, expected one of each", REMEDY)
     facts = {entry.key: entry.value for entry in proto.metadata_props}
     weights_file.refuse_other_facts(name, {**dict.fromkeys(weights_file.FACTS, "1"), **facts})
-    images, logits = _tensor(inputs[0]), _tensor(proto.graph.output[0])
-    size = images.shape[2] if len(images.shape) == 4 else None
+    images, logits = _form(inputs[0]), _form(proto.graph.output[0])
+    square = re.fullmatch(r"float32 \(\?, 3, (\d{1,9}), \1\)", images)
+    size = int(square[1]) if square else None
     possible = size in range(1, weights_file.FACTS["image_size"] + 1)
-    normalised = possible and images == (TensorProto.FLOAT, (None, 3, size, size))
-    if not normalised and (images.type, images.shape) != (TensorProto.UINT8, (None, None, None, 3)):
+    if not possible and images != "uint8 (?, ?, ?, 3)":
         expected = "float32 (N, 3, S, S) or uint8 (N, H, W, 3) with a dynamic N"
         raise UserError(name, f"its input is {images}, expected {expected}", REMEDY)
-    if len(logits.shape) != 2 or not logits.shape[1] or logits.type != TensorProto.FLOAT:
+    classes = re.fullmatch(r"float32 \([^,]*, ([1-9]\d*)\)", logits)
+    if not classes:
         raise UserError(name, f"its output is {logits}, expected float32 (N, classes)", REMEDY)
-    return Model(name, proto, content, inputs[0].name, size if normalised else None, logits.shape[1], facts)
+    return Model(name, proto, content, inputs[0].name, size, int(classes[1]), facts)
 
 
-class _Tensor(NamedTuple):
-    type: int
-    shape: tuple[int | None, ...]
-
-    def __str__(self) -> str:
-        name = TensorProto.DataType.Name(self.type).lower().replace("float", "float32")
-        kind = name if self.type else "no tensor"
-        return f"{kind} ({', '.join('?' if size is None else str(size) for size in self.shape)})"
-
-
-def _tensor(value: Any) -> _Tensor:
+def _form(value: Any) -> str:
+    """Return the type and the sizes of an input or output, as in "float32 (?, 10)"."""
     tensor = value.type.tensor_type
-    sizes = (dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
-    return _Tensor(tensor.elem_type, tuple(sizes))
-
-
-def _refuse_files_elsewhere(name: str, proto: Any) -> None:
-    """Raise UserError if tensors are in other files, which an untrusted model could name anywhere."""
-    if any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer):
-        raise UserError(name, "keeps its tensors in other files", REMEDY)
+    names = {number: name.lower() for name, number in TensorProto.DataType.items()}
+    names[TensorProto.FLOAT] = "float32"
+    sizes = (str(dim.dim_value) if dim.HasField("dim_value") else "?" for dim in tensor.shape.dim)
+    return f"{names.get(tensor.elem_type, tensor.elem_type)} ({', '.join(sizes)})"
 
 
 def int8_operators(proto: Any) -> tuple[int, int]:
@@ -144,7 +139,7 @@ def session(model: Model, threads: int, provider: str = CPU) -> Any:
         return onnxruntime.InferenceSession(model.content, settings, [provider])
 
 
-def running(model: Model, threads: int) -> Callable[[np.ndarray], np.ndarray]:
+def running(model: Model, threads: int) -> Run:
     """Return a function from a model's images to its logits, by ONNX Runtime on the CPU, which is stopped
     after ``LIMIT_S``."""
     opened = session(model, threads)
@@ -180,13 +175,21 @@ def faults(name: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence ONNX Runtime's warnings and its calibrators' output; its Python part logs on the root
+    """Discard the output of frameworks and their libraries; ONNX Runtime's Python part logs on the root
     logger."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    onnxruntime.set_default_logger_severity(SILENT)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)
+    with contextlib.ExitStack() as stack:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        for descriptor in (1, 2):
+            kept = os.dup(descriptor)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, descriptor)
+            os.dup2(nowhere.fileno(), descriptor)
+        stack.enter_context(contextlib.redirect_stdout(nowhere))
+        stack.enter_context(contextlib.redirect_stderr(nowhere))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.WARNING)
+        yield

@@ -16,11 +16,6 @@ class Evaluated(NamedTuple):
     """Time that the model itself took."""
 
     @property
-    def top_1(self) -> float:
-        """Fraction of correct images."""
-        return self.counts.correct / self.counts.images
-
-    @property
     def images_per_second(self) -> float:
         """Rate of the model during its evaluation."""
         return self.counts.images / self.seconds
@@ -28,7 +23,7 @@ class Evaluated(NamedTuple):
 
 @prints(
     "format, files, bytes, nodes, folded, preprocessing, classes, correct=evaluated.counts.correct, "
-    "total=evaluated.counts.images, top_1=evaluated.top_1"
+    "total=evaluated.counts.images, top_1=evaluated.counts.top1"
 )
 class Written(NamedTuple):
     """Files that were written, and the evaluation of what is in them, if there was one."""

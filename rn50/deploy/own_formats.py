@@ -1,13 +1,9 @@
 """A file of weights as files in a framework's own format (``rn50 export --to``), or quantised by it (``rn50
 quantize --to``)."""
 
-import contextlib
-import os
 import pathlib
-import sys
 import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,9 +23,10 @@ TRIED = 4
 """Random images whose logits are compared."""
 
 
-def names() -> tuple[str, ...]:
-    """Return the frameworks that have a format of their own."""
-    return tuple(name for name, traits in frameworks.every().items() if traits.exports)
+def names(quantizing: bool = False) -> tuple[str, ...]:
+    """Return the frameworks that have a format of their own, or that quantise with their own tools."""
+    every = frameworks.every().items()
+    return tuple(name for name, traits in every if (traits.calibrations if quantizing else traits.exports))
 
 
 def write(
@@ -46,7 +43,7 @@ def write(
     model, inference = export.convert(source, str(output)), frameworks.module(framework, "inference")
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder, "model"))
-        with _silent():
+        with model_file.quiet():
             inference.write(read, path)
             logits_of = inference.read(path, evaluation.THREADS)
         shape = (TRIED, 3, read.image_size, read.image_size)
@@ -57,16 +54,10 @@ def write(
             problem = f"not written: its logits are {apart:.1e} from those of the ONNX model"
             remedy = f"report it, with the version of {frameworks.traits(framework).name}"
             raise UserError(output, problem, remedy)
-        evaluated = None if config is None else evaluation.evaluate(model, config, logits_of=logits_of)
-        export.refuse_other_accuracy(source, model, evaluated, tolerance)
+        evaluated = export.evaluate(source, model, config, tolerance, logits_of)
         contents = _contents(path, framework)
     files.write_all(dict(zip(written, contents, strict=False)))
     return export.Written(framework, written, sum(map(len, contents)), model.classes, evaluated)
-
-
-def quantizers() -> tuple[str, ...]:
-    """Return the frameworks that quantise with their own tools."""
-    return tuple(name for name, traits in frameworks.every().items() if traits.calibrations)
 
 
 def quantize(
@@ -92,13 +83,13 @@ def quantize(
     calibrating = np.concatenate(calibration_images(model, config, images))
     with tempfile.TemporaryDirectory() as folder:
         path, made = (str(pathlib.Path(folder, name)) for name in ("float32", "int8"))
-        with _silent():
+        with model_file.quiet():
             inference.write(weights_file.read(source), path)
         operators = model_file.int8_operators(model.proto)
         candidates = [_candidate(FLOAT, path, framework, operators, model, config)]
         for way in tried:
             say(f"quantising: {way} ...", err=True)
-            with _silent():
+            with model_file.quiet():
                 int8 = inference.quantize(path, made, calibrating, traits.calibrations[way.calibration])
             candidates.append(_candidate(str(way), made, framework, int8, model, config))
     return choose(written, candidates, tolerance)
@@ -107,36 +98,17 @@ def quantize(
 def _candidate(
     way: str, path: str, framework: str, int8: tuple[int, int], model: Model, config: Config
 ) -> Candidate:
-    with _silent():
+    with model_file.quiet():
         inference, precision = frameworks.module(framework, "inference"), "int8" if int8[0] else FLOAT
         logits_of = inference.read(path, evaluation.THREADS, precision=precision)
     evaluated = evaluation.evaluate(model, config, f"evaluating {way}", logits_of=logits_of)
-    return Candidate(way, _contents(path, framework), int8, evaluated)
+    return Candidate(way, _contents(path, framework), *int8, evaluated)
 
 
 def _contents(path: str, framework: str) -> list[bytes]:
     """Return the content of each file that a framework has written at ``path``."""
     suffixes = frameworks.traits(framework).exports
     return [pathlib.Path(f"{path}{suffix}").read_bytes() for suffix in suffixes]
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Discard the output of frameworks and their libraries."""
-    with contextlib.ExitStack() as stack:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-        for descriptor in (1, 2):
-            kept = os.dup(descriptor)
-            stack.callback(os.close, kept)
-            stack.callback(os.dup2, kept, descriptor)
-            os.dup2(nowhere.fileno(), descriptor)
-        stack.enter_context(contextlib.redirect_stdout(nowhere))
-        stack.enter_context(contextlib.redirect_stderr(nowhere))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _files(output: pathlib.Path, framework: str) -> list[pathlib.Path]:

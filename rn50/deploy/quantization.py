@@ -84,8 +84,8 @@ def quantize(
     made = ((str(way), quantized(model, way, read)) for way in tried)
     for way, variant in itertools.chain([(FLOAT, model)], made):
         evaluated = evaluation.evaluate(variant, config, f"evaluating {way}")
-        operators = model_file.int8_operators(variant.proto)
-        candidates.append(Candidate(way, [variant.content], operators, evaluated))
+        int8 = model_file.int8_operators(variant.proto)
+        candidates.append(Candidate(way, [variant.content], *int8, evaluated))
     return choose([output], candidates, tolerance)
 
 

@@ -98,7 +98,7 @@ class Counts:
 
     @property
     def top1(self) -> float:
-        """`correct` / `images`."""
+        """Fraction of correct images."""
         return self.correct / self.images
 
     @property

@@ -15,10 +15,10 @@ import pytest
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.data.certification import certificate
-from rn50.data.certification.audit import PackedSplit, audit
+from rn50.data.certification.audit import Split, audit
 from rn50.data.certification.certify import certify
-from rn50.data.certification.finding import KEPT
-from rn50.data.jpeg import decoding_fault, has_end, read_header
+from rn50.data.certification.finding import KEPT, DataFindings
+from rn50.data.jpeg import damage_of, has_end, read_header
 from rn50.data.layout import CERTIFICATE, FILES
 from rn50.data.packing import packing_list
 from rn50.data.recordio import MAGIC, IndexedRecordWriter, encode_image
@@ -224,11 +224,22 @@ def test_an_index_is_read_once_and_its_hash_is_that_of_what_was_audited(data, mo
         return stream
 
     monkeypatch.setattr(files, "open_regular", replaced_behind)
-    report = audit(
-        PackedSplit(data, "val", classes=6), decode=False, workers=1, progress=lambda records: None
-    )
+    faults, split = DataFindings(), Split(data, "val", 6)
+    facts = audit(split, False, 1, lambda records: None, faults, DataFindings())
     assert opened == ["val.idx", "val.rec"]
-    assert report.files["val.idx"]["sha256"] == wanted and not report.faults.counts
+    assert facts["val.idx"]["sha256"] == wanted and not faults.counts
+
+
+def test_verifying_reads_each_index_once(data, monkeypatch):
+    opened, open_regular = [], files.open_regular
+
+    def counted(path, *arguments):
+        opened.append(path.name)
+        return open_regular(path, *arguments)
+
+    monkeypatch.setattr(files, "open_regular", counted)
+    assert certify(data).passed
+    assert [name for name in opened if name.endswith(".idx")] == ["train.idx", "val.idx"]
 
 
 @pytest.mark.parametrize(
@@ -349,12 +360,12 @@ def test_headers_of_every_kind_are_read(quality):
         jpeg = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality, *options])[1].tobytes()
         assert (
             read_header(jpeg) == (None, False, 3, jpeg.index(b"\xff\xda") + 2)
-            and decoding_fault(jpeg) is None
+            and damage_of(jpeg, decode=True) is None
         )
         assert has_end(jpeg + bytes(100), read_header(jpeg))
         for kept in (0.4, 0.7, 0.9):
             cut = jpeg[: int(len(jpeg) * kept)]
-            assert not has_end(cut, read_header(cut)) and decoding_fault(cut)
+            assert not has_end(cut, read_header(cut)) and damage_of(cut).startswith("does not decode")
     grey = cv2.imencode(".jpg", picture[:, :, 0])[1].tobytes()
     assert read_header(grey).components == 1
     assert class_names(2) == sorted(class_names(2))

@@ -264,5 +264,5 @@ def test_a_decoder_that_does_not_start_is_found_before_the_data_are_opened(tiny_
 
 
 def test_the_image_that_is_decoded_then_is_one():
-    image = cv2.imdecode(np.frombuffer(dali.GREY_JPEG, np.uint8), cv2.IMREAD_COLOR)
+    image = cv2.imdecode(np.frombuffer(dali.grey_jpeg(), np.uint8), cv2.IMREAD_COLOR)
     assert image.shape == (16, 16, 3) and image.std() == 0

@@ -229,7 +229,7 @@ def start(folder, before=""):
 def wait_for_bytes(count, folder, process):
     """Wait until ``process`` has written ``count`` bytes of records: with 0 its workers are about to
     start."""
-    path = folder / PARTIAL / "train.rec.partial"
+    path = folder / PARTIAL / "train.rec"
     while not path.exists() or path.stat().st_size < count:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.05)
@@ -314,7 +314,7 @@ def test_a_killed_worker_is_one_line(tmp_path):
     assert process.returncode != 0
     assert (
         "UserError" in messages.splitlines()[-1]
-        and "a process that generates images was killed" in messages.splitlines()[-1]
+        and "a process generating a data set was killed" in messages.splitlines()[-1]
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -325,7 +325,7 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
     _, messages = process.communicate(timeout=60)
     assert process.returncode != 0
     assert (
-        "train.rec: cannot be written (File too large); free space or choose another folder"
+        f"{tmp_path}: cannot be written (File too large); free space or choose another folder"
         in messages.splitlines()[-1]
     )
     assert list(tmp_path.iterdir()) == []

@@ -165,7 +165,7 @@ def test_a_process_that_is_killed_is_one_line_and_the_command_goes_on(tree, pack
     assert process.returncode == 2
     last = messages.splitlines()[-1]
     assert (
-        "a process that packs was killed, perhaps for want of memory; the same command goes on where it "
+        "a process packing a data set was killed, perhaps for want of memory; the same command goes on where it "
         "stopped" in last
     )
     pack(tree, tmp_path)

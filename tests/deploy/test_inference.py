@@ -186,9 +186,9 @@ def test_a_process_that_dies_does_not_stop_the_others(models, monkeypatch):
     monkeypatch.setattr(inference_process.Process, "measure", killed)
     measured = inference.measure([bad, absent, good], (1, 2), 0.1, 2, None, 1)
     assert {(each.subject, each.batch_size) for each in measured.results} == {(good, 1), (good, 2)}
-    assert list(measured.failures) == [absent, bad]
-    assert str(measured.failures[bad]).startswith("whole.onnx onnxruntime float32: its process has ended")
-    told = as_json(inference.report(measured, 1, None))
+    assert [failed.subject for failed in measured.failures] == [absent, bad]
+    assert measured.failures[1].failure.startswith("whole.onnx onnxruntime float32: its process has ended")
+    told = as_json(measured)
     assert documented.differences("bench inference", told) == []
 
 
@@ -209,11 +209,11 @@ def test_latency_at_a_rate_includes_the_wait(monkeypatch):
     """An engine that takes 20 ms gets 100 requests per second: each waits for all before it."""
     clock = Clock()
     monkeypatch.setattr(inference_process, "time", clock)
-    slow = inference_process.arrivals(lambda images: clock.sleep(0.02), np.zeros(1), 0.2, 100)
+    slow = inference_process.serve(lambda images: clock.sleep(0.02), np.zeros(1), Load(1, 0.2, 100))
     assert slow.latencies == pytest.approx([0.02 + 0.01 * index for index in range(20)])
     result = inference._result(Subject(pathlib.Path("m"), "e", "float32"), 1, [slow], 100)
     assert not result.kept_up and result.images_per_second.median < 60
-    fast = inference_process.arrivals(lambda images: None, np.zeros(1), 0.2, 100)
+    fast = inference_process.serve(lambda images: None, np.zeros(1), Load(1, 0.2, 100))
     assert fast.latencies == pytest.approx([0.0] * 20) and fast.seconds == pytest.approx(0.2)
     assert inference._result(result.subject, 1, [fast], 100).kept_up
 
@@ -230,7 +230,7 @@ def test_the_harness_adds_next_to_nothing(models):
             begin = time.perf_counter()
             session.run(None, {model.input: given})
             plain.append(time.perf_counter() - begin)
-        ours = inference_process.closed_loop(run, given, sum(plain))
+        ours = inference_process.serve(run, given, Load(8, sum(plain), None))
         ratios.append(np.median(ours.latencies) / np.median(plain))
     assert np.median(ratios) < 1.25
 

@@ -32,7 +32,7 @@ def test_what_is_written_is_evaluated(tiny_config, tiny_environment, tmp_path, f
     source, output = tmp_path / "result_0.safetensors", tmp_path / "model"
     some = fitted_weights(tiny_config)
     before = evaluation.evaluate(export.of_weights(some, "x", {}), tiny_config)
-    weights_file.write(source, some._replace(facts={**some.facts, "accuracy": str(before.top_1)}))
+    weights_file.write(source, some._replace(facts={**some.facts, "accuracy": str(before.counts.top1)}))
     done = rn50(source, "--to", framework, "-o", output, "--json", environ=tiny_environment)
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)

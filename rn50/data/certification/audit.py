@@ -16,7 +16,7 @@ import numpy as np
 
 from rn50 import files
 from rn50.data import jpeg, recordio
-from rn50.data.certification.finding import DataFindings
+from rn50.data.certification.finding import DataFinding, DataFindings
 from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import IMAGE_START
 from rn50.data.workers import in_order
@@ -26,78 +26,51 @@ CHUNK_BYTES = 8 << 20
 DIGEST_BYTES = 32
 
 
-class PackedSplit(NamedTuple):
-    """A split to audit: ``name``.rec and .idx in ``folder``, with labels of ``classes`` classes."""
+class Split:
+    """``name``.rec and .idx in ``folder``, with labels of ``classes`` classes, and what ``audit`` finds about
+    them."""
 
-    folder: Path
-    name: str
-    classes: int
     entries: list[Entry] | None = None
     """Packing list, one entry per record."""
-    source: str = ""
-    """Folder that was packed, for the remedies."""
 
-
-class SetReport(NamedTuple):
-    """Result of the audit of one split."""
-
-    name: str
-    records: int
-    """Number of lines of the index."""
-    labels: np.ndarray
-    """int64 (records,), in the order of the index; -1 where a record has no valid class index."""
-    digests: np.ndarray
-    """uint8 (records, 32): SHA-256 of every image; zeros where no image was found."""
-    files: dict[str, dict[str, object]]
-    """bytes and sha256 of the .rec and the .idx, by file name."""
-    faults: DataFindings
-    remarks: DataFindings
-
-
-class _Chunk(NamedTuple):
-    """A stretch of the file and one thread's findings about its records."""
-
-    raw: bytes
-    records: int
-    faults: DataFindings
-    remarks: DataFindings
-
-
-class _Set:
-    """A split, with the labels and digests of the records that were read; see ``SetReport``."""
-
-    def __init__(self, split: PackedSplit, decode: bool) -> None:
-        self.rec, self.idx = split.folder / f"{split.name}.rec", split.folder / f"{split.name}.idx"
-        self.classes, self.entries, self.decode = split.classes, split.entries, decode
+    def __init__(self, folder: Path, name: str, classes: int, source: str = "") -> None:
+        """Parse the index; ``source`` is the folder that was packed, for the remedies. Raises UserError."""
+        self.name, self.classes = name, classes
+        self.rec, self.idx = folder / f"{name}.rec", folder / f"{name}.idx"
         self.index = recordio.index_bytes(self.idx)
         self.keys, self.offsets = recordio.parse_index(self.idx, self.index)
-        self.labels = np.full(len(self.keys), -1, np.int64)
-        self.digests = np.zeros((len(self.keys), DIGEST_BYTES), np.uint8)
+        self.records = len(self.keys)
+        """Number of lines of the index."""
+        self.labels = np.full(self.records, -1, np.int64)
+        """In the order of the index; -1 where a record has no valid class index."""
+        self.digests = np.zeros((self.records, DIGEST_BYTES), np.uint8)
+        """SHA-256 of every image; zeros where no image was found."""
         self.again = "pack the data again, or take them from another copy"
-        if split.source:
-            self.again = f"pack it again: rn50 pack {split.source}"
+        if source:
+            self.again = f"pack it again: rn50 pack {source}"
 
-    def read(self, descriptor: int, positions: np.ndarray, bounds: np.ndarray, begin: int) -> _Chunk:
-        """Read from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to
-        ``bounds[i + 1]``."""
+    def read(self, descriptor: int, decode: bool, positions: np.ndarray, bounds: np.ndarray) -> "_Chunk":
+        """Read from ``bounds[0]`` to ``bounds[-1]``; record ``positions[i]``, if there is one, lies from
+        ``bounds[i]`` to ``bounds[i + 1]``."""
+        begin = int(bounds[0])
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
-        chunk = _Chunk(raw, len(positions), DataFindings(), DataFindings())
-        places = zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        chunk = _Chunk(raw, len(positions), [], [])
+        places = zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=False)
         for position, start, end in places:
-            self._record(chunk, start - begin, end - begin, position)
+            self._record(chunk, start - begin, end - begin, position, decode)
         return chunk
 
-    def _record(self, chunk: _Chunk, start: int, end: int, position: int) -> None:
+    def _record(self, chunk: "_Chunk", start: int, end: int, position: int, decode: bool) -> None:
         """Keep label and digest of one record; add its faults and remarks to ``chunk``."""
         entry = self.entries[position] if self.entries and position < len(self.entries) else None
         named = f" ({entry.path})" if entry else ""
-        before = chunk.faults.total
+        before = len(chunk.faults)
 
         def fault(kind: str, text: str, remedy: str = self.again) -> None:
-            chunk.faults.add(kind, self.rec.name, position, f"{text}{named}", remedy)
+            chunk.faults.append(DataFinding(kind, self.rec.name, position, f"{text}{named}", remedy))
 
         def remark(kind: str, text: str) -> None:
-            chunk.remarks.add(kind, self.rec.name, position, f"{text}{named}")
+            chunk.remarks.append(DataFinding(kind, self.rec.name, position, f"{text}{named}", ""))
 
         try:
             record, stop = recordio.decode_record(chunk.raw, start, end)
@@ -112,14 +85,14 @@ class _Set:
         key = self.keys[position]
         if header.id != key:
             fault("key", f"has the id {header.id}, and its line in the index the key {key}")
-        if not (0 <= header.label < self.classes and header.label.is_integer()):
+        if not header.is_in(self.classes):
             fault("label", f"has label {header.label:g}, no class of [0, {self.classes})")
         else:
             self.labels[position] = int(header.label)
             if entry and header.label != entry.label:
                 fault("label", f"has label {header.label:g}, and in the packing list label {entry.label}")
         begins = record[:IMAGE_START]
-        if chunk.faults.total == before and begins != recordio.encode_header(header.id, int(header.label)):
+        if len(chunk.faults) == before and begins != recordio.encode_header(header.id, int(header.label)):
             fault("header", f"has the header {begins.hex()}, with a bit that nobody reads set")
         image = record[IMAGE_START:]
         digest = hashlib.sha256(image).digest()
@@ -127,9 +100,7 @@ class _Set:
         if entry and digest != entry.sha256:
             fault("content", "the image is not the one that was packed: its SHA-256 differs")
         image_header = jpeg.read_header(image)
-        broken = f"is {image_header.fault}" if image_header.fault else None
-        if not broken and (self.decode or not jpeg.has_end(image, image_header)):
-            broken = jpeg.decoding_fault(image)
+        broken = jpeg.damage_of(image, image_header, decode)
         if broken:
             fault("image", broken, f"replace the image, then {self.again}")
         if image_header.is_png:
@@ -137,9 +108,9 @@ class _Set:
         elif image_header.components == jpeg.CMYK_COMPONENTS:
             remark("CMYK", "is a JPEG of four colour components (CMYK); DALI turns it into RGB")
 
-    def check_index(self, size: int, faults: DataFindings) -> tuple[np.ndarray, np.ndarray]:
-        """Add the faults of the index; return positions and offsets of the records that lie in the file,
-        sorted by offset."""
+    def stretches(self, size: int, faults: DataFindings) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Add the faults of the index of a file of ``size`` bytes. Yield (positions, bounds) of stretches of
+        about ``CHUNK_BYTES``, which together are the file from its byte 0."""
         keys, offsets = self.keys, self.offsets
 
         def fault(record: int, text: str) -> None:
@@ -148,16 +119,34 @@ class _Set:
         if self.entries is not None:
             for record in np.flatnonzero(keys != np.arange(len(keys))).tolist():
                 fault(record, f"has the key {keys[record]} instead of {record}")
-        _, first = np.unique(keys, return_index=True)
-        for record in np.setdiff1d(np.arange(len(keys)), first).tolist():
+        for record in recordio.repeated(keys):
             fault(record, f"has the key {keys[record]} a second time")
         for record in (np.flatnonzero(np.diff(offsets) <= 0) + 1).tolist():
             before = offsets[record - 1]
             fault(record, f"points to byte {offsets[record]}, not behind the line before it ({before})")
         for record in np.flatnonzero(offsets >= size).tolist():
             fault(record, f"points to byte {offsets[record]}, and {self.rec.name} has {size}")
-        inside, which = np.unique(offsets, return_index=True)
-        return which[inside < size], inside[inside < size]
+        inside, positions = np.unique(offsets, return_index=True)
+        bounds = np.append(inside[inside < size], size)
+        if bounds[0]:
+            text = f"the first {bounds[0]} bytes belong to no record of the index"
+            faults.add("gap", self.rec.name, None, text, self.again)
+            yield positions[:0], np.array([0, bounds[0]])
+        first = 0
+        while first < len(bounds) - 1:
+            last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK_BYTES)))
+            last = min(last, len(bounds) - 1)
+            yield positions[first:last], bounds[first : last + 1]
+            first = last
+
+
+class _Chunk(NamedTuple):
+    """A stretch of the file and one thread's findings about its records."""
+
+    raw: bytes
+    records: int
+    faults: list[DataFinding]
+    remarks: list[DataFinding]
 
 
 def _pread(descriptor: int, count: int, offset: int) -> bytes:
@@ -170,31 +159,23 @@ def _pread(descriptor: int, count: int, offset: int) -> bytes:
     return b"".join(pieces)
 
 
-def _stretches(
-    positions: np.ndarray, offsets: np.ndarray, size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Yield (positions, bounds, first byte) of stretches of about ``CHUNK_BYTES`` that together are the file
-    from its byte 0."""
-    bounds = np.append(offsets, size)
-    begin, first = 0, 0
-    while first < len(positions):
-        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK_BYTES)))
-        last = min(last, len(positions))
-        yield positions[first:last], bounds[first : last + 1], begin
-        begin, first = int(bounds[last]), last
-
-
-def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[int], None]) -> SetReport:
-    """Check every record of ``split``; with ``decode`` also decode every image.
+def audit(
+    split: Split,
+    decode: bool,
+    workers: int,
+    progress: Callable[[int], None],
+    faults: DataFindings,
+    remarks: DataFindings,
+) -> dict[str, dict[str, object]]:
+    """Check every record of ``split``, with ``decode`` also that its image decodes; add what is found to
+    ``faults`` and ``remarks``. Return bytes and sha256 of the .rec and the .idx, by file name.
 
     ``progress(n)`` reports n more records. Raises ``UserError`` if a file cannot be read at all.
     """
-    known = _Set(split, decode)  # parses the index
-    faults, remarks = DataFindings(), DataFindings()
     whole = hashlib.sha256()
     try:
         with (
-            files.open_regular(known.rec, known.again) as stream,
+            files.open_regular(split.rec, split.again) as stream,
             ThreadPoolExecutor(workers) as executor,
             warnings.catch_warnings(),
         ):
@@ -202,22 +183,17 @@ def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[in
             warnings.simplefilter("ignore")
             descriptor = stream.fileno()
             size = os.fstat(descriptor).st_size
-            positions, offsets = known.check_index(size, faults)
-            if not len(offsets) or offsets[0]:
-                lead = int(offsets[0]) if len(offsets) else size
-                text = f"the first {lead} bytes belong to no record of the index"
-                faults.add("gap", known.rec.name, None, text, known.again)
-            stretches = _stretches(positions, offsets, size)
-            futures = (executor.submit(known.read, descriptor, *stretch) for stretch in stretches)
+            stretches = split.stretches(size, faults)
+            futures = (executor.submit(split.read, descriptor, decode, *stretch) for stretch in stretches)
             for chunk in in_order(futures, 2 * workers):
                 whole.update(chunk.raw)
-                faults.extend(chunk.faults)
-                remarks.extend(chunk.remarks)
+                for findings, more in ((faults, chunk.faults), (remarks, chunk.remarks)):
+                    for finding in more:
+                        findings.add(*finding)
                 progress(chunk.records)
     except OSError as error:
-        raise UserError(known.rec, f"cannot be read ({error.strerror})", known.again) from error
-    facts: dict[str, dict[str, object]] = {
-        known.rec.name: {"bytes": size, "sha256": whole.hexdigest()},
-        known.idx.name: {"bytes": len(known.index), "sha256": hashlib.sha256(known.index).hexdigest()},
+        raise UserError(split.rec, f"cannot be read ({error.strerror})", split.again) from error
+    return {
+        split.rec.name: {"bytes": size, "sha256": whole.hexdigest()},
+        split.idx.name: {"bytes": len(split.index), "sha256": hashlib.sha256(split.index).hexdigest()},
     }
-    return SetReport(split.name, len(known.keys), known.labels, known.digests, facts, faults, remarks)

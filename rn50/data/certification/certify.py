@@ -14,13 +14,11 @@ import numpy as np
 
 from rn50.data import layout
 from rn50.data.certification import certificate
-from rn50.data.certification.audit import PackedSplit, SetReport, audit
+from rn50.data.certification.audit import Split, audit
 from rn50.data.certification.certificate import Certificate, Expected
 from rn50.data.certification.finding import KEPT, DataFindings
 from rn50.data.layout import FILES
 from rn50.data.packing import packing_list
-from rn50.data.packing.packing_list import Entry
-from rn50.data.recordio import read_index
 from rn50.errors import UserError
 from rn50.files import sha256 as sha256_of
 from rn50.printed import INLINE, as_json, prints
@@ -93,6 +91,10 @@ def certify(
     threads, by default one for each core that this process may use. ``progress(done, total)`` counts images.
     Raises ``UserError`` if a file cannot be read or the certificate cannot be written.
     """
+    for name in FILES:
+        if not (folder / name).is_file():
+            remedy = f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
+            raise UserError(folder / name, "no such file", remedy)
     known = certificate.expected(folder)
     pairs = zip(Expected._fields, numbers, strict=False)
     given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
@@ -101,8 +103,14 @@ def certify(
     faults, remarks = DataFindings(), DataFindings()
     record = packing_list.read_record(folder)
     classes = _checked_lists(folder, record["lists"], known, faults)
-    readable = [name for name in NAMES if _parses(folder, name, faults)]
-    total = sum(len(read_index(folder / f"{name}.idx")[0]) for name in readable)
+    splits = []
+    for name in NAMES:
+        try:
+            splits.append(Split(folder, name, known.classes, record["source"]))
+        except UserError as error:
+            remedy = "copy the file again, or pack the data again"
+            faults.add("index", f"{name}.idx", None, error.problem, remedy)
+    total = sum(split.records for split in splits)
     done = 0
 
     def more(records: int) -> None:
@@ -110,18 +118,13 @@ def certify(
         done += records
         progress(done, total)
 
-    reports: list[SetReport] = []
-    for name in readable:
-        entries = _entries(folder, name, classes, faults)
-        split = PackedSplit(folder, name, known.classes, entries, record["source"])
-        report = audit(split, decode, workers or len(os.sched_getaffinity(0)), more)
-        faults.extend(report.faults)
-        remarks.extend(report.remarks)
-        _check_numbers(report, known, entries, classes, faults)
-        reports.append(report)
-    if len(reports) == len(NAMES):
-        _compare(reports, faults, remarks)
-    files = {name: dict(facts) for report in reports for name, facts in report.files.items()}
+    files: dict[str, dict[str, object]] = {}
+    for split in splits:
+        _read_entries(split, classes, faults)
+        files |= audit(split, decode, workers or len(os.sched_getaffinity(0)), more, faults, remarks)
+        _check_numbers(split, known, classes, faults)
+    if len(splits) == len(NAMES):
+        _compare(splits, faults, remarks)
     for name, facts in known.files.items():
         if name in files and facts.get("sha256") != files[name]["sha256"]:
             text = f"is not what it was when {known.by} was written: its SHA-256 differs"
@@ -144,22 +147,6 @@ def certify(
     return Verdict(checked, certificate.write(folder, as_json(checked)), known)
 
 
-def _parses(folder: Path, name: str, faults: DataFindings) -> bool:
-    """Return whether the index of a split parses; if not, add a fault. Raises UserError if a file is
-    missing."""
-    for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
-        if not path.is_file():
-            remedy = f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
-            raise UserError(path, "no such file", remedy)
-    try:
-        read_index(folder / f"{name}.idx")
-    except UserError as error:
-        remedy = "copy the file again, or pack the data again"
-        faults.add("index", f"{name}.idx", None, error.problem, remedy)
-        return False
-    return True
-
-
 def _checked_lists(
     folder: Path, lists: dict[str, str], known: Expected, faults: DataFindings
 ) -> list[str] | None:
@@ -177,64 +164,59 @@ def _checked_lists(
     return classes
 
 
-def _entries(folder: Path, name: str, classes: list[str] | None, faults: DataFindings) -> list[Entry] | None:
-    """Return the packing list of a split. Adds a fault if it cannot be read, and wherever it contradicts the
+def _read_entries(split: Split, classes: list[str] | None, faults: DataFindings) -> None:
+    """Read the packing list of a split. Add a fault if it cannot be read, and wherever it contradicts the
     class list."""
+    name = f"{split.name}.tsv"
     try:
-        entries = packing_list.read_list(folder, name)
+        split.entries = packing_list.read_list(split.rec.parent, split.name)
     except UserError as error:
-        faults.add("list", f"{name}.tsv", None, error.problem, ANOTHER_COPY)
-        return None
+        faults.add("list", name, None, error.problem, ANOTHER_COPY)
     if classes is None:
-        return entries
+        return
     remedy = "take classes.txt and the list from another copy of the data, or pack them again"
-    for record, entry in enumerate(entries or ()):
+    for record, entry in enumerate(split.entries or ()):
         label_class = classes[entry.label] if entry.label < len(classes) else None
         folder_name, slash, _ = entry.path.partition("/")
         if label_class is None or (slash and folder_name != label_class):
             text = f"{entry.path} has label {entry.label}, which is the class {label_class}"
-            faults.add("label", f"{name}.tsv", record, text, remedy)
-    return entries
+            faults.add("label", name, record, text, remedy)
 
 
 def _check_numbers(
-    report: SetReport,
-    known: Expected,
-    entries: list[Entry] | None,
-    classes: list[str] | None,
-    faults: DataFindings,
+    split: Split, known: Expected, classes: list[str] | None, faults: DataFindings
 ) -> None:
     """Check the number of records and the number of images of each class."""
-    idx = f"{report.name}.idx"
-    expected = getattr(known, report.name)
-    if report.records != expected:
-        missing = expected - report.records
+    idx, entries = split.idx.name, split.entries
+    expected = getattr(known, split.name)
+    if split.records != expected:
+        missing = expected - split.records
         difference = f"{abs(missing):,} {'fewer' if missing > 0 else 'more'}"
-        text = f"lists {report.records:,} records, {difference} than the {expected:,} of {known.by}"
+        text = f"lists {split.records:,} records, {difference} than the {expected:,} of {known.by}"
         faults.add("count", idx, None, text, CHECK_DATADIR)
-    if entries is not None and len(entries) != report.records:
-        first = min(len(entries), report.records)
+    if entries is not None and len(entries) != split.records:
+        first = min(len(entries), split.records)
         named = f", the first without a record is {entries[first].path}" if first < len(entries) else ""
-        text = f"lists {report.records:,} records, and the packing list {len(entries):,}{named}"
+        text = f"lists {split.records:,} records, and the packing list {len(entries):,}{named}"
         faults.add("count", idx, first, text, CHECK_DATADIR)
-    images = np.bincount(report.labels[report.labels >= 0], minlength=known.classes)
-    fewest, most = (int(report.records >= known.classes), report.records)
+    images = np.bincount(split.labels[split.labels >= 0], minlength=known.classes)
+    fewest, most = (int(split.records >= known.classes), split.records)
     if known.is_imagenet:
-        fewest, most = IMAGENET_PER_CLASS[report.name]
+        fewest, most = IMAGENET_PER_CLASS[split.name]
     allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     remedy = "the labels are not those of the data set: pack it again from class folders, or with --val-truth"
     for label in np.flatnonzero((images < fewest) | (images > most)).tolist():
         named = f" ({classes[label]})" if classes and label < len(classes) else ""
         text = f"label {label}{named} has {images[label]} images, where {allowed} belong to a class"
-        faults.add("classes", f"{report.name}.rec", None, text, remedy)
+        faults.add("classes", split.rec.name, None, text, remedy)
 
 
-def _compare(reports: Sequence[SetReport], faults: DataFindings, remarks: DataFindings) -> None:
+def _compare(splits: Sequence[Split], faults: DataFindings, remarks: DataFindings) -> None:
     """Remark on images that occur twice, within or across the splits; above a twentieth of all, add a
     fault."""
-    digests = np.concatenate([report.digests for report in reports])
-    labels = np.concatenate([report.labels for report in reports])
-    train = reports[0].records
+    digests = np.concatenate([split.digests for split in splits])
+    labels = np.concatenate([split.labels for split in splits])
+    train = splits[0].records
 
     def place(at: int) -> tuple[str, int]:
         return ("train.rec", at) if at < train else ("val.rec", at - train)
@@ -258,7 +240,7 @@ def _compare(reports: Sequence[SetReport], faults: DataFindings, remarks: DataFi
     if doubled * 20 > len(labels):
         text = f"{doubled:,} of all {len(labels):,} images are there twice"
         remedy = "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder"
-        faults.add("duplicates", f"{reports[0].name}.rec", None, text, remedy)
+        faults.add("duplicates", splits[0].rec.name, None, text, remedy)
 
 
 def print_findings(verdict: Verdict, console: Terminal) -> None:

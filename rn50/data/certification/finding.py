@@ -48,10 +48,3 @@ class DataFindings:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if self.counts[kind] <= KEPT:
             self.kept.append(DataFinding(kind, file, record, text, remedy))
-
-    def extend(self, others: "DataFindings") -> None:
-        """Add the findings of ``others``."""
-        for finding in others.kept:
-            self.add(*finding)
-        for kind, count in others.counts.items():
-            self.counts[kind] += count - min(count, KEPT)

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +19,8 @@ from rn50.data.certification.certify import certify
 from rn50.data.demo.images import GENERATOR_VERSION, STREAMS, Rng, encode
 from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
 from rn50.data.recordio import IndexedRecordWriter
-from rn50.data.workers import Processes, in_order
+from rn50.data.workers import Processes, in_order, writing
 from rn50.errors import UserError
-from rn50.files import only_process
 
 PARTIAL = ".demo_dataset.partial"
 ORDER_STREAM = 100
@@ -143,25 +141,18 @@ def generate(
             f"and a scale of at least 1, not {settings._asdict()}"
         )
     partial = folder / PARTIAL
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with only_process(folder, "generating a data set"):
-            if not _is_finished(folder, settings):
-                shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
-                try:
-                    partial.mkdir()
-                    _write(partial, settings, workers or len(os.sched_getaffinity(0)), progress)
-                    (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone
-                    # The record first: it identifies the files even between two renames.
-                    for name in (DEMO_RECORD, *FILES):
-                        os.replace(partial / name, folder / name)
-                finally:
-                    shutil.rmtree(partial, ignore_errors=True)
-            if not (folder / CERTIFICATE).exists():
-                certify(folder)
-    except OSError as error:
-        problem = f"the demo data set cannot be written ({error.strerror})"
-        raise UserError(folder, problem, "free space or choose another folder") from error
-    except BrokenProcessPool as error:
-        problem = "a process that generates images was killed, perhaps for want of memory"
-        raise UserError(folder, problem, "generate again with fewer workers") from error
+    remedy = "free space or choose another folder"
+    with writing(folder, "generating a data set", remedy, "end other programs and generate again"):
+        if not _is_finished(folder, settings):
+            shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
+            try:
+                partial.mkdir()
+                _write(partial, settings, workers or len(os.sched_getaffinity(0)), progress)
+                (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone
+                # The record first: it identifies the files even between two renames.
+                for name in (DEMO_RECORD, *FILES):
+                    os.replace(partial / name, folder / name)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+        if not (folder / CERTIFICATE).exists():
+            certify(folder)

@@ -156,9 +156,7 @@ def _pattern(height: int, width: int, rng: Rng, kind: int) -> np.ndarray:
 def _texture(height: int, width: int, rng: Rng, base: np.ndarray) -> np.ndarray:
     """Return float32 (height, width, 3): a random pattern in a random tint about the colour ``base`` (3,)."""
     kind, amplitude = rng.randint(0, 5), rng.uniform(*TEXTURE_AMPLITUDE)
-    if rng.rand() < PLAIN_PROBABILITY:
-        kind = 0
-    pattern = _pattern(height, width, rng, kind)
+    pattern = _pattern(height, width, rng, 0 if rng.rand() < PLAIN_PROBABILITY else kind)
     tint = rng.uniform(-1, 1, 3)
     tint *= amplitude / np.abs(tint).max()
     texture = base.astype(np.float32) + pattern[:, :, None] * tint.astype(np.float32)
@@ -189,12 +187,6 @@ def _clutter(image: np.ndarray, rng: Rng) -> None:
             cv2.fillPoly(image, [corners.astype(np.int32)], _colour(rng), cv2.LINE_AA)
 
 
-def _place(length: int, radius: float, rng: Rng) -> float:
-    """Return a centre along a side of ``length`` pixels, such that nearly all of a shape of ``radius`` stays
-    inside."""
-    return rng.uniform(radius * 0.8, length - radius * 0.8) if length > 1.7 * radius else length / 2
-
-
 def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
     """Return float32 (height, width), 1 inside the shape: scaled, rotated, sheared, squashed, mirrored and
     placed at random."""
@@ -203,7 +195,10 @@ def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     transform = radius * rotation @ np.array([[1, rng.uniform(-SHEAR, SHEAR)], [0, rng.uniform(*SQUASH)]])
     transform = transform @ np.diag([rng.choice([-1, 1]), 1])
-    centre = np.array([_place(width, radius, rng), _place(height, radius, rng)])
+    centre = np.array([width, height]) / 2
+    for axis, length in enumerate((width, height)):
+        if length > 1.7 * radius:  # nearly all of the shape stays inside
+            centre[axis] = rng.uniform(radius * 0.8, length - radius * 0.8)
     mask = np.zeros((height, width), np.float32)
     for polygon, value in zip(SHAPES[label](rng), (1.0, 0.0), strict=False):
         corners = (polygon @ transform.T + centre) * (1 << SUBPIXEL_BITS)
@@ -211,27 +206,15 @@ def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
     return mask
 
 
-def _canvas(rng: Rng) -> tuple[int, int]:
-    """Return a random height and width in pixels."""
-    short = rng.randint(SHORT_SIDE[0], SHORT_SIDE[1] + 1)
-    long = int(short * rng.uniform(*ASPECT))
-    return (short, long) if rng.rand() < LANDSCAPE_PROBABILITY else (long, short)
-
-
-def _two_colours(rng: Rng) -> tuple[np.ndarray, np.ndarray]:
-    """Return a colour for the background and one for the shape, more than ``CONTRAST`` apart."""
-    background = rng.uniform(*BACKGROUND_COLOUR, 3)
-    while True:
-        shape = rng.uniform(*COLOUR, 3)
-        if np.linalg.norm(shape - background) > CONTRAST:
-            return background, shape
-
-
 def draw(label: int, rng: Rng, scale: int = 1) -> np.ndarray:
     """Return an image of class ``label``: uint8 (height, width, 3), sides ``scale`` times as long, noise in
     every pixel."""
-    height, width = _canvas(rng)
-    background, colour = _two_colours(rng)
+    short = rng.randint(SHORT_SIDE[0], SHORT_SIDE[1] + 1)
+    long = int(short * rng.uniform(*ASPECT))
+    height, width = (short, long) if rng.rand() < LANDSCAPE_PROBABILITY else (long, short)
+    background = colour = rng.uniform(*BACKGROUND_COLOUR, 3)
+    while np.linalg.norm(colour - background) <= CONTRAST:
+        colour = rng.uniform(*COLOUR, 3)
     image = _texture(height, width, rng, background)
     _clutter(image, rng)
     mask = _shape_mask(label, height, width, rng)[:, :, None] * np.float32(rng.uniform(*OPACITY))

@@ -1,6 +1,7 @@
 """The ImageNet layout: one folder of images per class; the sorted folders give the labels."""
 
 import hashlib
+import itertools
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -61,92 +62,81 @@ def scan(folder: Path, truth: Path | None = None) -> Source:
     for path in (folder, folder / "train", folder / "val"):
         if not path.is_dir():
             raise UserError(path, "no such folder", "give a folder with train/<class>/*.JPEG and val/")
-    train = _class_folders(folder / "train")
-    if not train:
+    try:
+        return _listed(folder, truth)
+    except OSError as error:
+        remedy = "fix its permissions, or extract the archive again"
+        raise UserError(error.filename or folder, f"cannot be read ({error.strerror})", remedy) from error
+
+
+def _listed(folder: Path, truth: Path | None) -> Source:
+    train, val = folder / "train", folder / "val"
+    classes = _class_folders(train)
+    if not classes:
         problem = "holds no class folders"
-        raise UserError(folder / "train", problem, "extract each class's archive into a folder of its name")
-    classes = sorted(train)
-    labels = {name: label for label, name in enumerate(classes)}
-    val = _class_folders(folder / "val")
-    if val:
-        for missing in sorted(set(train) ^ set(val)):
-            where, other = ("val", "train") if missing in train else ("train", "val")
-            raise UserError(
-                folder / where / missing,
-                f"no such folder, though {folder / other} has it",
-                "the two sets must have the same classes. Extract the archives again, or sort the "
-                "validation images into class folders",
-            )
-        images = _labelled(folder / "val", val, labels)
-    else:
-        images = _flat(folder, classes, truth)
-    return Source(folder, classes, {"train": _labelled(folder / "train", train, labels), "val": images})
+        raise UserError(train, problem, "extract each class's archive into a folder of its name")
+    val_classes = _class_folders(val)
+    for missing in sorted(set(classes) ^ set(val_classes or classes)):
+        where, other = (val, train) if missing in classes else (train, val)
+        raise UserError(
+            where / missing,
+            f"no such folder, though {other} has it",
+            "the two sets must have the same classes. Extract the archives again, or sort the "
+            "validation images into class folders",
+        )
+
+    def labelled(split: Path) -> list[Image]:
+        of_each = (_images(split / name, f"{name}/", label) for label, name in enumerate(classes))
+        return list(itertools.chain.from_iterable(of_each))
+
+    images = labelled(val) if val_classes else _flat(folder, classes, truth)
+    return Source(folder, classes, {"train": labelled(train), "val": images})
 
 
-def _class_folders(folder: Path) -> dict[str, list[os.DirEntry]]:
-    """Return the image files by class folder, without hidden ones. Raises UserError for images beside class
-    folders."""
-    folders: dict[str, list[os.DirEntry]] = {}
-    loose: list[str] = []
-    for entry in _entries(folder):
-        if entry.is_dir():
-            folders[entry.name] = _images(Path(entry.path))
-        elif entry.name.lower().endswith(SUFFIXES):
-            loose.append(entry.path)
+def _class_folders(folder: Path) -> list[str]:
+    """Return the sorted names of the class folders, without hidden ones. Raises UserError for images beside
+    class folders."""
+    entries = _entries(folder)
+    folders = [entry.name for entry in entries if entry.is_dir()]
+    loose = [entry.path for entry in entries if entry.name.lower().endswith(SUFFIXES) and not entry.is_dir()]
     if folders and loose:
         problem = "an image beside the class folders, so without a class"
-        raise UserError(min(loose), problem, "move it into one, or away")
+        raise UserError(loose[0], problem, "move it into one, or away")
     return folders
 
 
 def _entries(folder: Path) -> list[os.DirEntry]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
-    except OSError as error:
-        raise UserError(folder, f"cannot be read ({error.strerror})", "fix its permissions") from error
+    """Return what a folder holds but for hidden files, sorted by name."""
+    with os.scandir(folder) as entries:
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+    return sorted(shown, key=lambda entry: entry.name)
 
 
-def _images(folder: Path) -> list[os.DirEntry]:
+def _images(folder: Path, prefix: str = "", label: int = 0) -> list[Image]:
     """Return the image files of a folder, sorted by name. Raises UserError for any other file."""
-    entries = sorted(_entries(folder), key=lambda entry: entry.name)
-    for entry in entries:
+    images = []
+    for entry in _entries(folder):
         is_image = entry.is_file() and entry.name.lower().endswith(SUFFIXES)
         if not is_image or "\t" in entry.name or "\n" in entry.name:
             problem = f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held"
             raise UserError(entry.path, problem, "move it away, or extract the archive again")
-    if not entries:
-        raise UserError(folder, "holds no image", "extract its archive, or remove the folder")
-    return entries
-
-
-def _image(entry: os.DirEntry, path: str, label: int) -> Image:
-    try:
         status = entry.stat()
-    except OSError as error:
-        problem = f"cannot be read ({error.strerror})"
-        raise UserError(entry.path, problem, "extract the archive again") from error
-    return Image(path, label, status.st_size, status.st_ctime_ns)
-
-
-def _labelled(folder: Path, folders: dict[str, list[os.DirEntry]], labels: dict[str, int]) -> list[Image]:
-    return [
-        _image(entry, f"{name}/{entry.name}", labels[name])
-        for name in sorted(folders)
-        for entry in folders[name]
-    ]
+        images.append(Image(f"{prefix}{entry.name}", label, status.st_size, status.st_ctime_ns))
+    if not images:
+        raise UserError(folder, "holds no image", "extract its archive, or remove the folder")
+    return images
 
 
 def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
-    entries = _images(folder / "val")
+    images = _images(folder / "val")
     truth = truth or validation_truth.find(folder)
     if truth is None:
         raise UserError(
             folder / "val",
-            f"{len(entries):,} images without class folders, so nobody knows their classes (packed like "
+            f"{len(images):,} images without class folders, so nobody knows their classes (packed like "
             "that, a network trains to the end and is never right)",
             "give the list of their classes with --val-truth FILE: the development kit's "
             f"{Path(validation_truth.OFFICIAL).name}, or lines of name and class",
         )
-    labels = validation_truth.read(truth, [entry.name for entry in entries], classes)
-    return [_image(entry, entry.name, labels[entry.name]) for entry in entries]
+    labels = validation_truth.read(truth, [image.path for image in images], classes)
+    return [image._replace(label=labels[image.path]) for image in images]

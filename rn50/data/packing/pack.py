@@ -14,7 +14,6 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +26,9 @@ from rn50.data.layout import CERTIFICATE, FILES
 from rn50.data.packing import packing_list
 from rn50.data.packing.imagenet_folder import Image, Source, scan
 from rn50.data.packing.packing_list import Entry
-from rn50.data.recordio import FRAME_BYTES, MAX_RECORD_BYTES, encode_image, frame_bytes, frame_in_place
-from rn50.data.workers import Processes
+from rn50.data.recordio import MAX_RECORD_BYTES, encode_image, image_bytes
+from rn50.data.workers import Processes, writing
 from rn50.errors import UserError
-from rn50.files import only_process
 
 PARTIAL = ".pack.partial"
 JOURNAL = "settings.json"
@@ -62,7 +60,7 @@ class _Task(NamedTuple):
     @property
     def end(self) -> int:
         """Byte of the file at which they end, if none has to be cut."""
-        return self.offset + sum(frame_bytes(image.bytes) for image in self.images)
+        return self.offset + sum(image_bytes(image.bytes) for image in self.images)
 
 
 _Written = list[tuple[int, bytes]]
@@ -102,29 +100,22 @@ def pack(
         **listed.numbers,
     }
     partial = folder / PARTIAL
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with only_process(folder, "packing a data set"):
-            if _is_there(folder, settings, listed):
-                return listed
-            if packing_list.read_json(partial / layout.PACK_RECORD) is None:
-                began_ns = _begin(folder, settings)
-                _check_space(folder, listed)
-                _pack_sets(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
-                _finish(partial, listed, dict(settings, began_ns=began_ns))
-            (folder / CERTIFICATE).unlink(missing_ok=True)  # the certificate of data that were here before
-            # pack.json last, because it says that all the others are there.
-            for name in (*FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
-                if (partial / name).exists():
-                    os.replace(partial / name, folder / name)
-            shutil.rmtree(partial)
-    except OSError as error:
-        problem = f"the data set cannot be written ({error.strerror})"
-        raise UserError(folder, problem, "fix that, and the same command goes on where it stopped") from error
-    except BrokenProcessPool as error:
-        problem = "a process that packs was killed, perhaps for want of memory"
-        remedy = "the same command goes on where it stopped, --workers 1 with the least memory"
-        raise UserError(folder, problem, remedy) from error
+    go_on = "the same command goes on where it stopped"
+    least = f"{go_on}, --workers 1 with the least memory"
+    with writing(folder, "packing a data set", f"fix that, and {go_on}", least):
+        if _is_there(folder, settings, listed):
+            return listed
+        if packing_list.read_json(partial / layout.PACK_RECORD) is None:
+            began_ns = _begin(folder, settings)
+            _check_space(folder, listed)
+            _pack_sets(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
+            _finish(partial, listed, dict(settings, began_ns=began_ns))
+        (folder / CERTIFICATE).unlink(missing_ok=True)  # the certificate of data that were here before
+        # pack.json last, because it says that all the others are there.
+        for name in (*FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
+            if (partial / name).exists():
+                os.replace(partial / name, folder / name)
+        shutil.rmtree(partial)
     return listed
 
 
@@ -252,65 +243,60 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
 
     If the caller stops early, those few finish uncancelled.
     """
-    waiting: deque[tuple[_Task, Future[_Written | None]]] = deque()
+    waiting: deque[tuple[_Task, Future[_Written]]] = deque()
     position, offset = 0, rest.offset
     while waiting or position < len(rest.images):
         while len(waiting) < ahead and position < len(rest.images):
             images = rest.images[position : position + CHUNK]
             task = rest._replace(offset=offset, first=rest.first + position, images=images)
-            waiting.append((task, processes.submit(_write_records, task, False)))
+            waiting.append((task, processes.submit(_write_records, task)))
             position, offset = position + len(images), task.end
         task, future = waiting.popleft()
         written = future.result()
-        if written is None:
-            # Records behind the cut one do not lie where the sizes said, so they are written again.
+        end = task.offset + sum(size for size, _ in written)
+        if end != task.end:
+            # A record was cut, one in a hundred thousand: its end and the records behind it may have
+            # overwritten each other.
             wait([pending for _, pending in waiting])
             waiting.clear()
-            written = processes.submit(_write_records, task, True).result()
-            position = task.first - rest.first + len(task.images)
-            offset = task.offset + sum(size for size, _ in written)
+            written = processes.submit(_write_records, task).result()
+            position, offset = task.first - rest.first + len(task.images), end
         yield task, written
 
 
-def _write_records(task: _Task, may_cut: bool) -> _Written | None:
-    """Write the records of a task. Returns None, with only the first ones written, if one has to be cut
-    without ``may_cut``."""
+def _write_records(task: _Task) -> _Written:
+    """Write the records of a task."""
     written: _Written = []
-    buffer = memoryview(bytearray(max(frame_bytes(image.bytes) for image in task.images)))
     offset = task.offset
     with open(task.rec, "r+b", buffering=0) as rec:
         for key, image in enumerate(task.images, task.first):
-            record: bytes | memoryview = buffer[: frame_bytes(image.bytes)]
-            content = buffer[FRAME_BYTES : FRAME_BYTES + image.bytes]
-            sha256 = _read(f"{task.folder}/{image.path}", content)
-            if not frame_in_place(buffer[: len(record)], key, image.label, image.bytes):
-                if not may_cut:  # one image in a hundred thousand
-                    return None
-                record = encode_image(key, image.label, bytes(content))
-            written.append((len(record), sha256))
-            while len(record):  # one call may write less than it was given
-                count = os.pwrite(rec.fileno(), record, offset)
-                record, offset = record[count:], offset + count
+            content = _read(f"{task.folder}/{image.path}", image.bytes)
+            record = encode_image(key, image.label, content)
+            written.append((len(record), hashlib.sha256(content).digest()))
+            left = memoryview(record)
+            while left:  # one call may write less than it was given
+                count = os.pwrite(rec.fileno(), left, offset)
+                left, offset = left[count:], offset + count
     return written
 
 
-def _read(path: str, target: memoryview) -> bytes:
-    """Fill ``target`` with the image file, which has the same length; return its SHA-256."""
+def _read(path: str, size: int) -> bytes:
+    """Return the content of an image file that had ``size`` bytes when it was listed."""
     again = "extract its archive again, then give the same command"
-    try:
-        with open(path, "rb", buffering=0) as image:
-            size = os.readv(image.fileno(), [target, bytearray(1)])
-    except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", again) from error
-    if size != len(target):
-        remedy = "leave the folder alone and give the same command again"
-        raise UserError(path, "changed while it was packed", remedy)
-    fault = jpeg.read_header(target).fault
-    if fault:
-        raise UserError(path, f"is {fault}", again)
     if size > LARGEST_BYTES:
         raise UserError(path, f"has {size} bytes, too many for a record", again)
-    return hashlib.sha256(target).digest()
+    try:
+        with open(path, "rb", buffering=0) as image:
+            content = image.read(size + 1)
+    except OSError as error:
+        raise UserError(path, f"cannot be read ({error.strerror})", again) from error
+    if len(content) != size:
+        remedy = "leave the folder alone and give the same command again"
+        raise UserError(path, "changed while it was packed", remedy)
+    fault = jpeg.read_header(content).fault
+    if fault:
+        raise UserError(path, f"is {fault}", again)
+    return content
 
 
 def _finish(partial: Path, listed: Source, settings: dict[str, Any]) -> None:

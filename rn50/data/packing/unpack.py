@@ -13,8 +13,8 @@ from rn50 import files
 from rn50.data.packing import packing_list
 from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import IndexedRecordReader
+from rn50.data.workers import writing
 from rn50.errors import UserError
-from rn50.files import only_process
 
 PARTIAL = ".unpack.partial"
 SOURCE = "source"
@@ -38,29 +38,28 @@ def unpack(
     """
     classes = packing_list.read_classes(data)
     partial = folder / PARTIAL
-    try:
-        with contextlib.ExitStack() as opened:
-            readers = {
-                name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec", data / f"{name}.idx"))
-                for name in NAMES
-            }  # first, so that nothing is made for data that cannot be read
-            folder.mkdir(parents=True, exist_ok=True)
-            opened.enter_context(only_process(folder, "unpacking a data set"))
-            _begin(partial, data)
-            done, total = 0, sum(map(len, readers.values()))
-            for name, reader in readers.items():
-                if not (folder / name).exists():  # else put in place before an interruption
-                    entries = _entries(data, name, len(reader))
-                    writer = _Writer(reader, data / f"{name}.rec", partial / name, classes, entries)
-                    writer.write_all(workers, lambda written: progress(written, total), done)
-                done += len(reader)
-            for name in NAMES:
-                if (partial / name).exists():
-                    os.replace(partial / name, folder / name)
-            shutil.rmtree(partial)
-            folders = {path.name for name in NAMES for path in (folder / name).iterdir()}
-    except OSError as error:
-        raise UserError(folder, f"the images cannot be written ({error.strerror})", _GO_ON) from error
+    with contextlib.ExitStack() as opened:
+        readers = {
+            name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec", data / f"{name}.idx"))
+            for name in NAMES
+        }  # first, so that nothing is made for data that cannot be read
+        opened.enter_context(writing(folder, "unpacking a data set", _GO_ON))
+        _begin(partial, data)
+        executor = opened.enter_context(ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))))
+        done, total = 0, sum(map(len, readers.values()))
+        for name, reader in readers.items():
+            if not (folder / name).exists():  # else put in place before an interruption
+                entries = _entries(data, name, len(reader))
+                writer = _Writer(reader, data / f"{name}.rec", partial / name, classes, entries)
+                chunks = [range(len(reader))[start : start + CHUNK] for start in range(0, len(reader), CHUNK)]
+                for chunk, _ in zip(chunks, executor.map(writer.write, chunks), strict=True):
+                    progress(done + chunk.stop, total)
+            done += len(reader)
+        for name in NAMES:
+            if (partial / name).exists():
+                os.replace(partial / name, folder / name)
+        shutil.rmtree(partial)
+        folders = {path.name for name in NAMES for path in (folder / name).iterdir()}
     return {"classes": len(classes or folders), **{name: len(reader) for name, reader in readers.items()}}
 
 
@@ -99,21 +98,12 @@ class _Writer:
     classes: list[str] | None
     entries: list[Entry] | None
 
-    def write_all(self, workers: int | None, progress: Callable[[int], None], before: int) -> None:
-        """Write the images of all records; ``progress(n)`` reports how many are written, ``before`` of other
-        splits included."""
-        records = range(len(self.reader))
-        chunks = [records[start : start + CHUNK] for start in range(0, len(records), CHUNK)]
-        with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:
-            for chunk, _ in zip(chunks, executor.map(self._write, chunks), strict=True):
-                progress(before + chunk.stop)
-
-    def _write(self, positions: range) -> None:
+    def write(self, positions: range) -> None:
         """Write the images of records, except those already there."""
         for position in positions:
             header, image = self.reader.read(position)
             remedy = f"see rn50 verify {self.rec.parent}"
-            if not header.label.is_integer() or not 0 <= header.label < len(self.classes or range(1 << 24)):
+            if not header.is_in(len(self.classes or range(1 << 24))):
                 fault = f"record {position} has label {header.label:g}, which is not a class"
                 raise UserError(self.rec, fault, remedy)
             label = int(header.label)

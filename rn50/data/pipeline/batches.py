@@ -1,9 +1,13 @@
 """Batches for a training loop, from any input library, and their format."""
 
+import contextlib
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-Split = Literal["train", "val"]
+from rn50.data.pipeline.record_set import RecordSet, Split
+from rn50.settings.config import Config
 
 
 class BatchFormat(NamedTuple):
@@ -39,44 +43,80 @@ class Batch(NamedTuple):
     """Samples of this step over all ranks."""
 
 
-class Batches(Protocol):
-    """Batches of one split for one rank, pass after pass."""
+class Batches(ABC):
+    """Batches of one split for one rank, pass after pass, prepared while the previous one trains.
 
-    wait_seconds: float
-    """Time spent waiting for the input library, over the life of this object."""
-    waiting: bool
-    """True while it waits."""
-    sample_order: int | None
+    An input library adds ``_next`` and ``_placed``.
+    """
+
+    wait_seconds = 0.0
+    """Time spent in ``_next``, over the life of this object."""
+    waiting = False
+    """True while it waits for the input library."""
+    sample_order: int | None = None
     """This rank's share of the hash of the last pass's order; None: the library does not tell the order."""
 
+    def __init__(self, config: Config, split: Split, communicator: Any, ahead: int):
+        self._split, self._rank, self._ranks = split, communicator.rank, communicator.size
+        self._set = RecordSet(config, split, self._ranks)
+        self._ahead, self._passes = ahead, 0
+
     def epoch(self) -> Iterator[Batch]:
-        """Yield the batches of one pass over this rank's shard."""
+        """Yield the batches of one pass over this rank's shard, without counting the samples that pad the
+        last batch."""
+        shard = self._shard()
+        self._passes += 1
+        for index in range(self._set.batches):
+            begin = time.perf_counter()
+            prepared = self._next()
+            self.wait_seconds += time.perf_counter() - begin
+            yield Batch(*self._placed(prepared, index), *self._set.counts(shard, index))
 
     def drain(self) -> None:
         """Discard the batches that were prepared ahead."""
+        for _ in range(self._ahead):
+            self._next()
 
     def check_labels(self) -> None:
         """Raise UserError if a label of the batches so far is not a whole number in [0, classes). May wait
         for the device."""
+        return
+
+    def _shard(self) -> int:
+        """Return the shard that this rank reads in the next pass."""
+        return self._rank
+
+    @abstractmethod
+    def _next(self) -> Any:
+        """Wait for a batch and return what ``_placed`` takes."""
+
+    @abstractmethod
+    def _placed(self, prepared: Any, index: int) -> tuple[Any, Any]:
+        """Return images and labels of batch ``index`` of a pass in the framework's arrays."""
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self.waiting = True
+        try:
+            yield
+        finally:
+            self.waiting = False
 
 
-class RepeatedBatch:
-    """One batch, held on the device and repeated without end."""
-
-    wait_seconds = 0.0
-    waiting = False
-    sample_order: int | None = None
+class RepeatedBatch(Batches):
+    """One batch, held on the device and repeated without end; none is prepared ahead, and its labels are
+    valid."""
 
     def __init__(self, batch: Batch):
-        self._batch = batch
+        self._batch, self._ahead = batch, 0
 
     def epoch(self) -> Iterator[Batch]:
         """Yield the batch without end."""
         while True:
-            yield self._batch
+            yield self._next()
 
-    def drain(self) -> None:
-        """Do nothing: no batch is prepared ahead."""
+    def _next(self) -> Batch:
+        return self._batch
 
-    def check_labels(self) -> None:
-        """Do nothing: the labels are valid."""
+    def _placed(self, prepared: Batch, index: int) -> tuple[Any, Any]:
+        return prepared.images, prepared.labels

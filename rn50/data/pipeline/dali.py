@@ -4,7 +4,7 @@ Source of the augmentation: the MLPerf Training reference for image classificati
 ``rules.py``.
 """
 
-import base64
+import io
 import itertools
 import re
 from collections.abc import Iterator
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.data.pipeline import cpu_augment
 from rn50.data.pipeline.batches import BatchFormat, Split
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
@@ -22,13 +21,6 @@ from rn50.settings.config import Config
 MIB = 1 << 20
 _PLACE = re.compile(r"\.rec at index (\d+)")
 """The place of a record in DALI's messages: its first byte."""
-GREY_JPEG = base64.b64decode(
-    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABALDA4MChAODQ4SERATGCgaGBYWGDEjJR0oOjM9PDkzODdASFxOQERXRTc4UG1R"
-    "V19iZ2hnPk1xeXBkeFxlZ2P/2wBDARESEhgVGC8aGi9jQjhCY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2Nj"
-    "Y2NjY2NjY2NjY2NjY2P/wAARCAAQABADASIAAhEBAxEB/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAAAAAAAAAAAAAA"
-    "AAAAAAD/xAAUAQEAAAAAAAAAAAAAAAAAAAAA/8QAFBEBAAAAAAAAAAAAAAAAAAAAAP/aAAwDAQACEQMRAD8AAA//2Q=="
-)
-"""An image of 16x16 that every decoder takes: three components, baseline."""
 _HEADINGS = ("Critical error in pipeline", "Error when executing")
 
 
@@ -39,10 +31,12 @@ def prepare(config: Config, form: BatchFormat) -> None:
     Raises UserError if the GPU's decoder does not start.
     """
     if _in_one_pass(config, "train", form):
-        cpu_augment.compiled(config.data.image_size, form.layout)
+        from rn50.data.pipeline import cpu_augment
+
+        cpu_augment.setup(config.data.image_size, form.layout)
     if form.device_id is None:
         return
-    batch = [np.frombuffer(GREY_JPEG, np.uint8)] * config.hyperparameters.batch_size
+    batch = [np.frombuffer(grey_jpeg(), np.uint8)] * config.hyperparameters.batch_size
     try:
         build_decoder(config, 0, form, itertools.repeat(batch)).run()
     except RuntimeError as error:
@@ -52,6 +46,15 @@ def prepare(config: Config, form: BatchFormat) -> None:
             "rn50 doctor examines driver and packages; INPUT_LIBRARY=dataloader, where the framework has it, "
             "decodes on the CPU",
         ) from error
+
+
+def grey_jpeg() -> bytes:
+    """Return an image of 16x16 that every decoder takes: three components, baseline."""
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new("RGB", (16, 16), "grey").save(stream, "jpeg")
+    return stream.getvalue()
 
 
 def build(config: Config, split: Split, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
@@ -204,6 +207,8 @@ def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> An
     settings, size = config.input_pipeline, config.data.image_size
     dtype = types.FLOAT16 if form.half_precision else types.FLOAT
     if _in_one_pass(config, split, form):
+        from rn50.data.pipeline import cpu_augment
+
         mirror = fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY, shape=[1], dtype=types.UINT8)
         made = cpu_augment.augment(images, mirror, size, form.layout)
         return fn.cast(made, dtype=dtype) if form.half_precision else made

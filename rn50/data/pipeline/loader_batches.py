@@ -2,12 +2,11 @@
 
 import contextlib
 import math
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from rn50.data.pipeline.batches import Batch, BatchFormat, Split
+from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.data.pipeline.loader_records import Order, Records
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
@@ -26,9 +25,9 @@ def _ahead(config: Config, workers: int) -> int:
     return math.ceil(config.input_pipeline.prefetch_queue_depth / workers)
 
 
-class LoaderBatches(ABC):
-    """The batches of one split, prepared by processes of a DataLoader while the previous batch trains; see
-    ``batches.Batches``.
+class LoaderBatches(Batches):
+    """The batches of one split, prepared by processes of a DataLoader. Labels are checked when a record is
+    read.
 
     A framework adds ``_load`` and ``_on_device``.
     """
@@ -36,40 +35,17 @@ class LoaderBatches(ABC):
     records: type[Records] = Records
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
-        self._config, self._rank = config, communicator.rank
-        self._set = RecordSet(config, split, communicator.size)
-        self._records = self.records(config, split, self._set.rec, self._set.idx, seed)
-        self._order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         workers = config.input_pipeline.threads
         ahead = _ahead(config, workers)
-        self._ahead = workers * ahead
+        super().__init__(config, split, communicator, workers * ahead)
+        self._config = config
+        self._records = self.records(config, split, self._set.rec, self._set.idx, seed)
+        self._order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         self._loader = self._load(self._order, workers, ahead)
-        self._passes = 0
-        self.sample_order: int | None = None
-        self.wait_seconds = 0.0
-        """Time spent in ``_next``, over the life of this object."""
-        self.waiting = False
-        """True while it waits for the DataLoader, or for a thread that does."""
 
     def epoch(self) -> Iterator[Batch]:
-        """Yield the batches of one pass over this rank's part, without counting the samples that pad the last
-        batch."""
-        for index in range(self._set.batches):
-            begin = time.perf_counter()
-            images, labels = self._next()
-            self.wait_seconds += time.perf_counter() - begin
-            yield Batch(*self._on_device(images, labels), *self._set.counts(self._rank, index))
-        self.sample_order = self._order.hash_share(self._passes)
-        self._passes += 1
-
-    def drain(self) -> None:
-        """Discard the batches that were prepared ahead."""
-        for _ in range(self._ahead):
-            self._next()
-
-    def check_labels(self) -> None:
-        """Return at once: each label is checked when its record is read."""
-        return
+        yield from super().epoch()
+        self.sample_order = self._order.hash_share(self._passes - 1)
 
     @abstractmethod
     def _load(self, order: Order, workers: int, ahead: int) -> Iterator[Any]:
@@ -86,13 +62,8 @@ class LoaderBatches(ABC):
         with self._waiting():
             return next_of(self._loader, self._set)
 
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        self.waiting = True
-        try:
-            yield
-        finally:
-            self.waiting = False
+    def _placed(self, prepared: tuple[Any, Any], index: int) -> tuple[Any, Any]:
+        return self._on_device(*prepared)
 
 
 def next_of(loader: Iterator[Any], records: RecordSet) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rn50.data import preflight
+from rn50.data.jpeg import damage_of
 from rn50.data.pipeline import crops
 from rn50.data.pipeline.batches import Split
 from rn50.data.pipeline.record_set import RecordSet
@@ -48,7 +49,7 @@ class Records:
 
     def undecodable(self, position: int, image: bytes, error: Exception) -> str:
         """Return the error line for a record whose image is damaged."""
-        damage = preflight.damage_of(image) or f"does not decode ({error})"
+        damage = damage_of(image) or f"does not decode ({error})"
         return self._reader.named(position, f"{damage}; {preflight.REPLACE}")
 
     def together(self, samples: list[Any]) -> str | tuple[Any, np.ndarray]:

@@ -6,11 +6,13 @@ shard is read in the same number of batches; the last ones are padded with copie
 
 import math
 from pathlib import Path
+from typing import Literal
 
 from rn50.data import preflight
-from rn50.data.pipeline.batches import Split
 from rn50.errors import UserError
 from rn50.settings.config import Config
+
+Split = Literal["train", "val"]
 
 
 def shard_sizes(samples: int, shards: int) -> list[int]:

@@ -23,9 +23,8 @@ def gradients_of(parameters, random):
 def oracle(h):
     """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h``
     names."""
-    if h.optimizer == "sgd":
-        return lambda *args: optimizers.sgd_update(*args, h.momentum, h.weight_decay)
-    return lambda *args: optimizers.lars_update(*args, h.lars_eta, h.momentum, h.weight_decay)
+    eta = h.lars_eta if h.optimizer == "lars" else None
+    return lambda *args: optimizers.update(*args, h.momentum, h.weight_decay, eta)
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,8 @@ def value(parameter):
 def oracle(h):
     """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h``
     names."""
-    if h.optimizer == "sgd":
-        return lambda *args: optimizers.sgd_update(*args, h.momentum, h.weight_decay)
-    return lambda *args: optimizers.lars_update(*args, h.lars_eta, h.momentum, h.weight_decay)
+    eta = h.lars_eta if h.optimizer == "lars" else None
+    return lambda *args: optimizers.update(*args, h.momentum, h.weight_decay, eta)
 
 
 @pytest.mark.parametrize("name, weight_decay", [("lars", 5e-5), ("lars", 0.0), ("sgd", 0.01), ("sgd", 0.0)])

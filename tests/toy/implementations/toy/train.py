@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.benchmark.optimizers import lars_update, sgd_update
+from rn50.benchmark.optimizers import update
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, BatchFormat, RepeatedBatch
 from rn50.data.pipeline.numpy_batches import NumpyBatches
@@ -146,12 +146,8 @@ class ToyImplementation:
                 self._velocities[name],
                 learning_rate,
             )
-            update = (
-                lars_update(*state, h.lars_eta, h.momentum, h.weight_decay)
-                if h.optimizer == "lars"
-                else sgd_update(*state, h.momentum, h.weight_decay)
-            )
-            weight[:], self._velocities[name][:] = update
+            eta = h.lars_eta if h.optimizer == "lars" else None
+            weight[:], self._velocities[name][:] = update(*state, h.momentum, h.weight_decay, eta)
             weight *= self._masks.get(name, 1)
         return -(target * log_probability).sum(axis=1)
 
