@@ -110,7 +110,7 @@ def listed(
     "throughput",
     "Measure a matrix of training settings",
     f"rn50 bench throughput DEMO_CPU --frameworks {','.join(frameworks.names())} --models "
-    "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2 --published",
+    "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2",
 )
 @group.config_with_values
 @listed(
@@ -138,7 +138,6 @@ def listed(
 @click.option("--seconds", default=10.0, type=Number(1, LONGEST_S), help="About how long a cell trains.")
 @rounds
 @group.output("Folder of the report and of a log for every cell.", "folder", default="throughput")
-@click.option("--published", is_flag=True, help="Show what others have published beside it.")
 @click.option(
     "--compare",
     nargs=2,
@@ -161,7 +160,6 @@ def bench_throughput(
     seconds: float,
     rounds: int,
     folder: pathlib.Path,
-    published: bool,
     compare: tuple[pathlib.Path, pathlib.Path] | None,
     start_ranks: bool,
     as_rank: bool,
@@ -209,11 +207,11 @@ def bench_throughput(
         preflight.of(config)
     measured = throughput.Bench(config, every, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))
     measured.run(environ, seconds, rounds)
-    report = measured.write(published)
+    report = measured.write()
     if as_json:
         print_json(measured)
     else:
-        measured.show(published, Terminal())
+        measured.show(Terminal())
         say(f"{report} tells it with versions and logs")
     sys.exit(Status.FAULT if measured.failed else Status.SUCCESS)
 

@@ -28,9 +28,6 @@ from rn50.speed.networks import OURS, Network
 from rn50.terminal import Terminal
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
-_PUBLISHED = (
-    "Published by others, on other machines (NVIDIA GPUs): images/s of all GPUs together, batch of a GPU"
-)
 
 
 def matrix(
@@ -191,7 +188,7 @@ class Bench:
             for result in self.results
         ]
 
-    def write(self, published: bool) -> pathlib.Path:
+    def write(self) -> pathlib.Path:
         """Write the report and its picture, each whole or not at all."""
         parts = ["# Training throughput", f"<!-- {files.MARK} -->", f"`{self.command}`"]
         parts.append("\n".join(f"- {name}: {value}" for name, value in as_json(self.facts).items()))
@@ -210,16 +207,12 @@ class Bench:
         topology = Sources().output("nvidia-smi", "topo", "-m") if self.config.run.device == "gpu" else ""
         if topology:
             parts += ["## Topology: `nvidia-smi topo -m`", f"```text\n{topology.rstrip()}\n```"]
-        if published:
-            figures, rows, sources = tables.published()
-            listed = "\n".join(f"{number}. {source}" for number, source in enumerate(sources, start=1))
-            parts += [f"## {_PUBLISHED}", tables.markdown(figures, rows), f"From:\n\n{listed}"]
         files.write(self.folder / CURVE, curve.draw(self.results), remedy=worker.REMEDY)
         file = self.folder / REPORT
         files.write(file, "\n\n".join(parts) + "\n", remedy=worker.REMEDY)
         return file
 
-    def show(self, published: bool, console: Terminal) -> None:
+    def show(self, console: Terminal) -> None:
         """Print the tables on a terminal."""
         console.print(f"{self.config.run.system}, {self.config.run.device}")
         for kind in self.kinds:
@@ -231,12 +224,6 @@ class Bench:
             tables.print_table(tables.DETAILS, rows, console)
         console.print("A step of every cell")
         tables.print_table(*tables.steps(self.results, self.to_float32), console)
-        if published:
-            headings, rows, sources = tables.published()
-            console.print(_PUBLISHED)
-            tables.print_table(headings, rows, console)
-            for number, source in enumerate(sources, start=1):
-                console.print(f"{number} {source}")
 
     @property
     def facts(self) -> Annotated[Facts, INLINE]:

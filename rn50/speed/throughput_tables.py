@@ -1,5 +1,4 @@
-"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, published
-figures."""
+"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +10,7 @@ from rich.text import Text
 from rn50.speed import worker
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS
-from rn50.speed.published_rates import FIGURES
-from rn50.terminal import Terminal, counted, safe
+from rn50.terminal import Terminal, safe
 
 Row = list[str]
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
@@ -111,21 +109,6 @@ def steps(results: Sequence[Result], to_float32: Callable[[Result], float | None
     return list(STEPS[:width]), [row[:width] for row in rows]
 
 
-def published() -> tuple[Row, list[Row], list[str]]:
-    """Return headings and rows of the published figures, and their sources. The last cell of a row is the
-    number of its source, from 1."""
-    devices = sorted({count for figure in FIGURES for count in figure.images_per_second})
-    sources = list(dict.fromkeys(figure.source for figure in FIGURES))
-    gpus = (counted(count, "GPU") for count in devices)
-    rows = []
-    for figure in FIGURES:
-        rates = {count: rate(value) for count, value in figure.images_per_second.items()}
-        network = [figure.device, figure.framework, figure.precision or "-", str(figure.batch_size or "-")]
-        number = sources.index(figure.source) + 1
-        rows.append([*network, *(rates.get(count, "") for count in devices), str(number)])
-    return ["device", "framework", "precision", "batch", *gpus, "from"], rows, sources
-
-
 def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
     """Return a table in Markdown."""
     return "\n".join("| " + " | ".join(line) + " |" for line in (headings, ["---"] * len(headings), *rows))
@@ -156,7 +139,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal)
     for index, heading in enumerate(headings):
         words = " ".join([heading, *(row[index] for row in rows)]).split()
         longest = max(map(len, words)) if index else None
-        side: JustifyMethod = "left" if heading in ("device", "framework", "precision") else "right"
+        side: JustifyMethod = "left" if heading in ("framework", "precision") else "right"
         table.add_column(heading, overflow="fold", min_width=longest, justify=side)
     for row in rows:
         table.add_row(*row)

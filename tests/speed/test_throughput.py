@@ -73,7 +73,6 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path):
         "2,1",
         "--batch-sizes",
         "8,16",
-        "--published",
         "--json",
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -102,7 +101,7 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path):
     assert third["scaling"]["real"] == pytest.approx(expected)
     assert json.loads((tmp_path / "to" / "cells.json").read_text()) == {"file": files.MARK, **told}
     report = (tmp_path / "to" / "report.md").read_text()
-    assert "demo data set, not an MLPerf result" in report and "22,690" in report
+    assert "demo data set, not an MLPerf result" in report
     assert all(each["log"] in report for each in told["cells"])
     assert "](curve.svg)" in report
     assert f"{framework} ours float32, 2 ranks, real data" in (tmp_path / "to" / "curve.svg").read_text()

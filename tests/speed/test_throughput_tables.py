@@ -9,7 +9,6 @@ from rn50.rates import Rates
 from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS
-from rn50.speed.published_rates import FIGURES
 from rn50.terminal import Terminal
 
 WIDTH = 80
@@ -138,16 +137,3 @@ def test_details_fold_between_words(terminal, model):
         "bfloat16",
     ):
         assert re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text), text
-
-
-def test_published_figures_fit_and_name_their_sources(terminal):
-    headings, rows, sources = tables.published()
-    tables.print_table(headings, rows, terminal)
-    assert any(re.search("┃ device .* precision .* batch .* 1 GPU .* from", line) for line in lines(terminal))
-    assert len(rows) == len(FIGURES) and {int(row[-1]) for row in rows} == set(range(1, len(sources) + 1))
-    assert ["A100 80GB", "Paddle", "AMP", "256", "2,897", "23,874", ""] in [row[:-1] for row in rows]
-    assert all(each.images_per_second and min(each.images_per_second.values()) > 0 for each in FIGURES)
-    for figure in FIGURES:  # more devices are faster, and none gives more than a tenth beyond its share
-        rates = [rate for _, rate in sorted(figure.images_per_second.items())]
-        shares = [rate / count for count, rate in sorted(figure.images_per_second.items())]
-        assert rates == sorted(rates) and max(shares) < 1.1 * shares[0], figure
