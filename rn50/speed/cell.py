@@ -52,6 +52,16 @@ class Cell(NamedTuple):
         return f"{self.nodes}x{self.ranks}" if self.nodes > 1 else str(self.ranks)
 
     @property
+    def trained(self) -> str:
+        """Return its framework, and its model if that is not ours."""
+        return self.framework if self.model == OURS else f"{self.framework} {self.model}"
+
+    @property
+    def names(self) -> tuple[str, str, str, str]:
+        """Return the beginning of its row in a table: framework, precision, batch and ranks."""
+        return self.trained, self.precision, str(self.batch_size), self.placed
+
+    @property
     def heading(self) -> tuple[str, ...]:
         """Return the parts of the heading of its column in the overview."""
         ranks = "1 rank" if self.placed == "1" else f"{self.placed} ranks"
