@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import pathlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
@@ -93,12 +92,22 @@ def opened(config: Config, create: Callable[[Config], Measurable]) -> Iterator[M
         implementation.close()
 
 
-class TrainingSteps(ABC):
+class TrainingSteps:
     """Mixin with ``open_input`` and ``train_steps``. The implementation is the base before it, and has the
-    abstract methods."""
+    members below."""
 
     config: Config
     _lost_rank_named: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    _array: Callable[[Any], np.ndarray]
+    """Returns a copy of a tensor."""
+    _synthetic: Callable[[], Batches]
+    """Returns a random batch, held on the device and repeated."""
+    _open: Callable[[Config, Any], Batches]
+    """Returns the batches of a split."""
+    _train_step: Callable[..., Any]
+    """Runs forward pass, backward pass, all-reduce and update."""
+    _wait: Callable[[], None]
+    """Waits until the device has finished its work."""
 
     def open_input(self, settings: InputPipeline | None) -> Batches:
         """See ``Measurable``."""
@@ -130,26 +139,6 @@ class TrainingSteps(ABC):
             for batch, learning_rate in zip(every, learning_rates, strict=False):
                 loss = self._train_step(batch, learning_rate)
             return float(self._array(loss).astype(np.float64).mean())
-
-    @abstractmethod
-    def _array(self, tensor: Any) -> np.ndarray:
-        """Return a copy of a tensor."""
-
-    @abstractmethod
-    def _synthetic(self) -> Batches:
-        """Return a random batch, held on the device and repeated."""
-
-    @abstractmethod
-    def _open(self, config: Config, split: Any) -> Batches:
-        """Return the batches of a split."""
-
-    @abstractmethod
-    def _train_step(self, batch: Any, learning_rate: float) -> Any:
-        """Run forward pass, backward pass, all-reduce and update."""
-
-    @abstractmethod
-    def _wait(self) -> None:
-        """Wait until the device has finished its work."""
 
 
 def load(framework: str, model: str | None = None) -> Callable[[Config], Measurable]:
