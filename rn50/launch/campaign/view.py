@@ -1,6 +1,5 @@
 """Show a campaign to a person: one live view on a terminal, a plain line for each event elsewhere."""
 
-import time
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -33,9 +32,8 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
         share = len(campaign.ended) + (done / last if last else 0)
         parts.append(_row(f"run {run.number} of {len(campaign.runs)}", len(campaign.runs), share, "", left))
         parts += [Text(safe(line)) for line in _top1(campaign, run)]
-        silent = _silent_s(run)
-        if silent and not live:
-            parts.append(styled(f"no news for {_duration(silent)}: has it been stopped?", "yellow"))
+        if run.silent_s > SILENT_S + 4 * (run.epoch_seconds or 0) and not live:
+            parts.append(styled(f"no news for {_duration(run.silent_s)}: has it been stopped?", "yellow"))
     parts += [Text(line) for line in earlier(campaign)]
     if not run and not campaign.is_over:
         parts.append(Text("no run is going on; waiting for the next one (Ctrl-C ends the watching)"))
@@ -63,10 +61,9 @@ def _position(campaign: Campaign, run: RunState, live: EpochProgress | None) -> 
     one."""
     if live:
         return live.epoch, live.epoch - 1 + live.share
-    if not run.epoch_seconds or not run.log:
+    if not run.epoch_seconds:
         return run.epoch + 1, run.epoch
-    since = time.time() - run.log.events[-1].time_ms / 1000
-    return run.epoch + 1, run.epoch + min(0.99, max(0.0, since / run.epoch_seconds))
+    return run.epoch + 1, run.epoch + min(0.99, max(0.0, run.silent_s / run.epoch_seconds))
 
 
 def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
@@ -106,13 +103,6 @@ def outcome(run: RunState) -> str:
         return f"no run_stop in its log, which ends in epoch {run.epoch + 1}"
     best = max((evaluation.accuracy for evaluation in run.evaluations), default=None)
     return f"missed the target{minutes}, best top-1 {_text(best, '.4f')}"
-
-
-def _silent_s(run: RunState) -> float | None:
-    if not run.log:
-        return None
-    since = time.time() - run.log.events[-1].time_ms / 1000
-    return since if since > SILENT_S + 4 * (run.epoch_seconds or 0) else None
 
 
 def _text(value: float | None, form: str) -> str:
