@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from rn50 import frameworks
 from rn50.data.pipeline.batches import Batches, BatchFormat
-from rn50.run.implementation import Communicator, EpochResult, Precision
+from rn50.run.implementation import EpochResult, Rank
 from rn50.run.training import Pace
 from rn50.settings.config import Config
 from rn50.settings.fields import InputPipeline
@@ -30,21 +30,15 @@ class Operator(NamedTuple):
     """Time on the device, without that of the operators it called."""
 
 
-class Measurable(Protocol):
+class Measurable(Rank, Protocol):
     """One rank of a measurement, built by ``create(config)`` of ``implementations.<framework>.measure``.
 
-    ``create(config, model)`` builds one with a model of the framework's own zoo in place of ours.
+    ``create(config, model)`` builds one with a model of the framework's own zoo in place of ours. Its
+    precision is then the one in which our network's step is faster.
     """
 
-    communicator: Communicator
     batch_format: BatchFormat
     """The form of the batches that the input pipeline makes, and where it makes them."""
-    precision: Precision
-    """See ``rn50.run.implementation``. For a zoo model it is the precision in which our network's step is
-    faster."""
-
-    def warm_up(self, seed: int) -> list[str]:
-        """See ``rn50.run.implementation``."""
 
     def open_input(self, settings: InputPipeline | None) -> Batches:
         """Return batches for ``train_steps``: the training set through a pipeline of these settings, or with
@@ -63,9 +57,6 @@ class Measurable(Protocol):
         ranks call it.
         """
 
-    forward_seconds: float
-    """See ``rn50.run.implementation``."""
-
     def loss_after(self, batches: Batches, learning_rates: Sequence[float]) -> float:
         """Return the mean loss of this rank's samples in the last of as many steps as there are learning
         rates. It changes the weights, so it comes last."""
@@ -75,21 +66,6 @@ class Measurable(Protocol):
     ) -> tuple[EpochResult, list[Operator]]:
         """Run ``train_steps`` under the framework's own profiler, which slows it, and write the timeline to
         ``trace`` in Chrome's tracing format."""
-
-    def close(self) -> None:
-        """See ``rn50.run.implementation``."""
-
-
-@contextlib.contextmanager
-def opened(config: Config, create: Callable[[Config], Measurable]) -> Iterator[Measurable]:
-    """Yield one rank of a measurement. At the end it waits for the others, and it is closed whatever
-    happens."""
-    implementation = create(config)
-    try:
-        yield implementation
-        implementation.communicator.barrier()
-    finally:
-        implementation.close()
 
 
 class TrainingSteps:

@@ -128,10 +128,10 @@ DRAWN = """
 import time
 from rn50.machine import power
 from rn50.settings import config
-from rn50.speed import cell, measurable
+from rn50.speed import cell
 watch = power.Counter("watch", lambda: 50 * time.monotonic())
 power.counters = lambda how: ([watch, watch._replace(is_power=True)], [])
-cell.as_rank(config.from_environment(), measurable.load("mxnet"), ("synthetic",), 1, 2, True)
+cell.as_rank(config.from_environment(), "ours", ["synthetic"], 1, 2)
 """
 
 
