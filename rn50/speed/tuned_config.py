@@ -78,7 +78,7 @@ def _turned(outcome: Outcome) -> str:
 def gain(outcome: Outcome) -> str:
     """Return the result of the comparison at the end, in words."""
     assert outcome.compared is not None
-    old, new = outcome.images_per_second
+    old, new = outcome.images_per_second_before, outcome.images_per_second_after
     return (
         f"{old:,.0f} -> {new:,.0f} images/s of training on real data: {outcome.compared.median:.3f} times "
         f"({outcome.compared.spread}), {outcome.of_synthetic:.1%} of synthetic"
