@@ -131,7 +131,7 @@ run() { # NAME
     torchvision) limited env INPUT_LIBRARY=torchvision "$python" -m rn50 bench input --seconds 60 ;;
     throughput)
       sizes=$("$python" -c 'from benchmarks import gpu_steps; print(*gpu_steps.fitting("256,400"), sep=",")')
-      limited "$python" -m rn50 bench throughput --batch-sizes "$sizes" --published -o results/throughput_gpu
+      limited "$python" -m rn50 bench throughput --batch-sizes "$sizes" -o results/throughput_gpu
       status=$?
       keep throughput_gpu && return $status
       ;;

@@ -17,7 +17,7 @@ FORMATS_AND_FACTS = (
     "nf5688m6_mxnet",  # a published result
     "as MXNet RecordIO",  # a format of files, whoever reads it
 )
-FACTS = ("results/published.py", "speed/published_rates.py")
+FACTS = ("results/published.py",)
 
 
 def named(path):

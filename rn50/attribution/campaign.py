@@ -72,8 +72,8 @@ class Campaign:
             if not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True)
                 environ = self.way.environment(point)
-                verb = cell.verb(OURS, (cell.REAL,), TIMED_S, 1)
-                reported, failure = worker.run(verb, environ, file.with_suffix(".log"))
+                how = {"model": OURS, "kinds": (cell.REAL,), "seconds": TIMED_S, "rounds": 1}
+                reported, failure = worker.run("speed.cell", environ, file.with_suffix(".log"), **how)
                 if failure:
                     raise UserError(name_of(point), failure, f"{file.with_suffix('.log')} has it all")
                 rate = reported["images_per_second"][cell.REAL][0]

@@ -39,15 +39,9 @@ _tolerance = click.option(
 @click.option(
     "--report", type=PATH, help="Write a page with the confusion of classes and the calibration there."
 )
-@click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json("rn50.weights.display.Evaluation")
 def evaluate_weights(
-    weights: pathlib.Path,
-    name: str | None,
-    precision: str | None,
-    report: pathlib.Path | None,
-    as_rank: bool,
-    as_json: bool,
+    weights: pathlib.Path, name: str | None, precision: str | None, report: pathlib.Path | None, as_json: bool
 ) -> None:
     """Evaluate FILE, a result_N.safetensors, on the validation set and in the framework of CONFIG: top-1,
     top-5, calibration.
@@ -60,14 +54,6 @@ def evaluate_weights(
     from rn50.data import layout, preflight
     from rn50.run import evaluation
 
-    if as_rank:
-        config = configuration.from_environment()
-        ranks.bind(config)
-
-        from rn50.run import implementation
-
-        evaluation.evaluate(config, implementation.load(config.run.framework), weights, report, as_json)
-        return
     config, environ = ranks.configured(name)
     if report is not None:
         files.refuse_to_replace(report, files.PAGE, remedy="give another file with --report")
@@ -83,7 +69,7 @@ def evaluate_weights(
     environ = {**environ, **evaluation.environment_for(weights, config), "PRECISION": precision or "float32"}
     config = configuration.from_environment(environ)
     preflight.of(config, layout.VALIDATION_FILES)
-    ranks.run_as_ranks(config, environ, evaluation.arguments(weights, report, as_json))
+    ranks.run_as_ranks(config, environ, "run.evaluation", file=weights, report=report, as_json=as_json)
 
 
 def _configured(name: str | None) -> configuration.Config | None:

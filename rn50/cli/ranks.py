@@ -1,8 +1,9 @@
 """Helpers of the verbs that run as every rank of a system."""
 
+import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from rn50 import process
 from rn50.settings import config as configuration
@@ -38,8 +39,11 @@ def bind(config: configuration.Config) -> None:
     say(launchers.bind(config, process.environment()), err=True)
 
 
-def run_as_ranks(config: configuration.Config, environ: Mapping[str, str], verb: Sequence[str]) -> NoReturn:
-    """Run ``rn50 VERB`` as every rank of the system and exit with its status."""
+def run_as_ranks(
+    config: configuration.Config, environ: Mapping[str, str], module: str, **arguments: Any
+) -> NoReturn:
+    """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of the system, and exit with
+    its status."""
     from rn50.launch.job import run_ranks
 
-    sys.exit(run_ranks(config, environ, verb))
+    sys.exit(run_ranks(config, environ, ("rank", module, json.dumps(arguments, default=str))))

@@ -1,5 +1,7 @@
 """Verbs that measure and tune the speed of training and its input."""
 
+import importlib
+import json
 import pathlib
 import shlex
 import sys
@@ -13,7 +15,7 @@ from rn50.cli import group
 from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.ranks import bind, configured, run_as_ranks
-from rn50.errors import Status
+from rn50.errors import Status, UserError
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
@@ -25,29 +27,29 @@ def bench() -> None:
     """Measure this system."""
 
 
-def _become_rank(config: configuration.Config, model: str | None = None) -> Any:
-    """Bind this process to a rank's cores and return ``create`` of the framework, or of a model of its zoo,
-    to measure."""
+@group.main.command("rank", hidden=True)
+@click.option("--start-ranks", is_flag=True)
+@click.argument("module")
+@click.argument("arguments")
+def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
+    """Be one rank of a measurement, or start all of them."""
+    config, keywords = configuration.from_environment(), json.loads(arguments)
+    if start_ranks:
+        run_as_ranks(config, process.environment(), module, **keywords)
     bind(config)
-
-    from rn50.speed import measurable
-
-    return measurable.load(config.run.framework, model)
+    importlib.import_module(f"rn50.{module}").as_rank(config, **keywords)
 
 
 @bench.verb("comm", "Time all-reduces by size", "NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json")
 @group.config_with_values
 @click.option("--largest-mib", default=256, type=Whole(1, 4_096), help="Stop at this size.")
-@click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json("rn50.speed.communication.Report")
-def bench_communication(name: str | None, largest_mib: int, as_rank: bool, as_json: bool) -> None:
+def bench_communication(name: str | None, largest_mib: int, as_json: bool) -> None:
     """Time all-reduces over all ranks of CONFIG by size: latency and bandwidth."""
-    from rn50.speed import communication
-
     config, environ = configured(name)
-    if not as_rank:
-        run_as_ranks(config, environ, communication.as_rank(config, largest_mib, as_json))
-    communication.bench(config, _become_rank(config), largest_mib << 20, as_json)
+    if config.ranks == 1:
+        raise UserError("DGXNGPU=1", "one rank has nothing to send", "set DGXNGPU=2 or more")
+    run_as_ranks(config, environ, "speed.communication", largest_mib=largest_mib, as_json=as_json)
 
 
 def _seconds(default: float) -> Any:
@@ -68,9 +70,8 @@ rounds = click.option(
 @group.config_with_values
 @_seconds(60.0)
 @rounds
-@click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json("rn50.speed.input_pipeline.Report")
-def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
+def bench_input(name: str | None, seconds: float, rounds: int, as_json: bool) -> None:
     """Measure images/s of the input pipeline, stage by stage, and of training on real and synthetic data:
     which waits for which.
 
@@ -78,13 +79,10 @@ def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as
     The data set is read, and nothing is written.
     """
     from rn50.data import preflight
-    from rn50.speed import input_pipeline
 
     config, environ = configured(name)
     preflight.of(config)
-    if not as_rank:
-        run_as_ranks(config, environ, input_pipeline.as_rank(seconds, rounds, as_json))
-    input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
+    run_as_ranks(config, environ, "speed.input_pipeline", seconds=seconds, rounds=rounds, as_json=as_json)
 
 
 def listed(
@@ -110,7 +108,7 @@ def listed(
     "throughput",
     "Measure a matrix of training settings",
     f"rn50 bench throughput DEMO_CPU --frameworks {','.join(frameworks.names())} --models "
-    "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2 --published",
+    "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2",
 )
 @group.config_with_values
 @listed(
@@ -138,7 +136,6 @@ def listed(
 @click.option("--seconds", default=10.0, type=Number(1, LONGEST_S), help="About how long a cell trains.")
 @rounds
 @group.output("Folder of the report and of a log for every cell.", "folder", default="throughput")
-@click.option("--published", is_flag=True, help="Show what others have published beside it.")
 @click.option(
     "--compare",
     nargs=2,
@@ -146,8 +143,6 @@ def listed(
     metavar="FILE FILE",
     help="Measure nothing: show two files cells.json side by side, as of two machines.",
 )
-@click.option("--start-ranks", is_flag=True, hidden=True)
-@click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json("rn50.speed.throughput.Bench", **{"--compare": "rn50.speed.throughput_sides.Sides"})
 def bench_throughput(
     name: str | None,
@@ -161,10 +156,7 @@ def bench_throughput(
     seconds: float,
     rounds: int,
     folder: pathlib.Path,
-    published: bool,
     compare: tuple[pathlib.Path, pathlib.Path] | None,
-    start_ranks: bool,
-    as_rank: bool,
     as_json: bool,
 ) -> None:
     """Measure images/s of training by framework, model, precision, batch size and ranks, on synthetic and on
@@ -186,13 +178,6 @@ def bench_throughput(
         print_json(sides) if as_json else throughput_sides.show(sides, Terminal())
         return
     config, environ = configured(name)
-    if start_ranks:
-        run_as_ranks(config, environ, [*cell.verb(models, kinds, seconds, rounds), "--as-rank"])
-    if as_rank:
-        is_ours = models == networks.OURS
-        create = _become_rank(config, None if is_ours else models)
-        cell.as_rank(config, create, kinds, seconds, rounds, is_ours)
-        return
     from rn50.data import preflight
     from rn50.launch import hosts
     from rn50.speed import throughput
@@ -209,11 +194,11 @@ def bench_throughput(
         preflight.of(config)
     measured = throughput.Bench(config, every, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))
     measured.run(environ, seconds, rounds)
-    report = measured.write(published)
+    report = measured.write()
     if as_json:
         print_json(measured)
     else:
-        measured.show(published, Terminal())
+        measured.show(Terminal())
         say(f"{report} tells it with versions and logs")
     sys.exit(Status.FAULT if measured.failed else Status.SUCCESS)
 
@@ -255,10 +240,9 @@ def tune() -> None:
 @group.output("Write the configuration there, if it is faster; by default it is shown what would change.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @_seconds(600.0)
-@click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json("rn50.speed.tuned_config.Tuned")
 def tune_input(
-    name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_rank: bool, as_json: bool
+    name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_json: bool
 ) -> None:
     """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them
     changed.
@@ -274,15 +258,13 @@ def tune_input(
     from rn50.speed import tuned_config
 
     base = config_file.find(name, process.environment()).resolve()
-    if not as_rank:
-        if output is not None:
-            tuned_config.refuse_output(output, force)
-        environ = tuned_config.environment_of(base, process.environment())
-        resolved = tuned_config.configuration_of(environ, base)
-        preflight.of(resolved)
-        run_as_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json))
-    resolved = configuration.from_environment()
-    tuned_config.tune(resolved, _become_rank(resolved), base, output, force, seconds, as_json)
+    if output is not None:
+        tuned_config.refuse_output(output, force)
+    environ = tuned_config.environment_of(base, process.environment())
+    resolved = tuned_config.configuration_of(environ, base)
+    preflight.of(resolved)
+    given = {"output": output, "force": force, "seconds": seconds, "as_json": as_json}
+    run_as_ranks(resolved, environ, "speed.tuned_config", base=base, **given)
 
 
 @verb("profile", "Find where the time of a step goes", "rn50 profile DEMO_CPU -o after --baseline before")
@@ -292,9 +274,6 @@ def tune_input(
 @click.option("--steps", default=10, type=Whole(1, 10_000), help="Training steps under the profiler.")
 @group.output("Folder of figures, timelines and logs.", "folder", default="profile")
 @click.option("--baseline", type=PATH, help="Folder of an earlier profile: what has changed since.")
-@click.option("--job", hidden=True)
-@click.option("--start-ranks", is_flag=True, hidden=True)
-@click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json("rn50.speed.profile.Comparison")
 def profile_training(
     name: str | None,
@@ -303,9 +282,6 @@ def profile_training(
     steps: int,
     folder: pathlib.Path,
     baseline: pathlib.Path | None,
-    job: str | None,
-    start_ranks: bool,
-    as_rank: bool,
     as_json: bool,
 ) -> None:
     """Find where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an
@@ -324,11 +300,6 @@ def profile_training(
     )
     config, environ = configured(name)
     preflight.of(config)
-    if start_ranks:
-        run_as_ranks(config, environ, [*profile.verb(str(job), seconds, rounds, steps, folder), "--as-rank"])
-    if as_rank:
-        profile.as_rank(config, _become_rank(config), str(job), seconds, rounds, steps, folder)
-        return
     before = profile.read(baseline) if baseline else None
     now = profile.measure(environ, seconds, rounds, steps, folder)
     if as_json:

@@ -11,7 +11,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -84,28 +83,23 @@ def beside(config: Config, environ: Mapping[str, str], log: pathlib.Path | None)
 
 def main(how: str, file: pathlib.Path) -> None:
     """Write a power log until SIGTERM."""
-    stopped = False
-
-    def stop(number: int, frame: object) -> None:
-        nonlocal stopped
-        stopped = True
-
-    signal.signal(signal.SIGTERM, stop)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # it is waited for
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's, which then ends this
     lines: list[str] = []
     meter: Meter | None = None
-    begun, problem = now_ms(), ""
     if how.startswith(_FILE):
         path, ahead = meter_file(how)
         about = {SOURCES: path.name, LEFT_OUT: ""}
     else:
         readable, _ = power.counters(how)
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
-        meter, begun = Meter(readable), now_ms()
+        meter = Meter(readable)
+    begun, problem = now_ms(), ""
     print("ready", flush=True)
     try:
-        while not stopped:
-            time.sleep(INTERVAL_S)
+        is_over = None
+        while not is_over:
+            is_over = signal.sigtimedwait([signal.SIGTERM], INTERVAL_S)
             if meter:
                 lines.append(_record(READING, meter.watts(), now_ms()))
         if not meter:

@@ -1,12 +1,11 @@
 """Evaluate a file of weights as one rank, through the evaluation of a timed run (``rn50 evaluate``)."""
 
 import pathlib
-from collections.abc import Callable
 
 from rn50.benchmark import sparsity
 from rn50.errors import UserError
 from rn50.run import all_reduce
-from rn50.run.implementation import Implementation
+from rn50.run.implementation import Implementation, load, opened
 from rn50.settings.config import Config
 from rn50.weights import display, weights_file
 from rn50.weights.counts import Counts, refuse_other_count
@@ -36,36 +35,20 @@ def environment_for(file: pathlib.Path, config: Config) -> dict[str, str]:
     }
 
 
-def arguments(file: pathlib.Path, report: pathlib.Path | None, as_json: bool) -> list[str]:
-    """Return the arguments for ``rn50`` as one rank of the evaluation."""
-    options = ["--report", str(report)] if report else []
-    return ["evaluate", str(file), "--as-rank", *options, *(["--json"] if as_json else [])]
-
-
-def evaluate(
-    config: Config,
-    create: Callable[[Config], Implementation],
-    file: pathlib.Path,
-    report: pathlib.Path | None,
-    as_json: bool,
-) -> None:
+def as_rank(config: Config, file: str, report: str | None, as_json: bool) -> None:
     """Evaluate as one rank; rank 0 prints the counts and writes the report.
 
     Raises UserError unless every image of the validation set was counted.
     """
-    saved = weights_file.read(file)
-    implementation = create(config)
-    try:
-        communicator = implementation.communicator
+    saved = weights_file.read(pathlib.Path(file))
+    with opened(config, load(config.run.framework)) as implementation:
         implementation.warm_up(SEED)
         implementation.assign(saved.arrays)
         counts = count(config, implementation, confusion=report is not None)
-        if communicator.rank == 0:
-            evaluation = of_weights(file, saved, config, implementation.precision.name, counts)
-            display.tell(evaluation, report, as_json)
-        communicator.barrier()
-    finally:
-        implementation.close()
+        if implementation.communicator.rank == 0:
+            precision = implementation.precision.name
+            evaluation = of_weights(pathlib.Path(file), saved, config, precision, counts)
+            display.tell(evaluation, pathlib.Path(report) if report else None, as_json)
 
 
 def count(config: Config, implementation: Implementation, confusion: bool = False) -> Counts:

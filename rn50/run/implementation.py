@@ -4,8 +4,9 @@ The boundary is the epoch, not the step. The hot loop stays whole in the framewo
 evaluation and stopping are written once, in ``timed_run.py``.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -58,19 +59,10 @@ class Communicator(Protocol):
         device as for gradients."""
 
 
-class Implementation(Protocol):
-    """One rank of a training job in some framework, built by ``create(config)`` of
-    ``implementations.<framework>.train``.
-
-    Measurements need more: see ``rn50.speed.measurable``.
-    """
+class Rank(Protocol):
+    """One rank of a training job or of a measurement in some framework."""
 
     communicator: Communicator
-    steps: int
-    """Batches of any kind that this rank has begun; another thread reads it to see whether the rank makes
-    progress."""
-    waits_for_data: bool
-    """True while the rank waits for its input pipeline."""
     forward_seconds: float
     """Seconds of a forward pass of this rank alone, known after ``warm_up``. It shows which rank is slow."""
     precision: Precision
@@ -83,6 +75,22 @@ class Implementation(Protocol):
         Afterwards the weights are again those of ``seed``, and the optimizer has no state from the synthetic
         steps. Returns the names of the trainable tensors for the log.
         """
+
+    def close(self) -> None:
+        """End communication and input threads. It may be called after a fault, and before ``open_data``."""
+
+
+class Implementation(Rank, Protocol):
+    """One rank of a training job, built by ``create(config)`` of ``implementations.<framework>.train``.
+
+    Measurements need more: see ``rn50.speed.measurable``.
+    """
+
+    steps: int
+    """Batches of any kind that this rank has begun; another thread reads it to see whether the rank makes
+    progress."""
+    waits_for_data: bool
+    """True while the rank waits for its input pipeline."""
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return float32 copies of all tensors, by the names and in the shapes of
@@ -125,8 +133,19 @@ class Implementation(Protocol):
         training set.
         """
 
-    def close(self) -> None:
-        """End communication and input threads. It may be called after a fault, and before ``open_data``."""
+
+R = TypeVar("R", bound=Rank)
+
+
+@contextlib.contextmanager
+def opened(config: Config, create: Callable[[Config], R]) -> Iterator[R]:
+    """Yield one rank. At the end it waits for the others, and it is closed whatever happens."""
+    rank = create(config)
+    try:
+        yield rank
+        rank.communicator.barrier()
+    finally:
+        rank.close()
 
 
 def load(framework: str) -> Callable[[Config], Implementation]:

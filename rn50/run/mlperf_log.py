@@ -56,22 +56,15 @@ class RunLog:
         logger.addHandler(_StrictHandler(self._file.stream if self._file else sys.stdout))
         self._mllog = MLLogger(logger, root_dir=str(ROOT))
 
-    def _event(
+    def _log(
         self, key: str, value: Any = None, metadata: dict[str, Any] | None = None, time_ms: int | None = None
     ) -> None:
+        """Write a line: the start or the end of an interval if its key ends so, else a point in time."""
+        interval = {"start": self._mllog.start, "stop": self._mllog.end}
+        record = interval.get(key.rpartition("_")[2], self._mllog.event)
         with self._lock:
             if self._writes:
-                self._mllog.event(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
-
-    def _start(self, key: str, metadata: dict[str, Any] | None = None, time_ms: int | None = None) -> None:
-        with self._lock:
-            if self._writes:
-                self._mllog.start(key, metadata=metadata, time_ms=time_ms or now_ms(), stack_offset=2)
-
-    def _end(self, key: str, metadata: dict[str, Any] | None = None) -> None:
-        with self._lock:
-            if self._writes:
-                self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
+                record(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int, labels: Sequence[str] = ()) -> None:
         """Log the submission lines, ``cache_clear`` and ``init_start``; ``labels`` are added to those of the
@@ -90,30 +83,30 @@ class RunLog:
             (constants.SUBMISSION_STATUS, config.run.status),
             (constants.SUBMISSION_PLATFORM, platform),
         ):
-            self._event(key, value, time_ms=init_start_ms)
-        self._event(constants.CACHE_CLEAR, config.run.cache_cleared, time_ms=init_start_ms)
-        self._start(constants.INIT_START, time_ms=init_start_ms)
+            self._log(key, value, time_ms=init_start_ms)
+        self._log(constants.CACHE_CLEAR, config.run.cache_cleared, time_ms=init_start_ms)
+        self._log(constants.INIT_START, time_ms=init_start_ms)
 
     def hyperparameters(self, config: Config, seed: int, ranks: int, tensors: Iterable[str]) -> None:
         """Log seed, hyperparameters and the initialised tensors, then ``init_stop``."""
         h = config.hyperparameters
-        self._event(constants.SEED, seed)
+        self._log(constants.SEED, seed)
         for key, value in (
             (constants.GLOBAL_BATCH_SIZE, h.batch_size * ranks),
             (constants.GRADIENT_ACCUMULATION_STEPS, 1),
             (constants.MODEL_BN_SPAN, h.batch_size),
             (constants.OPT_NAME, h.optimizer),
-            *_KEYS[h.optimizer](h),
+            *_schedule(h).items(),
         ):
-            self._event(key, value)
+            self._log(key, value)
         for tensor in tensors:
-            self._event(constants.WEIGHTS_INITIALIZATION, metadata={"tensor": tensor})
-        self._end(constants.INIT_STOP)
+            self._log(constants.WEIGHTS_INITIALIZATION, metadata={"tensor": tensor})
+        self._log(constants.INIT_STOP)
 
     def run_start(self) -> None:
         """Start the clock."""
         with self._lock:
-            self._start(constants.RUN_START)
+            self._log(constants.RUN_START)
             self._clock_runs = True
 
     def samples(self, config: Config, precision: str, certificate: dict[str, str] | None = None) -> None:
@@ -129,42 +122,42 @@ class RunLog:
             departures[EPOCH_SAMPLES] = config.epoch_samples
         if rules.OTHER_TARGET in config.labels:
             departures[TARGET] = config.run.target
-        self._event(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **departures})
-        self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
+        self._log(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **departures})
+        self._log(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:
         """Log the start of a block: the epochs up to and including the next one that is evaluated."""
         metadata = {constants.FIRST_EPOCH_NUM: first_epoch, constants.EPOCH_COUNT: epochs}
-        self._start(constants.BLOCK_START, metadata)
+        self._log(constants.BLOCK_START, metadata=metadata)
 
     def block_stop(self, first_epoch: int) -> None:
         """Log the end of the block that began with epoch ``first_epoch``."""
-        self._end(constants.BLOCK_STOP, {constants.FIRST_EPOCH_NUM: first_epoch})
+        self._log(constants.BLOCK_STOP, metadata={constants.FIRST_EPOCH_NUM: first_epoch})
 
     def epoch_start(self, epoch: int) -> None:
         """Log the start of an epoch. Epochs count from 1."""
-        self._start(constants.EPOCH_START, {constants.EPOCH_NUM: epoch})
+        self._log(constants.EPOCH_START, metadata={constants.EPOCH_NUM: epoch})
 
     def epoch_stop(self, epoch: int, images_per_second: float, loss: float, order: str | None = None) -> None:
         """Log the end of an epoch, its training throughput over all ranks, the mean of the losses that rank 0
         has seen in it, and a hash of the order of its samples, if known. Raises UserError if the log file is
         gone."""
-        self._end(constants.EPOCH_STOP, {constants.EPOCH_NUM: epoch})
+        self._log(constants.EPOCH_STOP, metadata={constants.EPOCH_NUM: epoch})
         about = {"step": epoch, **({} if order is None else {"sample_order": order})}
-        self._event("tracked_stats", {"throughput": images_per_second, "train_loss": loss}, about)
+        self._log("tracked_stats", {"throughput": images_per_second, "train_loss": loss}, about)
         if self._file is not None:
             self._file.refuse_loss()
 
     def eval_start(self, epoch: int) -> None:
         """Log the start of the evaluation after epoch ``epoch``."""
-        self._start(constants.EVAL_START, {constants.EPOCH_NUM: epoch})
+        self._log(constants.EVAL_START, metadata={constants.EPOCH_NUM: epoch})
 
     def eval_stop(self, epoch: int, accuracy: float, top_5: float | None = None) -> None:
         """Log the end of an evaluation and its top-1 ``accuracy``, a fraction; top-5, if known, as metadata,
         because the rules have no key for it."""
         more = {} if top_5 is None else {TOP_5: top_5}
-        self._event(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: epoch, **more})
-        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: epoch})
+        self._log(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: epoch, **more})
+        self._log(constants.EVAL_STOP, metadata={constants.EPOCH_NUM: epoch})
 
     def run_stop(self, status: str) -> None:
         """Stop the clock with ``status`` "success" or "aborted". A second call, or one before the clock
@@ -177,7 +170,7 @@ class RunLog:
         with self._lock:
             if self._clock_runs and not self._stopped:
                 self._stopped = True
-                self._end(constants.RUN_STOP, {constants.STATUS: status})
+                self._log(constants.RUN_STOP, metadata={constants.STATUS: status})
                 self._writes = False
                 if self._file is not None and self._file.is_lost:
                     self._file.keep()
@@ -188,33 +181,18 @@ class RunLog:
             self._file.finish()
 
 
-def _of_lars(h: Hyperparameters) -> list[tuple[str, float]]:
-    return [
-        (constants.LARS_EPSILON, rules.LARS_EPSILON),
-        (constants.LARS_OPT_BASE_LEARNING_RATE, h.learning_rate),
-        (constants.LARS_OPT_END_LR, rules.END_LEARNING_RATE),
-        (constants.LARS_OPT_LR_DECAY_POLY_POWER, rules.POLY_POWER),
+def _schedule(h: Hyperparameters) -> dict[str, float]:
+    """Return the keys that the rulesets require of an optimizer, with their values."""
+    lars, name = h.optimizer == "lars", f"{h.optimizer}_opt"
+    return {
+        **({constants.LARS_EPSILON: rules.LARS_EPSILON} if lars else {}),
+        f"{name}_base_learning_rate": h.learning_rate,
+        f"{name}_end_learning_rate": rules.END_LEARNING_RATE,
+        f"{name}_learning_rate_decay_poly_power": rules.POLY_POWER,
         # In epochs, not steps, like every MXNet submission of this benchmark.
-        (constants.LARS_OPT_LR_DECAY_STEPS, h.schedule_epochs),
-        (constants.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS, h.warmup_epochs),
-        (constants.LARS_OPT_MOMENTUM, h.momentum),
-        (constants.LARS_OPT_WEIGHT_DECAY, h.weight_decay),
-    ]
-
-
-def _of_sgd(h: Hyperparameters) -> list[tuple[str, float]]:
-    # The package has no constants for these keys. The spelling is that of the rulesets, where the warm-up key
-    # has no optimizer.
-    return [
-        ("sgd_opt_base_learning_rate", h.learning_rate),
-        ("sgd_opt_end_learning_rate", rules.END_LEARNING_RATE),
-        ("sgd_opt_learning_rate_decay_poly_power", rules.POLY_POWER),
-        ("sgd_opt_learning_rate_decay_steps", h.schedule_epochs),
-        ("opt_learning_rate_warmup_epochs", h.warmup_epochs),
-        ("sgd_opt_momentum", h.momentum),
-        ("sgd_opt_weight_decay", h.weight_decay),
-    ]
-
-
-_KEYS = {"lars": _of_lars, "sgd": _of_sgd}
-"""Optimizer -> the keys that the rulesets require of it, with their values."""
+        f"{name}_learning_rate_decay_steps": h.schedule_epochs,
+        # The rulesets' key for SGD has no optimizer.
+        f"{name if lars else 'opt'}_learning_rate_warmup_epochs": h.warmup_epochs,
+        f"{name}_momentum": h.momentum,
+        f"{name}_weight_decay": h.weight_decay,
+    }

@@ -3,7 +3,7 @@ number of ranks."""
 
 import pathlib
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from rn50 import frameworks
@@ -11,9 +11,10 @@ from rn50.machine import power
 from rn50.printed import INLINE
 from rn50.rates import Rates, of_rounds
 from rn50.run import all_reduce, precision, training
+from rn50.run.implementation import opened
 from rn50.settings.config import Config
 from rn50.speed import worker
-from rn50.speed.measurable import Measurable, opened
+from rn50.speed.measurable import Measurable, load
 from rn50.speed.meter import Meter
 from rn50.speed.networks import OURS
 
@@ -50,6 +51,16 @@ class Cell(NamedTuple):
     def placed(self) -> str:
         """Return the number of ranks, of several machines as 2x8."""
         return f"{self.nodes}x{self.ranks}" if self.nodes > 1 else str(self.ranks)
+
+    @property
+    def trained(self) -> str:
+        """Return its framework, and its model if that is not ours."""
+        return self.framework if self.model == OURS else f"{self.framework} {self.model}"
+
+    @property
+    def names(self) -> tuple[str, str, str, str]:
+        """Return the beginning of its row in a table: framework, precision, batch and ranks."""
+        return self.trained, self.precision, str(self.batch_size), self.placed
 
     @property
     def heading(self) -> tuple[str, ...]:
@@ -117,23 +128,11 @@ class Result(NamedTuple):
     """null: there is no figure."""
 
 
-def verb(model: str, kinds: tuple[str, ...], seconds: float, rounds: int) -> list[str]:
-    """Return the arguments for ``rn50`` to measure a cell."""
-    what = [f"--models={model}", f"--data={','.join(kinds)}"]
-    return ["bench", "throughput", *what, f"--seconds={seconds}", f"--rounds={rounds}"]
-
-
-def as_rank(
-    config: Config,
-    create: Callable[[Config], Measurable],
-    kinds: tuple[str, ...],
-    seconds: float,
-    rounds: int,
-    is_ours: bool,
-) -> None:
+def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, rounds: int) -> None:
     """Measure as one rank: every kind of data in turn, ``rounds`` times after a discarded first time. Rank 0
-    prints."""
-    with opened(config, create) as implementation:
+    reports."""
+    is_ours = model == OURS
+    with opened(config, load(config.run.framework, None if is_ours else model)) as implementation:
         meter = Meter(config, implementation)
         ranks = implementation.communicator
         counters = [] if ranks.local_rank else power.counters(config.run.power)[0]
@@ -180,9 +179,8 @@ def run(
     log: pathlib.Path,
 ) -> Result:
     """Measure a cell in a job of its own. Raises UserError if ``log`` cannot be written."""
-    reported, failure = worker.run(
-        verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log
-    )
+    how = {"model": cell.model, "kinds": cell.kinds(kinds), "seconds": seconds, "rounds": rounds}
+    reported, failure = worker.run("speed.cell", {**environ, **cell.variables}, log, **how)
     if failure:
         return Result(cell, {}, failure, log.name)
     rates = {kind: of_rounds(values) for kind, values in reported["images_per_second"].items()}

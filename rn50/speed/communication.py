@@ -1,17 +1,15 @@
 """All-reduce by size over the ranks of a run (``rn50 bench comm``)."""
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
-from rn50.errors import UserError
 from rn50.frameworks import traits
 from rn50.process import environment
 from rn50.run.all_reduce import FLOAT_BYTES, Timing, time_sums
-from rn50.run.implementation import Communicator
+from rn50.run.implementation import Communicator, opened
 from rn50.settings.config import Config
 from rn50.settings.libraries import PASSED_THROUGH
-from rn50.speed.measurable import Measurable, opened
+from rn50.speed.measurable import load
 from rn50.terminal import Terminal, print_json, table
 
 OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
@@ -40,19 +38,11 @@ def sweep(communicator: Communicator, largest_bytes: int) -> list[Timing]:
     return [time_sums(communicator, size, 50 if size < 1 << 20 else 10) for size in sizes]
 
 
-def as_rank(config: Config, largest_mib: int, as_json: bool) -> list[str]:
-    """Return the arguments for ``rn50`` as one rank of the measurement. Raises UserError if there is one rank
-    only."""
-    if config.ranks == 1:
-        raise UserError("DGXNGPU=1", "one rank has nothing to send", "set DGXNGPU=2 or more")
-    return ["bench", "comm", "--as-rank", f"--largest-mib={largest_mib}", *(["--json"] if as_json else [])]
-
-
-def bench(config: Config, create: Callable[[Config], Measurable], largest_bytes: int, as_json: bool) -> None:
+def as_rank(config: Config, largest_mib: int, as_json: bool) -> None:
     """Time the all-reduces as one rank; rank 0 prints them as JSON or as a table."""
-    with opened(config, create) as implementation:
+    with opened(config, load(config.run.framework)) as implementation:
         communicator = implementation.communicator
-        timings = sweep(communicator, largest_bytes)
+        timings = sweep(communicator, largest_mib << 20)
         if communicator.rank == 0:
             _show(config, communicator, timings, as_json)
 

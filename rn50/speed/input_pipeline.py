@@ -2,7 +2,6 @@
 input``)."""
 
 import statistics
-from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 from rn50 import rates
@@ -10,9 +9,9 @@ from rn50.printed import IF_KNOWN, prints
 from rn50.progress import counting
 from rn50.rates import Comparison, Rates
 from rn50.run import precision
-from rn50.run.implementation import EpochResult
+from rn50.run.implementation import EpochResult, opened
 from rn50.settings.config import Config
-from rn50.speed.measurable import Measurable, opened
+from rn50.speed.measurable import Measurable, load
 from rn50.speed.meter import Meter
 from rn50.terminal import Terminal, print_json, table
 
@@ -105,18 +104,10 @@ def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
     return f"the input pipeline, and in it {where}"
 
 
-def as_rank(seconds: float, rounds: int, as_json: bool) -> list[str]:
-    """Return the arguments for ``rn50`` as one rank of the measurement."""
-    form = ["--json"] if as_json else []
-    return ["bench", "input", "--as-rank", f"--seconds={seconds}", f"--rounds={rounds}", *form]
-
-
-def bench(
-    config: Config, create: Callable[[Config], Measurable], seconds: float, rounds: int, as_json: bool
-) -> None:
+def as_rank(config: Config, seconds: float, rounds: int, as_json: bool) -> None:
     """Measure as one rank for about ``seconds``, in ``rounds`` rounds after a discarded first one. Rank 0
     prints."""
-    with opened(config, create) as implementation:
+    with opened(config, load(config.run.framework)) as implementation:
         report = measure(config, implementation, seconds, rounds)
         if implementation.communicator.rank == 0:
             print_json(report) if as_json else show(report, Terminal())

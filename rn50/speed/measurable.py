@@ -6,8 +6,7 @@ import dataclasses
 import functools
 import itertools
 import pathlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from rn50 import frameworks
 from rn50.data.pipeline.batches import Batches, BatchFormat
-from rn50.run.implementation import Communicator, EpochResult, Precision
+from rn50.run.implementation import EpochResult, Rank
 from rn50.run.training import Pace
 from rn50.settings.config import Config
 from rn50.settings.fields import InputPipeline
@@ -31,21 +30,15 @@ class Operator(NamedTuple):
     """Time on the device, without that of the operators it called."""
 
 
-class Measurable(Protocol):
+class Measurable(Rank, Protocol):
     """One rank of a measurement, built by ``create(config)`` of ``implementations.<framework>.measure``.
 
-    ``create(config, model)`` builds one with a model of the framework's own zoo in place of ours.
+    ``create(config, model)`` builds one with a model of the framework's own zoo in place of ours. Its
+    precision is then the one in which our network's step is faster.
     """
 
-    communicator: Communicator
     batch_format: BatchFormat
     """The form of the batches that the input pipeline makes, and where it makes them."""
-    precision: Precision
-    """See ``rn50.run.implementation``. For a zoo model it is the precision in which our network's step is
-    faster."""
-
-    def warm_up(self, seed: int) -> list[str]:
-        """See ``rn50.run.implementation``."""
 
     def open_input(self, settings: InputPipeline | None) -> Batches:
         """Return batches for ``train_steps``: the training set through a pipeline of these settings, or with
@@ -64,9 +57,6 @@ class Measurable(Protocol):
         ranks call it.
         """
 
-    forward_seconds: float
-    """See ``rn50.run.implementation``."""
-
     def loss_after(self, batches: Batches, learning_rates: Sequence[float]) -> float:
         """Return the mean loss of this rank's samples in the last of as many steps as there are learning
         rates. It changes the weights, so it comes last."""
@@ -77,28 +67,23 @@ class Measurable(Protocol):
         """Run ``train_steps`` under the framework's own profiler, which slows it, and write the timeline to
         ``trace`` in Chrome's tracing format."""
 
-    def close(self) -> None:
-        """See ``rn50.run.implementation``."""
 
-
-@contextlib.contextmanager
-def opened(config: Config, create: Callable[[Config], Measurable]) -> Iterator[Measurable]:
-    """Yield one rank of a measurement. At the end it waits for the others, and it is closed whatever
-    happens."""
-    implementation = create(config)
-    try:
-        yield implementation
-        implementation.communicator.barrier()
-    finally:
-        implementation.close()
-
-
-class TrainingSteps(ABC):
+class TrainingSteps:
     """Mixin with ``open_input`` and ``train_steps``. The implementation is the base before it, and has the
-    abstract methods."""
+    members below."""
 
     config: Config
     _lost_rank_named: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    _array: Callable[[Any], np.ndarray]
+    """Returns a copy of a tensor."""
+    _synthetic: Callable[[], Batches]
+    """Returns a random batch, held on the device and repeated."""
+    _open: Callable[[Config, Any], Batches]
+    """Returns the batches of a split."""
+    _train_step: Callable[..., Any]
+    """Runs forward pass, backward pass, all-reduce and update."""
+    _wait: Callable[[], None]
+    """Waits until the device has finished its work."""
 
     def open_input(self, settings: InputPipeline | None) -> Batches:
         """See ``Measurable``."""
@@ -130,26 +115,6 @@ class TrainingSteps(ABC):
             for batch, learning_rate in zip(every, learning_rates, strict=False):
                 loss = self._train_step(batch, learning_rate)
             return float(self._array(loss).astype(np.float64).mean())
-
-    @abstractmethod
-    def _array(self, tensor: Any) -> np.ndarray:
-        """Return a copy of a tensor."""
-
-    @abstractmethod
-    def _synthetic(self) -> Batches:
-        """Return a random batch, held on the device and repeated."""
-
-    @abstractmethod
-    def _open(self, config: Config, split: Any) -> Batches:
-        """Return the batches of a split."""
-
-    @abstractmethod
-    def _train_step(self, batch: Any, learning_rate: float) -> Any:
-        """Run forward pass, backward pass, all-reduce and update."""
-
-    @abstractmethod
-    def _wait(self) -> None:
-        """Wait until the device has finished its work."""
 
 
 def load(framework: str, model: str | None = None) -> Callable[[Config], Measurable]:

@@ -2,7 +2,7 @@
 change."""
 
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -12,10 +12,11 @@ from rn50 import files, frameworks
 from rn50.errors import UserError
 from rn50.printed import INLINE, as_json, prints
 from rn50.progress import counting
+from rn50.run.implementation import opened
 from rn50.settings.config import Config, from_environment
 from rn50.speed import input_pipeline as input_bench
 from rn50.speed import worker
-from rn50.speed.measurable import Measurable, Operator, opened
+from rn50.speed.measurable import Operator, load
 from rn50.speed.meter import Meter
 from rn50.terminal import Terminal
 
@@ -52,17 +53,9 @@ class Profile(NamedTuple):
         return 1e3 * seconds / self.steps
 
 
-def as_rank(
-    config: Config,
-    create: Callable[[Config], Measurable],
-    what: str,
-    seconds: float,
-    rounds: int,
-    steps: int,
-    folder: pathlib.Path,
-) -> None:
+def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, folder: str) -> None:
     """Run one of ``JOBS`` as one rank; rank 0 reports."""
-    with opened(config, create) as implementation:
+    with opened(config, load(config.run.framework)) as implementation:
         rank = implementation.communicator.rank
         if what == "rate":
             report = input_bench.measure(config, implementation, seconds, rounds)
@@ -70,7 +63,9 @@ def as_rank(
         else:
             batches = Meter(config, implementation).open(config.input_pipeline).batches
             implementation.train_steps(batches, 2, 1)
-            result, operators = implementation.profile(batches, steps, folder / f"trace_{rank}.json")
+            result, operators = implementation.profile(
+                batches, steps, pathlib.Path(folder, f"trace_{rank}.json")
+            )
             reported = {
                 "steps": steps,
                 "step_seconds": result.seconds / steps,
@@ -79,12 +74,6 @@ def as_rank(
         implementation.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
         if rank == 0:
             worker.report(reported)
-
-
-def verb(what: str, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> list[str]:
-    """Return the arguments for ``rn50`` to run one of ``JOBS``."""
-    how_long = [f"--seconds={seconds}", f"--rounds={rounds}", f"--steps={steps}"]
-    return ["profile", f"--job={what}", *how_long, f"--output={folder}"]
 
 
 def measure(
@@ -97,12 +86,12 @@ def measure(
     """
     worker.make(folder)
     reported: dict[str, Any] = {}
-    variables = environ
+    variables, how_long = environ, {"seconds": seconds, "rounds": rounds, "steps": steps}
     separately = frameworks.traits(from_environment(environ).run.framework).profiling
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
-            outcome = worker.run(verb(what, seconds, rounds, steps, folder), variables, log)
+            outcome = worker.run("speed.profile", variables, log, what=what, folder=folder, **how_long)
             if outcome.failure:
                 raise UserError(f"{outcome.failure} ({log} has it all)")
             reported[what] = outcome.reported

@@ -8,11 +8,10 @@ did.
 """
 
 import contextlib
-import errno
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,26 +63,16 @@ class TrainingFile:
     def read(self, pieces: Sequence[Piece], seconds: float) -> tuple[int, float]:
         """Read piece after piece for about ``seconds``; return (pieces, bytes per second)."""
         buffer = memoryview(bytearray(max(size for _, size in pieces)))
-        done, total, taken, begin = 0, 0, 0.0, time.perf_counter()
-        with self._named():
-            for offset, size in pieces:
-                if os.preadv(self._file, [buffer[:size]], offset) != size:
-                    end = f"ends before byte {offset + size}"
-                    raise UserError(self.path, end, "it changed while it was read")
-                done, total = done + 1, total + size
-                taken = time.perf_counter() - begin
-                if taken > seconds:
-                    break
+        total, begin = 0, time.perf_counter()
+        for done, (offset, size) in enumerate(pieces, start=1):  # noqa: B007
+            if os.preadv(self._file, [buffer[:size]], offset) != size:
+                end = f"ends before byte {offset + size}"
+                raise UserError(self.path, end, "it changed while it was read")
+            total += size
+            taken = time.perf_counter() - begin
+            if taken > seconds:
+                break
         return done, total / taken
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """Turn errors of the storage into a UserError about the file."""
-        try:
-            yield
-        except OSError as error:
-            problem = f"cannot be read ({error.strerror})"
-            raise UserError(self.path, problem, "look at the storage and its log") from error
 
     def forget(self) -> float | None:
         """Ask the kernel to drop the file's pages; return the share of them that stayed, None if unknown."""
@@ -93,20 +82,15 @@ class TrainingFile:
 
     def in_memory(self) -> float | None:
         """Return the share of the file that is in memory, None if the file system does not tell."""
-        if not hasattr(os, "RWF_NOWAIT"):  # this Python was built for an older kernel
-            return None
         resident, byte = 0, bytearray(1)
         places = np.linspace(0, self.bytes - 1, min(PLACES, self.bytes)).astype(int)
-        with self._named():
-            for place in places:
-                try:
-                    resident += os.preadv(self._file, [byte], int(place), os.RWF_NOWAIT)
-                except BlockingIOError:
-                    continue
-                except OSError as error:
-                    if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                        return None
-                    raise
+        for place in places:
+            try:
+                resident += os.preadv(self._file, [byte], int(place), os.RWF_NOWAIT)
+            except BlockingIOError:
+                continue
+            except (AttributeError, OSError):  # nor does a Python that was built for an older kernel
+                return None
         return resident / len(places)
 
     def close(self) -> None:
@@ -125,8 +109,13 @@ class Measured(NamedTuple):
     """Its size."""
     bytes_per_second: dict[str, list[float]]
     """Kind -> one value per round."""
-    stayed: float | None
-    """Largest share of the file that was in memory when it should have been cold; null: unknown."""
+    shares: list[float | None]
+    """Share of the file that was in memory each time it should have been cold; None: unknown."""
+
+    @property
+    def stayed(self) -> float | None:
+        """Largest share of the file that was in memory when it should have been cold; null: unknown."""
+        return max((share for share in self.shares if share is not None), default=None)
 
     @property
     def remark(self) -> str | None:
@@ -153,24 +142,26 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measur
             raise UserError(folders[1], f"the same file as in {folders[0]}", "name two copies of the data")
         slot = seconds / rounds / len(opened) / len(KINDS)
         measured = [
-            Measured(file.folder, file.records, file.bytes, {kind: [] for kind in KINDS}, 0.0)
+            Measured(file.folder, file.records, file.bytes, {kind: [] for kind in KINDS}, [])
             for file in opened
         ]
         progress = stack.enter_context(counting("reading"))
         done = 0
         for round_ in range(rounds):
-            for place in rates.alternated(range(len(opened)), round_):
-                file, speeds = opened[place], measured[place].bytes_per_second
+            for file, one in rates.alternated(list(zip(opened, measured, strict=True)), round_):
                 for order, pieces in (("sequential", file.in_blocks()), ("shuffled", file.shuffled(round_))):
-                    stayed, before = file.forget(), measured[place].stayed
-                    worst = None if stayed is None or before is None else max(stayed, before)
-                    measured[place] = measured[place]._replace(stayed=worst)
-                    read, rate = file.read(pieces, slot)
-                    speeds[f"{order}, cold"].append(rate)
-                    speeds[f"{order}, warm"].append(file.read(pieces[:read], slot)[1])  # the same again
+                    try:
+                        one.shares.append(file.forget())
+                        read, cold = file.read(pieces, slot)
+                        _, warm = file.read(pieces[:read], slot)  # the same again
+                    except OSError as error:
+                        problem = f"cannot be read ({error.strerror})"
+                        raise UserError(file.path, problem, "look at the storage and its log") from error
+                    one.bytes_per_second[f"{order}, cold"].append(cold)
+                    one.bytes_per_second[f"{order}, warm"].append(warm)
                     done += 2
                     progress(done, rounds * len(opened) * len(KINDS))
-        return measured
+    return measured
 
 
 class Row(NamedTuple):
@@ -203,7 +194,7 @@ def rows(measured: Sequence[Measured]) -> list[Row]:
     for kind in KINDS:
         values = [measurement.bytes_per_second[kind] for measurement in measured]
         speed = [rates.of_rounds(rounds) for rounds in values]
-        compared = rates.compare(values[1], values[0]) if len(values) == 2 else None
+        compared = rates.compare(*reversed(values)) if len(values) == 2 else None
         table.append(Row(kind, speed, [measured[0].bytes / rate.median for rate in speed], compared))
     return table
 
@@ -222,28 +213,24 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
     for name, (folder, records, size, *_) in zip(names, measured, strict=True):
         console.print(f"{name:<5} {folder}: {records:,} images, {size / 1e6:,.1f} MB")
     columns = (heading for name in names for heading in (f"{name}: MB/s (rounds)", "s/epoch"))
-    headings = ("train.rec", *columns, *(["difference"] if two else []))
-    kinds = table(headings, ("train.rec", "difference"))
-    by_kind = {row.kind: row for row in rows(measured)}
-    for row in by_kind.values():
+    kinds = table(("train.rec", *columns, *["difference"] * two), ("train.rec", "difference"))
+    by_kind = rows(measured)
+    for row in by_kind:
         cells = [row.kind]
         for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch, strict=True):
-            median, lowest, highest = (f"{value / 1e6:,.0f}" for value in speed)
-            cells += [f"{median} ({lowest}-{highest})", f"{seconds:,.3g}"]
-        kinds.add_row(*cells, *([row.meaning] if two else []))
+            megabytes = "{:,.0f} ({:,.0f}-{:,.0f})".format(*(value / 1e6 for value in speed))
+            cells += [megabytes, f"{seconds:,.3g}"]
+        kinds.add_row(*cells, *[row.meaning] * two)
     console.print(kinds)
     if len({(measurement.records, measurement.bytes) for measurement in measured}) > 1:
         console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}")
-    for measurement in measured:
-        if measurement.remark:
-            console.print(measurement.remark)
+    for remark in filter(None, (measurement.remark for measurement in measured)):
+        console.print(remark)
     if two:
-        rounds = len(first.bytes_per_second[KINDS[0]])
-        console.print(
-            f"difference: what DIR2 costs or saves an epoch; shown where {max(rounds, rates.ROUNDS)} rounds "
-            "all favour one folder"
-        )
-    cold, warm = (by_kind[kind].seconds_per_epoch[0] for kind in KINDS[:2])
+        rounds = max(len(first.bytes_per_second[KINDS[0]]), rates.ROUNDS)
+        shown = f"shown where {rounds} rounds all favour one folder"
+        console.print(f"difference: what DIR2 costs or saves an epoch; {shown}")
+    cold, warm = (row.seconds_per_epoch[0] for row in by_kind[:2])
     console.print(
         f"from DIR an epoch is read in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in "
         "memory (sequentially); training waits only where that is longer than it computes: rn50 bench input"

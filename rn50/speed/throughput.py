@@ -6,7 +6,7 @@ import itertools
 import pathlib
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from rn50 import files, frameworks
@@ -25,12 +25,10 @@ from rn50.speed import curve, worker
 from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
+from rn50.speed.throughput_tables import Measured
 from rn50.terminal import Terminal
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
-_PUBLISHED = (
-    "Published by others, on other machines (NVIDIA GPUs): images/s of all GPUs together, batch of a GPU"
-)
 
 
 def matrix(
@@ -74,22 +72,6 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
         for finding in advice.diagnoses(installed, config, config.run.framework):
             if finding.severity == FAILURE and finding.subject == "packages":
                 raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
-
-
-@prints(
-    "cell=result.cell, image_size, images_per_second=result.rates, scaling, step=result.step, "
-    "loss_to_float32, failure=result.failure, log=result.log"
-)
-class Measured(NamedTuple):
-    """A result with its scaling."""
-
-    result: Result
-    image_size: int
-    """Pixels a side."""
-    scaling: dict[Annotated[str, "data"], float | None]
-    """images/s a rank over those of the fewest ranks of the same."""
-    loss_to_float32: float | None
-    """Loss less that of float32 in the same cell; null: float32 was not measured."""
 
 
 @prints(
@@ -157,27 +139,6 @@ class Bench:
                 progress(done, len(self.cells))
                 worker.write_json(self.folder / PLAIN, as_json(self))
 
-    def scaling(self, result: Result, kind: str) -> float | None:
-        """Return images/s per rank relative to the same cell with the fewest ranks; None if there is nothing
-        to compare."""
-        *like, ranks, nodes, _ = result.cell
-        per_rank = {
-            (cell.ranks * cell.nodes, cell.nodes): rates[kind].median / (cell.ranks * cell.nodes)
-            for cell, rates, *_ in self.results
-            if kind in rates and list(cell[:-3]) == like
-        }
-        if kind not in result.rates or min(per_rank) == (ranks * nodes, nodes):
-            return None
-        return per_rank[ranks * nodes, nodes] / per_rank[min(per_rank)]
-
-    def to_float32(self, result: Result) -> float | None:
-        """Return the loss less that of the same cell in float32; None if that was not measured."""
-        like = result.cell._replace(precision="float32")
-        for other in self.results:
-            if result.step and other.step and _plain_precision(other.cell) == like:
-                return result.step.loss - other.step.loss
-        return None
-
     @property
     def measured(self) -> list[Measured]:
         """Return the results so far, with their scaling."""
@@ -185,58 +146,71 @@ class Bench:
             Measured(
                 result,
                 result.cell.image_size or self.config.data.image_size,
-                {kind: self.scaling(result, kind) for kind in result.rates},
-                self.to_float32(result),
+                {kind: self._scaling(result, kind) for kind in result.rates},
+                self._to_float32(result),
             )
             for result in self.results
         ]
 
-    def write(self, published: bool) -> pathlib.Path:
+    def _scaling(self, result: Result, kind: str) -> float | None:
+        """Return images/s per rank relative to the same cell with the fewest ranks; None if it is that."""
+        *like, ranks, nodes, _ = result.cell
+        per_rank = {
+            (cell.ranks * cell.nodes, cell.nodes): rates[kind].median / (cell.ranks * cell.nodes)
+            for cell, rates, *_ in self.results
+            if kind in rates and list(cell[:-3]) == like
+        }
+        least = min(per_rank)
+        return None if least == (ranks * nodes, nodes) else per_rank[ranks * nodes, nodes] / per_rank[least]
+
+    def _to_float32(self, result: Result) -> float | None:
+        """Return the loss less that of the same cell in float32; None if that was not measured."""
+        like = result.cell._replace(precision="float32")
+        for other in self.results:
+            # Without the mark of PRECISION=auto.
+            plain = other.cell._replace(precision=other.cell.precision.partition(" ")[0])
+            if result.step and other.step and plain == like:
+                return result.step.loss - other.step.loss
+        return None
+
+    @property
+    def _tables(self) -> list[tuple[str, Sequence[str], list[tables.Row]]]:
+        """Return title, headings and rows of the tables behind the overview."""
+        measured = self.measured
+        every = [
+            (f"Every cell on {kind} data", tables.DETAILS, tables.details(measured, kind))
+            for kind in self.kinds
+        ]
+        return [*every, ("A step of every cell", *tables.steps(measured))]
+
+    def write(self) -> pathlib.Path:
         """Write the report and its picture, each whole or not at all."""
         parts = ["# Training throughput", f"<!-- {files.MARK} -->", f"`{self.command}`"]
         parts.append("\n".join(f"- {name}: {value}" for name, value in as_json(self.facts).items()))
-        columns = tables.columns(self.results)
-        headings = ["framework", *(", ".join(column.heading) for column in columns)]
+        headings = ["framework", *(", ".join(column.heading) for column in tables.columns(self.results))]
         for kind in self.kinds:
-            rows = list(tables.overview(self.results, kind, columns, _linked))
+            rows = tables.overview(self.results, kind, linked=True)
             parts += [f"## {_title(kind)}", tables.markdown(headings, rows)]
         parts.append(f"![Images/s over the batch size]({CURVE})")
-        measured = (name for kind in self.kinds for name in (kind, "scaling"))
-        headings = ["framework", "model", "precision", "batch", "ranks", *measured, "log"]
-        parts.append("## Every cell: median (lowest to highest)")
-        parts.append(tables.markdown(headings, list(self._rows())))
-        parts.append("## A step of every cell")
-        parts.append(tables.markdown(*tables.steps(self.results, self.to_float32)))
+        for title, names, rows in self._tables:
+            parts += [f"## {title}", tables.markdown(names, rows)]
         topology = Sources().output("nvidia-smi", "topo", "-m") if self.config.run.device == "gpu" else ""
         if topology:
             parts += ["## Topology: `nvidia-smi topo -m`", f"```text\n{topology.rstrip()}\n```"]
-        if published:
-            figures, rows, sources = tables.published()
-            listed = "\n".join(f"{number}. {source}" for number, source in enumerate(sources, start=1))
-            parts += [f"## {_PUBLISHED}", tables.markdown(figures, rows), f"From:\n\n{listed}"]
         files.write(self.folder / CURVE, curve.draw(self.results), remedy=worker.REMEDY)
         file = self.folder / REPORT
         files.write(file, "\n\n".join(parts) + "\n", remedy=worker.REMEDY)
         return file
 
-    def show(self, published: bool, console: Terminal) -> None:
+    def show(self, console: Terminal) -> None:
         """Print the tables on a terminal."""
         console.print(f"{self.config.run.system}, {self.config.run.device}")
         for kind in self.kinds:
             console.print(_title(kind))
             tables.print_overview(self.results, kind, console)
-        for kind in self.kinds:
-            console.print(f"Every cell on {kind} data")
-            rows = list(tables.details(self.results, kind, self.scaling))
-            tables.print_table(tables.DETAILS, rows, console)
-        console.print("A step of every cell")
-        tables.print_table(*tables.steps(self.results, self.to_float32), console)
-        if published:
-            headings, rows, sources = tables.published()
-            console.print(_PUBLISHED)
+        for title, headings, rows in self._tables:
+            console.print(title)
             tables.print_table(headings, rows, console)
-            for number, source in enumerate(sources, start=1):
-                console.print(f"{number} {source}")
 
     @property
     def facts(self) -> Annotated[Facts, INLINE]:
@@ -263,25 +237,6 @@ class Bench:
             f"{', '.join(sizes)}; trained for their throughput alone" if sizes else None,
         )
 
-    def _rows(self) -> Iterator[list[str]]:
-        for measurement in self.results:
-            cell = measurement.cell
-            row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), cell.placed]
-            for kind in self.kinds:
-                scaling, rate = self.scaling(measurement, kind), measurement.rates.get(kind)
-                text = "{} ({} to {})".format(*map(tables.rate, rate)) if rate else measurement.failure
-                row += [text, "" if scaling is None else f"{scaling:.2f}"]
-            yield [*row, _linked(measurement.log, measurement)]
-
-
-def _plain_precision(cell: Cell) -> Cell:
-    """Return a cell whose precision is without the mark of PRECISION=auto."""
-    return cell._replace(precision=cell.precision.partition(" ")[0])
-
 
 def _title(kind: str) -> str:
     return f"Images/s of all ranks together on {kind} data, median"
-
-
-def _linked(text: str, result: Result) -> str:
-    return f"[{text}]({result.log})" if result.log else text

@@ -9,7 +9,6 @@ from rn50.errors import UserError
 from rn50.printed import INLINE
 from rn50.rates import Rates
 from rn50.speed.cell import Cell
-from rn50.speed.networks import OURS
 from rn50.speed.throughput_tables import rate
 from rn50.terminal import Terminal, table
 
@@ -88,8 +87,5 @@ def show(sides: Sides, console: Terminal) -> None:
     pairs = table(headings, texts)
     for pair in sides.cells:
         ratio = f"{pair.ratio:.3f}" + ("" if pair.apart else ", rounds overlap")
-        cell = pair.cell
-        trained = cell.framework if cell.model == OURS else f"{cell.framework} {cell.model}"
-        names = trained, cell.precision, str(cell.batch_size), cell.placed, pair.data
-        pairs.add_row(*names, rate(pair.first), rate(pair.second), ratio)
+        pairs.add_row(*pair.cell.names, pair.data, rate(pair.first), rate(pair.second), ratio)
     console.print(pairs)

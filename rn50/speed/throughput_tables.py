@@ -1,38 +1,44 @@
-"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, published
-figures."""
+"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, its step."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from rn50.printed import prints
 from rn50.speed import worker
 from rn50.speed.cell import Cell, Result
-from rn50.speed.networks import OURS
-from rn50.speed.published_rates import FIGURES
-from rn50.terminal import Terminal, counted, safe
+from rn50.terminal import Terminal, safe
 
 Row = list[str]
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
-
-
 STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32", "img/s/W")
 """Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone,
 the loss after 20 steps, and images/s a watt, if power was measured."""
 
 
+@prints(
+    "cell=result.cell, image_size, images_per_second=result.rates, scaling, step=result.step, "
+    "loss_to_float32, failure=result.failure, log=result.log"
+)
+class Measured(NamedTuple):
+    """A result with its scaling."""
+
+    result: Result
+    image_size: int
+    """Pixels a side."""
+    scaling: dict[Annotated[str, "data"], float | None]
+    """images/s a rank over those of the fewest ranks of the same."""
+    loss_to_float32: float | None
+    """Loss less that of float32 in the same cell; null: float32 was not measured."""
+
+
 def rate(value: float) -> str:
     """Return images/s as text, with enough digits to tell slow models apart."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def trained(results: Sequence[Result], result: Result) -> str:
-    """Return the framework of a result, and its model if ``results`` have models other than ours."""
-    cell = result.cell
-    ours_alone = all(other.cell.model == OURS for other in results)
-    return cell.framework if ours_alone else f"{cell.framework} {cell.model}"
 
 
 def _column(result: Result) -> Cell:
@@ -51,79 +57,55 @@ def columns(results: Sequence[Result]) -> list[Cell]:
     return sorted(distinct, key=place)
 
 
-def overview(
-    results: Sequence[Result], kind: str, chosen: Sequence[Cell], show: Callable[[str, Result], str]
-) -> Iterator[Row]:
-    """Yield a row for each framework and model that trained on a kind of data: its name, then images/s in
-    every chosen column.
-
-    ``show`` returns the text of a cell, given its images/s, or the words in their place, and its result.
-    """
-    of_kind = [result for result in results if kind in result.rates or not result.rates]
-    for name in dict.fromkeys(trained(results, result) for result in of_kind):
-        texts = {
-            _column(result): show(_short(result, kind), result)
-            for result in of_kind
-            if trained(results, result) == name
-        }
-        yield [name, *(texts.get(column, "") for column in chosen)]
-
-
-def _short(result: Result, kind: str) -> str:
-    if kind in result.rates:
-        return rate(result.rates[kind].median)
-    return result.failure if not result.log or result.failure == worker.OUT_OF_MEMORY else "failed"
-
-
-def details(
-    results: Sequence[Result], kind: str, scaling: Callable[[Result, str], float | None]
-) -> Iterator[Row]:
-    """Yield a row of ``DETAILS`` for every result of a kind of data."""
+def overview(results: Sequence[Result], kind: str, linked: bool = False) -> list[Row]:
+    """Return a row for each framework and model that trained on a kind of data: its name, then in every
+    column images/s, or the words in their place, ``linked`` to the log."""
+    rows: dict[str, dict[Cell, str]] = {}
     for result in results:
-        cell = result.cell
-        row = [trained(results, result), cell.precision, str(cell.batch_size), cell.placed]
-        if not result.rates:
-            yield [*row, "", result.failure, ""]
-        elif kind in result.rates:
-            (median, lowest, highest), scaled = map(rate, result.rates[kind]), scaling(result, kind)
-            scaled_text = "" if scaled is None else f"{scaled:.2f}"
-            yield [*row, median, f"{lowest} to {highest}", scaled_text]
+        if kind in result.rates:
+            text = rate(result.rates[kind].median)
+        elif result.rates:
+            continue
+        else:
+            is_told = not result.log or result.failure == worker.OUT_OF_MEMORY
+            text = result.failure if is_told else "failed"
+        link = f"[{text}]({result.log})" if linked and result.log else text
+        rows.setdefault(result.cell.trained, {})[_column(result)] = link
+    return [[name, *(row.get(column, "") for column in columns(results))] for name, row in rows.items()]
 
 
-def steps(results: Sequence[Result], to_float32: Callable[[Result], float | None]) -> tuple[Row, list[Row]]:
+def details(results: Sequence[Measured], kind: str) -> list[Row]:
+    """Return a row of ``DETAILS`` for every result of a kind of data."""
+    rows = []
+    for result, _, scaling, _ in results:
+        if kind in result.rates:
+            median, lowest, highest = map(rate, result.rates[kind])
+            factor = scaling[kind]
+            scaled = "" if factor is None else f"{factor:.2f}"
+            rows.append([*result.cell.names, median, f"{lowest} to {highest}", scaled])
+        elif not result.rates:
+            rows.append([*result.cell.names, "", result.failure, ""])
+    return rows
+
+
+def steps(results: Sequence[Measured]) -> tuple[Row, list[Row]]:
     """Return headings and a row of ``STEPS`` for every result with figures."""
     rows = []
-    for result in results:
-        cell, step = result.cell, result.step
+    for result, _, _, apart in results:
+        step = result.step
         if step is not None:
-            apart, efficiency = to_float32(result), step.images_per_joule
             row = [
-                *(trained(results, result), cell.precision, str(cell.batch_size), cell.placed),
+                *result.cell.names,
                 f"{1000 * step.seconds:,.1f}",
                 rate(step.forward_images_per_second),
                 "-" if step.communication is None else f"{step.communication:.1%}",
                 f"{step.loss:.4f}",
                 "-" if apart is None else f"{apart:+.4f}",
-                "" if efficiency is None else f"{efficiency:.3g}",
+                "" if step.images_per_joule is None else f"{step.images_per_joule:.3g}",
             ]
             rows.append(row)
     width = len(STEPS) if any(row[-1] for row in rows) else len(STEPS) - 1
     return list(STEPS[:width]), [row[:width] for row in rows]
-
-
-def published() -> tuple[Row, list[Row], list[str]]:
-    """Return headings and rows of the published figures, and their sources. The last cell of a row is the
-    number of its source, from 1."""
-    devices = sorted({count for figure in FIGURES for count in figure.images_per_second})
-    sources = list(dict.fromkeys(figure.source for figure in FIGURES))
-    gpus = (counted(count, "GPU") for count in devices)
-    rows = []
-    for figure in FIGURES:
-        rates = {count: rate(value) for count, value in figure.images_per_second.items()}
-        network = [figure.device, figure.framework, figure.precision or "-", str(figure.batch_size or "-")]
-        number = sources.index(figure.source) + 1
-        rows.append([*network, *(rates.get(count, "") for count in devices), str(number)])
-    return ["device", "framework", "precision", "batch", *gpus, "from"], rows, sources
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
@@ -134,20 +116,15 @@ def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
 def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
     """Print the overview of a kind of data, as several tables of similar width if it is too wide for the
     terminal."""
-    every = columns(results)
-    headings = [[*column.precision.split(), *column.heading[1:]] for column in every]
-    rows = list(overview(results, kind, every, lambda text, _: text))
-    widest = max(len(text) for texts in [*headings, *(row[1:] for row in rows)] for text in texts)
+    headings = ["\n".join([*column.precision.split(), *column.heading[1:]]) for column in columns(results)]
+    rows = overview(results, kind)
+    texts = "\n".join([*headings, *(text for row in rows for text in row[1:])])
+    widest = max(map(len, texts.split("\n")))
     beside = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
-    size = math.ceil(len(every) / math.ceil(len(every) / beside))
-    for begin in range(0, len(every), size):
-        table = Table()
-        table.add_column("framework", overflow="fold")
-        for heading in headings[begin : begin + size]:
-            table.add_column(Text("\n".join(map(safe, heading))), justify="right")
-        for row in rows:
-            table.add_row(row[0], *row[1 + begin : 1 + begin + size])
-        console.print(table)
+    size = math.ceil(len(headings) / math.ceil(len(headings) / beside))
+    for begin in range(0, len(headings), size):
+        part = [[row[0], *row[1 + begin : 1 + begin + size]] for row in rows]
+        print_table(["framework", *headings[begin : begin + size]], part, console)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
@@ -156,8 +133,9 @@ def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal)
     for index, heading in enumerate(headings):
         words = " ".join([heading, *(row[index] for row in rows)]).split()
         longest = max(map(len, words)) if index else None
-        side: JustifyMethod = "left" if heading in ("device", "framework", "precision") else "right"
-        table.add_column(heading, overflow="fold", min_width=longest, justify=side)
+        side: JustifyMethod = "left" if heading in ("framework", "precision") else "right"
+        lines = Text("\n".join(map(safe, heading.split("\n"))))
+        table.add_column(lines, overflow="fold", min_width=longest, justify=side)
     for row in rows:
         table.add_row(*row)
     console.print(table)

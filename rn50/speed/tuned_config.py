@@ -2,17 +2,18 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from rn50.errors import UserError
 from rn50.printed import INLINE
+from rn50.run.implementation import opened
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.rewrite import Base
 from rn50.speed import input_settings
-from rn50.speed.measurable import Measurable, opened
+from rn50.speed.measurable import load
 from rn50.speed.tuning import Outcome, Tuner
 from rn50.terminal import Terminal, print_json, table
 
@@ -77,41 +78,34 @@ def _turned(outcome: Outcome) -> str:
 def gain(outcome: Outcome) -> str:
     """Return the result of the comparison at the end, in words."""
     assert outcome.compared is not None
-    old, new = outcome.images_per_second
+    old, new = outcome.images_per_second_before, outcome.images_per_second_after
     return (
         f"{old:,.0f} -> {new:,.0f} images/s of training on real data: {outcome.compared.median:.3f} times "
         f"({outcome.compared.spread}), {outcome.of_synthetic:.1%} of synthetic"
     )
 
 
-def tune(
-    config: Config,
-    create: Callable[[Config], Measurable],
-    base: Path,
-    output: Path | None,
-    force: bool,
-    seconds: float,
-    as_json: bool,
+def as_rank(
+    config: Config, base: str, output: str | None, force: bool, seconds: float, as_json: bool
 ) -> None:
     """Search as one rank; rank 0 writes ``output``, if the search found something faster, and prints.
 
     Raises UserError if ``base`` cannot be rewritten or ``output`` cannot be written.
     """
-    sections = rewrite.read(base, "input_pipeline")
-    with opened(config, create) as implementation:
+    sections = rewrite.read(Path(base), "input_pipeline")
+    with opened(config, load(config.run.framework)) as implementation:
         outcome = Tuner(config, implementation, len(os.sched_getaffinity(0)), seconds).run()
         if implementation.communicator.rank == 0:
-            written = output if outcome.faster else None
+            written = Path(output) if output and outcome.faster else None
             if written is not None:
                 rewrite.write(text(sections, outcome), written, force)
-            if as_json:
-                print_json(Tuned(outcome, base, written))
-            else:
-                show(outcome, base, written, Terminal())
+            tuned = Tuned(outcome, Path(base), written)
+            print_json(tuned) if as_json else show(tuned, Terminal())
 
 
-def show(outcome: Outcome, base: Path, written: Path | None, console: Terminal) -> None:
+def show(tuned: Tuned, console: Terminal) -> None:
     """Print one line per trial, then the result."""
+    outcome, base, written = tuned
     title = f"{base.name}: each against the best so far, and kept if every round finds it faster"
     trials = table(("trial", "images/s", "times as fast", ""), ("trial", ""), title)
     for trial in outcome.trials:
@@ -131,13 +125,6 @@ def show(outcome: Outcome, base: Path, written: Path | None, console: Terminal) 
         console.print(f"written: {written}" if written else "-o FILE writes it")
     else:
         console.print(f"{_turned(outcome)} did not stand: {gain(outcome)}; nothing was written")
-
-
-def as_rank(base: Path, output: Path | None, force: bool, seconds: float, as_json: bool) -> list[str]:
-    """Return the arguments for ``rn50`` as one rank of the search."""
-    options = [f"--output={output}"] if output else []
-    options += [option for option, given in (("--force", force), ("--json", as_json)) if given]
-    return ["tune", "input", str(base), "--as-rank", f"--seconds={seconds}", *options]
 
 
 def configuration_of(environ: Mapping[str, str], base: Path) -> Config:

@@ -48,19 +48,9 @@ class Trial(NamedTuple):
     """Why it could not be run, or empty."""
 
 
-class Medians(NamedTuple):
-    """images/s of the comparison at the end."""
-
-    before: float
-    """images/s of the configuration as it was."""
-    after: float
-    """images/s with the changes."""
-
-
 @prints(
-    "trials, in_time, of_synthetic, faster, changes=new_values, "
-    "images_per_second_before=images_per_second.before, "
-    "images_per_second_after=images_per_second.after, after_of_before=compared"
+    "trials, in_time, of_synthetic, faster, changes=new_values, images_per_second_before, "
+    "images_per_second_after, after_of_before=compared"
 )
 class Outcome(NamedTuple):
     """Outcome of a search."""
@@ -70,7 +60,10 @@ class Outcome(NamedTuple):
     trials: tuple[Trial, ...]
     in_time: bool
     """True if every value had its trial."""
-    images_per_second: Medians
+    images_per_second_before: float
+    """images/s of the configuration as it was."""
+    images_per_second_after: float
+    """images/s with the changes."""
     compared: Comparison | None
     """null: nothing was found that could be faster."""
     of_synthetic: float
@@ -216,7 +209,8 @@ class Tuner:
             self._best,
             tuple(self._trials),
             self._in_time,
-            Medians(rates.of_rounds(before).median, rates.of_rounds(after).median),
+            rates.of_rounds(before).median,
+            rates.of_rounds(after).median,
             compared,
             rates.compare(real, bound).median,
         )

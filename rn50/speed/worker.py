@@ -47,13 +47,15 @@ def report(data: Any) -> None:
     print(_MARK + json.dumps(data), flush=True)
 
 
-def run(verb: list[str], environ: Mapping[str, str], log: pathlib.Path) -> Outcome:
-    """Run ``rn50 VERB`` as every rank of the system that ``environ`` describes; its output becomes ``log``.
+def run(module: str, environ: Mapping[str, str], log: pathlib.Path, **arguments: Any) -> Outcome:
+    """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of the system that ``environ``
+    describes; its output becomes ``log``.
 
     Raises UserError if ``log`` cannot be written or is a file that is not ours.
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
-    command = python("-m", "rn50", *verb, "--start-ranks")
+    verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
+    command = python("-m", "rn50", *verb)
     done = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", errors="replace")
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)

@@ -88,11 +88,11 @@ def test_that_cold_was_not_cold_is_said(folder, file):
     assert measured.remark.startswith(f"{folder}: cold was not cold: ")
     [measured] = storage.measure([folder], seconds=0.5, rounds=1)
     assert measured.stayed <= storage.FORGOTTEN and measured.remark is None
-    assert "not known" in measured._replace(stayed=None).remark
+    assert "not known" in measured._replace(shares=[None]).remark
 
 
 def made_up(folder, rates, size=1000_000_000):
-    return storage.Measured(folder, 10_000, size, {kind: list(rates) for kind in storage.KINDS}, 0.0)
+    return storage.Measured(folder, 10_000, size, {kind: list(rates) for kind in storage.KINDS}, [0.0])
 
 
 def test_the_difference_is_told_in_seconds_an_epoch(folder, tmp_path):

@@ -9,7 +9,6 @@ from rn50.rates import Rates
 from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS
-from rn50.speed.published_rates import FIGURES
 from rn50.terminal import Terminal
 
 WIDTH = 80
@@ -28,6 +27,10 @@ def result(
     rates = {} if failure else {kind: Rates(rate, rate - 1, rate + 1) for kind in kinds}
     cell = Cell(framework, model, None, precision, batch, ranks)
     return Result(cell, rates, failure, "" if failure.startswith("not on") else f"{cell.name}.log")
+
+
+def measured(results):
+    return [tables.Measured(each, 32, dict.fromkeys(each.rates, 0.987), None) for each in results]
 
 
 THREE = [
@@ -66,10 +69,10 @@ def test_rows_are_frameworks_and_columns_precision_ranks_and_batch():
         ("float32", "2 ranks", "batch 32"),
     ]
     assert [each.precision for each in columns] == ["float32"] * 4 + ["bfloat16"] * 4
-    assert list(tables.overview(THREE, "synthetic", columns, lambda text, of: f"{text}@{of.log}"))[2] == [
+    assert tables.overview(THREE, "synthetic", linked=True)[2] == [
         "paddle",
-        *(f"1,234@paddle_ours_float32_{batch}_{ranks}.log" for ranks in (1, 2) for batch in (32, 64)),
-        *["not on a CPU@"] * 4,
+        *(f"[1,234](paddle_ours_float32_{batch}_{ranks}.log)" for ranks in (1, 2) for batch in (32, 64)),
+        *["not on a CPU"] * 4,
     ]
 
 
@@ -80,20 +83,14 @@ def test_what_has_no_figure_is_told_in_a_word_and_what_was_not_measured_is_empty
         result("mxnet", model="alexnet", rate=3.14159),
         result("paddle", failure="out of memory"),
     ]
-    columns = tables.columns(results)
-    rows = list(tables.overview(results, "synthetic", columns, lambda text, _: text))
-    assert rows == [
-        ["mxnet ours", "1,234", "failed"],
+    assert tables.overview(results, "synthetic") == [
+        ["mxnet", "1,234", "failed"],
         ["mxnet alexnet", "3.1", ""],
-        ["paddle ours", "out of memory", ""],
+        ["paddle", "out of memory", ""],
     ]
-    assert [row[0] for row in tables.overview(results, "real", columns, lambda text, _: text)] == [
-        "mxnet ours",
-        "paddle ours",
-    ]
-    assert ["mxnet ours", "bfloat16", "64", "1", "", "DATADIR: a long story", ""] in list(
-        tables.details(results, "synthetic", lambda *_: None)
-    )
+    assert [row[0] for row in tables.overview(results, "real")] == ["mxnet", "paddle"]
+    rows = tables.details(measured(results), "synthetic")
+    assert ["mxnet", "bfloat16", "64", "1", "", "DATADIR: a long story", ""] in rows
 
 
 def test_an_overview_that_is_too_wide_becomes_tables_of_like_size(terminal):
@@ -122,7 +119,7 @@ def test_details_fold_between_words(terminal, model):
         each._replace(cell=each.cell._replace(model=model, precision=f"{each.cell.precision} (auto)"))
         for each in THREE
     ]
-    rows = list(tables.details(results, "synthetic", lambda *_: 0.987))
+    rows = tables.details(measured(results), "synthetic")
     tables.print_table(tables.DETAILS, rows, terminal)
     text = "\n".join(lines(terminal))
     for word in (
@@ -138,16 +135,3 @@ def test_details_fold_between_words(terminal, model):
         "bfloat16",
     ):
         assert re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text), text
-
-
-def test_published_figures_fit_and_name_their_sources(terminal):
-    headings, rows, sources = tables.published()
-    tables.print_table(headings, rows, terminal)
-    assert any(re.search("┃ device .* precision .* batch .* 1 GPU .* from", line) for line in lines(terminal))
-    assert len(rows) == len(FIGURES) and {int(row[-1]) for row in rows} == set(range(1, len(sources) + 1))
-    assert ["A100 80GB", "Paddle", "AMP", "256", "2,897", "23,874", ""] in [row[:-1] for row in rows]
-    assert all(each.images_per_second and min(each.images_per_second.values()) > 0 for each in FIGURES)
-    for figure in FIGURES:  # more devices are faster, and none gives more than a tenth beyond its share
-        rates = [rate for _, rate in sorted(figure.images_per_second.items())]
-        shares = [rate / count for count, rate in sorted(figure.images_per_second.items())]
-        assert rates == sorted(rates) and max(shares) < 1.1 * shares[0], figure

@@ -1,8 +1,8 @@
 """The state of a campaign, read from its logs alone: the complete ones, and the growing one."""
 
-import functools
 import pathlib
 import statistics
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
@@ -31,35 +31,20 @@ class RunState:
     """waiting before it has a log, running while that grows, stopped where it was ended early, or ended."""
     log: ResultLog | None = None
 
-    @property
-    def epoch(self) -> int:
-        """Last epoch that has ended; 0 before the first."""
-        return len(self.log.by_key.get("epoch_stop", ())) if self.log else 0
-
-    @functools.cached_property
-    def _stats(self) -> Mapping[str, Any]:
-        logged = self.log.by_key.get("tracked_stats", ()) if self.log else ()
-        return logged[-1].value if logged and isinstance(logged[-1].value, dict) else {}
-
-    @property
-    def images_per_second(self) -> float | None:
-        """Training rate of the last epoch over all ranks."""
-        return _number(self._stats.get("throughput"))
-
-    @property
-    def loss(self) -> float | None:
-        """Mean training loss of the last epoch."""
-        return _number(self._stats.get("train_loss"))
-
-    @property
-    def evaluations(self) -> tuple[Evaluation, ...]:
-        """Its evaluations."""
-        return self.log.evaluations if self.log else ()
-
-    @property
-    def reached(self) -> Evaluation | None:
-        """The first evaluation at the target."""
-        return self.log.reached if self.log else None
+    epoch: int = 0
+    """Last epoch that has ended; 0 before the first."""
+    images_per_second: float | None = None
+    """Training rate of the last epoch over all ranks."""
+    loss: float | None = None
+    """Mean training loss of the last epoch."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """Its evaluations."""
+    reached: Evaluation | None = None
+    """The first evaluation at the target."""
+    minutes: float | None = None
+    """From run_start to run_stop."""
+    epoch_seconds: float | None = None
+    """Mean time of an epoch with its share of the evaluations, in seconds."""
 
     @property
     def reached_target(self) -> bool:
@@ -67,16 +52,9 @@ class RunState:
         return bool(self.reached)
 
     @property
-    def minutes(self) -> float | None:
-        """From run_start to run_stop."""
-        return self.log.minutes if self.log else None
-
-    @property
-    def epoch_seconds(self) -> float | None:
-        """Mean time of an epoch with its share of the evaluations, in seconds."""
-        if not self.epoch or not self.log or self.log.run_start_ms is None:
-            return None
-        return (self.log.events[-1].time_ms - self.log.run_start_ms) / 1000 / self.epoch
+    def silent_s(self) -> float:
+        """Return the seconds since the last record of its log."""
+        return time.time() - self.log.events[-1].time_ms / 1000 if self.log else 0.0
 
 
 class SecondsLeft(NamedTuple):
@@ -187,8 +165,17 @@ def _run(number: int, file: pathlib.Path) -> RunState:
                 if state == ENDED:
                     raise
                 return RunState(number, RUNNING)  # its first record is being written
-            stopped = state == RUNNING and log.run_stop_ms is not None and log.status != UNFINISHED
-            return RunState(number, STOPPED if stopped else state, log)
+            if state == RUNNING and log.run_stop_ms is not None and log.status != UNFINISHED:
+                state = STOPPED
+            epoch = len(log.by_key.get("epoch_stop", ()))
+            logged = [event.value for event in log.by_key.get("tracked_stats", ())]
+            stats = logged[-1] if logged and isinstance(logged[-1], dict) else {}
+            rate, loss = (_number(stats.get(name)) for name in ("throughput", "train_loss"))
+            seconds = None
+            if epoch and log.run_start_ms is not None:
+                seconds = (log.events[-1].time_ms - log.run_start_ms) / 1000 / epoch
+            of_log = log.evaluations, log.reached, log.minutes
+            return RunState(number, state, log, epoch, rate, loss, *of_log, seconds)
     return RunState(number)
 
 

@@ -1,7 +1,7 @@
 """Show a campaign to a person: one live view on a terminal, a plain line for each event elsewhere."""
 
-import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -33,9 +33,9 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
         share = len(campaign.ended) + (done / last if last else 0)
         parts.append(_row(f"run {run.number} of {len(campaign.runs)}", len(campaign.runs), share, "", left))
         parts += [Text(safe(line)) for line in _top1(campaign, run)]
-        silent = _silent_s(run)
-        if silent and not live:
-            parts.append(styled(f"no news for {_duration(silent)}: has it been stopped?", "yellow"))
+        if run.silent_s > SILENT_S + 4 * (run.epoch_seconds or 0) and not live:
+            silent = timedelta(seconds=round(run.silent_s))
+            parts.append(styled(f"no news for {silent}: has it been stopped?", "yellow"))
     parts += [Text(line) for line in earlier(campaign)]
     if not run and not campaign.is_over:
         parts.append(Text("no run is going on; waiting for the next one (Ctrl-C ends the watching)"))
@@ -54,7 +54,7 @@ def _row(what: str, total: float, done: float, numbers: str, left: float | None)
     row.add_column(no_wrap=True)
     row.add_column(width=13, no_wrap=True, justify="right")
     bar = ProgressBar(total=total or 1, completed=min(done, total))
-    row.add_row(what, bar, numbers, "ETA -" if left is None else f"ETA {_duration(left)}")
+    row.add_row(what, bar, numbers, "ETA -" if left is None else f"ETA {timedelta(seconds=round(left))}")
     return row
 
 
@@ -63,10 +63,9 @@ def _position(campaign: Campaign, run: RunState, live: EpochProgress | None) -> 
     one."""
     if live:
         return live.epoch, live.epoch - 1 + live.share
-    if not run.epoch_seconds or not run.log:
+    if not run.epoch_seconds:
         return run.epoch + 1, run.epoch
-    since = time.time() - run.log.events[-1].time_ms / 1000
-    return run.epoch + 1, run.epoch + min(0.99, max(0.0, since / run.epoch_seconds))
+    return run.epoch + 1, run.epoch + min(0.99, max(0.0, run.silent_s / run.epoch_seconds))
 
 
 def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
@@ -108,21 +107,8 @@ def outcome(run: RunState) -> str:
     return f"missed the target{minutes}, best top-1 {_text(best, '.4f')}"
 
 
-def _silent_s(run: RunState) -> float | None:
-    if not run.log:
-        return None
-    since = time.time() - run.log.events[-1].time_ms / 1000
-    return since if since > SILENT_S + 4 * (run.epoch_seconds or 0) else None
-
-
 def _text(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def events(before: Campaign | None, now: Campaign) -> Iterator[str]:

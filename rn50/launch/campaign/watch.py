@@ -3,13 +3,12 @@ over."""
 
 import contextlib
 import pathlib
-import queue
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping
 
+from rich.console import RenderableType
 from rich.live import Live
 
 from rn50.errors import UserError
@@ -78,33 +77,23 @@ def run(results: pathlib.Path, runs: int, environ: Mapping[str, str], as_json: b
 
 def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) -> None:
     """Show the view until the last line of ``child`` has been read. What it prints stays above the view."""
-    lines: queue.Queue[bytes | None] = queue.Queue()
-
-    def read() -> None:
-        assert child.stdout is not None
-        for line in child.stdout:
-            lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
     console = Terminal()
     progress: EpochProgress | None = None
-    due = 0.0
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        while True:
-            with contextlib.suppress(queue.Empty):
-                raw = lines.get(timeout=POLL_S / 4)
-                if raw is None:
-                    return
-                text = raw.decode(errors="replace").rstrip("\n")
-                now = read_progress(text)
-                progress = now or (progress if text.startswith("epoch") else None)
-                if now is None:
-                    console.print(text)
-            if time.monotonic() >= due:
-                due = time.monotonic() + POLL_S
-                campaign = state.read(results, runs)
-                live.update(view.render(campaign, progress) if campaign.current else "", refresh=True)
+
+    def now() -> RenderableType:
+        with contextlib.suppress(UserError):  # of a log, which the end of the campaign names
+            campaign = state.read(results, runs)
+            return view.render(campaign, progress) if campaign.current else ""
+        return ""
+
+    assert child.stdout is not None
+    with Live(console=console, get_renderable=now, refresh_per_second=1 / POLL_S, transient=True):
+        for raw in child.stdout:
+            text = raw.decode(errors="replace").rstrip("\n")
+            read = read_progress(text)
+            progress = read or (progress if text.startswith("epoch") else None)
+            if read is None:
+                console.print(text)
 
 
 @contextlib.contextmanager
