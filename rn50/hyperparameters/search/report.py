@@ -14,12 +14,11 @@ from rn50.hyperparameters.search import confirmation, journal, method, objective
 from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
-from rn50.hyperparameters.search.training import evaluations
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
 from rn50.printed import INLINE, prints
 from rn50.results import sidecar
 from rn50.results.compare import Difference
-from rn50.results.parse import Evaluation
+from rn50.results.parse import Evaluation, read_log
 from rn50.settings import rewrite
 
 REPORT = "report.md"
@@ -220,8 +219,8 @@ class Outcome:
         for trial in self.trials:
             yield f"trial {trial.number}", self.search.journal.result_file(trial.number)
         if self.pair:
-            for who, number, _, log in confirmation.slots(self.search.folder, self.pair):
-                yield f"{who} {number}", log
+            for slot in confirmation.slots(self.search.folder, self.pair):
+                yield f"{slot.who} {slot.number}", slot.result_file
 
     def _points(self, points: dict[str, Point]) -> str:
         values = {who: subject.variables(point) for who, point in points.items()}
@@ -286,7 +285,7 @@ def _certified(saved: dict[str, str]) -> str:
 
 def _evaluations(file: pathlib.Path) -> Sequence[Evaluation]:
     try:
-        return evaluations(file)
+        return read_log(file).evaluations
     except UserError:  # it was killed before it had begun
         return ()
 

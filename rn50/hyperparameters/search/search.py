@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rn50.benchmark import rules
-from rn50.errors import Status, UserError
+from rn50.errors import UserError
 from rn50.hyperparameters.search import method, objective
 from rn50.hyperparameters.search.journal import evidence
 from rn50.hyperparameters.search.method import Evidence
 from rn50.hyperparameters.search.progress import Progress
-from rn50.hyperparameters.search.training import Training, evaluations, was_killed
+from rn50.hyperparameters.search.training import Training, was_killed
 from rn50.hyperparameters.search.trial_scheduler import Task, TrialScheduler
 from rn50.machine import binding, hardware
+from rn50.results.parse import read_log
 
 POLL_S = 1.0
 MOST_KILLED = 3
@@ -144,7 +145,7 @@ class Search:
         curves = []
         if plan.value < method.MISSED:
             curves = [
-                evaluations(self._journal.result_file(trial.number))
+                read_log(self._journal.result_file(trial.number)).evaluations
                 for trial in trials
                 if trial.point == plan.best and trial.state == "finished"
             ]
@@ -154,41 +155,34 @@ class Search:
     def _end(self, job: _Job, status: int) -> str:
         """Record how a run ended, and return it in words."""
         training, number = job.training, job.task.trial
-        if training.finished or status in (Status.SUCCESS, Status.TARGET_MISSED):
-            if number is not None:
-                self._finish(job, number)
-            return _in_words(training)
-        if number is None:
-            if not training.diverged:
-                self._again_or_raise(job, status)
-            else:  # its log says that it was aborted, which is right
-                training.partial.replace(training.result_file)
-            return training.complaint
-        if job.reason:
-            self._journal.stop(number)
-            return f"stopped: {job.reason}"
-        self._journal.note(number, training.complaint)
+        if training.finished or job.reason:
+            self._settle(job)
+            return _in_words(training) if training.finished else f"stopped: {job.reason}"
+        complaint = training.complaint
+        if number is not None:
+            self._journal.note(number, complaint)
+        is_larger = job.task.point.batch_size > self._scheduler.subject.start.batch_size
         if training.diverged:
-            self._journal.finish(number, objective.value(training.evaluations()))
-        elif not was_killed(status) and job.task.point.batch_size > self._scheduler.subject.start.batch_size:
-            self._journal.stop(number)  # because memory may be too small for it
+            if number is None:  # its log says that it was aborted, which is right
+                training.partial.replace(training.result_file)
+            else:
+                self._journal.finish(number, objective.value(training.evaluations()))
+        elif number is not None and is_larger and not was_killed(status):
+            self._journal.settle(number, is_stopped=True)  # because memory may be too small for it
         else:
-            self._journal.fail(number)
-            self._again_or_raise(job, status)
-        return training.complaint
+            # A run that was killed from outside begins again; any other fault ends the search.
+            self._settle(job)
+            self._killed += 1
+            if not was_killed(status) or self._killed > MOST_KILLED:
+                raise UserError(job.task.name, f"{complaint} (what it printed is in {training.output})")
+        return complaint
 
-    def _finish(self, job: _Job, number: int) -> None:
-        if job.reason:
-            self._journal.note(number, "")  # it was too late to stop it
-        self._journal.finish(number, objective.value(job.training.evaluations()))
-
-    def _again_or_raise(self, job: _Job, status: int) -> None:
-        """Let a run that was killed from outside begin again, up to ``MOST_KILLED`` times a call; raise
-        UserError for any other fault."""
-        self._killed += 1
-        if not was_killed(status) or self._killed > MOST_KILLED:
-            complaint = f"{job.training.complaint} (what it printed is in {job.training.output})"
-            raise UserError(job.task.name, complaint)
+    def _settle(self, job: _Job) -> None:
+        """Record how a trial ended that did not end by a fault of its own."""
+        if job.task.trial is not None:
+            if job.reason and job.training.finished:
+                self._journal.note(job.task.trial, "")  # it was too late to stop it
+            self._journal.settle(job.task.trial, is_stopped=bool(job.reason))
 
     def _stop_all(self) -> None:
         for job in self._jobs.values():
@@ -197,13 +191,7 @@ class Search:
             for share, job in list(self._jobs.items()):
                 if job.training.poll() is not None:
                     del self._jobs[share]
-                    number = job.task.trial
-                    if number is not None and job.training.finished:
-                        self._finish(job, number)
-                    elif number is not None and job.reason:
-                        self._journal.stop(number)
-                    elif number is not None:
-                        self._journal.fail(number)
+                    self._settle(job)
                     job.training.release()
             time.sleep(POLL_S / 20)
 

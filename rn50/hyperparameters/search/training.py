@@ -30,7 +30,7 @@ class Training:
         self.begun = time.monotonic()
         self._kill_at = math.inf
         self._held = held
-        self._read: tuple[int, list[Evaluation]] = (-1, [])
+        self._read: tuple[int, Sequence[Evaluation]] = (-1, ())
         before_it_runs = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
@@ -78,13 +78,13 @@ class Training:
         """Return the seconds since its start."""
         return time.monotonic() - self.begun
 
-    def evaluations(self) -> list[Evaluation]:
+    def evaluations(self) -> Sequence[Evaluation]:
         """Return the evaluations so far."""
         file = self.result_file if self.finished else self.partial
         try:
             size = file.stat().st_size
             if size != self._read[0]:
-                self._read = size, evaluations(file)
+                self._read = size, read_log(file).evaluations
         except (OSError, UserError):  # it has not begun, or just got its final name
             pass
         return self._read[1]
@@ -100,11 +100,6 @@ class Training:
     def diverged(self) -> bool:
         """Return whether its loss became infinite or NaN."""
         return self._process.returncode == Status.DIVERGED
-
-
-def evaluations(file: pathlib.Path) -> list[Evaluation]:
-    """Return the evaluations of a log, whole or growing. Raises UserError if there is no log yet."""
-    return list(read_log(file).evaluations)
 
 
 def was_killed(status: int) -> bool:

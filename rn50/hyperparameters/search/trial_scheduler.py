@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
 from rn50.errors import UserError
-from rn50.hyperparameters.search import confirmation, method, objective, subject
+from rn50.hyperparameters.search import confirmation, method, subject
 from rn50.hyperparameters.search.confirmation import Pair
 from rn50.hyperparameters.search.journal import Journal, Trial, evidence
 from rn50.hyperparameters.search.method import Evidence, Plan, Point
 from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.subject import Subject
-from rn50.hyperparameters.search.training import evaluations
 
 
 @dataclass(frozen=True)
@@ -170,11 +169,11 @@ class TrialScheduler:
             self.journal.say("over", False)
             return
         pair = confirmation.pair(baseline, plan.best, self.options.seeds, [trial.seed for trial in trials])
-        self.journal.say("confirmation", pair.to_json())
+        self.journal.say("confirmation", pair._asdict())
         self._progress.event("the search has ended; winner and baseline run again with fresh seeds")
 
     def _trial(self, point: Point, plan: Plan, trials: list[Trial]) -> Task:
-        seed = confirmation.fresh_seed(trial.seed for trial in trials)
+        [seed] = confirmation.fresh_seeds(1, (trial.seed for trial in trials))
         number, held = self.journal.begin(point, plan.stage, seed, socket.gethostname())
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
         log = self.journal.result_file(number)
@@ -182,24 +181,20 @@ class TrialScheduler:
         return Task(name, point, environ, log, held, number)
 
     def _confirming(self, pair: Pair) -> Task | None:
-        slot = confirmation.next_slot(self.folder, pair)
-        if slot is None:
+        free = confirmation.next_slot(self.folder, pair)
+        if free is None:
             return None
+        slot, held = free
         data = self.options.confirm_data or self.subject.data
         name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds}"
         point = pair.points[slot.who]
         environ = self.subject.environment(point, data, slot.seed, slot.result_file)
-        return Task(name, point, environ, slot.result_file, slot.held, None)
+        return Task(name, point, environ, slot.result_file, held, None)
 
     def _recover(self) -> None:
         """Settle the trials of killed workers: one with a complete log is finished, one with a note is
         stopped, any other begins again."""
         for trial in self.journal.abandoned():
-            file = self.journal.result_file(trial.number)
-            if file.exists():
-                self.journal.finish(trial.number, objective.value(evaluations(file)))
-            elif trial.note:
-                self.journal.stop(trial.number)
-            else:
-                self.journal.fail(trial.number)
+            self.journal.settle(trial.number, is_stopped=bool(trial.note))
+            if not trial.note and not self.journal.result_file(trial.number).exists():
                 self._progress.event(f"trial {trial.number}: its worker is gone; it begins again")
