@@ -160,9 +160,11 @@ def borrow(
                 "--suggest wants --global-batch-size and no SOURCE",
                 "rn50 borrow --suggest --global-batch-size 3264",
             )
-        display.suggest(
-            expected_epochs.candidates(global_batch_size, optimizer)[:limit], global_batch_size, as_json
-        )
+        recipes = expected_epochs.candidates(global_batch_size, optimizer)[:limit]
+        if as_json:
+            print_json([display.Suggestion(recipe, recipe.expected(global_batch_size)) for recipe in recipes])
+        else:
+            display.print_suggestions(recipes, global_batch_size, Terminal())
         return
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
@@ -173,7 +175,7 @@ def borrow(
     if output:
         rewrite.write(borrowed.text, output, force)
         borrowed = dataclasses.replace(borrowed, output=output)
-    display.show(borrowed, as_json)
+    print_json(borrowed) if as_json else display.print_table(borrowed, Terminal())
 
 
 @verb(
@@ -244,7 +246,6 @@ def search(
     """
     from rn50.data import preflight
     from rn50.hyperparameters.search import report, subject
-    from rn50.hyperparameters.search.progress import Progress
     from rn50.hyperparameters.search.search import Search, StoppedError, shares
     from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
@@ -252,16 +253,14 @@ def search(
         preflight.preflight(confirm_data)
     other = confirm_data.resolve() if confirm_data else None
     on = subject.read(name, process.environment())
-    with Progress(minutes) as progress:
-        dealt = shares(workers, on.config.run.device)
-        scheduler = TrialScheduler(
-            on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress
-        )
-        try:
-            Search(scheduler, dealt, progress).run()
-        except StoppedError as stopped:
-            say(f"rn50: {stopped}", err=True)
-            sys.exit(128 + stopped.number)
+    dealt = shares(workers, on.config.run.device)
+    options = Options(workers, trials, minutes, repeats, seeds_to_confirm, other)
+    scheduler = TrialScheduler(on, folder, options)
+    try:
+        Search(scheduler, dealt).run()
+    except StoppedError as stopped:
+        say(f"rn50: {stopped}", err=True)
+        sys.exit(128 + stopped.number)
     outcome = report.Outcome(scheduler, sys.argv[1:])
     outcome.write()
     if as_json:

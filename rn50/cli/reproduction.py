@@ -12,7 +12,7 @@ from rn50.cli import group
 from rn50.cli.hyperparameters import sources
 from rn50.cli.numbers import Whole
 from rn50.errors import Status
-from rn50.terminal import Terminal, print_json
+from rn50.terminal import Terminal, print_json, print_rows
 
 verb = group.main.under("Results and weights")
 
@@ -79,16 +79,16 @@ def reproduce(
         with tempfile.TemporaryDirectory() as temporary:
             outcome = reproduction.plan(source, base, pathlib.Path(temporary), runs, margin)
         rows = (*page.planned(outcome), *page.found(outcome))
-        print_json(outcome) if as_json else page.show(rows, console)
+        print_json(outcome) if as_json else print_rows(rows, console)
         return
     outcome = reproduction.plan(source, base, folder, runs, margin)
-    page.show(page.planned(outcome), console)
+    print_rows(page.planned(outcome), console)
     here.refuse_prevented(outcome.here)
     console.print("timing training, for about a minute" + " ..." * console.live)
     outcome = reproduction.measured(outcome, folder)
     if outcome.verdict != reproduction.STOPPED or anyway:
         outcome = reproduction.run(outcome, folder, runs, as_json)
     file = page.write(outcome, folder, sys.argv[1:])
-    print_json(outcome) if as_json else page.show(page.found(outcome), console)
+    print_json(outcome) if as_json else print_rows(page.found(outcome), console)
     console.print(f"page: {file}")
     sys.exit(Status.SUCCESS if outcome.verdict == equivalence.EQUIVALENT else Status.FAULT)

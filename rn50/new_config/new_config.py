@@ -32,6 +32,7 @@ from rn50.settings import config_file, rewrite, show
 from rn50.settings.config import Config
 from rn50.settings.fields import VARIABLES, Data, variables
 from rn50.settings.rewrite import Line
+from rn50.terminal import counted
 
 DEMO = "DEMO_CPU"
 """Configuration for a machine without a GPU."""
@@ -86,6 +87,25 @@ class NewConfig:
         configuration = argument(self.name, self.file, short(self.file))
         data = "DATADIR=/path/to/imagenet " if self.config.is_imagenet else ""
         return [f"{data}rn50 doctor {configuration}", f"{data}rn50 run {configuration}"]
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what people are shown, each text with its name: the machine, what was chosen and why, the
+        file, and the next commands."""
+        recipe, on, total = self.borrowed.origin, self.devices, self.config.global_batch_size
+        chosen_there = f", chosen there for {recipe.global_batch_size}"
+        devices = counted(on.ranks, on.unit)
+        return [
+            ("machine", self.machine),
+            ("framework", f"{frameworks.traits(self.framework.value).name}: {self.framework.reason}"),
+            ("batch size", f"{self.batch_size} on {devices}, {total} in all: {self.source.batch.reason}"),
+            ("recipe", f"{recipe.name}, whole{chosen_there * (recipe.global_batch_size != total)}"),
+            *expected(self.borrowed, self.source),
+            *(("caution", caution) for caution in self.cautions),
+            *(("rules", finding) for finding in self.findings),
+            ("written", short(self.file)),
+            *(("next", command) for command in self.commands),
+        ]
 
 
 def valid_name(name: str) -> str:

@@ -2,16 +2,13 @@
 
 import pathlib
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-
-from rich.table import Table
+from collections.abc import Iterator, Sequence
 
 from rn50 import files
 from rn50.machine import software
 from rn50.reproduction.reproduction import PLANNED, RESULTS, STOPPED, Reproduction
 from rn50.results.equivalence import CONFIDENCE, DIFFERENT, EQUIVALENT, UNDECIDED
 from rn50.speed.throughput_tables import markdown
-from rn50.terminal import Terminal
 
 PAGE = "reproduction.md"
 _ANSWERS = {
@@ -48,18 +45,6 @@ def found(outcome: Reproduction) -> Iterator[tuple[str, str]]:
     yield from (("found", one.words) for one in outcome.judged)
     yield "the same?", answer(outcome)
     yield "next", outcome.next
-
-
-def show(rows: Iterable[tuple[str, str]], console: Terminal) -> None:
-    """Print rows."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    before = ""
-    for what, text in rows:
-        table.add_row("" if what == before else what, text)
-        before = what
-    console.print(table)
 
 
 def _claimed(outcome: Reproduction) -> str:

@@ -12,14 +12,11 @@ from rn50.errors import UserError
 from rn50.hyperparameters.plan import accelerators
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.images_per_second import Spread
-from rn50.hyperparameters.plan.planner import EVALUATED, Plan
+from rn50.hyperparameters.plan.planner import BORROWED, Plan
 from rn50.printed import prints
-from rn50.results import published
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal
 
-BORROWED = (*published.GROUP, *EVALUATED)
-"""Fields of a recipe that are reported."""
 FORMATS = {
     "png": {"Software": files.MARK},
     "svg": {"Creator": files.MARK, "Date": None},

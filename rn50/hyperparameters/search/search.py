@@ -10,7 +10,6 @@ from rn50.errors import UserError
 from rn50.hyperparameters.search import method, objective
 from rn50.hyperparameters.search.journal import evidence
 from rn50.hyperparameters.search.method import Evidence
-from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.training import Training, was_killed
 from rn50.hyperparameters.search.trial_scheduler import Task, TrialScheduler
 from rn50.machine import binding, hardware
@@ -58,10 +57,10 @@ class _Job:
 class Search:
     """One call of a search: as many runs at a time as there are shares of the machine."""
 
-    def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]], progress: Progress):
+    def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]]):
         """``shares`` are the cores of each run."""
         self._scheduler, self._journal = scheduler, scheduler.journal
-        self._progress, self._shares = progress, shares
+        self._progress, self._shares = scheduler.progress, shares
         self._jobs: dict[int, _Job] = {}
         self._asked: signal.Signals | None = None
         self._killed = 0
@@ -83,7 +82,6 @@ class Search:
                     return
                 time.sleep(POLL_S)
                 self._look()
-                self._progress.tick()
             raise StoppedError(self._asked)
         except OSError as error:
             where = error.filename or self._scheduler.folder

@@ -44,14 +44,14 @@ class TrialScheduler:
     """Scheduler of one search's trials and confirmation. Each worker has its own; the journal keeps them in
     agreement."""
 
-    def __init__(self, on: Subject, folder: pathlib.Path, options: Options, progress: Progress):
+    def __init__(self, on: Subject, folder: pathlib.Path, options: Options):
         """Open the search in ``folder``. Raises UserError if the folder cannot be written or holds another
         search."""
         self.subject, self.folder, self.options = on, folder.resolve(), options
         self.journal = Journal(self.folder)
         self.ended = False
         """True once nothing is left to run."""
-        self._progress = progress
+        self.progress = Progress(options.minutes, options.workers, options.seeds)
         self._begun = time.monotonic()
         self._agree()
 
@@ -85,8 +85,7 @@ class TrialScheduler:
             if self.pair is None:
                 trials = self.journal.trials()
                 plan = self.plan(trials)
-                most = self._left(trials, plan)
-                self._progress.state(trials, plan, most, self.options.workers, self.options.seeds)
+                self.progress.state(trials, plan, self._left(trials, plan))
                 over = self._over(trials, plan)
                 point = None if over else self._choose(plan, trials)
                 if point is not None:
@@ -99,7 +98,7 @@ class TrialScheduler:
                 self.ended = True
                 return None
             left = confirmation.left(self.folder, pair)
-            self._progress.confirming(left, self.options.workers)
+            self.progress.confirming(left)
             self.ended = not left
             return self._confirming(pair)
 
@@ -170,7 +169,7 @@ class TrialScheduler:
             return
         pair = confirmation.pair(baseline, plan.best, self.options.seeds, [trial.seed for trial in trials])
         self.journal.say("confirmation", pair._asdict())
-        self._progress.event("the search has ended; winner and baseline run again with fresh seeds")
+        self.progress.event("the search has ended; winner and baseline run again with fresh seeds")
 
     def _trial(self, point: Point, plan: Plan, trials: list[Trial]) -> Task:
         [seed] = confirmation.fresh_seeds(1, (trial.seed for trial in trials))
@@ -197,4 +196,4 @@ class TrialScheduler:
         for trial in self.journal.abandoned():
             self.journal.settle(trial.number, is_stopped=bool(trial.note))
             if not trial.note and not self.journal.result_file(trial.number).exists():
-                self._progress.event(f"trial {trial.number}: its worker is gone; it begins again")
+                self.progress.event(f"trial {trial.number}: its worker is gone; it begins again")
