@@ -12,9 +12,10 @@ import pathlib
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from rn50.benchmark import rules
+from rn50.printed import IF_KNOWN
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
 Numbers = tuple[float | None, ...]
@@ -95,11 +96,11 @@ class Recipe(NamedTuple):
 
     global_batch_size: int
     optimizer: str
-    base_learning_rate: float | None
-    warmup_epochs: float | None
-    decay_epochs: float | None
-    weight_decay: float | None
-    momentum: float | None
+    base_learning_rate: float
+    warmup_epochs: Annotated[float | None, IF_KNOWN]
+    decay_epochs: Annotated[float | None, IF_KNOWN]
+    weight_decay: Annotated[float | None, IF_KNOWN]
+    momentum: Annotated[float | None, IF_KNOWN]
 
 
 @functools.cache
