@@ -75,9 +75,10 @@ def attribute(
     measuring = campaign.Campaign(way, folder)
     with files.only_process(folder, "measuring"), counting("measuring") as progress:
         campaign.go(measuring, budget * 60, lambda line: say(line, err=True), progress)
-    for caution in measuring.epochs()[1]:
+    measured, cautions = measuring.measured()
+    for caution in cautions:
         say(f"caution: {caution}", err=True)
-    attribution = shares.of(way, measuring.measured())
+    attribution = shares.of(way, measured)
     picture = display.draw(attribution, folder)
     if as_json:
         print_json(attribution)
