@@ -152,6 +152,13 @@ def print_rows(rows: Iterable[tuple[str, str]], console: Terminal) -> None:
     console.print(grid)
 
 
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    cells = ([str(cell).replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
 def say(line: str, err: bool = False) -> None:
     """Print one line on standard output; with ``err`` on standard error, over the remains of a progress
     bar."""

@@ -224,12 +224,9 @@ def search(
     name: str | None,
     folder: pathlib.Path,
     workers: int,
-    trials: int | None,
-    minutes: float | None,
-    repeats: int,
-    seeds_to_confirm: int,
     confirm_data: pathlib.Path | None,
     as_json: bool,
+    **limits: Any,
 ) -> None:
     """Search hyperparameters with which CONFIG reaches the target in fewer epochs, and confirm them with
     fresh seeds.
@@ -246,7 +243,7 @@ def search(
     """
     from rn50.data import preflight
     from rn50.hyperparameters.search import report, subject
-    from rn50.hyperparameters.search.search import Search, StoppedError, shares
+    from rn50.hyperparameters.search.search import Search, shares
     from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
     if confirm_data:
@@ -254,13 +251,12 @@ def search(
     other = confirm_data.resolve() if confirm_data else None
     on = subject.read(name, process.environment())
     dealt = shares(workers, on.config.run.device)
-    options = Options(workers, trials, minutes, repeats, seeds_to_confirm, other)
+    options = Options(workers=workers, confirm_data=other, **limits)
     scheduler = TrialScheduler(on, folder, options)
-    try:
-        Search(scheduler, dealt).run()
-    except StoppedError as stopped:
-        say(f"rn50: {stopped}", err=True)
-        sys.exit(128 + stopped.number)
+    stopped_by = Search(scheduler, dealt).run()
+    if stopped_by:
+        say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)
+        sys.exit(128 + stopped_by)
     outcome = report.Outcome(scheduler, sys.argv[1:])
     outcome.write()
     if as_json:

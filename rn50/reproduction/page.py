@@ -8,7 +8,7 @@ from rn50 import files
 from rn50.machine import software
 from rn50.reproduction.reproduction import PLANNED, RESULTS, STOPPED, Reproduction
 from rn50.results.equivalence import CONFIDENCE, DIFFERENT, EQUIVALENT, UNDECIDED
-from rn50.speed.throughput_tables import markdown
+from rn50.terminal import markdown
 
 PAGE = "reproduction.md"
 _ANSWERS = {

@@ -25,7 +25,7 @@ from rn50.speed import curve, worker
 from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, markdown
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
 _PUBLISHED = (
@@ -199,21 +199,21 @@ class Bench:
         headings = ["framework", *(", ".join(column.heading) for column in columns)]
         for kind in self.kinds:
             rows = list(tables.overview(self.results, kind, columns, _linked))
-            parts += [f"## {_title(kind)}", tables.markdown(headings, rows)]
+            parts += [f"## {_title(kind)}", markdown(headings, rows)]
         parts.append(f"![Images/s over the batch size]({CURVE})")
         measured = (name for kind in self.kinds for name in (kind, "scaling"))
         headings = ["framework", "model", "precision", "batch", "ranks", *measured, "log"]
         parts.append("## Every cell: median (lowest to highest)")
-        parts.append(tables.markdown(headings, list(self._rows())))
+        parts.append(markdown(headings, list(self._rows())))
         parts.append("## A step of every cell")
-        parts.append(tables.markdown(*tables.steps(self.results, self.to_float32)))
+        parts.append(markdown(*tables.steps(self.results, self.to_float32)))
         topology = Sources().output("nvidia-smi", "topo", "-m") if self.config.run.device == "gpu" else ""
         if topology:
             parts += ["## Topology: `nvidia-smi topo -m`", f"```text\n{topology.rstrip()}\n```"]
         if published:
             figures, rows, sources = tables.published()
             listed = "\n".join(f"{number}. {source}" for number, source in enumerate(sources, start=1))
-            parts += [f"## {_PUBLISHED}", tables.markdown(figures, rows), f"From:\n\n{listed}"]
+            parts += [f"## {_PUBLISHED}", markdown(figures, rows), f"From:\n\n{listed}"]
         files.write(self.folder / CURVE, curve.draw(self.results), remedy=worker.REMEDY)
         file = self.folder / REPORT
         files.write(file, "\n\n".join(parts) + "\n", remedy=worker.REMEDY)

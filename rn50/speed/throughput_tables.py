@@ -126,11 +126,6 @@ def published() -> tuple[Row, list[Row], list[str]]:
     return ["device", "framework", "precision", "batch", *gpus, "from"], rows, sources
 
 
-def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return a table in Markdown."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in (headings, ["---"] * len(headings), *rows))
-
-
 def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
     """Print the overview of a kind of data, as several tables of similar width if it is too wide for the
     terminal."""

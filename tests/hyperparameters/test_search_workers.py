@@ -148,7 +148,7 @@ def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothi
     data, tmp_path
 ):
     on = subject.read("DEMO_CPU", {**os.environ, "CONFIG_FILE": "", "DATADIR": str(data)})
-    options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds=5, confirm_data=None)
+    options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds_to_confirm=5, confirm_data=None)
     scheduler = TrialScheduler(on, tmp_path / "to", options)
     for _ in range(3):
         task = scheduler.next(0)

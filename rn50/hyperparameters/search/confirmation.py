@@ -5,7 +5,7 @@ import pathlib
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple
+from typing import IO, Annotated, Any, NamedTuple
 
 from rn50.hyperparameters.search import locks, method
 from rn50.hyperparameters.search.journal import Trial
@@ -48,7 +48,8 @@ class Verdict:
 
     stands: bool
     difference: Difference | None
-    missed: dict[str, int]
+    missed: dict[Annotated[str, "side"], int]
+    """Runs of a side that missed the target; null: no confirmation."""
     epochs: dict[str, list[float]]
     scores: dict[str, SystemScore]
     sentence: str

@@ -20,6 +20,7 @@ from rn50.results import sidecar
 from rn50.results.compare import Difference
 from rn50.results.parse import Evaluation, read_log
 from rn50.settings import rewrite
+from rn50.terminal import markdown
 
 REPORT = "report.md"
 
@@ -46,12 +47,16 @@ class Row(NamedTuple):
     variables: Annotated[subject.Variables, INLINE]
 
 
-@prints("stands, sentence, baseline, winner, epochs, missed, report, trials=rows, config=config_file")
+@prints(
+    "stands, sentence, baseline, winner, epochs, missed=verdict.missed, report, trials=rows, "
+    "config=config_file"
+)
 class Outcome:
     """Outcome of a search, from its journal and logs alone."""
 
     config_file: pathlib.Path | None = None
     """Configuration of the winner."""
+    verdict: Verdict | None = None
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
@@ -61,7 +66,6 @@ class Outcome:
         self.trials = search.journal.trials()
         self.plan = search.plan(self.trials)
         self.pair = search.pair
-        self.verdict: Verdict | None = None
         if self.pair and not confirmation.left(search.folder, self.pair):
             self.verdict = confirmation.verdict(search.folder)
 
@@ -95,14 +99,9 @@ class Outcome:
         return Saved(self.verdict.difference) if self.verdict and self.verdict.difference else None
 
     @property
-    def missed(self) -> dict[Annotated[str, "side"], int] | None:
-        """Runs of a side that missed the target; null: no confirmation."""
-        return self.verdict.missed if self.verdict else None
-
-    @property
     def rows(self) -> list[Row]:
         """The trials with their variables."""
-        return [Row(trial, subject.Variables.of(trial.point)) for trial in self.trials]
+        return [Row(trial, subject.Variables(**subject.variables(trial.point))) for trial in self.trials]
 
     @property
     def report(self) -> pathlib.Path:
@@ -225,7 +224,7 @@ class Outcome:
     def _points(self, points: dict[str, Point]) -> str:
         values = {who: subject.variables(point) for who, point in points.items()}
         names = dict.fromkeys(name for variables in values.values() for name in variables)
-        return _rows(
+        return markdown(
             ["variable", *points],
             [[name, *(variables.get(name, "-") for variables in values.values())] for name in names],
         )
@@ -239,7 +238,7 @@ class Outcome:
                 images = f"{run.epochs * samples:,.0f}" if run.converged and run.epochs else "-"
                 minutes = f"{run.minutes:.2f}" if run.minutes else "-"
                 rows.append([who, run.seed, epochs, images, f"{run.accuracy or 0:.4f}", minutes])
-        parts = [_rows(["", "seed", "epochs", "images", "top-1", "minutes"], rows)]
+        parts = [markdown(["", "seed", "epochs", "images", "top-1", "minutes"], rows)]
         d = verdict.difference
         if d:
             change = f"{-d.difference / d.first:+.1%}".replace("+", "")
@@ -264,7 +263,7 @@ class Outcome:
             ended = trial.state + (f": {trial.note}" if trial.note else "")
             top = f"{objective.best_accuracy(seen):.4f}"
             rows.append([trial.number, trial.stage, changes, value, len(seen), top, ended, trial.seed])
-        return _rows(
+        return markdown(
             ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows
         )
 
@@ -288,10 +287,3 @@ def _evaluations(file: pathlib.Path) -> Sequence[Evaluation]:
         return read_log(file).evaluations
     except UserError:  # it was killed before it had begun
         return ()
-
-
-def _rows(heading: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join(
-        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
-    )

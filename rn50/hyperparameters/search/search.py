@@ -36,14 +36,6 @@ def shares(workers: int, device: str) -> list[tuple[int, ...]]:
     return [share.cpus for share in binding.plan(here, workers, near_gpus=False)]
 
 
-class StoppedError(Exception):
-    """A signal has ended the search."""
-
-    def __init__(self, number: signal.Signals):
-        super().__init__(f"stopped by {number.name}; the same command goes on")
-        self.number = number
-
-
 @dataclass
 class _Job:
     """Run in progress. ``seen`` evaluations were recorded; ``reason`` says why it is being stopped."""
@@ -65,11 +57,10 @@ class Search:
         self._asked: signal.Signals | None = None
         self._killed = 0
 
-    def run(self) -> None:
-        """Search and confirm until nothing is left to run.
+    def run(self) -> signal.Signals | None:
+        """Search and confirm until nothing is left to run, or until a signal, which is returned.
 
-        Raises StoppedError on a signal and UserError if a run cannot be made. No run of this call is left
-        then.
+        Raises UserError if a run cannot be made. No run of this call is left then.
         """
         numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
         if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup ignores it for us
@@ -79,10 +70,10 @@ class Search:
             while self._asked is None:
                 self._fill()
                 if self._scheduler.ended and not self._jobs:
-                    return
+                    break
                 time.sleep(POLL_S)
                 self._look()
-            raise StoppedError(self._asked)
+            return self._asked
         except OSError as error:
             where = error.filename or self._scheduler.folder
             raise UserError(where, error.strerror, "fix it, and the same command goes on") from error

@@ -19,13 +19,14 @@ from rn50.hyperparameters.search.subject import Subject
 @dataclass(frozen=True)
 class Options:
     """Options of a search. ``trials`` and ``minutes`` limit the search, not the confirmation. ``repeats``
-    runs decide a point, ``seeds`` runs confirm it, on the data of ``confirm_data`` if those are others."""
+    runs decide a point, ``seeds_to_confirm`` runs confirm it, on the data of ``confirm_data`` if those are
+    others."""
 
     workers: int
     trials: int | None
     minutes: float | None
     repeats: int
-    seeds: int
+    seeds_to_confirm: int
     confirm_data: pathlib.Path | None
 
 
@@ -51,7 +52,7 @@ class TrialScheduler:
         self.journal = Journal(self.folder)
         self.ended = False
         """True once nothing is left to run."""
-        self.progress = Progress(options.minutes, options.workers, options.seeds)
+        self.progress = Progress(options.minutes, options.workers, options.seeds_to_confirm)
         self._begun = time.monotonic()
         self._agree()
 
@@ -61,7 +62,7 @@ class TrialScheduler:
         confirm = subject.sizes(self.options.confirm_data) if self.options.confirm_data else None
         chosen = {
             "--repeats": self.options.repeats,
-            "--seeds-to-confirm": self.options.seeds,
+            "--seeds-to-confirm": self.options.seeds_to_confirm,
             "--confirm-data": confirm,
         }
         identity = {**self.subject.identity, "options": chosen}
@@ -157,7 +158,9 @@ class TrialScheduler:
         # far.
         winner = took[plan.best] if plan.best in took and plan.best != baseline else min(took.values())
         slower = took[baseline] if baseline in took else max(took.values())
-        needed = winner + confirmation.takes(slower, winner, self.options.seeds, self.options.workers)
+        needed = winner + confirmation.takes(
+            slower, winner, self.options.seeds_to_confirm, self.options.workers
+        )
         return time.monotonic() - self._begun + needed > 60 * self.options.minutes
 
     def _freeze(self, trials: list[Trial], plan: Plan) -> None:
@@ -167,7 +170,9 @@ class TrialScheduler:
         if baseline is None or plan.best is None or plan.best == baseline:
             self.journal.say("over", False)
             return
-        pair = confirmation.pair(baseline, plan.best, self.options.seeds, [trial.seed for trial in trials])
+        pair = confirmation.pair(
+            baseline, plan.best, self.options.seeds_to_confirm, [trial.seed for trial in trials]
+        )
         self.journal.say("confirmation", pair._asdict())
         self.progress.event("the search has ended; winner and baseline run again with fresh seeds")
 
@@ -185,7 +190,7 @@ class TrialScheduler:
             return None
         slot, held = free
         data = self.options.confirm_data or self.subject.data
-        name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds}"
+        name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds_to_confirm}"
         point = pair.points[slot.who]
         environ = self.subject.environment(point, data, slot.seed, slot.result_file)
         return Task(name, point, environ, slot.result_file, held, None)
