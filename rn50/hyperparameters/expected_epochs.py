@@ -14,6 +14,7 @@ from rn50.hyperparameters import reference
 from rn50.printed import prints
 from rn50.results import published, recipe
 from rn50.results.published import PublishedResult, Recipe
+from rn50.terminal import counted
 
 DISTANCE_EPOCHS = 4.0
 """Epochs that a recipe is assumed to lose at twice or half its own batch size: one evaluation. A choice, not
@@ -82,7 +83,7 @@ def of_recipe(values: Recipe, epochs: Sequence[float | None]) -> Prediction | No
     group = published.recipes(values.optimizer).get(published.recipe(values), ())
     runs = _runs(group)
     if any(run is not None for run in runs):
-        return _of_runs(f"{_counted(group)} of this very recipe", runs)
+        return _of_runs(f"{counted(len(group), 'published result')} of this very recipe", runs)
     of_own = of_own_runs(epochs)
     if of_own is not None:
         return of_own
@@ -99,10 +100,6 @@ def of_own_runs(epochs: Sequence[float | None]) -> Prediction | None:
     if any(epoch is not None for epoch in epochs):
         return _of_runs("the runs that it was borrowed from", epochs)
     return None
-
-
-def _counted(group: Sequence[PublishedResult]) -> str:
-    return f"{len(group)} published {'result' if len(group) == 1 else 'results'}"
 
 
 def _runs(group: Sequence[PublishedResult]) -> list[float | None]:
@@ -136,7 +133,7 @@ def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:
     for values, group in groups.items():
         runs = _runs(group)
         if None not in values and any(run is not None for run in runs) and not _departs(values):
-            prediction = _of_runs(_counted(group), runs)
+            prediction = _of_runs(counted(len(group), "published result"), runs)
             yield Proven(group[0].name, values.global_batch_size, values, prediction, tuple(group))
 
 
