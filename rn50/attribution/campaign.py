@@ -4,7 +4,6 @@ Everything is kept in a folder, so that the same command goes on where it was st
 """
 
 import itertools
-import json
 import pathlib
 import subprocess
 import time
@@ -47,11 +46,7 @@ class Campaign:
     def __init__(self, way: Way, folder: pathlib.Path):
         self.way, self.folder = way, folder
         self.keys = list(dict.fromkeys(epochs_key(point) for point in way.points))
-        worker.make(folder)
-        text = json.dumps({"file": files.MARK, "differences": way.differences}, indent=1) + "\n"
-        if (folder / WAY).exists() and files.read_text(folder / WAY) != text:
-            raise UserError(folder / WAY, "of another pair of configurations", worker.REMEDY)
-        files.write(folder / WAY, text, remedy=worker.REMEDY)
+        worker.begin(folder / WAY, {"differences": way.differences}, "pair of configurations")
 
     def _place(self, point: Point) -> str:
         return files.path_part(name_of(point).replace(" + ", "+").replace(", ", "_").replace(" ", "-"))

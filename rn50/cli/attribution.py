@@ -1,26 +1,18 @@
 """The verb that attributes a gain."""
 
 import pathlib
-import re
 import tempfile
 
 import click
 
 from rn50 import process
 from rn50.cli import group
+from rn50.cli.numbers import Measure
 from rn50.errors import UserError
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Hyperparameters")
-
-
-def _minutes_of(context: click.Context, option: click.Parameter, value: str) -> float:
-    """Return the minutes of a text like 30, 30m or 2h."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mh]?)", value)
-    if not match or not 0 < float(match[1]) <= 10_000:
-        raise click.BadParameter(f"{value!r} is not a time; for example 30m or 2h")
-    return float(match[1]) * (60 if match[2] == "h" else 1)
 
 
 @verb(
@@ -35,7 +27,7 @@ def _minutes_of(context: click.Context, option: click.Parameter, value: str) -> 
 @click.option(
     "--budget",
     default="60m",
-    callback=_minutes_of,
+    type=Measure(0.0001, 10_000, {"h": 60, "m": 1, "": 1}),
     help="About how long to measure, in minutes: it decides how many seeds and rounds.",
 )
 @group.as_json("rn50.attribution.shares.Attribution")

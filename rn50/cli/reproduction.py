@@ -10,22 +10,11 @@ from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.hyperparameters import sources
-from rn50.cli.numbers import Whole
+from rn50.cli.numbers import Measure, Whole
 from rn50.errors import Status
 from rn50.terminal import Terminal, print_json, print_rows
 
 verb = group.main.under("Results and weights")
-
-
-def _ratio(context: click.Context, option: click.Parameter, value: str) -> float:
-    """Return the ratio of a text like 3 or 3%."""
-    try:
-        percent = float(value.strip().removesuffix("%"))
-    except ValueError:
-        percent = 0.0
-    if not 0 < percent <= 100:
-        raise click.BadParameter(f"{value!r} is not a share of up to 100 %; for example 3%")
-    return percent / 100
 
 
 @verb(
@@ -41,7 +30,10 @@ def _ratio(context: click.Context, option: click.Parameter, value: str) -> float
 )
 @group.output("Folder of all files; the same folder resumes.", "folder", default="reproduction")
 @click.option(
-    "--margin", default="3%", callback=_ratio, help="How far apart two means may be and count as equal."
+    "--margin",
+    default="3%",
+    type=Measure(0.0001, 100, dict.fromkeys(("%", ""), 0.01)),
+    help="How far apart two means may be and count as equal.",
 )
 @click.option("--runs", default=rules.RUNS, type=Whole(2, 1_000), help="Runs to make.")
 @click.option("--dry-run", is_flag=True, help="Only say what to expect, and what keeps this machine from it.")

@@ -81,14 +81,10 @@ def of_recipe(values: Recipe, epochs: Sequence[float | None]) -> Prediction | No
     """Predict the epochs of a recipe on ImageNet; None if nothing is known of its optimizer. ``epochs`` are
     those of its runs as ``of_own_runs`` takes them."""
     group = published.recipes(values.optimizer).get(published.recipe(values), ())
-    runs = _runs(group)
-    if any(run is not None for run in runs):
-        return _of_runs(f"{counted(len(group), 'published result')} of this very recipe", runs)
-    of_own = of_own_runs(epochs)
-    if of_own is not None:
-        return of_own
-    if values.optimizer != "lars":
-        return None
+    basis = f"{counted(len(group), 'published result')} of this very recipe"
+    prediction = _of_runs(basis, _runs(group)) or of_own_runs(epochs)
+    if prediction or values.optimizer != "lars":
+        return prediction
     point = reference.at(values.global_batch_size)
     basis = f"no run of this recipe is known; {reference.beside(point.batch_size)}"
     return Prediction(basis, 0, 0, point.mean, point.low, point.high)
@@ -97,20 +93,19 @@ def of_recipe(values: Recipe, epochs: Sequence[float | None]) -> Prediction | No
 def of_own_runs(epochs: Sequence[float | None]) -> Prediction | None:
     """Predict from the epochs of the runs that a recipe is borrowed from, None for a run that missed. Return
     None if no run reached the target."""
-    if any(epoch is not None for epoch in epochs):
-        return _of_runs("the runs that it was borrowed from", epochs)
-    return None
+    return _of_runs("the runs that it was borrowed from", epochs)
 
 
 def _runs(group: Sequence[PublishedResult]) -> list[float | None]:
     return [epochs for result in group for epochs in result.runs]
 
 
-def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction:
+def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction | None:
     reached = [run for run in runs if run is not None]
-    return Prediction(
-        basis, len(runs), len(runs) - len(reached), statistics.mean(reached), min(reached), max(reached)
-    )
+    if not reached:
+        return None
+    missed = len(runs) - len(reached)
+    return Prediction(basis, len(runs), missed, statistics.mean(reached), min(reached), max(reached))
 
 
 def candidates(global_batch_size: int, optimizer: str) -> list[Proven]:
@@ -131,9 +126,8 @@ def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:
         if result.is_closed:
             groups.setdefault(published.recipe(result), []).append(result)
     for values, group in groups.items():
-        runs = _runs(group)
-        if None not in values and any(run is not None for run in runs) and not _departs(values):
-            prediction = _of_runs(counted(len(group), "published result"), runs)
+        prediction = _of_runs(counted(len(group), "published result"), _runs(group))
+        if prediction and None not in values and not _departs(values):
             yield Proven(group[0].name, values.global_batch_size, values, prediction, tuple(group))
 
 
@@ -141,12 +135,12 @@ def _of_reference(optimizer: str) -> Iterator[Proven]:
     ruleset = rules.RULESETS[-1]
     for point in reference.convergence_points(ruleset).values():
         logged = recipe.of_point(point)
-        if logged.values["optimizer"] == optimizer:
+        prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
+        if prediction and logged.values["optimizer"] == optimizer:
             names = ("base_learning_rate", "learning_rate_warmup_epochs", "weight_decay", "momentum")
             rate, warmup, weight_decay, momentum = (logged.values[name] for name in names)
             decay = logged.decay_epochs(rules.TRAIN_SAMPLES)
             values = Recipe(point["BS"], optimizer, rate, warmup, decay, weight_decay, momentum)
-            prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
             yield Proven(f"rcp/{ruleset}/{point['BS']}", point["BS"], published.recipe(values), prediction)
 
 
