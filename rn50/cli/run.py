@@ -99,7 +99,7 @@ def config_new(
     from rn50.new_config import new_config
     from rn50.settings import config_file, rewrite
 
-    file = output or new_config.output_of(name)
+    file = new_config.file_for(name, output)
     rewrite.refuse_output(file, force)
     source = config_file.find(base, {}) if base else None
     new = new_config.make(name, hardware.read(), software.read(), source, framework, file)

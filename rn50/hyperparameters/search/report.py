@@ -222,12 +222,9 @@ class Outcome:
                 yield f"{slot.who} {slot.number}", slot.result_file
 
     def _points(self, points: dict[str, Point]) -> str:
-        values = {who: subject.variables(point) for who, point in points.items()}
-        names = dict.fromkeys(name for variables in values.values() for name in variables)
-        return markdown(
-            ["variable", *points],
-            [[name, *(variables.get(name, "-") for variables in values.values())] for name in names],
-        )
+        first, second = (subject.variables(point) for point in points.values())  # of the same names
+        rows = [[name, value, second[name]] for name, value in first.items()]
+        return markdown(["variable", *points], rows)
 
     def _confirmation(self, verdict: Verdict) -> list[str]:
         samples = self.search.subject.config.data.train_samples
