@@ -60,14 +60,12 @@ def _values(values: Sequence[float], form: str) -> str:
 
 def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str]) -> pathlib.Path:
     """Write the page into a folder, whole or not at all, and return it."""
-    claim, here = outcome.claim, outcome.here
+    here, name = outcome.here, outcome.claim.origin.name
     command = " ".join(map(shlex.quote, ["rn50", *arguments]))
-    parts = [f"# Reproduction of {claim.name}", f"<!-- {files.MARK} -->", f"**{answer(outcome)}**"]
+    parts = [f"# Reproduction of {name}", f"<!-- {files.MARK} -->", f"**{answer(outcome)}**"]
     parts += ["## What was claimed?", _claimed(outcome) + "."]
     minute = f"In a minute: {outcome.measured.words}." if outcome.measured else "Nothing yet."
     parts += ["## What was found?", minute]
-    if outcome.judged:
-        parts.append(markdown(["quantity", "claimed", "found", "ratio", "verdict"], list(_rows(outcome))))
     if outcome.curve:
         curve = [
             [f"{at:g}", *(f"{low:.4f} to {high:.4f}" for low, high in ends)] for at, *ends in outcome.curve
@@ -78,7 +76,7 @@ def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str])
     why = [*slow, *outcome.why] or ["No difference is known that could matter."]
     parts += ["## Why not? What differs, the likely first", _list(why), "## What next?", outcome.next]
     kept = [
-        f"artefact: {claim.name}; code {software.commit() or 'of an unknown commit'}; `{here.config_file}`",
+        f"artefact: {name}; code {software.commit() or 'of an unknown commit'}; `{here.config_file}`",
         f"hardware: {here.machine}",
         f"software: {here.config.run.framework}; each package: `{folder / RESULTS}/result_0.json`",
         f"data: {here.config.data.folder}, {here.config.data.train_samples:,} training images",
@@ -89,17 +87,6 @@ def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str])
     parts += ["## Appendix for an artefact evaluation", _list(kept)]
     files.write(folder / PAGE, "\n\n".join(parts) + "\n", remedy="give another --output")
     return folder / PAGE
-
-
-def _rows(outcome: Reproduction) -> Iterator[list[str]]:
-    for one in outcome.judged:
-        e = one.equivalence
-        if e is None:
-            yield [one.quantity, "", "", "", "cannot tell"]
-        else:
-            verdict = e.verdict if one.comparable else "not comparable"
-            ratio = f"{e.ratio:.3f} ({e.low:.3f} to {e.high:.3f})"
-            yield [one.quantity, f"{e.claimed:,.4g}", f"{e.found:,.4g}", ratio, verdict]
 
 
 def _list(entries: Sequence[str]) -> str:
