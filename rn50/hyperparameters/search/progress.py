@@ -1,5 +1,6 @@
 """Progress of a search for people: a line for each event, with an upper bound of the time left."""
 
+import datetime
 import time
 
 from rn50.hyperparameters.search.journal import Trial
@@ -42,11 +43,5 @@ class Progress:
     def _show(self, what: str, left: int, noun: str, seconds: float | None) -> None:
         if (what, left) != self._shown:
             self._shown = (what, left)
-            eta = "" if seconds is None else f", ETA <= {_duration(seconds)}"
+            eta = "" if seconds is None else f", ETA <= {datetime.timedelta(seconds=round(seconds))}"
             self.event(f"{what}: {counted(left, noun)} left at most{eta}")
-
-
-def _duration(seconds: float) -> str:
-    if seconds >= 5400:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

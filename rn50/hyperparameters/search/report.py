@@ -2,12 +2,11 @@
 file."""
 
 import pathlib
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Annotated, NamedTuple
 
-from rn50 import files, frameworks
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, journal, method, objective, subject
@@ -171,7 +170,6 @@ class Outcome:
                 f"`{options.confirm_data}`{_certified(sidecar.named(sidecar.read(winner / journal.RESULT)))}"
             )
         hosts = ", ".join(sorted({trial.host for trial in self.trials if trial.host})) or "none"
-        versions = ", ".join(f"{name} {version}" for name, version in _computing(saved))
         took = sum(trial.seconds or 0 for trial in self.trials)
         facts = [
             f"- searched on `{on.data}`{_certified(saved)}; confirmed on {data}",
@@ -180,7 +178,7 @@ class Outcome:
             f"- machine: {saved.get('machine', 'not saved')}; "
             f"{saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
             f"{saved.get('system / host_processor_model_name', 'of unknown model')}",
-            f"- {self._commits()}; Python {saved.get('python', 'unknown')}, {versions}",
+            f"- {self._commits()}; Python and packages are in the file beside each log, result_0.json",
             f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at "
             f"which accuracy crosses {rules.TARGET_ACCURACY}, on a line between evaluations, which are "
             "after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
@@ -227,26 +225,18 @@ class Outcome:
         return markdown(["variable", *points], rows)
 
     def _confirmation(self, verdict: Verdict) -> list[str]:
-        samples = self.search.subject.config.data.train_samples
         rows = []
         for who, result in verdict.scores.items():
             for run in result.runs:
                 epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
-                images = f"{run.epochs * samples:,.0f}" if run.converged and run.epochs else "-"
                 minutes = f"{run.minutes:.2f}" if run.minutes else "-"
-                rows.append([who, run.seed, epochs, images, f"{run.accuracy or 0:.4f}", minutes])
-        parts = [markdown(["", "seed", "epochs", "images", "top-1", "minutes"], rows)]
-        d = verdict.difference
-        if d:
-            change = f"{-d.difference / d.first:+.1%}".replace("+", "")
-            parts.append(f"Mean epochs {d.first:.2f} and {d.second:.2f}: {change} fewer, images likewise.")
+                rows.append([who, run.seed, epochs, f"{run.accuracy or 0:.4f}", minutes])
         where = self.search.folder / confirmation.FOLDER
-        parts.append(
-            verdict.sentence
-            + f" Minutes are of runs that may have shared the machine; `rn50 compare {where / BASELINE} "
-            f"{where / WINNER}` compares them too."
-        )
-        return parts
+        return [
+            markdown(["", "seed", "epochs", "top-1", "minutes"], rows),
+            f"{verdict.sentence} Minutes are of runs that may have shared the machine; "
+            f"`rn50 compare {where / BASELINE} {where / WINNER}` compares them too.",
+        ]
 
     def _table(self) -> str:
         rows = []
@@ -263,15 +253,6 @@ class Outcome:
         return markdown(
             ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows
         )
-
-
-def _computing(saved: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield name and version of the packages that train and search, as they were saved."""
-    pattern = "|".join([*(traits.packages for traits in frameworks.every().values()), "optuna"])
-    for name, version in saved.items():
-        package = name.rpartition("packages / ")[2]
-        if name == f"packages / {package}" and re.fullmatch(pattern, package):
-            yield package, version
 
 
 def _certified(saved: dict[str, str]) -> str:

@@ -100,8 +100,8 @@ class Search:
                 news = True
                 try:
                     self._progress.event(f"{job.task.name}: {self._end(job, status)}")
-                finally:
-                    job.release()
+                finally:  # from now on another worker may take it for abandoned
+                    job.task.held.close()
         for job in self._jobs.values():
             if news and job.task.trial is not None and not job.reason:
                 job.reason = self._why_stop(job) or ""
@@ -168,7 +168,7 @@ class Search:
                 if job.poll() is not None:
                     del self._jobs[share]
                     self._settle(job)
-                    job.release()
+                    job.task.held.close()
             time.sleep(POLL_S / 20)
 
 

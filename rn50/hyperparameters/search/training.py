@@ -54,11 +54,6 @@ class Training:
             self._process.kill()
         return status
 
-    def release(self) -> None:
-        """Release its lock once its outcome is recorded: from then on another worker may take it for
-        abandoned."""
-        self.task.held.close()
-
     def stop(self) -> None:
         """Ask it to stop; ``poll`` reports when it has."""
         if self._kill_at == math.inf:
