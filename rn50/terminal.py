@@ -139,6 +139,25 @@ def table(headings: Iterable[str], texts: Collection[str] = ("",), title: str | 
     return empty
 
 
+def print_rows(rows: Iterable[tuple[str, str]], console: Terminal) -> None:
+    """Print texts, each behind its name; a name that several in a row share is printed once."""
+    grid = Table.grid(padding=(0, 2))  # long texts wrap within their column
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    before = ""
+    for name, text in rows:
+        grid.add_row("" if name == before else name, text)
+        before = name
+    console.print(grid)
+
+
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    cells = ([str(cell).replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
 def say(line: str, err: bool = False) -> None:
     """Print one line on standard output; with ``err`` on standard error, over the remains of a progress
     bar."""

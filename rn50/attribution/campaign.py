@@ -3,11 +3,11 @@
 Everything is kept in a folder, so that the same command goes on where it was stopped.
 """
 
-import json
+import itertools
 import pathlib
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rn50 import files, rates
@@ -46,55 +46,47 @@ class Campaign:
     def __init__(self, way: Way, folder: pathlib.Path):
         self.way, self.folder = way, folder
         self.keys = list(dict.fromkeys(epochs_key(point) for point in way.points))
-        worker.make(folder)
-        text = json.dumps({"file": files.MARK, "differences": way.differences}, indent=1) + "\n"
-        if (folder / WAY).exists() and files.read_text(folder / WAY) != text:
-            raise UserError(folder / WAY, "of another pair of configurations", worker.REMEDY)
-        files.write(folder / WAY, text, remedy=worker.REMEDY)
+        worker.begin(folder / WAY, {"differences": way.differences}, "pair of configurations")
 
     def _place(self, point: Point) -> str:
         return files.path_part(name_of(point).replace(" + ", "+").replace(", ", "_").replace(" ", "-"))
 
     def rounds(self) -> dict[Point, list[float]]:
         """Return the seconds an epoch of each point so far, one for each whole round."""
-        kept = {point: self._kept(point) for point in self.way.points}
+        places = {point: self._place(point) for point in self.way.points}
+        kept = {point: sorted(self.folder.glob(f"rates/*/{at}.json")) for point, at in places.items()}
         whole = min(map(len, kept.values()))
-        return {point: seconds[:whole] for point, seconds in kept.items()}
+        return {
+            point: [float(files.read_json(file)["epoch_seconds"]) for file in timed[:whole]]
+            for point, timed in kept.items()
+        }
 
-    def _kept(self, point: Point) -> list[float]:
-        kept = sorted(self.folder.glob(f"rates/*/{self._place(point)}.json"))
-        return [float(files.read_json(file)["epoch_seconds"]) for file in kept]
-
-    def time_round(self, number: int, progress: Callable[[], None]) -> None:
-        """Time every point once, in the order of the round."""
-        for point in rates.alternated(self.way.points, number):
-            file = self.folder / "rates" / f"{number:02d}" / f"{self._place(point)}.json"
-            if not file.exists():
-                file.parent.mkdir(parents=True, exist_ok=True)
-                environ = self.way.environment(point)
-                how = {"model": OURS, "kinds": (cell.REAL,), "seconds": TIMED_S, "rounds": 1}
-                reported, failure = worker.run("speed.cell", environ, file.with_suffix(".log"), **how)
-                if failure:
-                    raise UserError(name_of(point), failure, f"{file.with_suffix('.log')} has it all")
-                rate = reported["images_per_second"][cell.REAL][0]
-                samples = configuration.from_environment(environ).epoch_samples
-                worker.write_json(file, {"point": name_of(point), "epoch_seconds": samples / rate})
-            progress()
+    def time(self, point: Point, number: int) -> None:
+        """Time a point in the round of a number, unless it was timed before."""
+        file = self.folder / "rates" / f"{number:02d}" / f"{self._place(point)}.json"
+        if file.exists():
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        environ, log = self.way.environment(point), file.with_suffix(".log")
+        how = {"model": OURS, "kinds": (cell.REAL,), "seconds": TIMED_S, "rounds": 1}
+        reported, failure = worker.run("speed.cell", environ, log, **how)
+        if failure:
+            raise UserError(name_of(point), failure, f"{log} has it all")
+        rate = reported["images_per_second"][cell.REAL][0]
+        samples = configuration.from_environment(environ).epoch_samples
+        worker.write_json(file, {"point": name_of(point), "epoch_seconds": samples / rate})
 
     def plan(self, budget_s: float) -> Plan:
         """Return the seeds and rounds that fit a budget, the fewest that say anything where none do."""
-        seconds = self.rounds()
         a_round = len(self.way.points) * (TIMED_S * 2 + STARTS_S)
-        a_seed = sum(self._run_seconds(key, seconds) for key in self.keys)
+        a_seed, timed = 0.0, self.rounds()
+        for key in self.keys:  # at most all epochs of its schedule
+            epochs = configuration.from_environment(self.way.environment(key)).hyperparameters.num_epochs
+            alike = [seconds for point, (seconds, *_) in timed.items() if epochs_key(point) == key]
+            a_seed += STARTS_S + epochs * min(alike)
         rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(budget_s * 0.3 / a_round)))
         seeds = max(LEAST_SEEDS, min(MOST_SEEDS, int((budget_s - rounds * a_round) / a_seed)))
         return Plan(seeds, rounds, rounds * a_round + seeds * a_seed)
-
-    def _run_seconds(self, key: Point, seconds: Mapping[Point, list[float]]) -> float:
-        """Return the longest time of a run of these groups: all epochs of its schedule."""
-        epochs = configuration.from_environment(self.way.environment(key)).hyperparameters.num_epochs
-        alike = [seconds[point][0] for point in self.way.points if epochs_key(point) == key]
-        return STARTS_S + epochs * min(alike)
 
     def train(self, key: Point, number: int) -> None:
         """Make a run of these groups, unless it was made before. It is stopped at the target."""
@@ -116,9 +108,9 @@ class Campaign:
         if not log.exists():
             raise UserError(name_of(key), "its run left no log", f"{log.with_suffix('.out')} says why")
 
-    def epochs(self) -> tuple[dict[Point, list[float]], list[str]]:
-        """Return the epochs to the target of the runs so far, and a caution for those that missed it, which
-        count as all that they trained."""
+    def measured(self) -> tuple[Measured, list[str]]:
+        """Return all measurements so far, and a caution for runs that missed the target: they count as all
+        the epochs that they trained."""
         every: dict[Point, list[float]] = {}
         cautions = []
         for key in self.keys:
@@ -131,38 +123,30 @@ class Campaign:
             if missed:
                 counted = f"{missed} of {len(reached)} runs missed the target, and count as all their epochs"
                 cautions.append(f"{name_of(key)}: {counted}")
-        return every, cautions
-
-    def measured(self) -> Measured:
-        """Return all measurements."""
-        return Measured(self.epochs()[0], self.rounds())
+        return Measured(every, self.rounds()), cautions
 
 
 def go(
     campaign: Campaign, budget_s: float, say: Callable[[str], None], progress: Callable[[int, int], None]
 ) -> None:
     """Measure as much as the budget allows: a round first, which tells how long runs take."""
-    begin = time.monotonic()
-    done = 0
-
-    def count() -> None:
-        nonlocal done
-        done += 1
-        progress(done, max(total, done))
-
-    total = len(campaign.way.points) * LEAST_ROUNDS + len(campaign.keys) * LEAST_SEEDS
-    campaign.time_round(0, count)
+    begin, points, keys, done = time.monotonic(), campaign.way.points, campaign.keys, itertools.count(1)
+    total = len(points) * LEAST_ROUNDS + len(keys) * LEAST_SEEDS
+    for point in points:
+        campaign.time(point, 0)
+        progress(next(done), total)
     plan = campaign.plan(budget_s - (time.monotonic() - begin))
-    total = len(campaign.way.points) * plan.rounds + len(campaign.keys) * plan.seeds
+    total = len(points) * plan.rounds + len(keys) * plan.seeds
     beyond = ", more than the budget: fewer would say nothing" if plan.seconds > budget_s else ""
     say(
-        f"{len(campaign.way.points)} points, timed in {plan.rounds} rounds; {plan.seeds} seeds at each of "
-        f"{len(campaign.keys)} that may differ in epochs: at most {plan.seconds / 60:,.0f} minutes"
-        f"{beyond}"
+        f"{len(points)} points, timed in {plan.rounds} rounds; {plan.seeds} seeds at each of {len(keys)} "
+        f"that may differ in epochs: at most {plan.seconds / 60:,.0f} minutes{beyond}"
     )
     for number in range(1, plan.rounds):
-        campaign.time_round(number, count)
+        for point in rates.alternated(points, number):
+            campaign.time(point, number)
+            progress(next(done), total)
     for number in range(plan.seeds):
-        for key in campaign.keys:
+        for key in keys:
             campaign.train(key, number)
-            count()
+            progress(next(done), total)

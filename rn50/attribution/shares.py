@@ -107,12 +107,8 @@ def epochs_key(point: Point) -> Point:
 
 
 def _minutes(measured: Measured, point: Point) -> float:
-    logs = _mean_log(measured.epochs[epochs_key(point)]) + _mean_log(measured.seconds[point])
-    return math.exp(logs) / 60
-
-
-def _mean_log(values: Sequence[float]) -> float:
-    return statistics.mean(map(math.log, values))
+    epochs = statistics.geometric_mean(measured.epochs[epochs_key(point)])
+    return epochs * statistics.geometric_mean(measured.seconds[point]) / 60
 
 
 def _change(measured: Measured, before: Point, after: Point) -> tuple[float, float, int]:

@@ -1,8 +1,9 @@
-"""Verbs on hyperparameters: what to expect of some, and where to take them from."""
+"""Verbs on hyperparameters: what to expect of some, where to take them from, and what they are worth."""
 
 import dataclasses
 import pathlib
 import sys
+import tempfile
 from typing import Any
 
 import click
@@ -12,8 +13,9 @@ from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.group import PATH
-from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, Whole
+from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Measure, Number, Whole
 from rn50.errors import UserError
+from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Hyperparameters")
@@ -160,9 +162,11 @@ def borrow(
                 "--suggest wants --global-batch-size and no SOURCE",
                 "rn50 borrow --suggest --global-batch-size 3264",
             )
-        display.suggest(
-            expected_epochs.candidates(global_batch_size, optimizer)[:limit], global_batch_size, as_json
-        )
+        recipes = expected_epochs.candidates(global_batch_size, optimizer)[:limit]
+        if as_json:
+            print_json([display.Suggestion(recipe, recipe.expected(global_batch_size)) for recipe in recipes])
+        else:
+            display.print_suggestions(recipes, global_batch_size, Terminal())
         return
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
@@ -173,7 +177,7 @@ def borrow(
     if output:
         rewrite.write(borrowed.text, output, force)
         borrowed = dataclasses.replace(borrowed, output=output)
-    display.show(borrowed, as_json)
+    print_json(borrowed) if as_json else display.print_table(borrowed, Terminal())
 
 
 @verb(
@@ -222,12 +226,9 @@ def search(
     name: str | None,
     folder: pathlib.Path,
     workers: int,
-    trials: int | None,
-    minutes: float | None,
-    repeats: int,
-    seeds_to_confirm: int,
     confirm_data: pathlib.Path | None,
     as_json: bool,
+    **limits: Any,
 ) -> None:
     """Search hyperparameters with which CONFIG reaches the target in fewer epochs, and confirm them with
     fresh seeds.
@@ -244,24 +245,20 @@ def search(
     """
     from rn50.data import preflight
     from rn50.hyperparameters.search import report, subject
-    from rn50.hyperparameters.search.progress import Progress
-    from rn50.hyperparameters.search.search import Search, StoppedError, shares
+    from rn50.hyperparameters.search.search import Search, shares
     from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
     if confirm_data:
         preflight.preflight(confirm_data)
     other = confirm_data.resolve() if confirm_data else None
     on = subject.read(name, process.environment())
-    with Progress(minutes) as progress:
-        dealt = shares(workers, on.config.run.device)
-        scheduler = TrialScheduler(
-            on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress
-        )
-        try:
-            Search(scheduler, dealt, progress).run()
-        except StoppedError as stopped:
-            say(f"rn50: {stopped}", err=True)
-            sys.exit(128 + stopped.number)
+    dealt = shares(workers, on.config.run.device)
+    options = Options(workers=workers, confirm_data=other, **limits)
+    scheduler = TrialScheduler(on, folder, options)
+    stopped_by = Search(scheduler, dealt).run()
+    if stopped_by:
+        say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)
+        sys.exit(128 + stopped_by)
     outcome = report.Outcome(scheduler, sys.argv[1:])
     outcome.write()
     if as_json:
@@ -271,3 +268,67 @@ def search(
         say(f"report: {folder / report.REPORT}")
         if outcome.config_file:
             say(f"configuration: {outcome.config_file}")
+
+
+@verb(
+    "attribute",
+    "Split the gain between two configurations",
+    "rn50 attribute OLD NEW -o attribution/new --budget 60m",
+)
+@click.argument("first", metavar="FROM", shell_complete=group.complete_configurations)
+@click.argument("second", metavar="[TO]", required=False, shell_complete=group.complete_configurations)
+@group.values("A value in place of TO's, or of FROM's without TO.")
+@group.output("Folder of the measurements.", "folder", required=True)
+@click.option(
+    "--budget",
+    default="60m",
+    type=Measure(0.0001, 10_000, {"h": 60, "m": 1, "": 1}),
+    help="About how long to measure, in minutes: it decides how many seeds and rounds.",
+)
+@group.as_json("rn50.attribution.shares.Attribution")
+def attribute(
+    first: str,
+    second: str | None,
+    values: tuple[str, ...],
+    folder: pathlib.Path,
+    budget: float,
+    as_json: bool,
+) -> None:
+    """Measure which settings the minutes between FROM and TO come from: hyperparameters, input, ranks and
+    communication, framework and precision, data container.
+
+    The way from FROM to TO is gone group by group, in both orders. Where epochs can change, runs of fresh
+    seeds are made, evaluated after every epoch. The time of an epoch is measured in rounds, all points in
+    turn. Stopped or killed, the same command goes on.
+    """
+    from rn50 import files
+    from rn50.attribution import campaign, display, shares, steps
+    from rn50.data import preflight
+    from rn50.progress import counting
+    from rn50.settings import changed, config_file
+
+    inherited = process.environment()
+    if second is None and not values:
+        raise UserError("attribute to what? name a second configuration, or give --set NAME=VALUE")
+    with tempfile.TemporaryDirectory() as temporary:
+        if values:
+            second = str(changed.write(pathlib.Path(temporary), second or first, values, inherited))
+        ends = [config_file.find(name, inherited) for name in (first, second)]
+        way = steps.between(*(config_file.sourced_environment(end, inherited) for end in ends))
+    for environ in (way.first, way.second):
+        preflight.of(configuration.from_environment(environ))
+    for differing in way.groups:
+        say(f"{differing}: {', '.join(way.settings(differing))}", err=True)
+    measuring = campaign.Campaign(way, folder)
+    with files.only_process(folder, "measuring"), counting("measuring") as progress:
+        campaign.go(measuring, budget * 60, lambda line: say(line, err=True), progress)
+    measured, cautions = measuring.measured()
+    for caution in cautions:
+        say(f"caution: {caution}", err=True)
+    attribution = shares.of(way, measured)
+    picture = display.draw(attribution, folder)
+    if as_json:
+        print_json(attribution)
+    else:
+        display.show(attribution, Terminal())
+        say(f"picture: {picture}")

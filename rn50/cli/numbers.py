@@ -1,6 +1,6 @@
 """Numbers that options take: finite, in ASCII digits, within limits, as in a configuration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -27,7 +27,7 @@ class _Range(click.ParamType):
         try:
             return super().convert(self.read(value) if isinstance(value, str) else value, param, ctx)
         except ValueError as error:
-            self.fail(f"{value} {error}", param, ctx)
+            self.fail(f"{value} {error}; give {self._describe_range()}", param, ctx)
 
 
 class Whole(_Range, click.IntRange):
@@ -40,3 +40,21 @@ class Number(_Range, click.FloatRange):
     """A number from the first to the second limit."""
 
     read = staticmethod(number)
+
+
+class Measure(Number):
+    """A number from the first to the second limit, times the factor of the unit behind it; the unit of no
+    letters is the last."""
+
+    def __init__(self, least: float, most: float, units: Mapping[str, float]):
+        super().__init__(least, most)
+        self.units = units
+
+    def _describe_range(self) -> str:
+        return (
+            f"{super()._describe_range()}, with {' or '.join(filter(None, self.units))} behind it or nothing"
+        )
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        unit = next(unit for unit in self.units if value.endswith(unit))
+        return super().convert(value.removesuffix(unit), param, ctx) * self.units[unit]

@@ -10,22 +10,11 @@ from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.hyperparameters import sources
-from rn50.cli.numbers import Whole
+from rn50.cli.numbers import Measure, Whole
 from rn50.errors import Status
-from rn50.terminal import Terminal, print_json
+from rn50.terminal import Terminal, print_json, print_rows
 
 verb = group.main.under("Results and weights")
-
-
-def _ratio(context: click.Context, option: click.Parameter, value: str) -> float:
-    """Return the ratio of a text like 3 or 3%."""
-    try:
-        percent = float(value.strip().removesuffix("%"))
-    except ValueError:
-        percent = 0.0
-    if not 0 < percent <= 100:
-        raise click.BadParameter(f"{value!r} is not a share of up to 100 %; for example 3%")
-    return percent / 100
 
 
 @verb(
@@ -41,7 +30,10 @@ def _ratio(context: click.Context, option: click.Parameter, value: str) -> float
 )
 @group.output("Folder of all files; the same folder resumes.", "folder", default="reproduction")
 @click.option(
-    "--margin", default="3%", callback=_ratio, help="How far apart two means may be and count as equal."
+    "--margin",
+    default="3%",
+    type=Measure(0.0001, 100, dict.fromkeys(("%", ""), 0.01)),
+    help="How far apart two means may be and count as equal.",
 )
 @click.option("--runs", default=rules.RUNS, type=Whole(2, 1_000), help="Runs to make.")
 @click.option("--dry-run", is_flag=True, help="Only say what to expect, and what keeps this machine from it.")
@@ -79,16 +71,16 @@ def reproduce(
         with tempfile.TemporaryDirectory() as temporary:
             outcome = reproduction.plan(source, base, pathlib.Path(temporary), runs, margin)
         rows = (*page.planned(outcome), *page.found(outcome))
-        print_json(outcome) if as_json else page.show(rows, console)
+        print_json(outcome) if as_json else print_rows(rows, console)
         return
     outcome = reproduction.plan(source, base, folder, runs, margin)
-    page.show(page.planned(outcome), console)
+    print_rows(page.planned(outcome), console)
     here.refuse_prevented(outcome.here)
     console.print("timing training, for about a minute" + " ..." * console.live)
     outcome = reproduction.measured(outcome, folder)
     if outcome.verdict != reproduction.STOPPED or anyway:
         outcome = reproduction.run(outcome, folder, runs, as_json)
     file = page.write(outcome, folder, sys.argv[1:])
-    print_json(outcome) if as_json else page.show(page.found(outcome), console)
+    print_json(outcome) if as_json else print_rows(page.found(outcome), console)
     console.print(f"page: {file}")
     sys.exit(Status.SUCCESS if outcome.verdict == equivalence.EQUIVALENT else Status.FAULT)

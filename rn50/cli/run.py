@@ -14,7 +14,7 @@ from rn50.errors import Status
 from rn50.files import ROOT, refuse_without_checkout
 from rn50.packages import needed_for
 from rn50.settings import config as configuration
-from rn50.terminal import Terminal, print_json
+from rn50.terminal import Terminal, print_json, print_rows
 
 set_up = group.main.under("Set up and data")
 verb = group.main.under("Run")
@@ -96,15 +96,15 @@ def config_new(
     data set. Input settings are defaults, which rn50 tune input improves.
     """
     from rn50.machine import hardware, software
-    from rn50.new_config import display, new_config
+    from rn50.new_config import new_config
     from rn50.settings import config_file, rewrite
 
-    file = output or new_config.output_of(name)
+    file = new_config.file_for(name, output)
     rewrite.refuse_output(file, force)
     source = config_file.find(base, {}) if base else None
     new = new_config.make(name, hardware.read(), software.read(), source, framework, file)
     rewrite.write(new.text, file, force)
-    display.show(new, as_json)
+    print_json(new) if as_json else print_rows(new.rows, Terminal())
 
 
 @verb("run", "Make the five runs of a result", "rn50 run DEMO_CPU")

@@ -7,13 +7,14 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.hyperparameters import reference
 from rn50.printed import prints
 from rn50.results import published, recipe
-from rn50.results.published import PublishedResult
+from rn50.results.published import PublishedResult, Recipe
+from rn50.terminal import counted
 
 DISTANCE_EPOCHS = 4.0
 """Epochs that a recipe is assumed to lose at twice or half its own batch size: one evaluation. A choice, not
@@ -49,25 +50,6 @@ class Prediction:
         return f"{spread}{missed}: {self.basis}"
 
 
-class Group(TypedDict):
-    """Values that every recipe has."""
-
-    global_batch_size: int
-    """Values that it logged."""
-    optimizer: str
-    base_learning_rate: float
-
-
-class Values(Group, total=False):
-    """Values of a recipe."""
-
-    warmup_epochs: float
-    decay_epochs: float
-    weight_decay: float
-    momentum: float
-    label_smoothing: float
-
-
 @prints("name, global_batch_size, values, prediction")
 @dataclass(frozen=True)
 class Proven:
@@ -77,7 +59,8 @@ class Proven:
     """Source, as `rn50 borrow` takes it."""
     global_batch_size: int
     """Its batch size."""
-    values: Annotated[dict[str, Any], Values]
+    values: Recipe
+    """Values that it logged."""
     prediction: Prediction
     results: tuple[PublishedResult, ...] = ()
     """Empty for a reference recipe."""
@@ -94,46 +77,35 @@ class Proven:
         return reference.at(global_batch_size).mean + excess + DISTANCE_EPOCHS * away
 
 
-def of_recipe(values: Sequence[Any], epochs: Sequence[float | None]) -> Prediction | None:
-    """Predict the epochs of a recipe on ImageNet; None if nothing is known of its optimizer. ``values`` are
-    in the order of ``published.GROUP``, ``epochs`` are those of its runs as ``of_own_runs`` takes them."""
-    batch, optimizer = values[0], values[1]
-    group = published.recipes(optimizer).get(published.recipe_key(*values), ())
-    runs = _runs(group)
-    if any(run is not None for run in runs):
-        return _of_runs(f"{_counted(group)} of this very recipe", runs)
-    of_own = of_own_runs(epochs)
-    if of_own is not None:
-        return of_own
-    if optimizer != "lars":
-        return None
-    point = reference.at(batch)
-    return Prediction(
-        f"no run of this recipe is known; {reference.beside(batch)}", 0, 0, point.mean, point.low, point.high
-    )
+def of_recipe(values: Recipe, epochs: Sequence[float | None]) -> Prediction | None:
+    """Predict the epochs of a recipe on ImageNet; None if nothing is known of its optimizer. ``epochs`` are
+    those of its runs as ``of_own_runs`` takes them."""
+    group = published.recipes(values.optimizer).get(published.recipe(values), ())
+    basis = f"{counted(len(group), 'published result')} of this very recipe"
+    prediction = _of_runs(basis, _runs(group)) or of_own_runs(epochs)
+    if prediction or values.optimizer != "lars":
+        return prediction
+    point = reference.at(values.global_batch_size)
+    basis = f"no run of this recipe is known; {reference.beside(point.batch_size)}"
+    return Prediction(basis, 0, 0, point.mean, point.low, point.high)
 
 
 def of_own_runs(epochs: Sequence[float | None]) -> Prediction | None:
     """Predict from the epochs of the runs that a recipe is borrowed from, None for a run that missed. Return
     None if no run reached the target."""
-    if any(epoch is not None for epoch in epochs):
-        return _of_runs("the runs that it was borrowed from", epochs)
-    return None
-
-
-def _counted(group: Sequence[PublishedResult]) -> str:
-    return f"{len(group)} published {'result' if len(group) == 1 else 'results'}"
+    return _of_runs("the runs that it was borrowed from", epochs)
 
 
 def _runs(group: Sequence[PublishedResult]) -> list[float | None]:
     return [epochs for result in group for epochs in result.runs]
 
 
-def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction:
+def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction | None:
     reached = [run for run in runs if run is not None]
-    return Prediction(
-        basis, len(runs), len(runs) - len(reached), statistics.mean(reached), min(reached), max(reached)
-    )
+    if not reached:
+        return None
+    missed = len(runs) - len(reached)
+    return Prediction(basis, len(runs), missed, statistics.mean(reached), min(reached), max(reached))
 
 
 def candidates(global_batch_size: int, optimizer: str) -> list[Proven]:
@@ -149,39 +121,31 @@ def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
 
 def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:
     """Yield the complete recipes of closed-division results that reached the target in at least one run."""
-    groups: dict[tuple[Any, ...], list[PublishedResult]] = {}
+    groups: dict[Recipe, list[PublishedResult]] = {}
     for result in results:
         if result.is_closed:
             groups.setdefault(published.recipe(result), []).append(result)
-    for key, group in groups.items():
-        runs, values = _runs(group), dict(zip(published.GROUP, key, strict=False))
-        if None not in key and any(run is not None for run in runs) and not _departs(values):
-            prediction = _of_runs(_counted(group), runs)
-            yield Proven(group[0].name, key[0], values, prediction, tuple(group))
+    for values, group in groups.items():
+        prediction = _of_runs(counted(len(group), "published result"), _runs(group))
+        if prediction and None not in values and not _departs(values):
+            yield Proven(group[0].name, values.global_batch_size, values, prediction, tuple(group))
 
 
 def _of_reference(optimizer: str) -> Iterator[Proven]:
     ruleset = rules.RULESETS[-1]
     for point in reference.convergence_points(ruleset).values():
         logged = recipe.of_point(point)
-        if logged.values["optimizer"] == optimizer:
+        prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
+        if prediction and logged.values["optimizer"] == optimizer:
+            names = ("base_learning_rate", "learning_rate_warmup_epochs", "weight_decay", "momentum")
+            rate, warmup, weight_decay, momentum = (logged.values[name] for name in names)
             decay = logged.decay_epochs(rules.TRAIN_SAMPLES)
-            values = {
-                "global_batch_size": point["BS"],
-                "optimizer": optimizer,
-                "base_learning_rate": logged.values["base_learning_rate"],
-                "warmup_epochs": logged.values["learning_rate_warmup_epochs"],
-                "decay_epochs": None if decay is None else round(decay, 2),
-                "weight_decay": logged.values["weight_decay"],
-                "momentum": logged.values["momentum"],
-            }
-            prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
-            yield Proven(f"rcp/{ruleset}/{point['BS']}", point["BS"], values, prediction)
+            values = Recipe(point["BS"], optimizer, rate, warmup, decay, weight_decay, momentum)
+            yield Proven(f"rcp/{ruleset}/{point['BS']}", point["BS"], published.recipe(values), prediction)
 
 
-def _departs(values: dict[str, Any]) -> bool:
-    """Return whether a recipe breaks the closed division's rules. Label smoothing is not stated, so it counts
-    as allowed."""
-    stated = {name: values[name] for name in ("optimizer", "global_batch_size", "momentum", "weight_decay")}
-    rate, smoothing = values["base_learning_rate"], rules.LABEL_SMOOTHING[0]
-    return bool(rules.departures(learning_rate=rate, label_smoothing=smoothing, **stated))
+def _departs(values: tuple[Any, ...]) -> bool:
+    """Return whether a complete recipe breaks the closed division's rules. Label smoothing is not stated, so
+    it counts as allowed."""
+    batch, optimizer, rate, _, _, weight_decay, momentum = values
+    return bool(rules.departures(optimizer, batch, rate, momentum, weight_decay, rules.LABEL_SMOOTHING[0]))

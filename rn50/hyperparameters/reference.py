@@ -1,9 +1,9 @@
 """Epochs that the reference needs by batch size: a curve through the reference convergence points of the
 newest ruleset.
 
-As in the official checker, the curve is linear between points, leaves out the points that the checker prunes,
-and is constant below the first point and above the last one. Source: ``rcps_resnet.json`` and
-``rcp_checker.py`` of the ``mlperf_logging`` package.
+As in the official checker, ``rcp_checker.py`` of the ``mlperf_logging`` package, the curve is linear between
+points, leaves out the points that the checker prunes, and is constant below the first point and above the
+last one.
 """
 
 import functools
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rn50.benchmark import rules
+from rn50.packages import needed_for
 from rn50.results import recipe
 
 
@@ -35,20 +36,12 @@ def convergence_points(ruleset: str) -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def points() -> tuple[Point, ...]:
-    """Return the points by batch size, without those that the official checker prunes: those smaller than the
-    fastest one, and those slower than the line between their neighbours."""
-    every = convergence_points(rules.RULESETS[-1]).values()
-    runs = sorted((rcp["BS"], rcp["Epochs to converge"]) for rcp in every)
-    curve = [Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs]
-    fastest = min(curve, key=lambda point: point.mean)
-    curve = [point for point in curve if point.batch_size >= fastest.batch_size]
-    kept = curve[:1]
-    for point, above in zip(curve[1:], curve[2:], strict=False):
-        below = kept[-1]
-        share = (point.batch_size - below.batch_size) / (above.batch_size - below.batch_size)
-        if point.mean <= below.mean + (above.mean - below.mean) * share:
-            kept.append(point)
-    return (*kept, curve[-1])
+    """Return the points by batch size, without those that the official checker prunes."""
+    with needed_for("reference convergence points"):
+        from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker  # loads scipy
+    pruned = RCP_Checker("training", rules.RULESETS[-1], rules.BENCHMARK, False).pruned_rcp_data.values()
+    runs = sorted((rcp["BS"], rcp["Epochs to converge"]) for rcp in pruned)
+    return tuple(Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs)
 
 
 def epochs(batch_sizes: "np.ndarray[Any, Any]", which: str = "mean") -> "np.ndarray[Any, Any]":

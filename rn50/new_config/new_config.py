@@ -32,6 +32,7 @@ from rn50.settings import config_file, rewrite, show
 from rn50.settings.config import Config
 from rn50.settings.fields import VARIABLES, Data, variables
 from rn50.settings.rewrite import Line
+from rn50.terminal import counted
 
 DEMO = "DEMO_CPU"
 """Configuration for a machine without a GPU."""
@@ -87,13 +88,33 @@ class NewConfig:
         data = "DATADIR=/path/to/imagenet " if self.config.is_imagenet else ""
         return [f"{data}rn50 doctor {configuration}", f"{data}rn50 run {configuration}"]
 
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what people are shown, each text with its name: the machine, what was chosen and why, the
+        file, and the next commands."""
+        recipe, on, total = self.borrowed.origin, self.devices, self.config.global_batch_size
+        chosen_there = f", chosen there for {recipe.global_batch_size}"
+        devices = counted(on.ranks, on.unit)
+        return [
+            ("machine", self.machine),
+            ("framework", f"{frameworks.traits(self.framework.value).name}: {self.framework.reason}"),
+            ("batch size", f"{self.batch_size} on {devices}, {total} in all: {self.source.batch.reason}"),
+            ("recipe", f"{recipe.name}, whole{chosen_there * (recipe.global_batch_size != total)}"),
+            *expected(self.borrowed, self.source),
+            *(("caution", caution) for caution in self.cautions),
+            *(("rules", finding) for finding in self.findings),
+            ("written", short(self.file)),
+            *(("next", command) for command in self.commands),
+        ]
 
-def valid_name(name: str) -> str:
-    """Return ``name`` if it can name a system and its file. Raises UserError if it cannot."""
+
+def file_for(name: str, output: pathlib.Path | None) -> pathlib.Path:
+    """Return the file that a configuration called ``name`` is written to: ``output``, by default one of
+    configs/. Raises UserError if no system can have this name."""
     if not _NAME.fullmatch(name) or files.path_part(name) != name:
         remedy = "give a word of letters, digits, '.', '+', '-' and '_', like MINE"
         raise UserError(f"NAME {name}", "no name of a system", remedy)
-    return name
+    return output or config_file.file_of(name)
 
 
 def make(
@@ -111,7 +132,7 @@ def make(
 
     Raises UserError if the machine cannot train, or the configuration cannot be run.
     """
-    valid_name(name)
+    file = file_for(name, output)
     on = choices.devices(machine)
     chosen = choices.framework(on, software, framework)
     if base is None and recipe is None and on.device == "cpu":
@@ -121,10 +142,12 @@ def make(
         source = of_base(base, on, precision.value)
     else:
         source = of_origin(recipe, on, precision.value) if recipe else of_plan(on, precision.value)
-    run = _run(name, on, chosen, precision, source.data)
-    by = argument(name, output) if output else name
-    inputs = _inputs(by, machine, on)
-    behind = _behind(run, _data(source), inputs)
+    by = argument(name, file)
+    behind = rewrite.section_text("run", _run(name, on, chosen, precision, source.data))
+    behind += rewrite.section_text("data", _data(source))
+    behind += rewrite.section_text("input pipeline (speed only)", _inputs(by, machine, on))
+    behind += rewrite.heading("environment (passed through)")
+    behind += "# Nothing: libraries choose for themselves.\n"
     borrowed = _borrowed(source, name, on, behind)
     about = choices.described(machine, on)
     named = f"DGXSYSTEM={name}" if by == name else f"CONFIG_FILE={by}"
@@ -132,7 +155,6 @@ def make(
     with _draft(name, text) as draft:
         config = rewrite.read(draft, "input_pipeline").config
     warned = tuple(cautions(machine, on, source, frameworks.traits(chosen.value)))
-    file = output or output_of(name)
     return NewConfig(name, about, on, chosen, source, config, borrowed, warned, text, file)
 
 
@@ -173,14 +195,6 @@ def _inputs(by: str, machine: Machine, on: Devices) -> Iterator[Line]:
     if on.jpeg_engine:
         reason = "share of the JPEG engine; not measured with this code"
         yield "DALI_HW_DECODER_LOAD", choices.ENGINE_LOAD, reason
-
-
-def _behind(run: Iterator[Line], data: Iterator[Line], inputs: Iterator[Line]) -> str:
-    """Return the sections after the hyperparameters."""
-    sections = (("run", run), ("data", data), ("input pipeline (speed only)", inputs))
-    environment = rewrite.heading("environment (passed through)")
-    environment += "# Nothing: libraries choose for themselves.\n"
-    return "".join(rewrite.section_text(*section) for section in sections) + environment
 
 
 def _borrowed(source: Source, name: str, on: Devices, behind: str) -> Borrowed:
@@ -243,11 +257,6 @@ def _draft(name: str, text: str) -> Iterator[pathlib.Path]:
             yield file
         except UserError as error:
             raise UserErrors(*(UserError(line.replace(f"{folder}/", "")) for line in error.lines)) from None
-
-
-def output_of(name: str) -> pathlib.Path:
-    """Return the file that a configuration is written to by default."""
-    return config_file.file_of(valid_name(name))
 
 
 def short(file: pathlib.Path) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -13,40 +13,45 @@ from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.borrow.origin import Origin
 from rn50.hyperparameters.plan import accelerators, images_per_second
 from rn50.machine.hardware import Machine
-from rn50.printed import HIDDEN
+from rn50.printed import prints
 from rn50.results import published, score, sidecar, system_description, timing, tree
 from rn50.results.parse import read_log
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
 
+@prints(
+    "name=origin.name, epochs, minutes, images_per_second, training_rate, "
+    "global_batch_size=origin.global_batch_size, accelerator, accelerators, framework"
+)
 class Claim(NamedTuple):
     """A result that is to be reproduced."""
 
-    name: str
-    """Source."""
+    origin: Origin
     epochs: list[float]
     """Epochs to the target, of each run that reached it."""
     minutes: list[float]
     """Minutes to the target."""
-    images_per_second: list[float]
-    """Training images over the whole time, of all accelerators."""
     training_rate: float | None
     """The same without evaluations and start-up; null: not known."""
-    global_batch_size: int | None
-    """Images a step."""
     accelerator: str
     """Accelerator, or processor where there is none."""
     accelerators: int | None
     """Their number; null: not known."""
     framework: str
     """Framework."""
-    origin: Annotated[Origin, HIDDEN]
-    borrowed: Annotated[tuple[str, ...], HIDDEN] = ()
+    borrowed: tuple[str, ...] = ()
     """Variables that it does not log, and who has them: NAME of SOURCE."""
-    logs: Annotated[tuple[pathlib.Path, ...], HIDDEN] = ()
-    saved: Annotated[Mapping[str, Any], HIDDEN] = {}
+    logs: tuple[pathlib.Path, ...] = ()
+    saved: Mapping[str, Any] = {}
     """Contents of the file that rn50 saved beside its first log."""
+
+    @property
+    def images_per_second(self) -> list[float]:
+        """Training images over the whole time, of all accelerators."""
+        samples = self.origin.train_samples or rules.TRAIN_SAMPLES
+        runs = zip(self.epochs, self.minutes, strict=True)
+        return [epochs * samples / minutes / 60 for epochs, minutes in runs]
 
     @property
     def variables(self) -> dict[str, str]:
@@ -79,19 +84,15 @@ def find(name: str) -> Claim:
     result = next((row for row in published.results() if row.name.lower() == name.lower()), None)
     if result is None:
         raise UserError(name, "claims no minutes", f"give {FORMS}")
-    runs = zip(source.epochs, result.minutes, strict=False)
     rate = images_per_second.training_rate(result)
-    claim = Claim(
-        result.name,
-        *_lists(runs, rules.TRAIN_SAMPLES),
-        rate * result.accelerators if rate and result.accelerators else None,
-        result.global_batch_size,
-        result.accelerator_model,
-        result.accelerators,
-        result.framework,
+    return _claim(
         source,
+        zip(source.epochs, result.minutes, strict=False),
+        training_rate=rate * result.accelerators if rate and result.accelerators else None,
+        accelerator=result.accelerator_model,
+        accelerators=result.accelerators,
+        framework=result.framework,
     )
-    return _complete(claim)
 
 
 def _of_logs(name: str, path: pathlib.Path) -> Claim:
@@ -101,46 +102,37 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
         raise UserError(name, f"results of {len(systems)} systems", f"name one of them, like {folders}")
     files = [run.file for run in systems[0].runs]
     logs = [read_log(file) for file in files]
-    samples = logs[0].epoch_samples or rules.TRAIN_SAMPLES
     saved = sidecar.read(files[0])
     about = saved.get("system") or system_description.known(tree.place(files[0].parent))
     ranks = sidecar.section(saved, "run")
-    runs = ((run.epochs, run.minutes) for run in systems[0].runs if run.converged)
-    claim = Claim(
-        name,
-        *_lists(runs, samples),
-        timing.training_rate(logs),
-        logs[0].global_batch_size,
-        str(about.get("accelerator_model_name") or about.get("host_processor_model_name") or "not said"),
-        systems[0].accelerators or ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None,
-        str(ranks.get("framework") or about.get("framework") or "not said"),
+    count = ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None
+    return _claim(
         origin.find(name),
+        ((run.epochs, run.minutes) for run in systems[0].runs if run.converged),
+        training_rate=timing.training_rate(logs),
+        accelerator=str(
+            about.get("accelerator_model_name") or about.get("host_processor_model_name") or "not said"
+        ),
+        accelerators=systems[0].accelerators or count,
+        framework=str(ranks.get("framework") or about.get("framework") or "not said"),
         logs=tuple(files),
         saved=saved,
     )
-    return _complete(claim)
 
 
-def _lists(
-    runs: Iterable[tuple[float | None, float | None]], samples: int
-) -> tuple[list[float], list[float], list[float]]:
-    """Return epochs, minutes and images/s of the runs that have both."""
-    whole = [(epochs, minutes) for epochs, minutes in runs if epochs and minutes]
-    rates = [epochs * samples / minutes / 60 for epochs, minutes in whole]
-    return [epochs for epochs, _ in whole], [minutes for _, minutes in whole], rates
-
-
-def _complete(claim: Claim) -> Claim:
-    """Return a claim with the hyperparameters that it does not log, as the recipe has them which ``rn50
-    borrow --suggest`` ranks first for its batch size. Raises UserError if no run reached the target."""
-    if not claim.epochs:
-        raise UserError(claim.name, "no run of it reached the target", f"give another result: {FORMS}")
-    source = claim.origin
+def _claim(source: Origin, runs: Iterable[tuple[float | None, float | None]], **facts: Any) -> Claim:
+    """Return the claim of ``runs``, epochs and minutes, with the hyperparameters that they do not log as the
+    recipe has them which ``rn50 borrow --suggest`` ranks first for its batch size. Raises UserError if no run
+    reached the target."""
+    whole = [run for run in runs if all(run)]
+    if not whole:
+        raise UserError(source.name, "no run of it reached the target", f"give another result: {FORMS}")
+    epochs, minutes = map(list, zip(*whole, strict=True))
     missing = [name for name in origin.NEEDED if name not in source.values]
-    if not missing or not claim.global_batch_size:
-        return claim
-    optimizer = source.values.get("OPTIMIZER", "lars")
-    donor = origin.find(expected_epochs.candidates(claim.global_batch_size, optimizer)[0].name)
-    values = {**{name: donor.values[name] for name in missing}, **source.values}
-    borrowed = tuple(f"{name} of {donor.name}" for name in missing)
-    return claim._replace(origin=dataclasses.replace(source, values=values), borrowed=borrowed)
+    if missing and source.global_batch_size:
+        optimizer = source.values.get("OPTIMIZER", "lars")
+        donor = origin.find(expected_epochs.candidates(source.global_batch_size, optimizer)[0].name)
+        values = {**{name: donor.values[name] for name in missing}, **source.values}
+        source = dataclasses.replace(source, values=values)
+        facts["borrowed"] = tuple(f"{name} of {donor.name}" for name in missing)
+    return Claim(source, epochs, minutes, **facts)

@@ -62,17 +62,17 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     Raises UserError if there can be none.
     """
     machine, installed = hardware.read(), software.read()
-    last = claim.name.rstrip("/").rpartition("/")[2]
+    last = claim.origin.name.rstrip("/").rpartition("/")[2]
     name = re.sub(r"[^\w.+-]", "-", last, flags=re.ASCII).strip("-.") or "X"
     file = folder / f"config_{name}.sh"
     prediction = None
     if base:
         ranks = rewrite.configuration(base).ranks
-        batch = max(1, round((claim.global_batch_size or ranks) / ranks)) * ranks
+        batch = max(1, round((claim.origin.global_batch_size or ranks) / ranks)) * ranks
         borrowed = borrow.borrow(claim.origin, base, batch)
         text, prediction = borrowed.text, borrowed.prediction
     elif claim.variables:
-        text = source.configuration(claim.saved, claim.name, claim.variables.get("DATADIR", "/data"))
+        text = source.configuration(claim.saved, claim.origin.name, claim.variables.get("DATADIR", "/data"))
     else:
         new = new_config.make(name, machine, installed, output=file, recipe=claim.origin)
         text, prediction = new.text, new.borrowed.prediction
@@ -89,7 +89,7 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
         str(file),
         {name: value for name, value in config.as_environment().items() if name in (*_SHOWN, *rewrite.GROUP)},
         same_machine,
-        config.global_batch_size == claim.global_batch_size and same_data and not claim.borrowed,
+        config.global_batch_size == claim.origin.global_batch_size and same_data and not claim.borrowed,
         differences,
         [one for one in diagnoses if one.severity == FAILURE],
         config,
@@ -118,7 +118,7 @@ def _differences(
             yield "no GPU here: a run on ImageNet takes weeks on a CPU"
     elif claim.accelerators != config.ranks:
         yield f"ranks: {claim.accelerators} there, {config.ranks} here, so minutes and images/s may differ"
-    its_size, size = claim.global_batch_size, config.global_batch_size
+    its_size, size = claim.origin.global_batch_size, config.global_batch_size
     if its_size != size:
         sizes = f"{its_size} there, {size} here, for which its learning rate was not chosen"
         others = f"rn50 borrow --suggest --global-batch-size {size} has others"

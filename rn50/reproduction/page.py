@@ -2,16 +2,13 @@
 
 import pathlib
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-
-from rich.table import Table
+from collections.abc import Iterator, Sequence
 
 from rn50 import files
 from rn50.machine import software
 from rn50.reproduction.reproduction import PLANNED, RESULTS, STOPPED, Reproduction
 from rn50.results.equivalence import CONFIDENCE, DIFFERENT, EQUIVALENT, UNDECIDED
-from rn50.speed.throughput_tables import markdown
-from rn50.terminal import Terminal
+from rn50.terminal import markdown
 
 PAGE = "reproduction.md"
 _ANSWERS = {
@@ -50,18 +47,6 @@ def found(outcome: Reproduction) -> Iterator[tuple[str, str]]:
     yield "next", outcome.next
 
 
-def show(rows: Iterable[tuple[str, str]], console: Terminal) -> None:
-    """Print rows."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    before = ""
-    for what, text in rows:
-        table.add_row("" if what == before else what, text)
-        before = what
-    console.print(table)
-
-
 def _claimed(outcome: Reproduction) -> str:
     claim = outcome.claim
     sizes = f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator}, {claim.framework}"
@@ -75,14 +60,12 @@ def _values(values: Sequence[float], form: str) -> str:
 
 def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str]) -> pathlib.Path:
     """Write the page into a folder, whole or not at all, and return it."""
-    claim, here = outcome.claim, outcome.here
+    here, name = outcome.here, outcome.claim.origin.name
     command = " ".join(map(shlex.quote, ["rn50", *arguments]))
-    parts = [f"# Reproduction of {claim.name}", f"<!-- {files.MARK} -->", f"**{answer(outcome)}**"]
+    parts = [f"# Reproduction of {name}", f"<!-- {files.MARK} -->", f"**{answer(outcome)}**"]
     parts += ["## What was claimed?", _claimed(outcome) + "."]
     minute = f"In a minute: {outcome.measured.words}." if outcome.measured else "Nothing yet."
     parts += ["## What was found?", minute]
-    if outcome.judged:
-        parts.append(markdown(["quantity", "claimed", "found", "ratio", "verdict"], list(_rows(outcome))))
     if outcome.curve:
         curve = [
             [f"{at:g}", *(f"{low:.4f} to {high:.4f}" for low, high in ends)] for at, *ends in outcome.curve
@@ -93,7 +76,7 @@ def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str])
     why = [*slow, *outcome.why] or ["No difference is known that could matter."]
     parts += ["## Why not? What differs, the likely first", _list(why), "## What next?", outcome.next]
     kept = [
-        f"artefact: {claim.name}; code {software.commit() or 'of an unknown commit'}; `{here.config_file}`",
+        f"artefact: {name}; code {software.commit() or 'of an unknown commit'}; `{here.config_file}`",
         f"hardware: {here.machine}",
         f"software: {here.config.run.framework}; each package: `{folder / RESULTS}/result_0.json`",
         f"data: {here.config.data.folder}, {here.config.data.train_samples:,} training images",
@@ -104,17 +87,6 @@ def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str])
     parts += ["## Appendix for an artefact evaluation", _list(kept)]
     files.write(folder / PAGE, "\n\n".join(parts) + "\n", remedy="give another --output")
     return folder / PAGE
-
-
-def _rows(outcome: Reproduction) -> Iterator[list[str]]:
-    for one in outcome.judged:
-        e = one.equivalence
-        if e is None:
-            yield [one.quantity, "", "", "", "cannot tell"]
-        else:
-            verdict = e.verdict if one.comparable else "not comparable"
-            ratio = f"{e.ratio:.3f} ({e.low:.3f} to {e.high:.3f})"
-            yield [one.quantity, f"{e.claimed:,.4g}", f"{e.found:,.4g}", ratio, verdict]
 
 
 def _list(entries: Sequence[str]) -> str:

@@ -1,12 +1,11 @@
 """Reproduce a result: expect, measure, run, judge (``rn50 reproduce``)."""
 
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rn50 import files, process
-from rn50.errors import Status, UserError
+from rn50 import process
+from rn50.errors import Status
 from rn50.launch.campaign import watch
 from rn50.printed import as_json
 from rn50.reproduction import claim as claims
@@ -100,20 +99,12 @@ def plan(
     Raises UserError if the source claims nothing that could be reproduced, or the folder is of another claim.
     """
     claim = claims.find(source)
-    _keep(folder / CLAIM, claim)
+    worker.begin(folder / CLAIM, as_json(claim), "claim")
     here = heres.make(claim, base, folder)
     expectation = expected(claim, here, runs)
     advice = "the same command without --dry-run, once nothing prevents it"
     why = list(here.differences)
     return Reproduction(claim, here, margin, expectation, None, [], 0, PLANNED, why, [], advice)
-
-
-def _keep(file: pathlib.Path, claim: Claim) -> None:
-    worker.make(file.parent)
-    text = json.dumps({"file": files.MARK, **as_json(claim)}, indent=1) + "\n"
-    if file.exists() and files.read_text(file) != text:
-        raise UserError(file, "of another claim", worker.REMEDY)
-    files.write(file, text, remedy=worker.REMEDY)
 
 
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:

@@ -12,9 +12,10 @@ import pathlib
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from rn50.benchmark import rules
+from rn50.printed import IF_KNOWN
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
 Numbers = tuple[float | None, ...]
@@ -90,16 +91,16 @@ class PublishedResult:
         return [epochs for epochs in self.runs if epochs is not None]
 
 
-GROUP = (
-    "global_batch_size",
-    "optimizer",
-    "base_learning_rate",
-    "warmup_epochs",
-    "decay_epochs",
-    "weight_decay",
-    "momentum",
-)
-"""Hyperparameters that are chosen together; results that share them have the same recipe."""
+class Recipe(NamedTuple):
+    """Hyperparameters that are chosen together; results that share them have the same recipe."""
+
+    global_batch_size: int
+    optimizer: str
+    base_learning_rate: float
+    warmup_epochs: Annotated[float | None, IF_KNOWN]
+    decay_epochs: Annotated[float | None, IF_KNOWN]
+    weight_decay: Annotated[float | None, IF_KNOWN]
+    momentum: Annotated[float | None, IF_KNOWN]
 
 
 @functools.cache
@@ -125,7 +126,7 @@ def nearest(
 
 
 def nearest_recipes(global_batch_size: int, optimizer: str) -> list[tuple[PublishedResult, ...]]:
-    """Return the three recipes (``GROUP``) nearest in batch size, each as the results that share it. Ties go
+    """Return the three recipes nearest in batch size, each as the results that share it. Ties go
     to the recipe with most results."""
 
     def distance(recipe: tuple[PublishedResult, ...]) -> tuple[float, int]:
@@ -134,27 +135,21 @@ def nearest_recipes(global_batch_size: int, optimizer: str) -> list[tuple[Publis
     return sorted(recipes(optimizer).values(), key=distance)[:3]
 
 
-def recipes(optimizer: str) -> dict[tuple[Any, ...], tuple[PublishedResult, ...]]:
-    """Return the results of an optimizer by the ``recipe_key`` that they share; logs submitted again in a
-    later round count once."""
-    by_recipe: dict[tuple[Any, ...], tuple[PublishedResult, ...]] = {}
+def recipes(optimizer: str) -> dict[Recipe, tuple[PublishedResult, ...]]:
+    """Return the results of an optimizer by the recipe that they share; logs submitted again in a later round
+    count once."""
+    by_recipe: dict[Recipe, tuple[PublishedResult, ...]] = {}
     for result in distinct(optimizer):
         by_recipe[recipe(result)] = (*by_recipe.get(recipe(result), ()), result)
     return by_recipe
 
 
-def recipe_key(*values: Any) -> tuple[Any, ...]:
-    """Return the key that equal recipes share, from values in the order of ``GROUP``."""
+def recipe(result: Any) -> Recipe:
+    """Return the recipe of a result, or of another recipe, so that it equals that of a result which has the
+    same values."""
+    values = Recipe(*(getattr(result, name) for name in Recipe._fields))
     # A decay logged in steps is off by about a hundredth of an epoch.
-    return tuple(
-        round(value, 1) if name == "decay_epochs" and value else value
-        for name, value in zip(GROUP, values, strict=False)
-    )
-
-
-def recipe(result: PublishedResult) -> tuple[Any, ...]:
-    """Return the ``recipe_key`` of a result."""
-    return recipe_key(*(getattr(result, name) for name in GROUP))
+    return values._replace(decay_epochs=values.decay_epochs and round(values.decay_epochs, 1))
 
 
 def distinct(optimizer: str) -> list[PublishedResult]:

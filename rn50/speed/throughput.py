@@ -26,7 +26,7 @@ from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
 from rn50.speed.throughput_tables import Measured
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, markdown
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
 
@@ -190,10 +190,10 @@ class Bench:
         headings = ["framework", *(", ".join(column.heading) for column in tables.columns(self.results))]
         for kind in self.kinds:
             rows = tables.overview(self.results, kind, linked=True)
-            parts += [f"## {_title(kind)}", tables.markdown(headings, rows)]
+            parts += [f"## {_title(kind)}", markdown(headings, rows)]
         parts.append(f"![Images/s over the batch size]({CURVE})")
         for title, names, rows in self._tables:
-            parts += [f"## {title}", tables.markdown(names, rows)]
+            parts += [f"## {title}", markdown(names, rows)]
         topology = Sources().output("nvidia-smi", "topo", "-m") if self.config.run.device == "gpu" else ""
         if topology:
             parts += ["## Topology: `nvidia-smi topo -m`", f"```text\n{topology.rstrip()}\n```"]

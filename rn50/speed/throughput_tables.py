@@ -108,11 +108,6 @@ def steps(results: Sequence[Measured]) -> tuple[Row, list[Row]]:
     return list(STEPS[:width]), [row[:width] for row in rows]
 
 
-def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return a table in Markdown."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in (headings, ["---"] * len(headings), *rows))
-
-
 def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
     """Print the overview of a kind of data, as several tables of similar width if it is too wide for the
     terminal."""

@@ -39,7 +39,20 @@ def make(folder: pathlib.Path) -> None:
 
 def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
     """Write plain data, marked as ours. Raises UserError if that is impossible."""
-    files.write(file, json.dumps({"file": files.MARK, **data}, indent=1) + "\n", remedy=REMEDY)
+    files.write(file, _text(data), remedy=REMEDY)
+
+
+def _text(data: dict[str, Any]) -> str:
+    return json.dumps({"file": files.MARK, **data}, indent=1) + "\n"
+
+
+def begin(file: pathlib.Path, data: dict[str, Any], another: str) -> None:
+    """Make the folder of ``file``, which says what its measurements are of. Raises UserError if it says
+    otherwise, which makes them ``another`` thing's, or if it cannot be written."""
+    make(file.parent)
+    if file.exists() and files.read_text(file) != _text(data):
+        raise UserError(file, f"of another {another}", REMEDY)
+    write_json(file, data)
 
 
 def report(data: Any) -> None:

@@ -164,7 +164,7 @@ def test_a_campaign_measures_and_goes_on(tmp_path, monkeypatch):
     assert "4 points, timed in 3 rounds; 3 seeds at each of 2 that may differ" in said[0]
     assert len(jobs.timed) == 12 and len(jobs.trained) == 6
     assert {(every, fixed) for _, every, fixed in jobs.trained} == {("1", False)}  # each draws its seed
-    attribution = shares.of(found, measuring.measured())
+    attribution = shares.of(found, measuring.measured()[0])
     parts = {part.group: part.minutes for part in attribution.parts}
     assert attribution.second == pytest.approx(attribution.first / 2 * 11 / 7, rel=0.01)
     assert parts[INPUT] < 0 < parts[HYPERPARAMETERS]
@@ -186,8 +186,8 @@ def test_a_run_that_misses_counts_as_all_its_epochs_and_is_said(tmp_path, monkey
                 epochs=11,
                 accuracy=accuracy,
             )
-    epochs, cautions = measuring.epochs()
-    assert all(values[1] == 11 and values[0] < 11 for values in epochs.values())
+    measured, cautions = measuring.measured()
+    assert all(values[1] == 11 and values[0] < 11 for values in measured.epochs.values())
     assert len(cautions) == 2 and "1 of 2 runs missed the target" in cautions[0]
 
 

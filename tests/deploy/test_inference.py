@@ -248,7 +248,7 @@ def test_the_picture_has_both_sides():
     latency = Latency(2.0, 1.0, 2.0, 3.0, 4.0)
     drawn = inference_curve.draw(
         [Result(subject, size, 10, latency, Rates(100.0, 90.0, 110.0), True) for size in (1, 64)]
-    )
+    ).decode()
     assert (
         "latency in ms: p50, dashed p99" in drawn
         and "images/s" in drawn

@@ -4,7 +4,6 @@ import sys
 
 from rn50.hyperparameters.search import objective
 from rn50.hyperparameters.search.journal import Journal
-from rn50.hyperparameters.search.training import evaluations
 from rn50.results.parse import read_log
 from rn50.settings import config_file
 
@@ -37,7 +36,8 @@ def assert_nothing_lost_or_repeated(folder, repeats):
         assert trial.state in ("finished", "stopped", "interrupted")
         if trial.state == "finished":
             log = Journal(folder).result_file(trial.number)
-            assert trial.value == objective.value(evaluations(log)) and read_log(log).seed == trial.seed
+            assert trial.value == objective.value(read_log(log).evaluations)
+            assert read_log(log).seed == trial.seed
     for point in {trial.point for trial in told}:
         assert (
             sum(trial.point == point and trial.state in ("finished", "stopped") for trial in told) <= repeats

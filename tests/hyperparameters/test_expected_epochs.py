@@ -9,7 +9,7 @@ import pytest
 from rn50.benchmark import rules
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import display, origin
-from rn50.results import recipe
+from rn50.results import published, recipe
 from rn50.terminal import UNFOLDED, Terminal
 from tests.hyperparameters.borrowing import rn50
 
@@ -29,9 +29,9 @@ def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
             rules.departures(
                 "lars",
                 each.global_batch_size,
-                each.values["base_learning_rate"],
-                each.values["momentum"],
-                each.values["weight_decay"],
+                each.values.base_learning_rate,
+                each.values.momentum,
+                each.values.weight_decay,
                 0.1,
             )
             == {}
@@ -97,10 +97,10 @@ def test_suggestions_end_with_the_command_that_borrows_the_first(monkeypatch):
 
 
 def test_an_unknown_recipe_of_lars_is_told_by_the_reference_between_its_points():
-    values = (2448, "lars", 9.0, 2.0, 37.0, 5e-5, 0.9)
+    values = published.Recipe(2448, "lars", 9.0, 2.0, 37.0, 5e-5, 0.9)
     said = expected_epochs.of_recipe(values, ())
     points = [
         each["Epochs to converge"] for each in json.loads(recipe.reference_file("4.0.0").read_text()).values()
     ][:2]
     assert said.mean == pytest.approx(sum(sum(each) / len(each) for each in points) / 2)
-    assert expected_epochs.of_recipe((2448, "sgd", *values[2:]), ()) is None
+    assert expected_epochs.of_recipe(values._replace(optimizer="sgd"), ()) is None

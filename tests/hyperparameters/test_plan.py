@@ -133,7 +133,7 @@ def test_plan_and_borrow_have_one_reference_and_one_order_of_recipes(planner):
         35.79, abs=0.005
     )  # and not the 40 of the point that the checker prunes
     assert (
-        expected_epochs.of_recipe((4096, "lars", 1.0, 2.0, 37.0, 5e-5, 0.9), ()).mean
+        expected_epochs.of_recipe(published.Recipe(4096, "lars", 1.0, 2.0, 37.0, 5e-5, 0.9), ()).mean
         == reference.at(4096).mean
     )
     for size in (256, 1632, 2448, 3264, 4096, 16384, 49152, 67456):
@@ -141,7 +141,7 @@ def test_plan_and_borrow_have_one_reference_and_one_order_of_recipes(planner):
             each for each in expected_epochs.candidates(size, "lars") if not each.name.startswith("rcp/")
         )
         chosen = planner.recipe(size, 8)
-        assert published.recipe(chosen.source) == published.recipe_key(*suggested.values.values())
+        assert published.recipe(chosen.source) == suggested.values
         assert (chosen.runs, chosen.missed) == (suggested.prediction.runs, suggested.prediction.missed)
 
 

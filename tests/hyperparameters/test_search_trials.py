@@ -1,5 +1,6 @@
 """A run of a search: what it is worth, when it is stopped, and what the confirmation makes of logs."""
 
+import json
 import math
 import re
 
@@ -9,8 +10,7 @@ from rn50.hyperparameters.search import confirmation, journal, objective
 from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Pair
 from rn50.hyperparameters.search.journal import Journal, Trial
 from rn50.hyperparameters.search.method import MISSED, Evidence, Point
-from rn50.hyperparameters.search.training import evaluations
-from rn50.results.parse import Evaluation
+from rn50.results.parse import Evaluation, read_log
 from tests.support import imagenet_run
 
 START = Point(2.0, 64, 1, 5e-5, 12, None)
@@ -43,12 +43,10 @@ def test_value_of_a_run(accuracies, value):
 
 
 def test_value_of_a_log(tmp_path):
-    assert objective.value(evaluations(log(tmp_path / "result_0.txt", 0.4, 0.659, 0.859))) == pytest.approx(
-        2.5
-    )
-    assert objective.value(evaluations(log(tmp_path / "result_1.txt", 0.4, 0.7589))) == pytest.approx(
-        MISSED + 1 - 0.7589
-    )
+    reached = read_log(log(tmp_path / "result_0.txt", 0.4, 0.659, 0.859)).evaluations
+    assert objective.value(reached) == pytest.approx(2.5)
+    missed = read_log(log(tmp_path / "result_1.txt", 0.4, 0.7589)).evaluations
+    assert objective.value(missed) == pytest.approx(MISSED + 1 - 0.7589)
 
 
 def test_value_of_a_log_that_still_grows(tmp_path):
@@ -57,7 +55,7 @@ def test_value_of_a_log_that_still_grows(tmp_path):
     seen = set()
     for end in range(whole.index("run_start"), len(whole), 97):
         growing.write_text(whole[:end])
-        seen.add(tuple(each.accuracy for each in evaluations(growing)))
+        seen.add(tuple(each.accuracy for each in read_log(growing).evaluations))
     assert seen == {(), (0.4,), (0.4, 0.659), (0.4, 0.659, 0.859)}
 
 
@@ -104,8 +102,8 @@ def test_a_journal_tells_its_trials_again(tmp_path):
     numbers = [begin(first, point, seed)[0] for seed, point in enumerate((START, OTHER, decay, START))]
     first.finish(numbers[0], 5.25)
     first.note(numbers[1], "in vain")
-    first.stop(numbers[1])
-    first.fail(numbers[3])
+    first.settle(numbers[1], is_stopped=True)
+    first.settle(numbers[3], is_stopped=False)
     told = Journal(tmp_path).trials()
     assert [(t.number, t.point, t.seed, t.state, t.value, t.note) for t in told] == [
         (0, START, 0, "finished", 5.25, ""),
@@ -150,17 +148,18 @@ def test_how_long_the_confirmation_takes(workers, seconds):
 
 def test_seeds_are_fresh():
     for _ in range(200):
-        assert confirmation.fresh_seed(set()) in range(1, 2**31)
+        [seed] = confirmation.fresh_seeds(1, ())
+        assert seed in range(1, 2**31)
     pair = confirmation.pair(START, OTHER, 50, range(1000))
     seeds = pair.seeds[BASELINE] + pair.seeds[WINNER]
     assert len(set(seeds)) == 100 and not set(seeds) & set(range(1000))
-    assert Pair.of_json(pair.to_json()) == pair
+    assert Pair.of_json(json.loads(json.dumps(pair._asdict()))) == pair
 
 
 def test_a_used_seed_is_not_drawn_again(monkeypatch):
-    draws = iter([6, 6, 7, 8])
-    monkeypatch.setattr(confirmation.secrets, "randbelow", lambda limit: next(draws))
-    assert confirmation.fresh_seed({7, 8}) == 9
+    monkeypatch.setattr(confirmation, "MOST_SEED", 9)
+    for _ in range(100):
+        assert sorted(confirmation.fresh_seeds(3, [1, 2, 4, 6, 7, 8, 7])) == [3, 5, 9]
 
 
 def trial(number, point, value):
@@ -248,17 +247,18 @@ def test_a_miss_of_the_baseline_is_said(confirmed):
 
 def test_runs_of_both_are_made_in_turn_and_by_one_worker_each(tmp_path):
     pair = confirmation.pair(START, OTHER, 2, [])
-    taken = [confirmation.next_slot(tmp_path, pair) for _ in range(5)]
-    assert [(slot.who, slot.number) for slot in taken[:4]] == [
+    taken = [confirmation.next_slot(tmp_path, pair) for _ in range(4)]
+    slots = [slot for slot, _ in taken]
+    assert [(slot.who, slot.number) for slot in slots] == [
         (BASELINE, 0),
         (WINNER, 0),
         (BASELINE, 1),
         (WINNER, 1),
     ]
-    assert [slot.seed for slot in taken[:4]] == [pair.seeds[slot.who][slot.number] for slot in taken[:4]]
-    assert taken[4] is None  # the others work on all of them
-    log(taken[0].result_file, 0.8)
-    for slot in taken[:4]:
-        slot.held.close()
-    again = confirmation.next_slot(tmp_path, pair)
+    assert [slot.seed for slot in slots] == [pair.seeds[slot.who][slot.number] for slot in slots]
+    assert confirmation.next_slot(tmp_path, pair) is None  # the others work on all of them
+    log(slots[0].result_file, 0.8)
+    for _, held in taken:
+        held.close()
+    again, _ = confirmation.next_slot(tmp_path, pair)
     assert (again.who, again.number) == (WINNER, 0)  # the first has a result, this one not

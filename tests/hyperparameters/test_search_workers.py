@@ -13,7 +13,6 @@ import pytest
 
 from rn50.hyperparameters.search import journal, subject
 from rn50.hyperparameters.search.journal import Journal
-from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 from tests.hyperparameters.searches import DONE, SIMULATED, assert_nothing_lost_or_repeated, results, trials
 
@@ -149,22 +148,21 @@ def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothi
     data, tmp_path
 ):
     on = subject.read("DEMO_CPU", {**os.environ, "CONFIG_FILE": "", "DATADIR": str(data)})
-    with Progress(None) as progress:
-        options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds=5, confirm_data=None)
-        scheduler = TrialScheduler(on, tmp_path / "to", options, progress)
-        for _ in range(3):
-            task = scheduler.next(0)
-            scheduler.journal.finish(task.trial, 9.0)
-            task.held.close()
-        tasks = [scheduler.next(in_hand) for in_hand in range(2)]
-        assert [task.point.learning_rate for task in tasks] == [30.0, 0.3]
-        scheduler.journal.finish(tasks[1].trial, 8.0)
-        tasks += [scheduler.next(in_hand) for in_hand in range(2, 4)]
-        assert [task.point.learning_rate for task in tasks[2:]] == [0.3, 0.3]
-        tasks.append(scheduler.next(4))
-        assert tasks[-1].point.learning_rate == 30.0
-        for task in tasks:
-            task.held.close()
+    options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds_to_confirm=5, confirm_data=None)
+    scheduler = TrialScheduler(on, tmp_path / "to", options)
+    for _ in range(3):
+        task = scheduler.next(0)
+        scheduler.journal.finish(task.trial, 9.0)
+        task.held.close()
+    tasks = [scheduler.next(in_hand) for in_hand in range(2)]
+    assert [task.point.learning_rate for task in tasks] == [30.0, 0.3]
+    scheduler.journal.finish(tasks[1].trial, 8.0)
+    tasks += [scheduler.next(in_hand) for in_hand in range(2, 4)]
+    assert [task.point.learning_rate for task in tasks[2:]] == [0.3, 0.3]
+    tasks.append(scheduler.next(4))
+    assert tasks[-1].point.learning_rate == 30.0
+    for task in tasks:
+        task.held.close()
 
 
 def test_two_calls_confirm_together(data, tmp_path):

@@ -12,7 +12,7 @@ from tests.results.scored import write_run, write_runs
 
 def test_a_published_result():
     told = claim.find("v1.0/Inspur/nf5688m6_mxnet")
-    assert (told.accelerators, told.global_batch_size, told.epochs) == (8, 3264, [35.0] * 5)
+    assert (told.accelerators, told.origin.global_batch_size, told.epochs) == (8, 3264, [35.0] * 5)
     assert told.minutes == pytest.approx([27.38] * 5, abs=0.02)
     assert told.images_per_second == pytest.approx([35 * 1281167 / 60 / minutes for minutes in told.minutes])
     assert 1.0 < told.training_rate / told.images_per_second[0] < 1.1

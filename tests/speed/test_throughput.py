@@ -424,5 +424,5 @@ def test_a_curve_for_each_framework_model_precision_and_kind_of_data():
         ("mxnet alexnet float32", "synthetic"): [(8, 5)],
     }
     assert ("mxnet ours float32, 2 ranks", "real") in curve.lines([*several, result(OURS, 8, 2, real=1)])
-    assert "alexnet" in curve.draw(several) and curve.draw(several) == curve.draw(several)
-    assert curve.draw([result(OURS, 8, 1)]).endswith("</svg>\n")  # nothing fitted into memory
+    assert b"alexnet" in curve.draw(several) and curve.draw(several) == curve.draw(several)
+    assert curve.draw([result(OURS, 8, 1)]).endswith(b"</svg>\n")  # nothing fitted into memory

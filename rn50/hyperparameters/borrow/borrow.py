@@ -19,6 +19,7 @@ from rn50.hyperparameters.borrow.origin import Origin
 from rn50.hyperparameters.expected_epochs import Prediction
 from rn50.printed import prints
 from rn50.process import environment
+from rn50.results import published
 from rn50.settings import rewrite, show
 from rn50.settings.config import Config
 from rn50.settings.rewrite import GROUP
@@ -190,8 +191,9 @@ def _prediction(source: Origin, values: dict[str, str], batch: int, config: Conf
     """Return the epochs to expect. The source's own runs count only on data of the same size; published runs
     and the reference count only on ImageNet."""
     decay = float(values.get("DECAY_EPOCHS", values["NUMEPOCHS"]))
-    numbers = (float(values[name]) for name in ("LR", "WARMUP_EPOCHS"))
-    key = (batch, values["OPTIMIZER"], *numbers, decay, float(values["WD"]), float(values["MOM"]))
+    names = ("LR", "WARMUP_EPOCHS", "WD", "MOM")
+    rate, warmup, weight_decay, momentum = (float(values[name]) for name in names)
+    key = published.Recipe(batch, values["OPTIMIZER"], rate, warmup, decay, weight_decay, momentum)
     as_published = batch == source.global_batch_size and all(
         values[name] == text for name, text in source.values.items()
     )

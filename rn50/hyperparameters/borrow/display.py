@@ -9,7 +9,7 @@ from rich.table import Table
 from rn50.hyperparameters.borrow.borrow import Borrowed, command
 from rn50.hyperparameters.expected_epochs import DISTANCE_EPOCHS, Proven
 from rn50.printed import INLINE
-from rn50.terminal import Terminal, print_json
+from rn50.terminal import Terminal
 
 _VALUES = {
     "batch": "global_batch_size",
@@ -57,7 +57,10 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
 
     The source comes last, or on its own line if it would not fit, because users copy it whole.
     """
-    texts = {heading: [f"{recipe.values[key]:g}" for recipe in recipes] for heading, key in _VALUES.items()}
+    texts = {
+        heading: [f"{getattr(recipe.values, key):g}" for recipe in recipes]
+        for heading, key in _VALUES.items()
+    }
     common = [heading for heading, cells in texts.items() if len(recipes) > 1 and len(set(cells)) == 1]
     predictions = [recipe.prediction for recipe in recipes]
     texts["epochs"] = [f"{epochs.mean:.1f} ({epochs.low:g}-{epochs.high:g})" for epochs in predictions]
@@ -89,16 +92,3 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
         command(recipes[0].name, recipes[0].global_batch_size, global_batch_size),
     ):
         console.print(line)
-
-
-def show(borrowed: Borrowed, as_json: bool) -> None:
-    """Print what was borrowed, and where it was written."""
-    print_json(borrowed) if as_json else print_table(borrowed, Terminal())
-
-
-def suggest(recipes: Sequence[Proven], global_batch_size: int, as_json: bool) -> None:
-    """Print the recipes, the most promising first."""
-    if as_json:
-        print_json([Suggestion(recipe, recipe.expected(global_batch_size)) for recipe in recipes])
-    else:
-        print_suggestions(recipes, global_batch_size, Terminal())

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
-from rn50.files import sha256
 from rn50.hyperparameters.reference import convergence_points
 from rn50.printed import prints
 from rn50.results import published, recipe, tree
@@ -94,10 +94,11 @@ def find(name: str, forms: str = FORMS) -> Origin:
     """
     path = pathlib.Path(name)
     # Unlike the methods of a path, these return False for a name that no file can have.
-    if os.path.isdir(path) or (os.path.exists(path) and TOKEN in _beginning(path)):
-        return _of_logs(name, find_result_files([path]) if path.is_dir() else [path])
+    if os.path.isdir(path):
+        return _of_logs(name, find_result_files([path]))
     if os.path.exists(path):
-        return _of_file(name, path)
+        is_log = TOKEN in files.read_text(path, remedy=f"give {FORMS}", errors="replace")
+        return _of_logs(name, [path]) if is_log else _of_file(name, path)
     if name.startswith("rcp/"):
         return _of_reference(name)
     for result in published.results():
@@ -118,17 +119,6 @@ def names() -> list[str]:
     return [*(result.name for result in published.results()), *points]
 
 
-def _beginning(path: pathlib.Path) -> str:
-    # Only a regular file is opened, because a pipe may have no end.
-    if not path.is_file():
-        return ""
-    try:
-        with path.open("rb") as stream:
-            return stream.read(1 << 24).decode("utf-8", errors="replace")
-    except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", f"give {FORMS}") from None
-
-
 def _of_published(result: published.PublishedResult) -> Origin:
     columns = {key: getattr(result, _COLUMNS.get(key, key), None) for key in recipe.NAMES}
     published_recipe = recipe.Recipe(result.name, result.global_batch_size, columns, None)
@@ -139,33 +129,33 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ("organisation", result.organisation),
         ("system", result.system),
         ("hardware", f"{count} x {result.accelerator_model}, {result.framework}"),
-        ("table", f"{published.TABLE.name}, SHA-256 {sha256(published.TABLE)}"),
+        ("table", f"{published.TABLE.name}, SHA-256 {files.sha256(published.TABLE)}"),
     )
     evaluated = (result.first_evaluation_epoch, result.evaluation_interval)
     return _of_runs(result.name, "published result", published_recipe, provenance, result.runs, evaluated)
 
 
-def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
-    logs = [read_log(file) for file in files]
+def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
+    logs = [read_log(path) for path in paths]
     recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
-    for file, other in zip(files, recipes, strict=False):
+    for path, other in zip(paths, recipes, strict=True):
         differs = [called for key, called in recipe.NAMES.items() if other.values[key] != first.values[key]]
         if differs or other.batch_size != first.batch_size:
             what = ", ".join(differs) or "global batch size"
-            raise UserError(file, f"{what} differs from {files[0]}", "give the runs of one recipe")
+            raise UserError(path, f"{what} differs from {paths[0]}", "give the runs of one recipe")
     samples = logs[0].train_samples or rules.TRAIN_SAMPLES
     runs = tuple(log.reached.epoch if log.reached else None for log in logs)
     evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]
     begin = evaluated[0] if evaluated else None
     interval = evaluated[1] - evaluated[0] if len(evaluated) > 1 else None
-    place = tree.place(files[0].parent)
+    place = tree.place(paths[0].parent)
     provenance = (
-        ("source", f"result log {name}" + (f", {len(files)} runs" if len(files) > 1 else "")),
+        ("source", f"result log {name}" + (f", {len(paths)} runs" if len(paths) > 1 else "")),
         ("round", f"v{place.ruleset[:3]}" if place and place.ruleset else "not known"),
         ("organisation", logs[0].org or "not logged"),
         ("system", (place.system if place else logs[0].platform) or "not logged"),
-        *((("SHA-256", f"{sha256(file)} {file.name}")) for file in files),
+        *(("SHA-256", f"{files.sha256(path)} {path.name}") for path in paths),
     )
     return _of_runs(name, "result log", first, provenance, runs, (begin, interval), samples)
 
@@ -193,7 +183,7 @@ def _of_reference(name: str) -> Origin:
         ("source", f"reference convergence point {key} of ruleset {ruleset}"),
         ("organisation", str(point.get("Creator", "not named"))),
         ("system", f"{point.get('Platform', 'not named')}, {point.get('When', 'no date')}"),
-        ("file", f"{file.name}, SHA-256 {sha256(file)}"),
+        ("file", f"{file.name}, SHA-256 {files.sha256(file)}"),
     )
     origin = _of_runs(name, "reference convergence point", reference, provenance, runs, (None, None))
     return dataclasses.replace(origin, notes=(note,))
@@ -233,7 +223,7 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
     sizes = [int(values.pop(name)) for name in _SIZES if name in values]
     provenance = [("source", f"configuration file {name}")]
-    provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in assigned.files]
+    provenance += [("SHA-256", f"{files.sha256(file)} {file.name}") for file in assigned.files]
     return Origin(
         name,
         "configuration file",

@@ -1,6 +1,5 @@
 """Output of a plan: JSON for scripts; sentences, the table of the scale-out curve and its plot for people."""
 
-import io
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,20 +11,10 @@ from rn50.errors import UserError
 from rn50.hyperparameters.plan import accelerators
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.images_per_second import Spread
-from rn50.hyperparameters.plan.planner import EVALUATED, Plan
+from rn50.hyperparameters.plan.planner import BORROWED, Plan
 from rn50.printed import prints
-from rn50.results import published
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal
-
-BORROWED = (*published.GROUP, *EVALUATED)
-"""Fields of a recipe that are reported."""
-FORMATS = {
-    "png": {"Software": files.MARK},
-    "svg": {"Creator": files.MARK, "Date": None},
-    "pdf": {"Creator": files.MARK, "CreationDate": None},
-}
-"""Format of a plot -> metadata of its file: our mark, and no date, so that equal plots are equal files."""
 
 MEASURE = (
     "to narrow the interval, time 30 seconds of it (rn50 bench throughput CONFIG --seconds 30) and plan with "
@@ -101,13 +90,14 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     """Plot the curve in the format of ``file``'s suffix, with the minutes of this accelerator's ``results``.
 
     Raises:
-        UserError: the suffix is not in ``FORMATS``, or the file cannot be written.
+        UserError: the suffix is that of no ``plots.FORMATS``, or the file cannot be written.
     """
+    from rn50.results.report import plots  # needs matplotlib, which text does not
+
     form = file.suffix.lower()[1:]
-    if form not in FORMATS:
-        raise UserError(
-            f"--plot {file}", f"the name does not end in .{', .'.join(FORMATS)}", "give --plot such a file"
-        )
+    if form not in plots.FORMATS:
+        problem = f"the name does not end in .{', .'.join(plots.FORMATS)}"
+        raise UserError(f"--plot {file}", problem, "give --plot such a file")
     dots = [
         (result.accelerators, result.olympic_minutes)
         for result in results
@@ -116,12 +106,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         and result.olympic_minutes
     ]
     x = [plan.accelerators for plan in plans]
-    from matplotlib.figure import Figure  # text output does not need it
-
-    from rn50.results.report.plots import reset
-
-    reset()
-    figure = Figure(figsize=(7, 5.5), constrained_layout=True)
+    figure = plots.figure(7, 5.5)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
     low, high = [plan.prediction.low for plan in plans], [plan.prediction.high for plan in plans]
     above.fill_between(x, low, high, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
@@ -138,11 +123,9 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     for axis in (above.yaxis, below.yaxis, below.xaxis):
         axis.set_major_formatter("{x:,g}")
         axis.axes.grid(True, linewidth=0.4)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=form, dpi=150, metadata=FORMATS[form])
     # No PDF is replaced, because its mark is at the end and only the beginning is checked.
     may_replace = files.NOTHING if form == "pdf" else files.OURS
-    files.write(file, drawn.getvalue(), may_replace, "give --plot another file")
+    files.write(file, plots.picture(figure, form), may_replace, "give --plot another file")
 
 
 def _minutes(value: float) -> str:

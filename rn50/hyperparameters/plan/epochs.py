@@ -69,9 +69,8 @@ class EpochModel:
         self._fewest = float(needed.min())
         self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
 
-    def predict(self, global_batch_size: int, recipe: tuple[Any, ...] | None = None) -> Epochs:
-        """Return the epochs at a batch size, with a ``published.recipe`` if one is given, else with the usual
-        ones."""
+    def predict(self, global_batch_size: int, recipe: published.Recipe | None = None) -> Epochs:
+        """Return the epochs at a batch size, with a recipe if one is given, else with the usual ones."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
         weights = np.append(

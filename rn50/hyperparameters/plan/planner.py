@@ -23,8 +23,8 @@ from rn50.results import published
 from rn50.results.published import PublishedResult
 
 OPTIMIZER = "lars"
-EVALUATED = ("label_smoothing", "first_evaluation_epoch", "evaluation_interval")
-"""Values of a recipe that are reported beside ``published.GROUP``."""
+BORROWED = (*published.Recipe._fields, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
+"""Fields of a published result that are reported of its recipe."""
 SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
@@ -51,7 +51,7 @@ class Prediction:
 
 
 @prints(
-    ", ".join(f"{name}=source.{name}" for name in (*published.GROUP, *EVALUATED))
+    ", ".join(f"{name}=source.{name}" for name in BORROWED)
     + (
         ", source.name, source.round, source.organisation, source.system, "
         "published.results=results, published.runs=runs, published.missed=missed, published.epochs=epochs"

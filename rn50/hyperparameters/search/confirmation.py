@@ -2,10 +2,10 @@
 
 import heapq
 import pathlib
-import secrets
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple
+from typing import IO, Annotated, Any, NamedTuple
 
 from rn50.hyperparameters.search import locks, method
 from rn50.hyperparameters.search.journal import Trial
@@ -25,24 +25,19 @@ class Pair(NamedTuple):
     points: dict[str, Point]
     seeds: dict[str, list[int]]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the pair as the journal stores it."""
-        return {"points": {who: list(point) for who, point in self.points.items()}, "seeds": self.seeds}
-
     @staticmethod
     def of_json(stored: dict[str, Any]) -> "Pair":
-        """Return the pair from the form of ``to_json``."""
+        """Return the pair from its fields as the journal has them."""
         return Pair({who: Point(*values) for who, values in stored["points"].items()}, stored["seeds"])
 
 
 class Slot(NamedTuple):
-    """Run of the confirmation that no other worker is making."""
+    """Run of the confirmation."""
 
     who: str
     number: int
     seed: int
     result_file: pathlib.Path
-    held: IO[Any]
 
 
 @dataclass(frozen=True)
@@ -53,30 +48,24 @@ class Verdict:
 
     stands: bool
     difference: Difference | None
-    missed: dict[str, int]
+    missed: dict[Annotated[str, "side"], int]
+    """Runs of a side that missed the target; null: no confirmation."""
     epochs: dict[str, list[float]]
     scores: dict[str, SystemScore]
     sentence: str
 
 
-def fresh_seed(used: Iterable[int]) -> int:
-    """Return a random seed from the operating system that is not among ``used``."""
+def fresh_seeds(number: int, used: Iterable[int]) -> list[int]:
+    """Return random seeds from the operating system, all different and none among ``used``."""
     taken = set(used)
-    while True:
-        seed = secrets.randbelow(MOST_SEED) + 1
-        if seed not in taken:
-            return seed
+    drawn = random.SystemRandom().sample(range(1, MOST_SEED + 1), number + len(taken))
+    return [seed for seed in drawn if seed not in taken][:number]
 
 
 def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair:
     """Return the pair with ``runs`` fresh seeds each."""
-    taken = list(used)
-    seeds: dict[str, list[int]] = {BASELINE: [], WINNER: []}
-    for _ in range(runs):
-        for of_one in seeds.values():
-            of_one.append(fresh_seed(taken))
-            taken.append(of_one[-1])
-    return Pair({BASELINE: baseline, WINNER: winner}, seeds)
+    seeds = fresh_seeds(2 * runs, used)
+    return Pair({BASELINE: baseline, WINNER: winner}, {BASELINE: seeds[:runs], WINNER: seeds[runs:]})
 
 
 def baseline_of(start: Point, trials: list[Trial]) -> Point | None:
@@ -97,29 +86,28 @@ def takes(baseline: float, winner: float, seeds: int, workers: int) -> float:
     return max(busy)
 
 
-def slots(folder: pathlib.Path, confirmed: Pair) -> list[tuple[str, int, int, pathlib.Path]]:
+def slots(folder: pathlib.Path, confirmed: Pair) -> list[Slot]:
     """Return all runs, baseline and winner in turn, so that a machine that slows down affects both."""
-    runs = len(confirmed.seeds[BASELINE])
     return [
-        (who, number, confirmed.seeds[who][number], folder / FOLDER / who / f"result_{number}.txt")
-        for number in range(runs)
-        for who in (BASELINE, WINNER)
+        Slot(who, number, seed, folder / FOLDER / who / f"result_{number}.txt")
+        for number, both in enumerate(zip(*confirmed.seeds.values(), strict=True))
+        for who, seed in zip(confirmed.seeds, both, strict=True)
     ]
 
 
 def left(folder: pathlib.Path, confirmed: Pair) -> int:
     """Return the number of runs that have no result yet."""
-    return sum(not file.exists() for _, _, _, file in slots(folder, confirmed))
+    return sum(not slot.result_file.exists() for slot in slots(folder, confirmed))
 
 
-def next_slot(folder: pathlib.Path, confirmed: Pair) -> Slot | None:
-    """Return the next run that is neither finished nor being made, None if there is none."""
-    for who, number, seed, file in slots(folder, confirmed):
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            held = locks.locked_if_free(file.with_suffix(".lock"))
+def next_slot(folder: pathlib.Path, confirmed: Pair) -> tuple[Slot, IO[Any]] | None:
+    """Return the next run that is neither finished nor being made, and its lock; None if there is none."""
+    for slot in slots(folder, confirmed):
+        if not slot.result_file.exists():
+            slot.result_file.parent.mkdir(parents=True, exist_ok=True)
+            held = locks.locked_if_free(slot.result_file.with_suffix(".lock"))
             if held is not None:
-                return Slot(who, number, seed, file, held)
+                return slot, held
     return None
 
 

@@ -12,10 +12,12 @@ from typing import IO, Any, NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
+from rn50.hyperparameters.search import objective
 from rn50.hyperparameters.search.locks import JournalLock, locked, locked_if_free
 from rn50.hyperparameters.search.method import Evidence, Point
 from rn50.packages import needed_for
 from rn50.printed import prints
+from rn50.results.parse import read_log
 
 with needed_for("rn50 search"):
     import optuna
@@ -141,13 +143,14 @@ class Journal:
         """Mark a trial as finished."""
         self._study.tell(number, value, skip_if_finished=True)
 
-    def stop(self, number: int) -> None:
-        """Mark a trial as stopped because it could no longer beat the best."""
-        self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
-
-    def fail(self, number: int) -> None:
-        """Mark a trial as failed: it says nothing about its point."""
-        self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+    def settle(self, number: int, is_stopped: bool) -> None:
+        """Record how a trial ended. A whole log finishes it. Without one it was stopped, because it could no
+        longer beat the best, or it failed and says nothing about its point."""
+        if self.result_file(number).exists():
+            self.finish(number, objective.value(read_log(self.result_file(number)).evaluations))
+        else:
+            state = TrialState.PRUNED if is_stopped else TrialState.FAIL
+            self._study.tell(number, state=state, skip_if_finished=True)
 
     def abandoned(self) -> Iterator[Trial]:
         """Yield the trials marked as running whose worker and run have ended. Call it while ``alone``."""

@@ -62,25 +62,11 @@ class JournalLock(JournalFileOpenLock):
     def acquire(self) -> bool:
         """Wait for the lock."""
         self._held = locked(self._journal.with_suffix(".lock"))
-        if self._journal.exists():
-            with self._journal.open("r+b") as stream:
-                _cut_unfinished_line(stream)
+        written = self._journal.read_bytes()
+        if not written.endswith(b"\n"):
+            os.truncate(self._journal, written.rfind(b"\n") + 1)
         return True
 
     def release(self) -> None:
         """Release the lock."""
         self._held.close()
-
-
-def _cut_unfinished_line(stream: IO[bytes]) -> None:
-    size = end = stream.seek(0, os.SEEK_END)
-    while end > 0:
-        begin = max(0, end - 4096)
-        stream.seek(begin)
-        newline = stream.read(end - begin).rfind(b"\n")
-        if newline >= 0:
-            end = begin + newline + 1
-            break
-        end = begin
-    if end < size:
-        stream.truncate(end)

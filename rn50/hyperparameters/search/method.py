@@ -74,18 +74,11 @@ class Plan:
 def stages(learning_rate_unit: float = 0) -> list[Stage]:
     """Return the stages in order; with a unit, learning rates are whole multiples of it."""
 
-    def rate(value: float) -> float:
-        rounded = float(f"{value:.{DIGITS}g}")
-        if not learning_rate_unit:
-            return rounded
-        return round(round(rounded / learning_rate_unit) * learning_rate_unit, 10)
-
     def scaled(point: Point, factor: float) -> Point | None:
-        learning_rate = rate(point.learning_rate * factor)
-        return point._replace(learning_rate=learning_rate) if learning_rate > 0 else None
-
-    def learning_rate(factor: float) -> Callable[[Point, int], Point | None]:
-        return lambda point, way: scaled(point, factor**way)
+        rate = float(f"{point.learning_rate * factor:.{DIGITS}g}")
+        if learning_rate_unit:
+            rate = round(round(rate / learning_rate_unit) * learning_rate_unit, 10)
+        return point._replace(learning_rate=rate) if rate > 0 else None
 
     def batch_size(point: Point, way: int) -> Point | None:
         if way < 0 and point.batch_size % 2:
@@ -101,8 +94,8 @@ def stages(learning_rate_unit: float = 0) -> list[Stage]:
         return point._replace(weight_decay=point.weight_decay * 2.0**way) if point.weight_decay else None
 
     return [
-        Stage("learning rate x10", learning_rate(10), 3),
-        Stage("learning rate 10 %", learning_rate(1.1), 5),
+        Stage("learning rate x10", lambda point, way: scaled(point, 10**way), 3),
+        Stage("learning rate 10 %", lambda point, way: scaled(point, 1.1**way), 5),
         Stage("batch size", batch_size, 3),
         Stage("warm-up", warmup, 3),
         Stage("weight decay", weight_decay, 3),

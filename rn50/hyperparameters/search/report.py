@@ -2,25 +2,24 @@
 file."""
 
 import pathlib
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Annotated, NamedTuple
 
-from rn50 import files, frameworks
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, journal, method, objective, subject
 from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
-from rn50.hyperparameters.search.training import evaluations
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
 from rn50.printed import INLINE, prints
 from rn50.results import sidecar
 from rn50.results.compare import Difference
-from rn50.results.parse import Evaluation
+from rn50.results.parse import Evaluation, read_log
 from rn50.settings import rewrite
+from rn50.terminal import markdown
 
 REPORT = "report.md"
 
@@ -47,12 +46,16 @@ class Row(NamedTuple):
     variables: Annotated[subject.Variables, INLINE]
 
 
-@prints("stands, sentence, baseline, winner, epochs, missed, report, trials=rows, config=config_file")
+@prints(
+    "stands, sentence, baseline, winner, epochs, missed=verdict.missed, report, trials=rows, "
+    "config=config_file"
+)
 class Outcome:
     """Outcome of a search, from its journal and logs alone."""
 
     config_file: pathlib.Path | None = None
     """Configuration of the winner."""
+    verdict: Verdict | None = None
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
@@ -62,7 +65,6 @@ class Outcome:
         self.trials = search.journal.trials()
         self.plan = search.plan(self.trials)
         self.pair = search.pair
-        self.verdict: Verdict | None = None
         if self.pair and not confirmation.left(search.folder, self.pair):
             self.verdict = confirmation.verdict(search.folder)
 
@@ -96,14 +98,9 @@ class Outcome:
         return Saved(self.verdict.difference) if self.verdict and self.verdict.difference else None
 
     @property
-    def missed(self) -> dict[Annotated[str, "side"], int] | None:
-        """Runs of a side that missed the target; null: no confirmation."""
-        return self.verdict.missed if self.verdict else None
-
-    @property
     def rows(self) -> list[Row]:
         """The trials with their variables."""
-        return [Row(trial, subject.Variables.of(trial.point)) for trial in self.trials]
+        return [Row(trial, subject.Variables(**subject.variables(trial.point))) for trial in self.trials]
 
     @property
     def report(self) -> pathlib.Path:
@@ -173,7 +170,6 @@ class Outcome:
                 f"`{options.confirm_data}`{_certified(sidecar.named(sidecar.read(winner / journal.RESULT)))}"
             )
         hosts = ", ".join(sorted({trial.host for trial in self.trials if trial.host})) or "none"
-        versions = ", ".join(f"{name} {version}" for name, version in _computing(saved))
         took = sum(trial.seconds or 0 for trial in self.trials)
         facts = [
             f"- searched on `{on.data}`{_certified(saved)}; confirmed on {data}",
@@ -182,7 +178,7 @@ class Outcome:
             f"- machine: {saved.get('machine', 'not saved')}; "
             f"{saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
             f"{saved.get('system / host_processor_model_name', 'of unknown model')}",
-            f"- {self._commits()}; Python {saved.get('python', 'unknown')}, {versions}",
+            f"- {self._commits()}; Python and packages are in the file beside each log, result_0.json",
             f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at "
             f"which accuracy crosses {rules.TARGET_ACCURACY}, on a line between evaluations, which are "
             "after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
@@ -220,38 +216,27 @@ class Outcome:
         for trial in self.trials:
             yield f"trial {trial.number}", self.search.journal.result_file(trial.number)
         if self.pair:
-            for who, number, _, log in confirmation.slots(self.search.folder, self.pair):
-                yield f"{who} {number}", log
+            for slot in confirmation.slots(self.search.folder, self.pair):
+                yield f"{slot.who} {slot.number}", slot.result_file
 
     def _points(self, points: dict[str, Point]) -> str:
-        values = {who: subject.variables(point) for who, point in points.items()}
-        names = dict.fromkeys(name for variables in values.values() for name in variables)
-        return _rows(
-            ["variable", *points],
-            [[name, *(variables.get(name, "-") for variables in values.values())] for name in names],
-        )
+        first, second = (subject.variables(point) for point in points.values())  # of the same names
+        rows = [[name, value, second[name]] for name, value in first.items()]
+        return markdown(["variable", *points], rows)
 
     def _confirmation(self, verdict: Verdict) -> list[str]:
-        samples = self.search.subject.config.data.train_samples
         rows = []
         for who, result in verdict.scores.items():
             for run in result.runs:
                 epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
-                images = f"{run.epochs * samples:,.0f}" if run.converged and run.epochs else "-"
                 minutes = f"{run.minutes:.2f}" if run.minutes else "-"
-                rows.append([who, run.seed, epochs, images, f"{run.accuracy or 0:.4f}", minutes])
-        parts = [_rows(["", "seed", "epochs", "images", "top-1", "minutes"], rows)]
-        d = verdict.difference
-        if d:
-            change = f"{-d.difference / d.first:+.1%}".replace("+", "")
-            parts.append(f"Mean epochs {d.first:.2f} and {d.second:.2f}: {change} fewer, images likewise.")
+                rows.append([who, run.seed, epochs, f"{run.accuracy or 0:.4f}", minutes])
         where = self.search.folder / confirmation.FOLDER
-        parts.append(
-            verdict.sentence
-            + f" Minutes are of runs that may have shared the machine; `rn50 compare {where / BASELINE} "
-            f"{where / WINNER}` compares them too."
-        )
-        return parts
+        return [
+            markdown(["", "seed", "epochs", "top-1", "minutes"], rows),
+            f"{verdict.sentence} Minutes are of runs that may have shared the machine; "
+            f"`rn50 compare {where / BASELINE} {where / WINNER}` compares them too.",
+        ]
 
     def _table(self) -> str:
         rows = []
@@ -265,18 +250,9 @@ class Outcome:
             ended = trial.state + (f": {trial.note}" if trial.note else "")
             top = f"{objective.best_accuracy(seen):.4f}"
             rows.append([trial.number, trial.stage, changes, value, len(seen), top, ended, trial.seed])
-        return _rows(
+        return markdown(
             ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows
         )
-
-
-def _computing(saved: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield name and version of the packages that train and search, as they were saved."""
-    pattern = "|".join([*(traits.packages for traits in frameworks.every().values()), "optuna"])
-    for name, version in saved.items():
-        package = name.rpartition("packages / ")[2]
-        if name == f"packages / {package}" and re.fullmatch(pattern, package):
-            yield package, version
 
 
 def _certified(saved: dict[str, str]) -> str:
@@ -286,13 +262,6 @@ def _certified(saved: dict[str, str]) -> str:
 
 def _evaluations(file: pathlib.Path) -> Sequence[Evaluation]:
     try:
-        return evaluations(file)
+        return read_log(file).evaluations
     except UserError:  # it was killed before it had begun
         return ()
-
-
-def _rows(heading: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [heading, ["---"] * len(heading), *rows]
-    return "\n".join(
-        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
-    )

@@ -3,17 +3,16 @@
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rn50.benchmark import rules
-from rn50.errors import Status, UserError
+from rn50.errors import UserError
 from rn50.hyperparameters.search import method, objective
 from rn50.hyperparameters.search.journal import evidence
 from rn50.hyperparameters.search.method import Evidence
-from rn50.hyperparameters.search.progress import Progress
-from rn50.hyperparameters.search.training import Training, evaluations, was_killed
-from rn50.hyperparameters.search.trial_scheduler import Task, TrialScheduler
+from rn50.hyperparameters.search.training import Training, was_killed
+from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
 from rn50.machine import binding, hardware
+from rn50.results.parse import read_log
 
 POLL_S = 1.0
 MOST_KILLED = 3
@@ -36,40 +35,21 @@ def shares(workers: int, device: str) -> list[tuple[int, ...]]:
     return [share.cpus for share in binding.plan(here, workers, near_gpus=False)]
 
 
-class StoppedError(Exception):
-    """A signal has ended the search."""
-
-    def __init__(self, number: signal.Signals):
-        super().__init__(f"stopped by {number.name}; the same command goes on")
-        self.number = number
-
-
-@dataclass
-class _Job:
-    """Run in progress. ``seen`` evaluations were recorded; ``reason`` says why it is being stopped."""
-
-    task: Task
-    training: Training
-    seen: int = 0
-    reason: str = ""
-
-
 class Search:
     """One call of a search: as many runs at a time as there are shares of the machine."""
 
-    def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]], progress: Progress):
+    def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]]):
         """``shares`` are the cores of each run."""
         self._scheduler, self._journal = scheduler, scheduler.journal
-        self._progress, self._shares = progress, shares
-        self._jobs: dict[int, _Job] = {}
+        self._progress, self._shares = scheduler.progress, shares
+        self._jobs: dict[int, Training] = {}
         self._asked: signal.Signals | None = None
         self._killed = 0
 
-    def run(self) -> None:
-        """Search and confirm until nothing is left to run.
+    def run(self) -> signal.Signals | None:
+        """Search and confirm until nothing is left to run, or until a signal, which is returned.
 
-        Raises StoppedError on a signal and UserError if a run cannot be made. No run of this call is left
-        then.
+        Raises UserError if a run cannot be made. No run of this call is left then.
         """
         numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
         if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup ignores it for us
@@ -79,11 +59,10 @@ class Search:
             while self._asked is None:
                 self._fill()
                 if self._scheduler.ended and not self._jobs:
-                    return
+                    break
                 time.sleep(POLL_S)
                 self._look()
-                self._progress.tick()
-            raise StoppedError(self._asked)
+            return self._asked
         except OSError as error:
             where = error.filename or self._scheduler.folder
             raise UserError(where, error.strerror, "fix it, and the same command goes on") from error
@@ -102,8 +81,7 @@ class Search:
                 task = self._scheduler.next(len(self._jobs))
                 if task is None:
                     return
-                training = Training(task.environ, task.result_file, cpus, task.held)
-                self._jobs[share] = _Job(task, training)
+                self._jobs[share] = Training(task, cpus)
                 self._progress.event(f"{task.name}: begins")
 
     def _look(self) -> None:
@@ -111,27 +89,27 @@ class Search:
         best."""
         news = False
         for share, job in list(self._jobs.items()):
-            seen = job.training.evaluations()
+            seen = job.evaluations()
             if job.task.trial is not None:
                 for evaluation in seen[job.seen :]:
                     self._journal.accuracy(job.task.trial, int(evaluation.epoch), evaluation.accuracy)
             news, job.seen = news or len(seen) > job.seen, len(seen)
-            status = job.training.poll()
+            status = job.poll()
             if status is not None:
                 del self._jobs[share]
                 news = True
                 try:
                     self._progress.event(f"{job.task.name}: {self._end(job, status)}")
-                finally:
-                    job.training.release()
+                finally:  # from now on another worker may take it for abandoned
+                    job.task.held.close()
         for job in self._jobs.values():
             if news and job.task.trial is not None and not job.reason:
                 job.reason = self._why_stop(job) or ""
                 if job.reason:
                     self._journal.note(job.task.trial, job.reason)
-                    job.training.stop()
+                    job.stop()
 
-    def _why_stop(self, job: _Job) -> str | None:
+    def _why_stop(self, job: Training) -> str | None:
         trials = self._journal.trials()
         known, plan = evidence(trials), self._scheduler.plan(trials)
         if plan.best is None or plan.value is None or plan.best == job.task.point:
@@ -144,78 +122,64 @@ class Search:
         curves = []
         if plan.value < method.MISSED:
             curves = [
-                evaluations(self._journal.result_file(trial.number))
+                read_log(self._journal.result_file(trial.number)).evaluations
                 for trial in trials
                 if trial.point == plan.best and trial.state == "finished"
             ]
         most = method.limit(point_evidence, plan.value, repeats)
-        return objective.why_stop(job.training.evaluations(), most, curves)
+        return objective.why_stop(job.evaluations(), most, curves)
 
-    def _end(self, job: _Job, status: int) -> str:
+    def _end(self, job: Training, status: int) -> str:
         """Record how a run ended, and return it in words."""
-        training, number = job.training, job.task.trial
-        if training.finished or status in (Status.SUCCESS, Status.TARGET_MISSED):
-            if number is not None:
-                self._finish(job, number)
-            return _in_words(training)
-        if number is None:
-            if not training.diverged:
-                self._again_or_raise(job, status)
-            else:  # its log says that it was aborted, which is right
-                training.partial.replace(training.result_file)
-            return training.complaint
-        if job.reason:
-            self._journal.stop(number)
-            return f"stopped: {job.reason}"
-        self._journal.note(number, training.complaint)
-        if training.diverged:
-            self._journal.finish(number, objective.value(training.evaluations()))
-        elif not was_killed(status) and job.task.point.batch_size > self._scheduler.subject.start.batch_size:
-            self._journal.stop(number)  # because memory may be too small for it
+        number, complaint = job.task.trial, job.complaint
+        if job.finished or job.reason:
+            self._settle(job)
+            return _in_words(job) if job.finished else f"stopped: {job.reason}"
+        if number is not None:
+            self._journal.note(number, complaint)
+        is_larger = job.task.point.batch_size > self._scheduler.subject.start.batch_size
+        if job.diverged:
+            if number is None:  # its log says that it was aborted, which is right
+                job.partial.replace(job.task.result_file)
+            else:
+                self._journal.finish(number, objective.value(job.evaluations()))
+        elif number is not None and is_larger and not was_killed(status):
+            self._journal.settle(number, is_stopped=True)  # because memory may be too small for it
         else:
-            self._journal.fail(number)
-            self._again_or_raise(job, status)
-        return training.complaint
+            # A run that was killed from outside begins again; any other fault ends the search.
+            self._settle(job)
+            self._killed += 1
+            if not was_killed(status) or self._killed > MOST_KILLED:
+                raise UserError(job.task.name, f"{complaint} (what it printed is in {job.output})")
+        return complaint
 
-    def _finish(self, job: _Job, number: int) -> None:
-        if job.reason:
-            self._journal.note(number, "")  # it was too late to stop it
-        self._journal.finish(number, objective.value(job.training.evaluations()))
-
-    def _again_or_raise(self, job: _Job, status: int) -> None:
-        """Let a run that was killed from outside begin again, up to ``MOST_KILLED`` times a call; raise
-        UserError for any other fault."""
-        self._killed += 1
-        if not was_killed(status) or self._killed > MOST_KILLED:
-            complaint = f"{job.training.complaint} (what it printed is in {job.training.output})"
-            raise UserError(job.task.name, complaint)
+    def _settle(self, job: Training) -> None:
+        """Record how a trial ended that did not end by a fault of its own."""
+        if job.task.trial is not None:
+            if job.reason and job.finished:
+                self._journal.note(job.task.trial, "")  # it was too late to stop it
+            self._journal.settle(job.task.trial, is_stopped=bool(job.reason))
 
     def _stop_all(self) -> None:
         for job in self._jobs.values():
-            job.training.stop()
+            job.stop()
         while self._jobs:
             for share, job in list(self._jobs.items()):
-                if job.training.poll() is not None:
+                if job.poll() is not None:
                     del self._jobs[share]
-                    number = job.task.trial
-                    if number is not None and job.training.finished:
-                        self._finish(job, number)
-                    elif number is not None and job.reason:
-                        self._journal.stop(number)
-                    elif number is not None:
-                        self._journal.fail(number)
-                    job.training.release()
+                    self._settle(job)
+                    job.task.held.close()
             time.sleep(POLL_S / 20)
 
 
-def _in_words(training: Training) -> str:
+def _in_words(job: Training) -> str:
     """Return the outcome of a run in words."""
-    seen = training.evaluations()
+    seen = job.evaluations()
     reached = objective.epochs_to_target(seen)
     if reached is not None:
-        return f"target reached after {seen[-1].epoch:g} epochs ({reached:.2f}), {training.seconds:.0f} s"
+        return f"target reached after {seen[-1].epoch:g} epochs ({reached:.2f}), {job.seconds:.0f} s"
     return (
         f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, "
         f"top-1 {objective.best_accuracy(seen):.4f} at best, "
-        f"{training.seconds:.0f} s"
+        f"{job.seconds:.0f} s"
     )

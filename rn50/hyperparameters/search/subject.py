@@ -10,7 +10,7 @@ from rn50.data import layout, preflight
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
-from rn50.printed import IF_KNOWN, as_json
+from rn50.printed import IF_KNOWN
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.fields import variables as config_variables
@@ -36,10 +36,7 @@ class Subject:
     @property
     def start(self) -> Point:
         """Return the configuration as a point."""
-        h = self.config.hyperparameters
-        return Point(
-            h.learning_rate, h.batch_size, h.warmup_epochs, h.weight_decay, h.num_epochs, h.decay_epochs
-        )
+        return Point(*(getattr(self.config.hyperparameters, field) for field in Point._fields))
 
     @property
     def learning_rate_unit(self) -> float:
@@ -85,25 +82,14 @@ class Variables(NamedTuple):
     """Weight decay."""
     NUMEPOCHS: str
     """Length of the schedule."""
-    DECAY_EPOCHS: Annotated[str | None, IF_KNOWN]
+    DECAY_EPOCHS: Annotated[str | None, IF_KNOWN] = None
     """Length of the decay, where the configuration sets it."""
-
-    @staticmethod
-    def of(point: Point) -> "Variables":
-        """Return a point's."""
-        return Variables(
-            text(point.learning_rate),
-            str(point.batch_size),
-            text(point.warmup_epochs),
-            text(point.weight_decay),
-            str(point.num_epochs),
-            None if point.decay_epochs is None else text(point.decay_epochs),
-        )
 
 
 def variables(point: Point) -> dict[str, str]:
     """Return the point under the names of a configuration's variables."""
-    return as_json(Variables.of(point))
+    values = zip(Variables._fields, point, strict=True)  # in the same order
+    return {name: text(value) for name, value in values if value is not None}
 
 
 def changes(point: Point, before: Point) -> list[str]:

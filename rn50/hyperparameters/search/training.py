@@ -5,10 +5,10 @@ import os
 import pathlib
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Sequence
 
 from rn50.errors import Status, UserError
+from rn50.hyperparameters.search.trial_scheduler import Task
 from rn50.process import ask_to_end_with_parent, python
 from rn50.results.parse import Evaluation, read_log
 from rn50.settings.config_file import CONFIGS
@@ -20,28 +20,30 @@ COMMAND = python("-m", "rn50", "launch")
 
 
 class Training:
-    """Started run. ``held`` is the lock that shows that it is alive; its process inherits the lock."""
+    """Started run. Its process inherits the lock of its task, which shows that it is alive."""
 
-    def __init__(
-        self, environ: Mapping[str, str], result_file: pathlib.Path, cpus: Sequence[int], held: IO[Any]
-    ):
-        self.result_file = result_file
-        self.output = result_file.with_suffix(".out")
+    seen = 0
+    """Evaluations that were recorded."""
+    reason = ""
+    """Why it is being stopped, or empty."""
+
+    def __init__(self, task: Task, cpus: Sequence[int]):
+        self.task = task
+        self.output = task.result_file.with_suffix(".out")
         self.begun = time.monotonic()
         self._kill_at = math.inf
-        self._held = held
-        self._read: tuple[int, list[Evaluation]] = (-1, [])
+        self._read: tuple[int, Sequence[Evaluation]] = (-1, ())
         before_it_runs = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
                 COMMAND,
                 cwd=str(CONFIGS.parent),
-                env=dict(environ),
+                env=task.environ,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=(held.fileno(),),
+                pass_fds=(task.held.fileno(),),
                 preexec_fn=before_it_runs,
             )
 
@@ -52,11 +54,6 @@ class Training:
             self._process.kill()
         return status
 
-    def release(self) -> None:
-        """Release its lock once its outcome is recorded: from then on another worker may take it for
-        abandoned."""
-        self._held.close()
-
     def stop(self) -> None:
         """Ask it to stop; ``poll`` reports when it has."""
         if self._kill_at == math.inf:
@@ -66,25 +63,25 @@ class Training:
     @property
     def partial(self) -> pathlib.Path:
         """Return the path of its log while it grows."""
-        return self.result_file.with_name(self.result_file.name + ".partial")
+        return self.task.result_file.with_name(self.task.result_file.name + ".partial")
 
     @property
     def finished(self) -> bool:
         """Return whether its log is complete."""
-        return self.result_file.exists()
+        return self.task.result_file.exists()
 
     @property
     def seconds(self) -> float:
         """Return the seconds since its start."""
         return time.monotonic() - self.begun
 
-    def evaluations(self) -> list[Evaluation]:
+    def evaluations(self) -> Sequence[Evaluation]:
         """Return the evaluations so far."""
-        file = self.result_file if self.finished else self.partial
+        file = self.task.result_file if self.finished else self.partial
         try:
             size = file.stat().st_size
             if size != self._read[0]:
-                self._read = size, evaluations(file)
+                self._read = size, read_log(file).evaluations
         except (OSError, UserError):  # it has not begun, or just got its final name
             pass
         return self._read[1]
@@ -100,11 +97,6 @@ class Training:
     def diverged(self) -> bool:
         """Return whether its loss became infinite or NaN."""
         return self._process.returncode == Status.DIVERGED
-
-
-def evaluations(file: pathlib.Path) -> list[Evaluation]:
-    """Return the evaluations of a log, whole or growing. Raises UserError if there is no log yet."""
-    return list(read_log(file).evaluations)
 
 
 def was_killed(status: int) -> bool:

@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
 from rn50.errors import UserError
-from rn50.hyperparameters.search import confirmation, method, objective, subject
+from rn50.hyperparameters.search import confirmation, method, subject
 from rn50.hyperparameters.search.confirmation import Pair
 from rn50.hyperparameters.search.journal import Journal, Trial, evidence
 from rn50.hyperparameters.search.method import Evidence, Plan, Point
 from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.subject import Subject
-from rn50.hyperparameters.search.training import evaluations
 
 
 @dataclass(frozen=True)
 class Options:
     """Options of a search. ``trials`` and ``minutes`` limit the search, not the confirmation. ``repeats``
-    runs decide a point, ``seeds`` runs confirm it, on the data of ``confirm_data`` if those are others."""
+    runs decide a point, ``seeds_to_confirm`` runs confirm it, on the data of ``confirm_data`` if those are
+    others."""
 
     workers: int
     trials: int | None
     minutes: float | None
     repeats: int
-    seeds: int
+    seeds_to_confirm: int
     confirm_data: pathlib.Path | None
 
 
@@ -45,14 +45,14 @@ class TrialScheduler:
     """Scheduler of one search's trials and confirmation. Each worker has its own; the journal keeps them in
     agreement."""
 
-    def __init__(self, on: Subject, folder: pathlib.Path, options: Options, progress: Progress):
+    def __init__(self, on: Subject, folder: pathlib.Path, options: Options):
         """Open the search in ``folder``. Raises UserError if the folder cannot be written or holds another
         search."""
         self.subject, self.folder, self.options = on, folder.resolve(), options
         self.journal = Journal(self.folder)
         self.ended = False
         """True once nothing is left to run."""
-        self._progress = progress
+        self.progress = Progress(options.minutes, options.workers, options.seeds_to_confirm)
         self._begun = time.monotonic()
         self._agree()
 
@@ -62,7 +62,7 @@ class TrialScheduler:
         confirm = subject.sizes(self.options.confirm_data) if self.options.confirm_data else None
         chosen = {
             "--repeats": self.options.repeats,
-            "--seeds-to-confirm": self.options.seeds,
+            "--seeds-to-confirm": self.options.seeds_to_confirm,
             "--confirm-data": confirm,
         }
         identity = {**self.subject.identity, "options": chosen}
@@ -86,8 +86,7 @@ class TrialScheduler:
             if self.pair is None:
                 trials = self.journal.trials()
                 plan = self.plan(trials)
-                most = self._left(trials, plan)
-                self._progress.state(trials, plan, most, self.options.workers, self.options.seeds)
+                self.progress.state(trials, plan, self._left(trials, plan))
                 over = self._over(trials, plan)
                 point = None if over else self._choose(plan, trials)
                 if point is not None:
@@ -100,7 +99,7 @@ class TrialScheduler:
                 self.ended = True
                 return None
             left = confirmation.left(self.folder, pair)
-            self._progress.confirming(left, self.options.workers)
+            self.progress.confirming(left)
             self.ended = not left
             return self._confirming(pair)
 
@@ -159,7 +158,9 @@ class TrialScheduler:
         # far.
         winner = took[plan.best] if plan.best in took and plan.best != baseline else min(took.values())
         slower = took[baseline] if baseline in took else max(took.values())
-        needed = winner + confirmation.takes(slower, winner, self.options.seeds, self.options.workers)
+        needed = winner + confirmation.takes(
+            slower, winner, self.options.seeds_to_confirm, self.options.workers
+        )
         return time.monotonic() - self._begun + needed > 60 * self.options.minutes
 
     def _freeze(self, trials: list[Trial], plan: Plan) -> None:
@@ -169,12 +170,14 @@ class TrialScheduler:
         if baseline is None or plan.best is None or plan.best == baseline:
             self.journal.say("over", False)
             return
-        pair = confirmation.pair(baseline, plan.best, self.options.seeds, [trial.seed for trial in trials])
-        self.journal.say("confirmation", pair.to_json())
-        self._progress.event("the search has ended; winner and baseline run again with fresh seeds")
+        pair = confirmation.pair(
+            baseline, plan.best, self.options.seeds_to_confirm, [trial.seed for trial in trials]
+        )
+        self.journal.say("confirmation", pair._asdict())
+        self.progress.event("the search has ended; winner and baseline run again with fresh seeds")
 
     def _trial(self, point: Point, plan: Plan, trials: list[Trial]) -> Task:
-        seed = confirmation.fresh_seed(trial.seed for trial in trials)
+        [seed] = confirmation.fresh_seeds(1, (trial.seed for trial in trials))
         number, held = self.journal.begin(point, plan.stage, seed, socket.gethostname())
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
         log = self.journal.result_file(number)
@@ -182,24 +185,20 @@ class TrialScheduler:
         return Task(name, point, environ, log, held, number)
 
     def _confirming(self, pair: Pair) -> Task | None:
-        slot = confirmation.next_slot(self.folder, pair)
-        if slot is None:
+        free = confirmation.next_slot(self.folder, pair)
+        if free is None:
             return None
+        slot, held = free
         data = self.options.confirm_data or self.subject.data
-        name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds}"
+        name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds_to_confirm}"
         point = pair.points[slot.who]
         environ = self.subject.environment(point, data, slot.seed, slot.result_file)
-        return Task(name, point, environ, slot.result_file, slot.held, None)
+        return Task(name, point, environ, slot.result_file, held, None)
 
     def _recover(self) -> None:
         """Settle the trials of killed workers: one with a complete log is finished, one with a note is
         stopped, any other begins again."""
         for trial in self.journal.abandoned():
-            file = self.journal.result_file(trial.number)
-            if file.exists():
-                self.journal.finish(trial.number, objective.value(evaluations(file)))
-            elif trial.note:
-                self.journal.stop(trial.number)
-            else:
-                self.journal.fail(trial.number)
-                self._progress.event(f"trial {trial.number}: its worker is gone; it begins again")
+            self.journal.settle(trial.number, is_stopped=bool(trial.note))
+            if not trial.note and not self.journal.result_file(trial.number).exists():
+                self.progress.event(f"trial {trial.number}: its worker is gone; it begins again")

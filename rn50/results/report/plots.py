@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.terminal import safe
 
@@ -24,6 +25,13 @@ SERIES = 8
 MARKERS = "os^DvPX*"
 MOST_POINTS = 1000
 """Most points of a curve: more are not visible and take minutes to write."""
+FORMATS = {
+    "png": {"Software": files.MARK},
+    "svg": {"Creator": files.MARK, "Date": None},
+    "pdf": {"Creator": files.MARK, "CreationDate": None},
+}
+"""Format of a picture -> metadata of its file: our mark, and no date, so that equal pictures are equal
+files."""
 _TEXT, _GRID, _TARGET = "#ab0100", "#ab0200", "#ab0300"
 _COLOURS = {_TEXT: "var(--text)", _GRID: "var(--grid)", _TARGET: "var(--target)"}
 _COLOURS.update({f"#ab00{i:02x}": f"var(--series-{i})" for i in range(SERIES)})
@@ -49,6 +57,19 @@ _STYLE = {
     "lines.linewidth": 1.4,
     "lines.markersize": 4,
 }
+
+
+def figure(width: float, height: float) -> Figure:
+    """Return an empty figure of this size in inches, to be drawn in matplotlib's own style."""
+    reset()
+    return Figure(figsize=(width, height), constrained_layout=True)
+
+
+def picture(drawn: Figure, form: str = "svg") -> bytes:
+    """Return a figure as a file in one of ``FORMATS``."""
+    stream = io.BytesIO()
+    drawn.savefig(stream, format=form, dpi=150, metadata=FORMATS[form])
+    return stream.getvalue()
 
 
 def reset(style: Mapping[str, Any] = {}) -> None:
