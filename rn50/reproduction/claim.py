@@ -15,7 +15,6 @@ from rn50.hyperparameters.plan import accelerators, images_per_second
 from rn50.machine.hardware import Machine
 from rn50.printed import HIDDEN
 from rn50.results import published, score, sidecar, system_description, timing, tree
-from rn50.results.parse import read_log
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
@@ -99,13 +98,12 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     if len(systems) > 1:
         folders = ", ".join(str(system.runs[0].file.parent) for system in systems[:3])
         raise UserError(name, f"results of {len(systems)} systems", f"name one of them, like {folders}")
-    files = [run.file for run in systems[0].runs]
-    logs = [read_log(file) for file in files]
+    made = systems[0].runs
+    logs, saved = [run.log for run in made], made[0].saved
     samples = logs[0].epoch_samples or rules.TRAIN_SAMPLES
-    saved = sidecar.read(files[0])
-    about = saved.get("system") or system_description.known(tree.place(files[0].parent))
+    about = saved.get("system") or system_description.known(tree.place(made[0].file.parent))
     ranks = sidecar.section(saved, "run")
-    runs = ((run.epochs, run.minutes) for run in systems[0].runs if run.converged)
+    runs = ((run.epochs, run.log.minutes) for run in made if run.converged)
     claim = Claim(
         name,
         *_lists(runs, samples),
@@ -115,7 +113,7 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
         systems[0].accelerators or ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None,
         str(ranks.get("framework") or about.get("framework") or "not said"),
         origin.find(name),
-        logs=tuple(files),
+        logs=tuple(run.file for run in made),
         saved=saved,
     )
     return _complete(claim)

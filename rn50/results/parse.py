@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.printed import prints
+from rn50.printed import Minutes, prints
 
 TOKEN = ":::MLLOG"
 EPOCH_SAMPLES = "epoch_samples"
@@ -82,21 +82,25 @@ class ResultLog:
     """
 
     path: pathlib.Path
+    """Log."""
     events: tuple[Event, ...]
     by_key: Mapping[str, Sequence[Event]]
     findings: tuple[str, ...]
+    """Faults of the log."""
     benchmark: str | None
     org: str | None
     division: str | None
     submission_status: str | None
     platform: str | None
     seed: int | None
+    """Seed."""
     train_samples: int | None
     eval_samples: int | None
     global_batch_size: int | None
     run_start_ms: int | None
     run_stop_ms: int | None
     status: str
+    """success, aborted or unfinished."""
     evaluations: tuple[Evaluation, ...]
     label_smoothing: tuple[int, float] | None = None
     """Line number and value, from programs that print their arguments: MLPerf has no key for label
@@ -130,6 +134,11 @@ class ResultLog:
         return next((e for e in self.evaluations if e.accuracy >= self.target), None)
 
     @property
+    def decisive(self) -> Evaluation | None:
+        """Evaluation that decided the run: ``reached``, else the last one."""
+        return self.reached or next(reversed(self.evaluations), None)
+
+    @property
     def epoch_samples(self) -> int | None:
         """Images that each epoch trained on: fewer than ``train_samples`` where our run was cut by
         BENCHMARK_STEPS."""
@@ -138,9 +147,8 @@ class ResultLog:
         return int(cut) if cut and cut > 0 else self.train_samples
 
     @property
-    def minutes(self) -> float | None:
-        """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run
-        Results")."""
+    def minutes(self) -> Minutes | None:
+        """From run_start to run_stop."""
         if self.run_start_ms is None or self.run_stop_ms is None:
             return None
         return (self.run_stop_ms - self.run_start_ms) / 60_000

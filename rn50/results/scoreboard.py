@@ -63,19 +63,19 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
         for run in system.runs:
             table.add_row(
                 run.file.name,
-                _cell(run.seed, "d"),
+                _cell(run.log.seed, "d"),
                 _cell(run.epochs, "g"),
                 _cell(run.accuracy, ".5f"),
-                run.status,
-                _cell(run.minutes, ".4f"),
+                run.log.status,
+                _cell(run.log.minutes, ".4f"),
                 _became(run, system),
             )
         console.print(table)
         for run in system.runs:
-            for finding in run.findings[:3]:
+            for finding in run.log.findings[:3]:
                 console.print(f"{run.file.name}: {finding}")
-            if len(run.findings) > 3:
-                console.print(f"{run.file.name}: {len(run.findings) - 3} more findings")
+            if len(run.log.findings) > 3:
+                console.print(f"{run.file.name}: {len(run.log.findings) - 3} more findings")
         console.print(f"{name}: {_headline(system)}", style="bold")
         for line in (*_further_reasons(system), *remarks(system), system.unverified):
             if line:
@@ -104,7 +104,7 @@ def _headline(system: SystemScore) -> str:
         line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
         for run in system.runs:
             if run.in_set and not run.converged:
-                outcome = "is unfinished" if run.status == UNFINISHED else "did not converge"
+                outcome = "is unfinished" if run.log.status == UNFINISHED else "did not converge"
                 line += f"; {run.file.name} {outcome}"
     return f"{line} [{system.label}]" if system.label else line
 
@@ -162,8 +162,8 @@ def _of_equal_epochs(system: SystemScore) -> str:
     """Return the spread within the largest group of runs of equal epochs; empty if that adds nothing."""
     minutes: dict[float, list[float]] = {}
     for run in system.runs:
-        if run.in_set and run.converged and run.epochs is not None and run.minutes is not None:
-            minutes.setdefault(run.epochs, []).append(run.minutes)
+        if run.in_set and run.converged and run.epochs is not None and run.log.minutes is not None:
+            minutes.setdefault(run.epochs, []).append(run.log.minutes)
     epochs, most = max(minutes.items(), key=lambda group: len(group[1]), default=(0.0, []))
     if len(minutes) < 2 or len(most) < 2:
         return ""

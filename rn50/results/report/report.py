@@ -12,7 +12,6 @@ import rn50
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.results import compare, recipe, scoreboard, timing
-from rn50.results import run as running
 from rn50.results import score as scoring
 from rn50.results.report import plots, recipes, templates, what_ran
 from rn50.results.score import RunScore, SystemScore
@@ -37,20 +36,20 @@ class _Run:
     not."""
 
     def __init__(self, score: RunScore, number: int, system: SystemScore) -> None:
-        self.score, self.read = score, running.read(score.file)
+        self.score = score
         self.series = number % plots.SERIES
         self.glyph = _GLYPHS[self.series]
         self.verdict = _became(score, system)
         self.faint = self.verdict.startswith(("dropped", "not in"))
-        self.points = timing.accuracy_points(self.read.log)
-        self.throughput = timing.throughput(self.read.log)
-        self.times = timing.run_times(self.read.log)
+        self.points = timing.accuracy_points(score.log)
+        self.throughput = timing.throughput(score.log)
+        self.times = timing.run_times(score.log)
 
     def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
         """Return the evaluations over a field of ``timing.AccuracyPoint``, with a ring around the accepted
         one."""
         points = [(getattr(point, over), point.accuracy) for point in self.points]
-        accepted = next((point for point in points if point[1] >= self.read.log.target), None)
+        accepted = next((point for point in points if point[1] >= self.score.log.target), None)
         return plots.Curve(
             points, self.series if series is None else series, self.faint and series is None, accepted
         )
@@ -125,12 +124,11 @@ def _link(file: pathlib.Path, folder: pathlib.Path) -> str:
 
 def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> dict[str, Any]:
     runs = [_Run(run, number, system) for number, run in enumerate(system.runs)]
-    reads = [run.read for run in runs]
-    files = [run.score.file for run in runs]
+    files = [run.file for run in system.runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs]
-    losses = [plots.Curve(timing.losses(run.read.log), run.series, run.faint) for run in runs]
-    chosen = recipes.read(reads, references, system.accelerators)
-    train_samples = reads[0].log.train_samples or rules.TRAIN_SAMPLES
+    losses = [plots.Curve(timing.losses(run.score.log), run.series, run.faint) for run in runs]
+    chosen = recipes.read(system.runs, references, system.accelerators)
+    train_samples = system.runs[0].log.train_samples or rules.TRAIN_SAMPLES
     longest = max((point.epoch for run in runs for point in run.points), default=0)
     schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
     verdicts = compliance.check(files, rulesets) if rulesets else []
@@ -139,7 +137,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     parts = {name: of_runs for name, of_runs in seconds.items() if any(of_runs)}
     evaluations = [run.accuracy("epoch") for run in runs]
     evaluated = any(curve.points for curve in evaluations)
-    expected = header.curve(what_ran.header_of(reads[0]))
+    expected = header.curve(what_ran.header_of(system.runs[0]))
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
@@ -148,7 +146,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "so_far": len(runs) if len(runs) < rules.RUNS else None,
         "remarks": scoreboard.remarks(system, with_throughput=False),
         "runs": runs,
-        "head": what_ran.head(reads),
+        "head": what_ran.head(system.runs),
         "expected": bool(expected),
         "facts": _facts(system, runs),
         "throughputs": list(_throughputs(system, runs)),
@@ -163,8 +161,8 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "in_blocks": any(run.throughput.in_blocks for run in runs),
         "parts": list(parts.items()),
         "parts_of": [run.score.file.name for run in timed],
-        "repetition": what_ran.repetition(reads[0]),
-        "environment": what_ran.environment(reads),
+        "repetition": what_ran.repetition(system.runs[0]),
+        "environment": what_ran.environment(system.runs),
         "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
         "passed": sum(verdict.ok for verdict in verdicts),
         "checks": len(verdicts),
@@ -182,18 +180,18 @@ def _became(run: RunScore, system: SystemScore) -> str:
         return "not in the median set" + ("" if run.converged else ", did not converge")
     if not run.converged:
         return "dropped, did not converge"
-    kept = [other.minutes or 0.0 for other in system.runs if other.kept]
-    return "dropped, fastest" if (run.minutes or 0.0) <= min(kept) else "dropped, slowest"
+    kept = [other.log.minutes or 0.0 for other in system.runs if other.kept]
+    return "dropped, fastest" if (run.log.minutes or 0.0) <= min(kept) else "dropped, slowest"
 
 
 def _facts(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, str]]:
-    log = runs[0].read.log
+    log = runs[0].score.log
     converged = [run.score for run in runs if run.score.converged]
     images = (f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))
     facts = [
         ("converged", f"{len(converged)} of {len(runs)} {'run' if len(runs) == 1 else 'runs'}"),
         ("epochs to target", _range(f"{epochs:g}" for epochs in sorted(s.epochs or 0 for s in converged))),
-        ("minutes", _range(f"{minutes:.2f}" for minutes in sorted(s.minutes or 0 for s in converged))),
+        ("minutes", _range(f"{minutes:.2f}" for minutes in sorted(s.log.minutes or 0 for s in converged))),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
         ("training / validation images", " / ".join(images)),
         ("organisation", log.org if log.org and log.org != system.label else "-"),
@@ -209,9 +207,9 @@ def _range(ascending: Iterable[str]) -> str:
 
 def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[str, float, str]]:
     """Yield the known throughputs as (name, images/s, sentence that explains it)."""
-    accelerators = system.accelerators or what_ran.gpus(runs[0].read)
+    accelerators = system.accelerators or what_ran.gpus(system.runs[0])
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
-    training, whole = timing.training_rate([run.read.log for run in runs]), system.images_per_second
+    training, whole = timing.training_rate([run.score.log for run in runs]), system.images_per_second
     if training is not None:
         text = f"Training images over the time of {part}, less the evaluations in it: the median of all but "
         yield "training", training, f"{text}the first of each run."
@@ -239,7 +237,8 @@ def _messages(verdicts: Sequence[compliance.Verdict]) -> Iterator[tuple[str, str
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     systems = [page["score"] for page in pages]
     dots = [
-        [(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages
+        [(run.score.log.minutes, run.score.kept) for run in page["runs"] if run.score.converged]
+        for page in pages
     ]
     curves = [
         run.accuracy("minutes", number)
