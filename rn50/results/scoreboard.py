@@ -4,15 +4,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from rich.console import JustifyMethod
-from rich.table import Table
-
 from rn50.benchmark import rules
 from rn50.printed import as_json
 from rn50.results.parse import UNFINISHED
 from rn50.results.rcp import Convergence
 from rn50.results.score import Accuracy, RunScore, SystemScore
-from rn50.terminal import Terminal, csv_text
+from rn50.terminal import Terminal, csv_text, table
 
 NOT_VALID = "NOT A VALID RESULT"
 _MOST_REASONS = 5
@@ -27,26 +24,18 @@ class Scores(NamedTuple):
 def to_csv(scores: Sequence[SystemScore]) -> str:
     """Return CSV with a row per run, followed by the score of its system with all reasons in one cell;
     findings are left out."""
-    of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
-    of_system = (
-        "valid",
-        "olympic_minutes",
-        "reasons",
-        "label",
-        "unverified",
-        "spread",
-        "accelerators",
-        "images_per_second_per_accelerator",
-    )
-    rows: list[tuple[Any, ...]] = [
-        ("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")
-    ]
+    columns: tuple[str, ...] = ("system", "file", "seed", "epochs", "accuracy", "status", "minutes", "kept")
+    columns += ("in_set", "valid", "olympic_minutes", "reasons", "label", "unverified", "spread")
+    columns += ("accelerators", "images_per_second_per_accelerator")
+    columns += ("rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")
+    rows: list[Sequence[Any]] = [columns]
     for system in as_json(scores):
         system["reasons"] = "; ".join(system["reasons"])
         convergence = system["convergence"] or {}
-        behind = [convergence.get(key) for key in ("ruleset", "passed", "factor", "scaled_minutes")]
-        behind = [*(system[key] for key in of_system), *behind]
-        rows += [(system["system"], *(run[key] for key in of_run), *behind) for run in system["runs"]]
+        behind = {**convergence, **{f"rcp_{name}": value for name, value in convergence.items()}}
+        for run in system["runs"]:
+            cells = {**system, **behind, **run}
+            rows.append([cells.get(column) for column in columns])
     return csv_text(rows)
 
 
@@ -56,12 +45,10 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
     several = len({system.submitter for system in scores}) > 1
     for system in scores:
         name = f"{system.submitter}/{system.name}" if several and system.submitter else system.name
-        table = Table(title=name, title_justify="left")
-        for heading in ("file", "seed", "epochs", "accuracy", "status", "minutes", "score"):
-            side: JustifyMethod = "left" if heading in ("file", "status", "score") else "right"
-            table.add_column(heading, justify=side, no_wrap=True)
+        headings = ("file", "seed", "epochs", "accuracy", "status", "minutes", "score")
+        runs = table(headings, ("file", "status", "score"), name)
         for run in system.runs:
-            table.add_row(
+            runs.add_row(
                 run.file.name,
                 _cell(run.log.seed, "d"),
                 _cell(run.epochs, "g"),
@@ -70,7 +57,7 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
                 _cell(run.log.minutes, ".4f"),
                 _became(run, system),
             )
-        console.print(table)
+        console.print(runs)
         for run in system.runs:
             for finding in run.log.findings[:3]:
                 console.print(f"{run.file.name}: {finding}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rn50.benchmark import rules
 from rn50.results.parse import TOKEN, ResultLog
+from rn50.results.validity import log_rules
 from rn50.results.validity.compliance import Verdict
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
@@ -17,23 +18,11 @@ _HARMLESS = "with one value, though once is right"
 """End of a message that is only a warning, also in a log that the checker refuses for another reason."""
 
 _REMEDIES = {
-    "submission_division": "log closed or open, in small letters",
-    "submission_status": "log cloud, onprem, preview or research",
-    "submission_benchmark": f"log {rules.BENCHMARK}",
+    **{key: remedy for key, (_, remedy) in log_rules.ALLOWED.items()},
     "init_start": "log init_start before init_stop and run_start",
     "init_stop": "initialise in less than 30 minutes, and log submission_division before init_stop",
     "run_start": "log run_start after init_stop",
     "run_stop": "log run_stop last, with a status in its metadata",
-    "opt_name": "train with lars or sgd, and log that",
-    "global_batch_size": "log the global batch size as a number above 0",
-    "gradient_accumulation_steps": "log the number of steps, 1 where nothing is accumulated",
-    "lars_epsilon": f"train with epsilon {rules.LARS_EPSILON}",
-    "lars_opt_end_learning_rate": f"end the schedule at {rules.END_LEARNING_RATE}",
-    "lars_opt_learning_rate_decay_poly_power": f"decay with power {rules.POLY_POWER}",
-    "lars_opt_weight_decay": "choose a weight decay of 0.0001 * 2^N for a whole number N",
-    "sgd_opt_end_learning_rate": f"end the schedule at {rules.END_LEARNING_RATE}",
-    "sgd_opt_weight_decay": "choose a weight decay of 0.0001 * 2^N for a whole number N",
-    "sgd_opt_base_learning_rate": "choose a learning rate of 0.001 * k for a whole number k",
     "eval_accuracy": "log every evaluation with its epoch_num in the metadata, as a fraction below 1",
 }
 
