@@ -1,6 +1,5 @@
 """Show an attribution: a table, and a waterfall as a picture."""
 
-import io
 import pathlib
 
 from rich.table import Table
@@ -36,12 +35,9 @@ def show(attribution: Attribution, console: Terminal) -> None:
 
 def draw(attribution: Attribution, folder: pathlib.Path) -> pathlib.Path:
     """Write the waterfall, minutes before, each group's part and minutes after, and return its file."""
-    from matplotlib.figure import Figure  # a table does not need it
+    from rn50.results.report.plots import empty_figure, svg_of  # a table does not need them
 
-    from rn50.results.report.plots import reset
-
-    reset()
-    figure = Figure(figsize=(8, 3.5), constrained_layout=True)
+    figure = empty_figure(8, 3.5)
     axes = figure.subplots()
     bars = waterfall(attribution)
     names = ["before", *(name for name, _, _ in bars), "after"]
@@ -54,7 +50,5 @@ def draw(attribution: Attribution, folder: pathlib.Path) -> pathlib.Path:
     axes.set(ylabel="minutes of training to the target", xticks=range(len(names)))
     axes.set_xticklabels([name.replace(", ", ",\n").replace(" and ", " and\n") for name in names])
     axes.set_ylim(0, 1.12 * max(max(bar[1:]) for bar in bars))
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="svg", metadata={"Creator": files.MARK, "Date": None})
-    files.write(folder / PICTURE, drawn.getvalue(), remedy="give another --output")
+    files.write(folder / PICTURE, svg_of(figure), remedy="give another --output")
     return folder / PICTURE

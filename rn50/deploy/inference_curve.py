@@ -1,21 +1,16 @@
 """Picture of an inference measurement: latency over the batch size, and throughput over latency."""
 
-import io
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
-
-from rn50 import files
 from rn50.deploy.inference import Result
-from rn50.results.report.plots import reset
+from rn50.results.report.plots import empty_figure, svg_of
 
 
 def draw(results: Sequence[Result]) -> str:
     """Return the picture as SVG: a colour for each model on an engine; p50 solid, p99 dashed."""
     subjects = list(dict.fromkeys(result.subject for result in results))
     sizes = sorted({result.batch_size for result in results})
-    reset()
-    figure = Figure(figsize=(11, 5), constrained_layout=True)
+    figure = empty_figure(11, 5)
     over_batch, over_latency = figure.subplots(1, 2)
     for number, subject in enumerate(subjects):
         points = sorted(
@@ -37,6 +32,4 @@ def draw(results: Sequence[Result]) -> str:
     over_latency.set_xscale("log")
     over_latency.xaxis.set_major_formatter("{x:,g}")
     figure.legend(loc="outside lower center", fontsize="small", ncols=2)
-    stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": files.MARK})
-    return stream.getvalue()
+    return svg_of(figure)

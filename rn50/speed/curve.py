@@ -1,12 +1,8 @@
 """Scaling curve of a throughput matrix: images/s over the batch size."""
 
-import io
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
-
-from rn50 import files
-from rn50.results.report.plots import reset
+from rn50.results.report.plots import empty_figure, svg_of
 from rn50.speed.cell import REAL, Result
 
 LOGARITHMIC = 10
@@ -34,8 +30,7 @@ def draw(results: Sequence[Result]) -> str:
     curves = lines(results)
     names = list(dict.fromkeys(name for name, _ in curves))
     rates = [rate for curve in curves.values() for _, rate in curve]
-    reset()
-    figure = Figure(figsize=(8, 5), constrained_layout=True)
+    figure = empty_figure(8, 5)
     axes = figure.add_subplot()
     for (name, kind), curve in curves.items():
         style, colour, label = "--" if kind == REAL else "-", f"C{names.index(name)}", f"{name}, {kind} data"
@@ -53,6 +48,4 @@ def draw(results: Sequence[Result]) -> str:
     axes.grid(True, linewidth=0.4)
     if curves:
         figure.legend(loc="outside lower center", fontsize="small", ncols=2)
-    stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": files.MARK})
-    return stream.getvalue()
+    return svg_of(figure)

@@ -116,12 +116,9 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         and result.olympic_minutes
     ]
     x = [plan.accelerators for plan in plans]
-    from matplotlib.figure import Figure  # text output does not need it
+    from rn50.results.report.plots import empty_figure  # text output does not need it
 
-    from rn50.results.report.plots import reset
-
-    reset()
-    figure = Figure(figsize=(7, 5.5), constrained_layout=True)
+    figure = empty_figure(7, 5.5)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
     low, high = [plan.prediction.low for plan in plans], [plan.prediction.high for plan in plans]
     above.fill_between(x, low, high, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.terminal import safe
 
@@ -58,6 +59,19 @@ def reset(style: Mapping[str, Any] = {}) -> None:
     """
     matplotlib.rcdefaults()
     matplotlib.rcParams.update({**_EVERY, **style})
+
+
+def empty_figure(width: float, height: float) -> Figure:
+    """Return a figure in matplotlib's own style, in inches."""
+    reset()
+    return Figure(figsize=(width, height), constrained_layout=True)
+
+
+def svg_of(figure: Figure, **options: Any) -> str:
+    """Return a figure as SVG, by default with the mark of what rn50 writes."""
+    stream = io.StringIO()
+    figure.savefig(stream, **{"format": "svg", "metadata": {"Date": None, "Creator": files.MARK}, **options})
+    return stream.getvalue()
 
 
 @dataclass(frozen=True)
@@ -240,12 +254,10 @@ def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
     reset(_STYLE)
     figure = Figure(figsize=(4.5, height))
     draw(figure.add_subplot())
-    stream = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this font may lack characters of a name that the reader's font has
-        figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
-    text = stream.getvalue()
+        text = svg_of(figure, transparent=True, metadata=nothing)
     text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # unused ids, which would repeat from figure to figure
     text = re.sub(r"#ab0[0-4][0-9a-f]{2}", lambda match: _COLOURS[match.group()], text)
