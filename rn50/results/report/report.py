@@ -5,7 +5,7 @@ import os
 import pathlib
 import shlex
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import rn50
@@ -15,8 +15,9 @@ from rn50.results import compare, recipe, scoreboard, timing
 from rn50.results import score as scoring
 from rn50.results.report import plots, recipes, templates, what_ran
 from rn50.results.score import RunScore, SystemScore
-from rn50.results.validity import compliance
+from rn50.results.validity import compliance, explain
 from rn50.settings import header
+from rn50.terminal import counted
 
 PARTS = {
     "initialisation": "initialisation, before the clock",
@@ -148,7 +149,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "runs": runs,
         "head": what_ran.head(system.runs),
         "expected": bool(expected),
-        "facts": _facts(system, runs),
+        "facts": _facts(system),
         "throughputs": list(_throughputs(system, runs)),
         "hyperparameters": chosen,
         "figures": {
@@ -167,7 +168,11 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "passed": sum(verdict.ok for verdict in verdicts),
         "checks": len(verdicts),
         "only_missed": all(verdict.ok or verdict.file in missed for verdict in verdicts),
-        "messages": list(_messages(verdicts)),
+        "messages": [
+            message
+            for run in system.runs
+            for message in explain.explain([v for v in verdicts if v.file == run.file], run.log)
+        ],
     }
 
 
@@ -184,25 +189,20 @@ def _became(run: RunScore, system: SystemScore) -> str:
     return "dropped, fastest" if (run.log.minutes or 0.0) <= min(kept) else "dropped, slowest"
 
 
-def _facts(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, str]]:
-    log = runs[0].score.log
-    converged = [run.score for run in runs if run.score.converged]
+def _facts(system: SystemScore) -> list[tuple[str, str]]:
+    log = system.runs[0].log
+    converged = [run for run in system.runs if run.converged]
     images = (f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))
     facts = [
-        ("converged", f"{len(converged)} of {len(runs)} {'run' if len(runs) == 1 else 'runs'}"),
-        ("epochs to target", _range(f"{epochs:g}" for epochs in sorted(s.epochs or 0 for s in converged))),
-        ("minutes", _range(f"{minutes:.2f}" for minutes in sorted(s.log.minutes or 0 for s in converged))),
-        ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
+        ("converged", f"{len(converged)} of {counted(len(system.runs), 'run')}"),
+        ("epochs to target", recipes.span((run.epochs for run in converged), "{:g}".format)),
+        ("minutes", recipes.span((run.log.minutes for run in converged), "{:.2f}".format)),
+        ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else None),
         ("training / validation images", " / ".join(images)),
-        ("organisation", log.org if log.org and log.org != system.label else "-"),
+        ("organisation", log.org if log.org and log.org != system.label else None),
         ("division, status", f"{log.division or '-'}, {log.submission_status or '-'}"),
     ]
-    return [(name, value) for name, value in facts if value != "-"]
-
-
-def _range(ascending: Iterable[str]) -> str:
-    different = list(dict.fromkeys(ascending))
-    return " to ".join(dict.fromkeys(different[:1] + different[-1:])) or "-"
+    return [(name, value) for name, value in facts if value]
 
 
 def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[str, float, str]]:
@@ -218,20 +218,6 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[st
         yield "end to end", whole, f"{text}gaps included."
     if whole and accelerators:
         yield "per accelerator", whole / accelerators, f"End to end, on each of {accelerators} accelerators."
-
-
-def _messages(verdicts: Sequence[compliance.Verdict]) -> Iterator[tuple[str, str, bool]]:
-    """Yield each message once as (its files and rulesets, text, True for a failure)."""
-    by_message: dict[str, list[compliance.Verdict]] = {}
-    for verdict in verdicts:
-        for message in verdict.messages:
-            by_message.setdefault(message, []).append(verdict)
-    for message, by in by_message.items():
-        files = ", ".join(dict.fromkeys(verdict.file.name for verdict in by))
-        rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in by))
-        if len(message) > 600:
-            message = f"{message[:600]} ... (whole in rn50 check --json)"
-        yield f"{files} ({rulesets})", message, not all(verdict.ok for verdict in by)
 
 
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:

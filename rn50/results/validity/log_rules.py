@@ -119,17 +119,14 @@ in all but ``submission_*``."""
 
 def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     """Yield every finding on the log of a run; ``rulesets`` of the round decide which keys are required."""
-    yield from _format(run.log)
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
-    for checker in (_types, _repeated, _values, _momentum, _caches, _words):
-        yield from checker(run.log)
     yield from _label_smoothing(run)
-    if not run.label:
-        yield from _samples(run.log)
     yield from _accuracies(run)
-    if not run.label:
-        yield from _cadence(run.log)
+    for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words):
+        yield from checker(run.log)
+    for checker in () if run.label else (_samples, _cadence):
+        yield from checker(run.log)
 
 
 def finding(
