@@ -20,15 +20,6 @@ Interval = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class AccuracyPoint:
-    """Top-1 ``accuracy`` as a fraction after ``epoch`` epochs, ``minutes`` after ``run_start``."""
-
-    epoch: float
-    minutes: float
-    accuracy: float
-
-
-@dataclass(frozen=True)
 class RunTimes:
     """Parts of a run's time, in seconds; those from ``first_epoch`` on add up to the time of the run.
 
@@ -52,12 +43,12 @@ class Throughput:
     in_blocks: bool
 
 
-def accuracy_points(log: ResultLog) -> list[AccuracyPoint]:
-    """Return the evaluations with their times; none where the clock never started."""
+def accuracies(log: ResultLog) -> list[tuple[float, float, float]]:
+    """Return (epoch, minutes after run_start, top-1) of each evaluation; none where the clock never
+    started."""
     start = log.run_start_ms
-    if start is None:
-        return []
-    return [AccuracyPoint(e.epoch, (e.time_ms - start) / 60_000, e.accuracy) for e in log.evaluations]
+    evaluations = log.evaluations if start is not None else ()
+    return [(e.epoch, (e.time_ms - (start or 0)) / 60_000, e.accuracy) for e in evaluations]
 
 
 def run_times(log: ResultLog) -> RunTimes | None:

@@ -199,7 +199,7 @@ def test_evaluation_and_start_up_are_what_published_logs_say():
             if timing.throughput(log).epochs and timing.run_times(log).evaluation
         ]
         if times:
-            counts = [len(timing.accuracy_points(log)) for _, _, log in times]
+            counts = [len(timing.accuracies(log)) for _, _, log in times]
             speeds.append(
                 statistics.median(
                     c * rules.EVAL_SAMPLES / t.evaluation / r

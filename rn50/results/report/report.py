@@ -42,14 +42,13 @@ class _Run:
         self.glyph = _GLYPHS[self.series]
         self.verdict = _became(score, system)
         self.faint = self.verdict.startswith(("dropped", "not in"))
-        self.points = timing.accuracy_points(score.log)
+        self.points = timing.accuracies(score.log)
         self.throughput = timing.throughput(score.log)
         self.times = timing.run_times(score.log)
 
     def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
-        """Return the evaluations over a field of ``timing.AccuracyPoint``, with a ring around the accepted
-        one."""
-        points = [(getattr(point, over), point.accuracy) for point in self.points]
+        """Return the evaluations over epochs or minutes, with a ring around the accepted one."""
+        points = [(epoch if over == "epochs" else minutes, top_1) for epoch, minutes, top_1 in self.points]
         accepted = next((point for point in points if point[1] >= self.score.log.target), None)
         return plots.Curve(
             points, self.series if series is None else series, self.faint and series is None, accepted
@@ -111,11 +110,9 @@ def render(
         references=references,
         version=rn50.__version__,
         mark=files.MARK,
-        not_valid=scoreboard.NOT_VALID,
         series=range(plots.SERIES),
-        quantities=compare.QUANTITIES,
-        same_logs=compare.SAME_LOGS,
-        top_1=scoreboard.top_1,
+        scoreboard=scoreboard,
+        compare=compare,
     )
 
 
@@ -130,22 +127,19 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     losses = [plots.Curve(timing.losses(run.score.log), run.series, run.faint) for run in runs]
     chosen = recipes.read(system.runs, references, system.accelerators)
     train_samples = system.runs[0].log.train_samples or rules.TRAIN_SAMPLES
-    longest = max((point.epoch for run in runs for point in run.points), default=0)
+    longest = max((epoch for run in runs for epoch, _, _ in run.points), default=0)
     schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
     verdicts = compliance.check(files, rulesets) if rulesets else []
     timed = [run for run in runs if run.times]
     seconds = {name: [getattr(run.times, part) or 0.0 for run in timed] for part, name in PARTS.items()}
     parts = {name: of_runs for name, of_runs in seconds.items() if any(of_runs)}
-    evaluations = [run.accuracy("epoch") for run in runs]
+    evaluations = [run.accuracy("epochs") for run in runs]
     evaluated = any(curve.points for curve in evaluations)
     expected = header.curve(what_ran.header_of(system.runs[0]))
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
         "folder": shlex.quote(str(files[0].parent)),
-        "made_of": scoreboard.made_of(system),
-        "so_far": len(runs) if len(runs) < rules.RUNS else None,
-        "remarks": scoreboard.remarks(system, with_throughput=False),
         "runs": runs,
         "head": what_ran.head(system.runs),
         "expected": bool(expected),
@@ -209,7 +203,7 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[st
     """Yield the known throughputs as (name, images/s, sentence that explains it)."""
     accelerators = system.accelerators or what_ran.gpus(system.runs[0])
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
-    training, whole = timing.training_rate([run.score.log for run in runs]), system.images_per_second
+    training, whole = timing.training_rate([run.log for run in system.runs]), system.images_per_second
     if training is not None:
         text = f"Training images over the time of {part}, less the evaluations in it: the median of all but "
         yield "training", training, f"{text}the first of each run."
@@ -222,10 +216,7 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[st
 
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     systems = [page["score"] for page in pages]
-    dots = [
-        [(run.score.log.minutes, run.score.kept) for run in page["runs"] if run.score.converged]
-        for page in pages
-    ]
+    dots = [[(run.log.minutes, run.kept) for run in system.runs if run.converged] for system in systems]
     curves = [
         run.accuracy("minutes", number)
         for number, page in enumerate(pages)
@@ -236,7 +227,7 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     heads = [dict(page["head"]) for page in pages]
     return {
         "names": compare.names(systems),
-        "glyphs": [_GLYPHS[number % plots.SERIES] for number in range(len(pages))],
+        "glyphs": _GLYPHS,
         "head": [
             (name, [head.get(name, "-") for head in heads]) for name in dict.fromkeys(itertools.chain(*heads))
         ],

@@ -55,47 +55,33 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
     crashed = re.match(
         r"Failed executing (?:CHECK code:\n(.*?)\n|code (.*?) )triggered by line ?:\n(.*)", message, re.DOTALL
     )
-    line: int | None = None
-    remedy = "see the rule of the checker"
     if message.startswith("Found parsing errors:"):
         return None
     if message == "Log lines had parsing errors.":
-        if any("not an MLPerf record" in finding for finding in log.findings):
-            return None
-        message, remedy = "some records cannot be read by the checker", "log through mlperf_logging.mllog"
-    elif message.startswith("the checker gave no verdict:"):
-        return _crash(message.split(":", 1)[1].strip(), log)
-    elif required:
+        told = any("not an MLPerf record" in finding for finding in log.findings)
+        unreadable = "some records cannot be read by the checker", "log through mlperf_logging.mllog"
+        return None if told else (None, *unreadable)
+    if message.startswith("the checker gave no verdict:"):
+        remedy = "fix the records it could not take; nothing was checked"
+        return None, f"the checker crashed: {_short(message.split(':', 1)[1])}", remedy
+    if required:
         return _required(required, log)
-    elif check:
+    if check:
         line, _, value = _shown(check.group(2), log)
-        message = f"{check.group(1)} {value} fails the test {check.group(3).strip()}"
-        remedy = _REMEDIES.get(check.group(1), "log what the rules want")
-    elif crashed:
+        text = f"{check.group(1)} {value} fails the test {check.group(3).strip()}"
+        return line, text, _REMEDIES.get(check.group(1), "log what the rules want")
+    if crashed:
         line, key, value = _shown(crashed.group(3), log)
-        message = f"{key} {value} is of a type that the checker cannot test"
         remedy = _REMEDIES.get(key, "log a value of the type that the rules want")
-    elif message.startswith("Failed checks for eval_accuracy"):
+        return line, f"{key} {value} is of a type that the checker cannot test", remedy
+    if message.startswith("Failed checks for eval_accuracy"):
         if log.reached is None:  # our own rules report it, and decide whether this run may miss the target
             return None
-        message = f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1"
-        remedy = "of five runs one may miss the target; otherwise run again with a new seed"
-    elif "initialized_tensors" in message:
+        text = f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1"
+        return None, text, "of five runs one may miss the target; otherwise run again with a new seed"
+    if "initialized_tensors" in message:
         return _tensors(message, log)
-    else:
-        message = _short(message)
-    return line, message, remedy
-
-
-def _crash(reason: str, log: ResultLog) -> Sentence:
-    """Explain a crash. The checker loads a rules file named by a value, and crashes where there is none."""
-    for event in log.events:
-        named = rf"_?{re.escape(str(event.value))}(_common)?\.yaml"
-        if event.key in ("submission_division", "opt_name") and re.search(named, reason):
-            message = f"the checker crashed: it has no rules for {event.key} {json.dumps(event.value)}"
-            return event.line, message, _REMEDIES[event.key]
-    message = f"the checker crashed: {_short(reason)}"
-    return None, message, "fix the records it could not take; nothing was checked"
+    return None, _short(message), "see the rule of the checker"
 
 
 def _required(required: re.Match[str], log: ResultLog) -> Sentence:
