@@ -118,15 +118,25 @@ def departures(
     the official compliance checker.
     """
     broken = {}
-    if optimizer == "sgd" and not _is_whole(learning_rate / SGD_LEARNING_RATE_UNIT):
+    if optimizer == "sgd" and not is_sgd_learning_rate(learning_rate):
         broken["learning_rate"] = f"the rules allow SGD {SGD_LEARNING_RATE_UNIT:g} * k with a whole k"
     if global_batch_size < LARGE_BATCH and momentum != MOMENTUM_BELOW_32K:
         broken["momentum"] = f"the rules fix {MOMENTUM_BELOW_32K:g} below a global batch of {LARGE_BATCH}"
-    if weight_decay <= 0 or not _is_whole(math.log2(weight_decay / WEIGHT_DECAY_BASE)):
+    if not is_weight_decay(weight_decay):
         broken["weight_decay"] = f"the rules allow {WEIGHT_DECAY_BASE:g} * 2^n with a whole n"
     if label_smoothing not in LABEL_SMOOTHING:
         broken["label_smoothing"] = "the rules allow 0 and 0.1"
     return broken
+
+
+def is_sgd_learning_rate(value: float) -> bool:
+    """Return True if SGD may have a base learning rate."""
+    return _is_whole(value / SGD_LEARNING_RATE_UNIT)
+
+
+def is_weight_decay(value: float) -> bool:
+    """Return True if an optimizer may have a weight decay."""
+    return value > 0 and _is_whole(math.log2(value / WEIGHT_DECAY_BASE))
 
 
 def _is_whole(value: float) -> bool:

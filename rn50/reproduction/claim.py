@@ -15,7 +15,6 @@ from rn50.hyperparameters.plan import accelerators, images_per_second
 from rn50.machine.hardware import Machine
 from rn50.printed import prints
 from rn50.results import published, score, sidecar, system_description, timing, tree
-from rn50.results.parse import read_log
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
@@ -100,22 +99,21 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     if len(systems) > 1:
         folders = ", ".join(str(system.runs[0].file.parent) for system in systems[:3])
         raise UserError(name, f"results of {len(systems)} systems", f"name one of them, like {folders}")
-    files = [run.file for run in systems[0].runs]
-    logs = [read_log(file) for file in files]
-    saved = sidecar.read(files[0])
-    about = saved.get("system") or system_description.known(tree.place(files[0].parent))
+    runs = systems[0].runs
+    saved = runs[0].saved
+    about = saved.get("system") or system_description.known(tree.place(runs[0].file.parent))
     ranks = sidecar.section(saved, "run")
     count = ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None
     return _claim(
         origin.find(name),
-        ((run.epochs, run.minutes) for run in systems[0].runs if run.converged),
-        training_rate=timing.training_rate(logs),
+        ((run.epochs, run.log.minutes) for run in runs if run.converged),
+        training_rate=timing.training_rate([run.log for run in runs]),
         accelerator=str(
             about.get("accelerator_model_name") or about.get("host_processor_model_name") or "not said"
         ),
         accelerators=systems[0].accelerators or count,
         framework=str(ranks.get("framework") or about.get("framework") or "not said"),
-        logs=tuple(files),
+        logs=tuple(run.file for run in runs),
         saved=saved,
     )
 

@@ -17,7 +17,8 @@ from rn50.reproduction.expectation import RATE, Expected, expected
 from rn50.reproduction.here import Here
 from rn50.results import compare, equivalence, score
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED, Equivalence
-from rn50.results.parse import ResultLog, read_log
+from rn50.results.run import Run
+from rn50.results.run import read as read_run
 from rn50.speed import worker
 
 CLAIM, RESULTS = "claim.json", "results"
@@ -142,13 +143,13 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
             pair = equivalence.judge(one, other, before.margin) if enough else None
             judged.append(Judged(quantity, comparable, pair))
     verdict = _verdict(judged, missed, here.same_recipe)
-    logs = [[read_log(file) for file in files_] for files_ in (claim.logs, [run.file for run in system.runs])]
+    runs = [read_run(file) for file in claim.logs], system.runs
     return before._replace(
         judged=judged,
         missed=missed,
         verdict=verdict,
-        why=[*here.differences, *(_settings(*logs) if claim.logs else ())],
-        curve=_curve(*map(_accuracies, logs)),
+        why=[*here.differences, *(_settings(*runs) if claim.logs else ())],
+        curve=_curve(*map(_accuracies, runs)),
         next=_next(verdict, judged, here, len(system.runs)),
     )
 
@@ -173,7 +174,7 @@ def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
     return "a machine like its own, or a claim with more runs: these runs cannot tell"
 
 
-def _settings(claimed: Sequence[ResultLog], ours: Sequence[ResultLog]) -> list[str]:
+def _settings(claimed: Sequence[Run], ours: Sequence[Run]) -> list[str]:
     """Return the settings that differ in the logs and in what is saved beside them."""
     lines = [
         f"{name}: {before} there, {after} here" for name, before, after in compare.settings(claimed, ours)
@@ -195,10 +196,10 @@ def _curve(claimed: Mapping[float, list[float]], ours: Mapping[float, list[float
     ]
 
 
-def _accuracies(logs: Sequence[ResultLog]) -> dict[float, list[float]]:
+def _accuracies(runs: Sequence[Run]) -> dict[float, list[float]]:
     """Return epoch -> top-1 of every run that was evaluated then."""
     curve: dict[float, list[float]] = {}
-    for log in logs:
-        for evaluation in log.evaluations:
+    for run in runs:
+        for evaluation in run.log.evaluations:
             curve.setdefault(evaluation.epoch, []).append(evaluation.accuracy)
     return curve

@@ -5,23 +5,21 @@ import hashlib
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
-
-from rich.table import Table
 
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import Minutes
 from rn50.results import recipe, sidecar, significance, timing
-from rn50.results.parse import ResultLog, read_log
+from rn50.results.run import Run
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
 from rn50.results.validity.result_rules import COMPUTES
 from rn50.settings.fields import RUNS_OWN_NAMES
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, counted, table
 
 QUANTITIES = {
     "epochs": ("epochs to target", "needs more epochs", "needs fewer epochs"),
@@ -140,39 +138,35 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
         remedy = "give two folders of results or more, the first is what the others are compared with"
         raise UserError("one result only", remedy=remedy)
     first, *others = (_Side(system, name) for system, name in zip(systems, names(systems), strict=True))
-    tests = [
-        (i, key)
-        for i, other in enumerate(others)
-        for key in _comparable(first, other)
-        if min(len(first.samples[key]), len(other.samples[key])) > 1
-    ]
-    adjusted = significance.adjusted(
-        [significance.permutation_p(first.samples[key], others[i].samples[key]) for i, key in tests]
-    )
-    p_adjusted = dict(zip(tests, adjusted, strict=True))
-    confidence = significance.confidence_at_once(adjusted)
+    tests = {
+        (other, key): significance.permutation_p(first.samples[key], other.samples[key])
+        for other in others
+        for key in _in_both(first, other)
+        if _comparable(first, other) and min(len(first.samples[key]), len(other.samples[key])) > 1
+    }
+    adjusted = dict(zip(tests, significance.adjusted([*tests.values()]), strict=True))
+    confidence = significance.confidence_at_once([*adjusted.values()])
     comparisons = []
-    for i, other in enumerate(others):
-        differences = [
-            difference(
-                key, first.samples[key], other.samples[key], other.name, p_adjusted.get((i, key)), confidence
-            )
-            for key in _in_both(first, other)
-        ]
-        if not _comparable(first, other):
-            reason = SAME_LOGS if first.hashes == other.hashes else "not comparable: other data"
+    for other in others:
+        comparable, same_logs = _comparable(first, other), first.hashes == other.hashes
+        differences = []
+        for key in _in_both(first, other):
+            a, b, p_adjusted = first.samples[key], other.samples[key], adjusted.get((other, key))
+            differences.append(difference(key, a, b, other.name, p_adjusted, confidence))
+        if not comparable:
+            reason = SAME_LOGS if same_logs else "not comparable: other data"
             differences = [replace(change, shown=False, sentence=reason) for change in differences]
         comparisons.append(
             Comparison(
                 first=first.name,
                 second=other.name,
                 differences=tuple(differences),
-                settings=tuple(settings(first.logs, other.logs)),
+                settings=tuple(settings(first.system.runs, other.system.runs)),
                 cautions=tuple(_cautions(first, other)),
-                split=_split(first.system, other.system) if _comparable(first, other) else None,
+                split=_split(first.system, other.system) if comparable else None,
                 tests=len(tests),
                 confidence=confidence,
-                same_logs=first.hashes == other.hashes,
+                same_logs=same_logs,
             )
         )
     return comparisons
@@ -189,16 +183,27 @@ class _Side:
 
     def __init__(self, system: SystemScore, name: str) -> None:
         self.system, self.name = system, name
-        self.logs = [read_log(run.file) for run in system.runs]
-        rates = [[rate for _, rate in timing.throughput(log).epochs] for log in self.logs]
+        logs = [run.log for run in system.runs]
+        rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
+        converged = [run for run in system.runs if run.converged]
         self.samples: dict[str, list[float]] = {
-            "epochs": [run.epochs for run in system.runs if run.converged and run.epochs is not None],
-            "minutes": [run.minutes for run in system.runs if run.converged and run.minutes is not None],
-            "kilojoules": [run.energy.kilojoules for run in system.runs if run.converged and run.energy],
+            "epochs": [run.epochs for run in converged if run.epochs is not None],
+            "minutes": [run.log.minutes for run in converged if run.log.minutes is not None],
+            "kilojoules": [run.energy.kilojoules for run in converged if run.energy],
             "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
         }
-        self.data = {log.train_samples if system.label else rules.TRAIN_SAMPLES for log in self.logs}
-        self.hashes = sorted(files.sha256(log.path) for log in self.logs)
+        self.data = {log.train_samples if system.label else rules.TRAIN_SAMPLES for log in logs}
+        self.hashes = sorted(files.sha256(log.path) for log in logs)
+
+
+def _in_both(first: _Side, second: _Side) -> list[str]:
+    """Return the quantities of which both sides have values."""
+    return [key for key in QUANTITIES if first.samples[key] and second.samples[key]]
+
+
+def _comparable(first: _Side, second: _Side) -> bool:
+    """Return True if the differences say something."""
+    return first.data == second.data and first.hashes != second.hashes
 
 
 def _split(first: SystemScore, second: SystemScore) -> Split | None:
@@ -217,17 +222,6 @@ def _split(first: SystemScore, second: SystemScore) -> Split | None:
 def log_mean(first: float, second: float) -> float:
     """Return the logarithmic mean: the difference of two numbers for each unit of their logarithms'."""
     return first if first == second else (second - first) / math.log(second / first)
-
-
-def _in_both(first: _Side, second: _Side) -> list[str]:
-    """Return the quantities of which both sides have values."""
-    return [key for key in QUANTITIES if first.samples[key] and second.samples[key]]
-
-
-def _comparable(first: _Side, second: _Side) -> list[str]:
-    """Return the quantities whose difference says something."""
-    apart = first.data == second.data and first.hashes != second.hashes
-    return _in_both(first, second) if apart else []
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:
@@ -277,7 +271,7 @@ def _sentence(d: Difference, name: str, confidence: float) -> str:
     """Return the sentence on a difference of the result ``name`` from another."""
     quantity, more, less = QUANTITIES[d.quantity]
     a, b = d.runs
-    runs = f"{b} {'run' if b == 1 else 'runs'} against {a}"
+    runs = f"{counted(b, 'run')} against {a}"
     if d.difference == 0 and d.low is None and min(a, b) > 1:
         return (
             f"no difference: every run of both has {d.first:g} {quantity}; they are reported in steps, and a "
@@ -305,30 +299,22 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + _figures(value)
 
 
-def settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[tuple[str, str, str]]:
+def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
     """Yield (name, first, second) of settings that differ in the logs, and in the sidecar files where both
     sides have some."""
     for source in (_logged, _saved):
-        first, second = _of_all(a, source), _of_all(b, source)
+        first, second = (
+            {name: ", ".join(values) for name, values in sidecar.merged(map(source, runs)).items()}
+            for runs in (a, b)
+        )
         if source is _logged or (first and second):
             for name in {**first, **second}:
                 if first.get(name) != second.get(name):
                     yield name, first.get(name, "-"), second.get(name, "-")
 
 
-def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], dict[str, str]]) -> dict[str, str]:
-    """Return the settings of a result; one that differs between its runs has all its values, separated by
-    commas."""
-    values: dict[str, list[str]] = {}
-    for log in logs:
-        for name, value in source(log).items():
-            if value not in values.setdefault(name, []):
-                values[name].append(value)
-    return {name: ", ".join(texts) for name, texts in values.items()}
-
-
-def _logged(log: ResultLog) -> dict[str, str]:
-    logged = recipe.of_log(log)
+def _logged(run: Run) -> dict[str, str]:
+    log, logged = run.log, recipe.of_log(run.log)
     settings = {
         "organisation": log.org,
         "platform": log.platform,
@@ -345,22 +331,20 @@ def _logged(log: ResultLog) -> dict[str, str]:
     }
 
 
-def _saved(log: ResultLog) -> dict[str, str]:
+def _saved(run: Run) -> dict[str, str]:
     """Return a sidecar file's settings by variable, and its computing packages; all other packages as one."""
-    saved = sidecar.read(log.path)
-    variables = saved.get("variables", {})
-    settings = {name: value for name, value in variables.items() if name not in _OF_A_RUN}
-    others = []
-    for name, value in sidecar.named(saved).items():
+    variables = run.saved.get("variables", {})
+    settings, others = dict(variables), []
+    for name, value in sidecar.named(run.saved).items():
         section, _, package = name.partition(" / ")
         if section == "packages" and not re.fullmatch(COMPUTES, package):
             others.append(f"{package} {value}")
-        elif not (section == "config" and variables) and name not in _OF_A_RUN:
+        elif section != "config" or not variables:
             settings[name] = value
     if others:
         listed = "\n".join(sorted(others)).encode(errors="surrogatepass")
         settings[OTHER_PACKAGES] = f"{len(others)} (SHA-256 {hashlib.sha256(listed).hexdigest()[:8]})"
-    return settings
+    return {name: value for name, value in settings.items() if name not in _OF_A_RUN}
 
 
 def _cautions(first: _Side, second: _Side) -> Iterator[str]:
@@ -388,18 +372,16 @@ def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
     """Print for each comparison its figures, the sentence on each, the cautions and the settings that
     differ."""
     for comparison in comparisons:
-        table = Table(title=f"{comparison.second} against {comparison.first}", title_justify="left")
-        table.add_column("mean of the runs", no_wrap=True)
-        for heading in ("first", "second", "difference", "p"):
-            table.add_column(heading, justify="right", no_wrap=True)
+        headings = ("mean of the runs", "first", "second", "difference", "p")
+        figures = table(headings, headings[:1], f"{comparison.second} against {comparison.first}")
         for d in comparison.differences:
             change = _signed(d.difference) + (f" ({d.difference / d.first:+.1%})" if d.first else "")
             means = _figures(d.first), _figures(d.second)
-            table.add_row(QUANTITIES[d.quantity][0], *means, change, f"{d.p_adjusted:.3f}")
+            figures.add_row(QUANTITIES[d.quantity][0], *means, change, f"{d.p_adjusted:.3f}")
         if comparison.same_logs:
             lines = [f"{SAME_LOGS}: {comparison.second} is a copy of {comparison.first}"]
         else:
-            console.print(table)
+            console.print(figures)
             lines = [f"{QUANTITIES[d.quantity][0]}: {d.sentence}" for d in comparison.differences]
         lines += [comparison.split.sentence] if comparison.split else []
         lines += [f"caution: {caution}" for caution in comparison.cautions]

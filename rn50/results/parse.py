@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.printed import prints
+from rn50.printed import Minutes, prints
 
 TOKEN = ":::MLLOG"
 EPOCH_SAMPLES = "epoch_samples"
@@ -82,21 +82,25 @@ class ResultLog:
     """
 
     path: pathlib.Path
+    """Log."""
     events: tuple[Event, ...]
     by_key: Mapping[str, Sequence[Event]]
     findings: tuple[str, ...]
+    """Faults of the log."""
     benchmark: str | None
     org: str | None
     division: str | None
     submission_status: str | None
     platform: str | None
     seed: int | None
+    """Seed."""
     train_samples: int | None
     eval_samples: int | None
     global_batch_size: int | None
     run_start_ms: int | None
     run_stop_ms: int | None
     status: str
+    """success, aborted or unfinished."""
     evaluations: tuple[Evaluation, ...]
     label_smoothing: tuple[int, float] | None = None
     """Line number and value, from programs that print their arguments: MLPerf has no key for label
@@ -130,6 +134,11 @@ class ResultLog:
         return next((e for e in self.evaluations if e.accuracy >= self.target), None)
 
     @property
+    def decisive(self) -> Evaluation | None:
+        """Evaluation that decided the run: ``reached``, else the last one."""
+        return self.reached or next(reversed(self.evaluations), None)
+
+    @property
     def epoch_samples(self) -> int | None:
         """Images that each epoch trained on: fewer than ``train_samples`` where our run was cut by
         BENCHMARK_STEPS."""
@@ -138,9 +147,8 @@ class ResultLog:
         return int(cut) if cut and cut > 0 else self.train_samples
 
     @property
-    def minutes(self) -> float | None:
-        """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run
-        Results")."""
+    def minutes(self) -> Minutes | None:
+        """From run_start to run_stop."""
         if self.run_start_ms is None or self.run_stop_ms is None:
             return None
         return (self.run_stop_ms - self.run_start_ms) / 60_000
@@ -152,11 +160,9 @@ def read_log(path: pathlib.Path) -> ResultLog:
     Raises:
         UserError: the file cannot be read or holds no ``:::MLLOG`` line.
     """
-    findings: list[str] = []
-    reader = _Reader(findings)
     try:
         with files.open_regular(path, _REMEDY) as stream:
-            events = tuple(reader.events(stream))
+            events, findings, label_smoothing, crowded_lines = _read(stream)
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
     if not events and not findings:
@@ -176,61 +182,55 @@ def read_log(path: pathlib.Path) -> ResultLog:
         status = UNFINISHED if start else NOT_STARTED
     return ResultLog(
         path=path,
-        events=events,
+        events=tuple(events),
         by_key=by_key,
-        benchmark=_text("submission_benchmark", by_key, findings),
-        org=_text("submission_org", by_key, findings),
-        division=_text("submission_division", by_key, findings),
-        submission_status=_text("submission_status", by_key, findings),
-        platform=_text("submission_platform", by_key, findings),
-        seed=_integer("seed", by_key, findings),
-        train_samples=_integer("train_samples", by_key, findings),
-        eval_samples=_integer("eval_samples", by_key, findings),
-        global_batch_size=_integer("global_batch_size", by_key, findings),
+        benchmark=_value("submission_benchmark", str, by_key, findings),
+        org=_value("submission_org", str, by_key, findings),
+        division=_value("submission_division", str, by_key, findings),
+        submission_status=_value("submission_status", str, by_key, findings),
+        platform=_value("submission_platform", str, by_key, findings),
+        seed=_value("seed", int, by_key, findings),
+        train_samples=_value("train_samples", int, by_key, findings),
+        eval_samples=_value("eval_samples", int, by_key, findings),
+        global_batch_size=_value("global_batch_size", int, by_key, findings),
         run_start_ms=start.time_ms if start else None,
         run_stop_ms=stop.time_ms if stop else None,
         status=status,
         evaluations=tuple(_evaluations(by_key, findings)),
-        label_smoothing=reader.label_smoothing,
-        crowded_lines=tuple(reader.crowded_lines),
+        label_smoothing=label_smoothing,
+        crowded_lines=tuple(crowded_lines),
         findings=tuple(findings),
     )
 
 
-class _Reader:
-    """Reader of the records of one stream. Notes broken records, and the label smoothing that text between
-    the records states."""
-
-    def __init__(self, findings: list[str]):
-        self.label_smoothing: tuple[int, float] | None = None
-        self.crowded_lines: list[int] = []
-        self._findings = findings
-
-    def events(self, stream: BinaryIO) -> Iterator[Event]:
-        for number, line in _lines(stream):
-            stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
-            if stated and self.label_smoothing is None:
-                with contextlib.suppress(ValueError):
-                    self.label_smoothing = number, float(stated.group(1))
-            if TOKEN.encode() not in line:
-                continue
-            # A progress bar ends its lines with a carriage return only, which also ends a line for the
-            # official checker.
-            for piece in line.decode("utf-8", errors="replace").split("\r"):
-                records = piece.split(TOKEN)[1:]
-                if len(records) > 1 and len(self.crowded_lines) < MOST_FINDINGS:
-                    self.crowded_lines.append(number)
-                for record in records:
-                    try:
-                        yield _event(number, record)
-                    except (KeyError, TypeError, ValueError) as error:
-                        self._note(f"line {number}: not an MLPerf record ({type(error).__name__}: {error})")
-
-    def _note(self, finding: str) -> None:
-        if len(self._findings) == MOST_FINDINGS:
-            finding += "; this and what follows is not listed"
-        if len(self._findings) <= MOST_FINDINGS:
-            self._findings.append(finding)
+def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None, list[int]]:
+    """Return the records of a stream, findings on broken ones, the line and value of the label smoothing that
+    text between the records states, and the lines with several records."""
+    events: list[Event] = []
+    findings: list[str] = []
+    crowded: list[int] = []
+    smoothing: tuple[int, float] | None = None
+    for number, line in _lines(stream):
+        stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
+        if stated and smoothing is None:
+            with contextlib.suppress(ValueError):
+                smoothing = number, float(stated.group(1))
+        if TOKEN.encode() not in line:
+            continue
+        # A progress bar ends its lines with a carriage return only, which also ends a line for the official
+        # checker.
+        for piece in line.decode("utf-8", errors="replace").split("\r"):
+            records = piece.split(TOKEN)[1:]
+            if len(records) > 1 and len(crowded) < MOST_FINDINGS:
+                crowded.append(number)
+            for record in records:
+                try:
+                    events.append(_event(number, record))
+                except (KeyError, TypeError, ValueError) as error:
+                    last = "; this and what follows is not listed" if len(findings) == MOST_FINDINGS else ""
+                    finding = f"line {number}: not an MLPerf record ({type(error).__name__}: {error}){last}"
+                    findings += [finding] if len(findings) <= MOST_FINDINGS else []
+    return events, findings, smoothing, crowded
 
 
 def _event(line: int, record: str) -> Event:
@@ -300,23 +300,17 @@ def _first(key: str, by_key: _ByKey, findings: list[str], repeatable: bool = Tru
     return events[0] if events else None
 
 
-def _text(key: str, by_key: _ByKey, findings: list[str]) -> str | None:
+def _value(key: str, kind: type, by_key: _ByKey, findings: list[str]) -> Any:
+    """Return the text or whole number of a key; None and a finding for a value of another ``kind``."""
     event = _first(key, by_key, findings)
-    if event is None or isinstance(event.value, str):
+    if event is None or (kind is str and isinstance(event.value, str)):
         return event.value if event else None
-    findings.append(f"line {event.line}: {key} {_shown(event.value)} is not a text")
+    number = finite(event.value) if kind is int else None
+    if number is not None and number == int(number):
+        return int(number)
+    what = "text" if kind is str else "whole number"
+    findings.append(f"line {event.line}: {key} {_shown(event.value)} is not a {what}")
     return None
-
-
-def _integer(key: str, by_key: _ByKey, findings: list[str]) -> int | None:
-    event = _first(key, by_key, findings)
-    if event is None:
-        return None
-    number = finite(event.value)
-    if number is None or number != int(number):
-        findings.append(f"line {event.line}: {key} {_shown(event.value)} is not a whole number")
-        return None
-    return int(number)
 
 
 def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:

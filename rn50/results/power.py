@@ -5,7 +5,6 @@ before) and power_measurement_stop, in ms of the node's clock (mlperf_logging, r
 conversion_eff is a factor of all readings.
 """
 
-import itertools
 import pathlib
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import Share, Tenths
 from rn50.results import parse
-from rn50.results.parse import Event, ResultLog, finite
+from rn50.results.parse import ResultLog, finite
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 START, READING, STOP = "power_measurement_start", "power_reading", "power_measurement_stop"
@@ -66,21 +65,19 @@ class PowerLog(NamedTuple):
     not_included: str
 
     @property
-    def interval_ms(self) -> float:
-        """Usual time between two readings."""
-        times = [self.begin_ms, *(at for at, _ in self.readings)]
-        return statistics.median(later - earlier for earlier, later in itertools.pairwise(times))
+    def spans(self) -> list[tuple[int, int, float]]:
+        """(begin, end, watts) of each reading."""
+        begins = [self.begin_ms, *(end for end, _ in self.readings)]
+        return [(begin, end, watts) for begin, (end, watts) in zip(begins, self.readings, strict=False)]
 
     def joules(self, begin_ms: int, end_ms: int) -> float:
         """Return the energy between two times: the mean power of the readings between them, times that
         time."""
-        times = [self.begin_ms, *(end for end, _ in self.readings)]
-        spans = [
-            (max(0, min(end, end_ms) - max(begin, begin_ms)), watts)
-            for begin, (end, watts) in zip(times, self.readings, strict=False)
+        inside = [
+            (max(0, min(end, end_ms) - max(begin, begin_ms)), watts) for begin, end, watts in self.spans
         ]
-        covered = sum(span for span, _ in spans)
-        summed = sum(span * watts for span, watts in spans)
+        covered = sum(span for span, _ in inside)
+        summed = sum(span * watts for span, watts in inside)
         return summed / covered * (end_ms - begin_ms) / 1000 if covered else 0.0
 
 
@@ -97,8 +94,15 @@ def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
     except UserError as error:
         return None, [_fault(path, None, error.problem)]
     faults = [_fault(path, None, text) for text in logged.findings]
-    start, stop, faults_of_ends = _ends(path, logged)
-    faults += faults_of_ends
+    start, stop = logged.first(START), logged.first(STOP)
+    for key in (START, STOP):
+        number = len(logged.by_key.get(key, ()))
+        if number != 1:
+            faults.append(_fault(path, None, f"{number or 'no'} record {key}, not one"))
+    if start and stop and stop.time_ms <= start.time_ms:
+        faults.append(_fault(path, stop.line, f"{STOP} is not later than {START}"))
+    if READING not in logged.by_key:
+        faults.append(_fault(path, None, f"no record {READING}"))
     readings: list[tuple[int, float]] = []
     for event in logged.by_key.get(READING, ()):
         watts = finite(event.value)
@@ -117,21 +121,6 @@ def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
     ordered = sorted((end, watts * factor) for end, watts in readings)
     end_ms = stop.time_ms if stop else ordered[-1][0]
     return PowerLog(path, start.time_ms, end_ms, ordered, str(start.metadata.get(LEFT_OUT, ""))), faults
-
-
-def _ends(path: pathlib.Path, logged: ResultLog) -> tuple[Event | None, Event | None, list[Finding]]:
-    faults, ends = [], []
-    for key in (START, STOP):
-        events = logged.by_key.get(key, ())
-        if len(events) != 1:
-            faults.append(_fault(path, None, f"{len(events) or 'no'} record {key}, not one"))
-        ends.append(events[0] if events else None)
-    start, stop = ends
-    if start and stop and stop.time_ms <= start.time_ms:
-        faults.append(_fault(path, stop.line, f"{STOP} is not later than {START}"))
-    if READING not in logged.by_key:
-        faults.append(_fault(path, None, f"no record {READING}"))
-    return start, stop, faults
 
 
 def energy(log: ResultLog) -> Energy | None:
@@ -181,7 +170,8 @@ def findings(logs: Iterable[ResultLog]) -> Iterator[Finding]:
 def _uncovered(node: PowerLog, begin: int, end: int) -> str:
     """Return which part of the run a power log does not cover, empty if that is at most two intervals."""
     last = min(node.end_ms, node.readings[-1][0])
-    most = 2 * max(1000 * rules.POWER_INTERVAL_S, node.interval_ms)
+    usual = statistics.median(later - earlier for earlier, later, _ in node.spans)
+    most = 2 * max(1000 * rules.POWER_INTERVAL_S, usual)
     if node.end_ms <= begin or node.begin_ms >= end:
         apart = (begin - node.begin_ms) / 1000
         return (
@@ -203,8 +193,8 @@ def _of_run(node: PowerLog, begin: int, end: int) -> Iterator[Finding]:
     if len(inside) < rules.POWER_READINGS:
         text = f"{len(inside)} readings in the run, and the rules want {rules.POWER_READINGS}"
         yield _fault(node.path, None, text, WARNING)
-    ends = itertools.pairwise(at for at, _ in node.readings)
-    gaps = [(later - earlier) / 1000 for earlier, later in ends if later > begin and earlier < end]
+    between = node.spans[1:]
+    gaps = [(later - earlier) / 1000 for earlier, later, _ in between if later > begin and earlier < end]
     if not gaps:
         return
     usual, longest = statistics.median(gaps), max(gaps)

@@ -1,4 +1,8 @@
-"""Read the runs of a result and select those that count.
+"""Read the runs of a result, tell those that are not of the benchmark, and select those that count.
+
+A run is labelled if it used other data, another network, trained weights or only part of its steps, or was
+resumed. Its log says so, or its saved configuration, data certificate or checkpoint epoch does. Any one of
+them is enough. A number of samples is not a label: see ``log_rules``.
 
 Source: MLPerf Training rules, section "Benchmark Results": the fastest and the slowest of five runs are
 dropped; one run that did not converge may count as the slowest. Among more than five runs, every five
@@ -16,7 +20,9 @@ from typing import Any
 from rn50.benchmark import rules
 from rn50.results import sidecar
 from rn50.results.parse import ResultLog, read_log
-from rn50.results.validity import label
+
+_OUR_WRITER = "rn50/run/mlperf_log.py"
+"""Source file that each record of our logs names."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +32,37 @@ class Run:
     log: ResultLog
     saved: Mapping[str, Any]
 
+    @property
+    def file(self) -> pathlib.Path:
+        """Path of the log."""
+        return self.log.path
+
     @functools.cached_property
     def label(self) -> str | None:
-        """The label (``rules.LABELS``) of a run that is not a result of the benchmark, else None."""
-        return label.of_run(self.log, self.saved)
+        """The ``rules.LABELS`` of a run that is not a result of the benchmark in one text, else None."""
+        saved, certificate = self.saved, self.saved.get("data certificate")
+        # ``imagenet`` is true in a certificate where the numbers are ImageNet's and no fault was found.
+        certified_other = isinstance(certificate, dict) and certificate.get("imagenet") is False
+        labels = {
+            *self.logged_labels,
+            *rules.labels(sidecar.section(saved, "data"), sidecar.section(saved, "run")),
+            *([rules.NOT_A_RESULT] if certified_other else []),
+            *([rules.RESUMED] if saved.get("resumed_after") else []),
+        }
+        return "; ".join(label for label in rules.LABELS if label in labels) or None
+
+    @property
+    def logged_labels(self) -> list[str]:
+        """The labels that the log itself has."""
+        platforms = "\n".join(str(event.value) for event in self.log.by_key.get("submission_platform", ()))
+        other = rules.OTHER_TARGET if self.log.target != rules.TARGET_ACCURACY else None
+        return [label for label in rules.LABELS if label in platforms or label == other]
+
+    @property
+    def is_ours(self) -> bool:
+        """True if this package made the run."""
+        writers = (event.metadata.get("file") for event in self.log.events[:1])
+        return bool(self.saved) or _OUR_WRITER in writers
 
     @property
     def converged(self) -> bool:

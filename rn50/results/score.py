@@ -21,40 +21,39 @@ from rn50.results.parse import ResultLog
 from rn50.results.power import Energy
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
-from rn50.results.validity import label, result_rules
+from rn50.results.validity import result_rules
 from rn50.results.validity.findings import Finding
+from rn50.terminal import counted
 
 MANY_FILES = 100
 """Number of files from which reading takes long enough to show progress."""
 
 
-@prints("file, seed, epochs, accuracy, status, minutes, kept, in_set, findings, energy")
+@prints(
+    "file=log.path, seed=log.seed, epochs, accuracy, status=log.status, minutes=log.minutes, kept, in_set, "
+    "findings=log.findings, energy"
+)
 @dataclass(frozen=True)
-class RunScore:
+class RunScore(Run):
     """One run."""
 
-    file: pathlib.Path
-    """Log."""
-    seed: int | None
-    """Seed."""
-    epochs: float | None
-    """Epoch of the evaluation that decided it: the first one at the target, or the last one where none
-    reached it."""
-    accuracy: float | None
-    """Accuracy of that evaluation, a fraction."""
-    status: str
-    """success, aborted or unfinished."""
-    minutes: Minutes | None
-    """From run_start to run_stop."""
     kept: bool
     """True if it counts in the mean."""
     in_set: bool
     """True if it is one of the five consecutive runs that count."""
-    findings: tuple[str, ...]
-    """Faults of the log."""
-    converged: bool
-    energy: Energy | None = None
+    energy: Energy | None
     """null: there is no power log, or none that covers the run."""
+
+    @property
+    def epochs(self) -> float | None:
+        """Epoch of the evaluation that decided it: the first one at the target, or the last one where none
+        reached it."""
+        return self.log.decisive.epoch if self.log.decisive else None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy of that evaluation, a fraction."""
+        return self.log.decisive.accuracy if self.log.decisive else None
 
 
 class Accuracy(NamedTuple):
@@ -173,25 +172,22 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     chosen = [runs[i] for i in judged.chosen]
     reasons = _too_few(chosen)
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
-    kept = [runs[i] for i in in_mean]
-    minutes = [timed_run.log.minutes or 0.0 for timed_run in kept]
+    scores = tuple(
+        RunScore(each.log, each.saved, i in in_mean, i in judged.chosen, power.energy(each.log))
+        for i, each in enumerate(runs)
+    )
+    kept = [scores[i] for i in in_mean]
+    minutes = [score.log.minutes or 0.0 for score in kept]
     mean = sum(minutes) / len(minutes) if minutes else None
-    convergence = None
-    if mean is not None and not judged.label and ruleset in rules.RCP_RULESETS:
-        convergence = _convergence(chosen, ruleset)
-    if mean is not None and convergence and convergence.passed and ruleset in rules.SCALED_RULESETS:
-        convergence = dataclasses.replace(convergence, scaled_minutes=mean * convergence.factor)
     times = [timed_run.log.minutes or 0.0 for timed_run in chosen if timed_run.converged]
     mean_time = sum(times) / len(times) if times else 0.0
     # Where several runs missed the target there is no score, and ``_too_few`` has given the reason.
     errors = [error for error in judged.errors if error.rule != result_rules.MISSED]
     reasons += [error.where_and_what for error in errors]
     so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
-    images = [_epochs(timed_run) * (timed_run.log.epoch_samples or 0) for timed_run in kept]
+    images = [(score.epochs or 0.0) * (score.log.epoch_samples or 0) for score in kept]
     rate = sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None
-    scores = tuple(_run_score(r, i in in_mean, i in judged.chosen) for i, r in enumerate(runs))
-    energies = [score.energy for score in scores if score.kept]
-    saved = ((timed_run.log, timed_run.saved) for timed_run in runs)
+    unreviewed = any(timed_run.is_ours for timed_run in runs) and not (place and place.ruleset)
     return SystemScore(
         system=_system(folder, runs),
         valid=not reasons,
@@ -199,14 +195,14 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         reasons=tuple(reasons),
         mean_minutes=mean_time if so_far else None,
         label=judged.label,
-        unverified=label.unverified(saved, bool(judged.label), bool(place and place.ruleset)),
+        unverified=rules.NOT_VERIFIED if unreviewed and not judged.label else None,
         division=next((timed_run.log.division for timed_run in runs if timed_run.log.division), None),
-        convergence=convergence,
+        convergence=None if mean is None or judged.label else _convergence(chosen, ruleset, mean),
         spread=(max(times) - min(times)) / mean_time if len(times) > 1 and mean_time else None,
         accelerators=accelerators,
         images_per_second=rate,
         images_per_second_per_accelerator=rate / accelerators if rate and accelerators else None,
-        energy=power.mean_of(energies),
+        energy=power.mean_of([score.energy for score in kept]),
         accuracy=_accuracy([timed_run.log for timed_run in runs if timed_run.converged]),
         runs=scores,
         errors=tuple(errors),
@@ -220,48 +216,31 @@ def _accuracy(logs: Sequence[ResultLog]) -> Accuracy | None:
         return None
     last = [log.evaluations[-1].accuracy for log in logs]
     best = [max(evaluation.accuracy for evaluation in log.evaluations) for log in logs]
+    (mean, deviation), (best_mean, best_deviation) = (
+        (statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
+        for values in (last, best)
+    )
+    return Accuracy(mean, deviation, best_mean, best_deviation, len(logs))
 
-    def deviation(values: Sequence[float]) -> float | None:
-        return statistics.stdev(values) if len(values) > 1 else None
 
-    return Accuracy(statistics.mean(last), deviation(last), statistics.mean(best), deviation(best), len(logs))
-
-
-def _convergence(runs: Sequence[Run], ruleset: str) -> rcp.Convergence | None:
-    """Compare the runs of a set with the reference; None where the log has no batch size."""
+def _convergence(runs: Sequence[Run], ruleset: str, minutes: float) -> rcp.Convergence | None:
+    """Compare the runs of a set with the reference; None where the log has no batch size, or the ruleset no
+    reference."""
     batch_size = runs[0].log.global_batch_size
-    converged = sorted(_epochs(timed_run) for timed_run in runs if timed_run.converged)
-    epochs = (*converged, *[None] * (len(runs) - len(converged)))
-    return rcp.judge(ruleset, batch_size, epochs) if batch_size and batch_size > 0 else None
-
-
-def _epochs(timed_run: Run) -> float:
-    return timed_run.log.reached.epoch if timed_run.log.reached else 0.0
+    if ruleset not in rules.RCP_RULESETS or not batch_size or batch_size <= 0:
+        return None
+    reached = [each.log.reached.epoch for each in runs if each.converged and each.log.reached]
+    verdict = rcp.judge(ruleset, batch_size, (*sorted(reached), *[None] * (len(runs) - len(reached))))
+    if not verdict.passed or ruleset not in rules.SCALED_RULESETS:
+        return verdict
+    return dataclasses.replace(verdict, scaled_minutes=minutes * verdict.factor)
 
 
 def _too_few(runs: Sequence[Run]) -> list[str]:
     """Return the reason why no mean can be computed, or nothing."""
     if len(runs) != rules.RUNS:
-        return [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}"]
-    failed = [timed_run.log.path.name for timed_run in runs if not timed_run.converged]
+        return [f"{counted(len(runs), 'run')} of {rules.RUNS}"]
+    failed = [timed_run.file.name for timed_run in runs if not timed_run.converged]
     if len(failed) > 1:
         return [f"{len(failed)} runs did not converge ({', '.join(failed)}), and only one may"]
     return []
-
-
-def _run_score(timed_run: Run, kept: bool, in_set: bool) -> RunScore:
-    log = timed_run.log
-    decided = log.reached or (log.evaluations[-1] if log.evaluations else None)
-    return RunScore(
-        file=log.path,
-        seed=log.seed,
-        epochs=decided.epoch if decided else None,
-        accuracy=decided.accuracy if decided else None,
-        status=log.status,
-        minutes=log.minutes,
-        kept=kept,
-        in_set=in_set,
-        findings=log.findings,
-        converged=timed_run.converged,
-        energy=power.energy(log),
-    )

@@ -4,15 +4,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from rich.console import JustifyMethod
-from rich.table import Table
-
 from rn50.benchmark import rules
 from rn50.printed import as_json
 from rn50.results.parse import UNFINISHED
 from rn50.results.rcp import Convergence
 from rn50.results.score import Accuracy, RunScore, SystemScore
-from rn50.terminal import Terminal, csv_text
+from rn50.terminal import Terminal, csv_text, table
 
 NOT_VALID = "NOT A VALID RESULT"
 _MOST_REASONS = 5
@@ -27,26 +24,18 @@ class Scores(NamedTuple):
 def to_csv(scores: Sequence[SystemScore]) -> str:
     """Return CSV with a row per run, followed by the score of its system with all reasons in one cell;
     findings are left out."""
-    of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
-    of_system = (
-        "valid",
-        "olympic_minutes",
-        "reasons",
-        "label",
-        "unverified",
-        "spread",
-        "accelerators",
-        "images_per_second_per_accelerator",
-    )
-    rows: list[tuple[Any, ...]] = [
-        ("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")
-    ]
+    columns: tuple[str, ...] = ("system", "file", "seed", "epochs", "accuracy", "status", "minutes", "kept")
+    columns += ("in_set", "valid", "olympic_minutes", "reasons", "label", "unverified", "spread")
+    columns += ("accelerators", "images_per_second_per_accelerator")
+    columns += ("rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")
+    rows: list[Sequence[Any]] = [columns]
     for system in as_json(scores):
         system["reasons"] = "; ".join(system["reasons"])
         convergence = system["convergence"] or {}
-        behind = [convergence.get(key) for key in ("ruleset", "passed", "factor", "scaled_minutes")]
-        behind = [*(system[key] for key in of_system), *behind]
-        rows += [(system["system"], *(run[key] for key in of_run), *behind) for run in system["runs"]]
+        behind = {**convergence, **{f"rcp_{name}": value for name, value in convergence.items()}}
+        for run in system["runs"]:
+            cells = {**system, **behind, **run}
+            rows.append([cells.get(column) for column in columns])
     return csv_text(rows)
 
 
@@ -56,26 +45,24 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
     several = len({system.submitter for system in scores}) > 1
     for system in scores:
         name = f"{system.submitter}/{system.name}" if several and system.submitter else system.name
-        table = Table(title=name, title_justify="left")
-        for heading in ("file", "seed", "epochs", "accuracy", "status", "minutes", "score"):
-            side: JustifyMethod = "left" if heading in ("file", "status", "score") else "right"
-            table.add_column(heading, justify=side, no_wrap=True)
+        headings = ("file", "seed", "epochs", "accuracy", "status", "minutes", "score")
+        runs = table(headings, ("file", "status", "score"), name)
         for run in system.runs:
-            table.add_row(
+            runs.add_row(
                 run.file.name,
-                _cell(run.seed, "d"),
+                _cell(run.log.seed, "d"),
                 _cell(run.epochs, "g"),
                 _cell(run.accuracy, ".5f"),
-                run.status,
-                _cell(run.minutes, ".4f"),
+                run.log.status,
+                _cell(run.log.minutes, ".4f"),
                 _became(run, system),
             )
-        console.print(table)
+        console.print(runs)
         for run in system.runs:
-            for finding in run.findings[:3]:
+            for finding in run.log.findings[:3]:
                 console.print(f"{run.file.name}: {finding}")
-            if len(run.findings) > 3:
-                console.print(f"{run.file.name}: {len(run.findings) - 3} more findings")
+            if len(run.log.findings) > 3:
+                console.print(f"{run.file.name}: {len(run.log.findings) - 3} more findings")
         console.print(f"{name}: {_headline(system)}", style="bold")
         for line in (*_further_reasons(system), *remarks(system), system.unverified):
             if line:
@@ -104,7 +91,7 @@ def _headline(system: SystemScore) -> str:
         line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
         for run in system.runs:
             if run.in_set and not run.converged:
-                outcome = "is unfinished" if run.status == UNFINISHED else "did not converge"
+                outcome = "is unfinished" if run.log.status == UNFINISHED else "did not converge"
                 line += f"; {run.file.name} {outcome}"
     return f"{line} [{system.label}]" if system.label else line
 
@@ -162,8 +149,8 @@ def _of_equal_epochs(system: SystemScore) -> str:
     """Return the spread within the largest group of runs of equal epochs; empty if that adds nothing."""
     minutes: dict[float, list[float]] = {}
     for run in system.runs:
-        if run.in_set and run.converged and run.epochs is not None and run.minutes is not None:
-            minutes.setdefault(run.epochs, []).append(run.minutes)
+        if run.in_set and run.converged and run.epochs is not None and run.log.minutes is not None:
+            minutes.setdefault(run.epochs, []).append(run.log.minutes)
     epochs, most = max(minutes.items(), key=lambda group: len(group[1]), default=(0.0, []))
     if len(minutes) < 2 or len(most) < 2:
         return ""

@@ -9,7 +9,7 @@ figures of any two results are comparable. Logs without epochs give them by bloc
 import bisect
 import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +17,6 @@ from rn50.results.parse import ResultLog, epoch_number, finite
 
 Interval = tuple[int, int]
 """Begin and end in ms since the epoch."""
-
-
-@dataclass(frozen=True)
-class AccuracyPoint:
-    """Top-1 ``accuracy`` as a fraction after ``epoch`` epochs, ``minutes`` after ``run_start``."""
-
-    epoch: float
-    minutes: float
-    accuracy: float
 
 
 @dataclass(frozen=True)
@@ -52,12 +43,12 @@ class Throughput:
     in_blocks: bool
 
 
-def accuracy_points(log: ResultLog) -> list[AccuracyPoint]:
-    """Return the evaluations with their times; none where the clock never started."""
+def accuracies(log: ResultLog) -> list[tuple[float, float, float]]:
+    """Return (epoch, minutes after run_start, top-1) of each evaluation; none where the clock never
+    started."""
     start = log.run_start_ms
-    if start is None:
-        return []
-    return [AccuracyPoint(e.epoch, (e.time_ms - start) / 60_000, e.accuracy) for e in log.evaluations]
+    evaluations = log.evaluations if start is not None else ()
+    return [(e.epoch, (e.time_ms - (start or 0)) / 60_000, e.accuracy) for e in evaluations]
 
 
 def run_times(log: ResultLog) -> RunTimes | None:
@@ -66,25 +57,22 @@ def run_times(log: ResultLog) -> RunTimes | None:
         return None
     begin, end = log.run_start_ms, log.run_stop_ms
     init = log.first("init_start")
+    intervals, in_blocks = _training(log)
+    evaluations = list(_intervals(log, "eval").values())
+    evaluating = _covered_by(evaluations)(begin, end)
 
-    def clipped(intervals: dict[float, Interval]) -> dict[float, Interval]:
-        inside = {number: (max(begin, first), min(end, last)) for number, (first, last) in intervals.items()}
-        return {number: (first, last) for number, (first, last) in inside.items() if first < last}
+    def trained(training: Iterable[Interval]) -> int:
+        return _covered_by([*training, *evaluations])(begin, end) - evaluating
 
-    epochs = clipped(_intervals(log, "epoch", "epoch_num"))
-    evaluations = list(clipped(_intervals(log, "eval", "epoch_num")).values())
-    blocks = list(clipped(_intervals(log, "block", "first_epoch_num")).values()) if not epochs else []
-    evaluating = _length(evaluations)
-    first = _length([epochs[min(epochs)], *evaluations]) - evaluating if epochs else 0
-    trained = _length([*epochs.values(), *evaluations]) - evaluating
-    in_blocks = _length([*blocks, *evaluations]) - evaluating
+    whole = trained(intervals.values())
+    first = trained([intervals[min(intervals)]]) if intervals and not in_blocks else 0
     return RunTimes(
         initialisation=(begin - init.time_ms) / 1000 if init and init.time_ms <= begin else None,
         first_epoch=first / 1000,
-        later_epochs=(trained - first) / 1000,
+        later_epochs=0.0 if in_blocks else (whole - first) / 1000,
         evaluation=evaluating / 1000,
-        blocks=in_blocks / 1000,
-        gaps=(end - begin - evaluating - trained - in_blocks) / 1000,
+        blocks=whole / 1000 if in_blocks else 0.0,
+        gaps=(end - begin - evaluating - whole) / 1000,
     )
 
 
@@ -94,32 +82,23 @@ def throughput(log: ResultLog) -> Throughput:
     samples = log.epoch_samples
     if not samples:
         return Throughput((), False)
-    epochs = _intervals(log, "epoch", "epoch_num")
-    evaluated_ms = _covered_by(list(_intervals(log, "eval", "epoch_num").values()))
-
-    def trained_ms(interval: Interval) -> int:
-        return interval[1] - interval[0] - evaluated_ms(interval)
-
-    # By the number of its first epoch: an interval, and the number of its epochs.
-    intervals = epochs or _intervals(log, "block", "first_epoch_num")
-    counts: dict[Any, Any] = dict.fromkeys(epochs, 1)
-    for event in log.by_key.get("block_start", ()) if not epochs else ():
+    intervals, in_blocks = _training(log)
+    evaluated_ms = _covered_by(_intervals(log, "eval").values())
+    counts: dict[Any, Any] = dict.fromkeys(intervals, 1)
+    for event in log.by_key.get("block_start", ()) if in_blocks else ():
         if epoch_number(event.metadata.get("first_epoch_num")) is not None:
             counts[event.metadata["first_epoch_num"]] = event.metadata.get("epoch_count")
-    rates = (
-        (first + counts[first] - 1, counts[first] * samples / trained_ms(interval) * 1000)
-        for first, interval in sorted(intervals.items())
-        if epoch_number(counts.get(first)) and trained_ms(interval) > 0
-    )
-    return Throughput(tuple(rates), not epochs)
+    rates = []
+    for number, (first, last) in sorted(intervals.items()):
+        trained_ms = last - first - evaluated_ms(first, last)
+        if epoch_number(counts[number]) and trained_ms > 0:
+            rates.append((number + counts[number] - 1, counts[number] * samples / trained_ms * 1000))
+    return Throughput(tuple(rates), in_blocks)
 
 
 def without_time(log: ResultLog) -> list[float]:
     """Return every epoch, or block in a log without epochs, that stops in the millisecond of its start."""
-    closed = _closed(log, "epoch", "epoch_num")
-    if "epoch_start" not in log.by_key:
-        closed = _closed(log, "block", "first_epoch_num")
-    return [number for number, (first, last) in closed.items() if first == last]
+    return [number for number, (first, last) in _training(log)[0].items() if first == last]
 
 
 def training_rate(logs: Sequence[ResultLog]) -> float | None:
@@ -141,20 +120,20 @@ def losses(log: ResultLog) -> list[tuple[float, float]]:
     return points
 
 
-def _intervals(log: ResultLog, name: str, numbered_by: str) -> dict[float, Interval]:
-    """Return the intervals of ``_closed`` that end after their start."""
-    closed = _closed(log, name, numbered_by)
-    return {number: (first, last) for number, (first, last) in closed.items() if first < last}
+def _training(log: ResultLog) -> tuple[dict[float, Interval], bool]:
+    """Return the intervals of the epochs; in a log without epochs those of its blocks, and True."""
+    epochs = _intervals(log, "epoch")
+    return epochs or _intervals(log, "block"), not epochs
 
 
-def _closed(log: ResultLog, name: str, numbered_by: str) -> dict[float, Interval]:
-    """Return the intervals ``<name>_start`` to ``<name>_stop`` by number. Where several ranks log one, the
-    first start and the last stop count. An interval that is not closed is left out."""
+def _intervals(log: ResultLog, name: str) -> dict[float, Interval]:
+    """Return the intervals ``<name>_start`` to ``<name>_stop`` by epoch, of a block its first. Where several
+    ranks log one, the first start and the last stop count. An interval that is not closed is left out."""
 
     def times(end: str) -> dict[float, list[int]]:
         by_number: dict[float, list[int]] = {}
         for event in log.by_key.get(f"{name}_{end}", ()):
-            number: Any = event.metadata.get(numbered_by)
+            number: Any = event.metadata.get("first_epoch_num" if name == "block" else "epoch_num")
             if epoch_number(number) is not None:
                 by_number.setdefault(number, []).append(event.time_ms)
         return by_number
@@ -163,26 +142,15 @@ def _closed(log: ResultLog, name: str, numbered_by: str) -> dict[float, Interval
     return {number: (min(first), max(stops[number])) for number, first in starts.items() if number in stops}
 
 
-def _length(intervals: Sequence[Interval]) -> int:
-    """Return the milliseconds that the intervals cover together; overlaps count once."""
-    return sum(last - first for first, last in _merged(intervals))
-
-
-def _merged(intervals: Sequence[Interval]) -> list[Interval]:
-    """Return sorted intervals that cover the same time without overlaps."""
+def _covered_by(intervals: Iterable[Interval]) -> Callable[[int, int], int]:
+    """Return a function from two times to the milliseconds between them that ``intervals`` cover, in
+    logarithmic time; overlaps count once."""
     merged: list[Interval] = []
     for first, last in sorted(intervals):
         if merged and first <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(last, merged[-1][1])
-        else:
+        elif first < last:
             merged.append((first, last))
-    return merged
-
-
-def _covered_by(intervals: Sequence[Interval]) -> Callable[[Interval], int]:
-    """Return a function from an interval to the milliseconds of it that ``intervals`` cover, in logarithmic
-    time."""
-    merged = _merged(intervals)
     firsts = [first for first, _ in merged]
     before = list(itertools.accumulate((last - first for first, last in merged), initial=0))
 
@@ -190,4 +158,4 @@ def _covered_by(intervals: Sequence[Interval]) -> Callable[[Interval], int]:
         begun = bisect.bisect_right(firsts, time_ms)
         return before[begun] - (max(0, merged[begun - 1][1] - time_ms) if begun else 0)
 
-    return lambda interval: until(interval[1]) - until(interval[0])
+    return lambda begin, end: until(end) - until(begin)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50.benchmark import rules
-from rn50.results import run as runs
 from rn50.results import score, sidecar
 from rn50.results.parse import ResultLog
 from rn50.results.score import SystemScore
@@ -46,7 +45,7 @@ def read(paths: Sequence[pathlib.Path]) -> list[OwnResult]:
     """
     results = []
     for system in score.score(paths):
-        made = [runs.read(run.file) for run in system.runs if run.in_set]
+        made = [run for run in system.runs if run.in_set]
         saved = tuple(run.saved if sidecar.is_whole(run.saved) else {} for run in made)
         results.append(OwnResult(made[0].log.path.parent, system, tuple(run.log for run in made), saved))
     return results

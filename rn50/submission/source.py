@@ -148,8 +148,8 @@ def _readme(result: OwnResult, system: str, implementation: str, commit: str) ->
     score, demo = result.score, result.score.label
     names = {log.path: f"result_{number}.txt" for number, log in enumerate(result.logs)}
     rows = [
-        f"| {names[run.file]} | {run.file.name} | {run.seed} | {_cell(run.epochs, 'g')} | "
-        f"{_cell(run.minutes, '.4f')} | {'yes' if run.kept else 'no'} |"
+        f"| {names[run.file]} | {run.file.name} | {run.log.seed} | {_cell(run.epochs, 'g')} | "
+        f"{_cell(run.log.minutes, '.4f')} | {'yes' if run.kept else 'no'} |"
         for run in score.runs
         if run.in_set
     ]

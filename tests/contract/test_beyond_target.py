@@ -7,7 +7,7 @@ from rn50.errors import UserError
 from rn50.launch.campaign import state
 from rn50.printed import as_json
 from rn50.results import parse, score, scoreboard
-from rn50.results.validity import label
+from rn50.results.run import Run
 from rn50.run import timed_run
 from rn50.settings import config as configuration
 from rn50.weights import weights_file
@@ -44,11 +44,11 @@ def test_a_run_stops_at_its_own_target(tiny_config, tmp_path, target, correct, e
 def test_the_label_is_on_everything(tiny_config, tmp_path):
     toy.run(tiny_config, tmp_path, [500, 800, 850, 840], 12, settings=WHOLE)
     log = parse.read_log(tmp_path / "result_0.txt")
-    assert rules.OTHER_TARGET in label.of_run(log, {})
+    assert rules.OTHER_TARGET in Run(log, {}).label
     # Not even a log whose platform was changed passes for one of the benchmark.
     text = log.path.read_text()
     log.path.write_text(text.replace(f" ({rules.OTHER_TARGET})", ""))
-    assert rules.OTHER_TARGET in label.of_run(parse.read_log(log.path), {})
+    assert rules.OTHER_TARGET in Run(parse.read_log(log.path), {}).label
 
 
 def test_a_score_of_them_is_their_accuracy(tiny_config, tmp_path):

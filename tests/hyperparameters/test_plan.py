@@ -21,7 +21,6 @@ from rn50.hyperparameters.plan.epochs import EpochModel
 from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
 from rn50.hyperparameters.plan.planner import SCALES, SystemPlanner, planner_for
 from rn50.results import published, score, timing
-from rn50.results.parse import read_log
 from tests.support.published import LOGS, needs_published
 
 NAME = "A100-SXM-80GB"
@@ -193,14 +192,14 @@ def test_evaluation_and_start_up_are_what_published_logs_say():
     for system in score.score([LOGS]):
         if not system.images_per_second_per_accelerator:
             continue
-        logs = [log for log in (read_log(run.file) for run in system.runs) if timing.run_times(log)]
+        logs = [log for log in (run.log for run in system.runs) if timing.run_times(log)]
         times = [
             (timing.run_times(log), statistics.median(r for _, r in timing.throughput(log).epochs), log)
             for log in logs
             if timing.throughput(log).epochs and timing.run_times(log).evaluation
         ]
         if times:
-            counts = [len(timing.accuracy_points(log)) for _, _, log in times]
+            counts = [len(timing.accuracies(log)) for _, _, log in times]
             speeds.append(
                 statistics.median(
                     c * rules.EVAL_SAMPLES / t.evaluation / r

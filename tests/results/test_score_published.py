@@ -30,7 +30,7 @@ def test_published_systems_score_what_was_published(folder, row):
     expected = float(row["olympic_minutes"] or (28.6040 + 28.6148 + 28.6201) / 3)
     assert system.olympic_minutes == pytest.approx(expected, abs=0.0005)
     assert [str(run.epochs) for run in system.runs] == row["epochs"].split()
-    assert [run.status for run in system.runs] == row["run_status"].replace("None", "unfinished").split()
+    assert [run.log.status for run in system.runs] == row["run_status"].replace("None", "unfinished").split()
     assert (system.convergence.message, system.convergence.passed) == (
         row["rcp_checker"].split(",")[0],
         row["rcp_checker"].endswith("PASSED"),
@@ -80,7 +80,7 @@ def test_nf5688m6():
 def test_nf5488a5_and_a_second_run_that_did_not_converge(tmp_path):
     folder = LOGS / "v1.0" / "Inspur" / "results" / "nf5488a5_mxnet" / "resnet"
     [system] = score.score([folder])
-    assert [(run.status, run.kept) for run in system.runs if not run.converged] == [("aborted", False)]
+    assert [(run.log.status, run.kept) for run in system.runs if not run.converged] == [("aborted", False)]
     assert kept(system) == ["result_1.txt", "result_3.txt", "result_5.txt"]
 
     for file in folder.iterdir():

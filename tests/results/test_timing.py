@@ -45,8 +45,8 @@ def test_the_parts_of_the_time_add_up(tmp_path):
     assert not rates.in_blocks and rates.epochs == tuple(
         (n, pytest.approx(rules.TRAIN_SAMPLES / 10)) for n in (1, 2, 3, 4)
     )
-    assert [(p.epoch, p.accuracy) for p in timing.accuracy_points(log)] == [(2, 0.4), (4, 0.77)]
-    assert [p.minutes * 60 for p in timing.accuracy_points(log)] == [pytest.approx(20.8), pytest.approx(41.3)]
+    assert [(epoch, top_1) for epoch, _, top_1 in timing.accuracies(log)] == [(2, 0.4), (4, 0.77)]
+    assert [minutes * 60 for _, minutes, _ in timing.accuracies(log)] == pytest.approx([20.8, 41.3])
 
 
 def test_an_evaluation_within_an_epoch_is_no_training(tmp_path):

@@ -27,7 +27,7 @@ from typing import Any
 from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.results import recipe, score, system_description, tree
-from rn50.results.parse import ResultLog, read_log
+from rn50.results.parse import ResultLog
 from rn50.results.published import PublishedResult
 from rn50.results.result_files import find_result_files
 from rn50.terminal import say
@@ -65,7 +65,7 @@ def _result(folder: pathlib.Path) -> PublishedResult:
     if round_ is None:
         raise UserError("no folder above it names the round, like v1.0")
     [scored] = score.score([folder])
-    logs = [read_log(run.file) for run in scored.runs]
+    logs = [run.log for run in scored.runs]
     said = recipe.of_log(logs[0])
     machine = _machine(place)
     first, interval = _evaluation_epochs(logs)
@@ -95,9 +95,9 @@ def _result(folder: pathlib.Path) -> PublishedResult:
         first_evaluation_epoch=first,
         evaluation_interval=interval,
         epochs=tuple(run.epochs for run in scored.runs),
-        run_status=tuple(run.status.replace(" ", "_") for run in scored.runs),
+        run_status=tuple(run.log.status.replace(" ", "_") for run in scored.runs),
         accuracy=tuple(_rounded(run.accuracy, 5) for run in scored.runs),
-        minutes=tuple(_rounded(run.minutes, 4) for run in scored.runs),
+        minutes=tuple(_rounded(run.log.minutes, 4) for run in scored.runs),
         olympic_minutes=_rounded(scored.olympic_minutes, 4),
         published_scaling_factor=_scaling_factor(folder),
         rcp_verdict=f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}"

@@ -229,8 +229,8 @@ class Outcome:
         for who, result in verdict.scores.items():
             for run in result.runs:
                 epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
-                minutes = f"{run.minutes:.2f}" if run.minutes else "-"
-                rows.append([who, run.seed, epochs, f"{run.accuracy or 0:.4f}", minutes])
+                minutes = f"{run.log.minutes:.2f}" if run.log.minutes else "-"
+                rows.append([who, run.log.seed, epochs, f"{run.accuracy or 0:.4f}", minutes])
         where = self.search.folder / confirmation.FOLDER
         return [
             markdown(["", "seed", "epochs", "top-1", "minutes"], rows),

@@ -12,7 +12,7 @@ from rn50.errors import UserError
 from rn50.printed import prints
 from rn50.results import sidecar
 from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, read_log
-from rn50.results.validity import label
+from rn50.results.run import Run
 from rn50.run.log_file import partial_name
 from rn50.settings import header
 from rn50.settings.bounds import EPOCHS
@@ -151,9 +151,7 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     expected, curve = entries.get("expected", ""), header.curve(entries)
     target = str(sidecar.section(saved, "run").get("target", rules.TARGET_ACCURACY))
     evaluated = _evaluated(sidecar.section(saved, "hyperparameters"), target)
-    return Campaign(
-        results, states, system, label.of_run(begun[-1], saved), expected, curve, target, evaluated
-    )
+    return Campaign(results, states, system, Run(begun[-1], saved).label, expected, curve, target, evaluated)
 
 
 def _run(number: int, file: pathlib.Path) -> RunState:

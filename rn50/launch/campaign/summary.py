@@ -13,7 +13,6 @@ from rn50.packages import needed_for
 from rn50.progress import counting
 from rn50.results import score as scoring
 from rn50.results import scoreboard, timing
-from rn50.results.parse import read_log
 from rn50.results.score import SystemScore
 from rn50.submission import check as checking
 from rn50.submission.check import Report
@@ -97,7 +96,7 @@ def _score(score: SystemScore) -> str:
 
 
 def _speed(score: SystemScore) -> str:
-    rate = timing.training_rate([read_log(run.file) for run in score.runs])
+    rate = timing.training_rate([run.log for run in score.runs])
     parts = [f"{rate:,.0f} img/s training"] if rate else []
     if score.images_per_second:
         parts.append(f"{score.images_per_second:,.0f} img/s end to end")

@@ -3,7 +3,7 @@ points."""
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from rn50.results import published, recipe, sidecar
 from rn50.results.parse import finite
 from rn50.results.published import PublishedResult
 from rn50.results.run import Run
+from rn50.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -80,20 +81,21 @@ def _published(group: Sequence[PublishedResult]) -> Column:
         "learning_rate_decay_steps": first.decay_epochs,
         "momentum": first.momentum,
         "weight_decay": first.weight_decay,
-        "label_smoothing": _range(result.label_smoothing for result in group),
-        "model_bn_span": _range(result.model_bn_span for result in group),
-        "gradient_accumulation_steps": _range(result.gradient_accumulation_steps for result in group),
+        "label_smoothing": span(result.label_smoothing for result in group),
+        "model_bn_span": span(result.model_bn_span for result in group),
+        "gradient_accumulation_steps": span(result.gradient_accumulation_steps for result in group),
     }
-    name = f"published, {len(group)} {'result' if len(group) == 1 else 'results'}"
+    name = f"published, {counted(len(group), 'result')}"
     epochs = statistics.mean(reached) if reached else None
     group_recipe = recipe.Recipe(name, first.global_batch_size, values, epochs)
     runs = (len(reached), sum(len(result.run_status) for result in group))
     return Column(first.name, group_recipe, rules.TRAIN_SAMPLES, runs)
 
 
-def _range(values: Iterable[float | None]) -> str | None:
-    known = sorted({value for value in values if value is not None})
-    return " to ".join(number(value) for value in sorted({known[0], known[-1]})) if known else None
+def span(values: Iterable[float | None], form: Callable[[float], str] | None = None) -> str | None:
+    """Return the lowest and the highest of the known values; None where there are none."""
+    known = sorted(value for value in values if value is not None)
+    return " to ".join(dict.fromkeys(map(form or number, (known[0], known[-1])))) if known else None
 
 
 def _rows(columns: Sequence[Column]) -> Iterator[Row]:

@@ -5,19 +5,19 @@ import os
 import pathlib
 import shlex
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import rn50
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.results import compare, recipe, scoreboard, timing
-from rn50.results import run as running
 from rn50.results import score as scoring
 from rn50.results.report import plots, recipes, templates, what_ran
 from rn50.results.score import RunScore, SystemScore
-from rn50.results.validity import compliance
+from rn50.results.validity import compliance, explain
 from rn50.settings import header
+from rn50.terminal import counted
 
 PARTS = {
     "initialisation": "initialisation, before the clock",
@@ -37,20 +37,19 @@ class _Run:
     not."""
 
     def __init__(self, score: RunScore, number: int, system: SystemScore) -> None:
-        self.score, self.read = score, running.read(score.file)
+        self.score = score
         self.series = number % plots.SERIES
         self.glyph = _GLYPHS[self.series]
         self.verdict = _became(score, system)
         self.faint = self.verdict.startswith(("dropped", "not in"))
-        self.points = timing.accuracy_points(self.read.log)
-        self.throughput = timing.throughput(self.read.log)
-        self.times = timing.run_times(self.read.log)
+        self.points = timing.accuracies(score.log)
+        self.throughput = timing.throughput(score.log)
+        self.times = timing.run_times(score.log)
 
     def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
-        """Return the evaluations over a field of ``timing.AccuracyPoint``, with a ring around the accepted
-        one."""
-        points = [(getattr(point, over), point.accuracy) for point in self.points]
-        accepted = next((point for point in points if point[1] >= self.read.log.target), None)
+        """Return the evaluations over epochs or minutes, with a ring around the accepted one."""
+        points = [(epoch if over == "epochs" else minutes, top_1) for epoch, minutes, top_1 in self.points]
+        accepted = next((point for point in points if point[1] >= self.score.log.target), None)
         return plots.Curve(
             points, self.series if series is None else series, self.faint and series is None, accepted
         )
@@ -111,11 +110,9 @@ def render(
         references=references,
         version=rn50.__version__,
         mark=files.MARK,
-        not_valid=scoreboard.NOT_VALID,
         series=range(plots.SERIES),
-        quantities=compare.QUANTITIES,
-        same_logs=compare.SAME_LOGS,
-        top_1=scoreboard.top_1,
+        scoreboard=scoreboard,
+        compare=compare,
     )
 
 
@@ -125,32 +122,28 @@ def _link(file: pathlib.Path, folder: pathlib.Path) -> str:
 
 def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> dict[str, Any]:
     runs = [_Run(run, number, system) for number, run in enumerate(system.runs)]
-    reads = [run.read for run in runs]
-    files = [run.score.file for run in runs]
+    files = [run.file for run in system.runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs]
-    losses = [plots.Curve(timing.losses(run.read.log), run.series, run.faint) for run in runs]
-    chosen = recipes.read(reads, references, system.accelerators)
-    train_samples = reads[0].log.train_samples or rules.TRAIN_SAMPLES
-    longest = max((point.epoch for run in runs for point in run.points), default=0)
+    losses = [plots.Curve(timing.losses(run.score.log), run.series, run.faint) for run in runs]
+    chosen = recipes.read(system.runs, references, system.accelerators)
+    train_samples = system.runs[0].log.train_samples or rules.TRAIN_SAMPLES
+    longest = max((epoch for run in runs for epoch, _, _ in run.points), default=0)
     schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
     verdicts = compliance.check(files, rulesets) if rulesets else []
     timed = [run for run in runs if run.times]
     seconds = {name: [getattr(run.times, part) or 0.0 for run in timed] for part, name in PARTS.items()}
     parts = {name: of_runs for name, of_runs in seconds.items() if any(of_runs)}
-    evaluations = [run.accuracy("epoch") for run in runs]
+    evaluations = [run.accuracy("epochs") for run in runs]
     evaluated = any(curve.points for curve in evaluations)
-    expected = header.curve(what_ran.header_of(reads[0]))
+    expected = header.curve(what_ran.header_of(system.runs[0]))
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
         "folder": shlex.quote(str(files[0].parent)),
-        "made_of": scoreboard.made_of(system),
-        "so_far": len(runs) if len(runs) < rules.RUNS else None,
-        "remarks": scoreboard.remarks(system, with_throughput=False),
         "runs": runs,
-        "head": what_ran.head(reads),
+        "head": what_ran.head(system.runs),
         "expected": bool(expected),
-        "facts": _facts(system, runs),
+        "facts": _facts(system),
         "throughputs": list(_throughputs(system, runs)),
         "hyperparameters": chosen,
         "figures": {
@@ -163,13 +156,17 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "in_blocks": any(run.throughput.in_blocks for run in runs),
         "parts": list(parts.items()),
         "parts_of": [run.score.file.name for run in timed],
-        "repetition": what_ran.repetition(reads[0]),
-        "environment": what_ran.environment(reads),
+        "repetition": what_ran.repetition(system.runs[0]),
+        "environment": what_ran.environment(system.runs),
         "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
         "passed": sum(verdict.ok for verdict in verdicts),
         "checks": len(verdicts),
         "only_missed": all(verdict.ok or verdict.file in missed for verdict in verdicts),
-        "messages": list(_messages(verdicts)),
+        "messages": [
+            message
+            for run in system.runs
+            for message in explain.explain([v for v in verdicts if v.file == run.file], run.log)
+        ],
     }
 
 
@@ -182,36 +179,31 @@ def _became(run: RunScore, system: SystemScore) -> str:
         return "not in the median set" + ("" if run.converged else ", did not converge")
     if not run.converged:
         return "dropped, did not converge"
-    kept = [other.minutes or 0.0 for other in system.runs if other.kept]
-    return "dropped, fastest" if (run.minutes or 0.0) <= min(kept) else "dropped, slowest"
+    kept = [other.log.minutes or 0.0 for other in system.runs if other.kept]
+    return "dropped, fastest" if (run.log.minutes or 0.0) <= min(kept) else "dropped, slowest"
 
 
-def _facts(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, str]]:
-    log = runs[0].read.log
-    converged = [run.score for run in runs if run.score.converged]
+def _facts(system: SystemScore) -> list[tuple[str, str]]:
+    log = system.runs[0].log
+    converged = [run for run in system.runs if run.converged]
     images = (f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))
     facts = [
-        ("converged", f"{len(converged)} of {len(runs)} {'run' if len(runs) == 1 else 'runs'}"),
-        ("epochs to target", _range(f"{epochs:g}" for epochs in sorted(s.epochs or 0 for s in converged))),
-        ("minutes", _range(f"{minutes:.2f}" for minutes in sorted(s.minutes or 0 for s in converged))),
-        ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
+        ("converged", f"{len(converged)} of {counted(len(system.runs), 'run')}"),
+        ("epochs to target", recipes.span((run.epochs for run in converged), "{:g}".format)),
+        ("minutes", recipes.span((run.log.minutes for run in converged), "{:.2f}".format)),
+        ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else None),
         ("training / validation images", " / ".join(images)),
-        ("organisation", log.org if log.org and log.org != system.label else "-"),
+        ("organisation", log.org if log.org and log.org != system.label else None),
         ("division, status", f"{log.division or '-'}, {log.submission_status or '-'}"),
     ]
-    return [(name, value) for name, value in facts if value != "-"]
-
-
-def _range(ascending: Iterable[str]) -> str:
-    different = list(dict.fromkeys(ascending))
-    return " to ".join(dict.fromkeys(different[:1] + different[-1:])) or "-"
+    return [(name, value) for name, value in facts if value]
 
 
 def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[str, float, str]]:
     """Yield the known throughputs as (name, images/s, sentence that explains it)."""
-    accelerators = system.accelerators or what_ran.gpus(runs[0].read)
+    accelerators = system.accelerators or what_ran.gpus(system.runs[0])
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
-    training, whole = timing.training_rate([run.read.log for run in runs]), system.images_per_second
+    training, whole = timing.training_rate([run.log for run in system.runs]), system.images_per_second
     if training is not None:
         text = f"Training images over the time of {part}, less the evaluations in it: the median of all but "
         yield "training", training, f"{text}the first of each run."
@@ -222,25 +214,9 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[st
         yield "per accelerator", whole / accelerators, f"End to end, on each of {accelerators} accelerators."
 
 
-def _messages(verdicts: Sequence[compliance.Verdict]) -> Iterator[tuple[str, str, bool]]:
-    """Yield each message once as (its files and rulesets, text, True for a failure)."""
-    by_message: dict[str, list[compliance.Verdict]] = {}
-    for verdict in verdicts:
-        for message in verdict.messages:
-            by_message.setdefault(message, []).append(verdict)
-    for message, by in by_message.items():
-        files = ", ".join(dict.fromkeys(verdict.file.name for verdict in by))
-        rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in by))
-        if len(message) > 600:
-            message = f"{message[:600]} ... (whole in rn50 check --json)"
-        yield f"{files} ({rulesets})", message, not all(verdict.ok for verdict in by)
-
-
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     systems = [page["score"] for page in pages]
-    dots = [
-        [(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages
-    ]
+    dots = [[(run.log.minutes, run.kept) for run in system.runs if run.converged] for system in systems]
     curves = [
         run.accuracy("minutes", number)
         for number, page in enumerate(pages)
@@ -251,7 +227,7 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     heads = [dict(page["head"]) for page in pages]
     return {
         "names": compare.names(systems),
-        "glyphs": [_GLYPHS[number % plots.SERIES] for number in range(len(pages))],
+        "glyphs": _GLYPHS,
         "head": [
             (name, [head.get(name, "-") for head in heads]) for name in dict.fromkeys(itertools.chain(*heads))
         ],

@@ -195,16 +195,13 @@ def _beside_the_file(system: str, variables: Mapping[str, str]) -> dict[str, str
     if system not in config_file.systems():
         return None
     of_file = assignments.read(config_file.file_of(system)).values
-    given = {"DGXSYSTEM": system}
-    for variable in VARIABLES.values():
-        name, value = variable.name, variables.get(variable.name)
+    changed: dict[str, str] = {}
+    for name, variable in VARIABLES.items():
         try:
             default = variable.read(of_file[name]) if name in of_file else variable.default
-            if value is None or variable.read(value) == default:
-                continue
+            if name in variables and variable.read(variables[name]) != default:
+                changed[name] = variables[name]
         except ValueError:
             return None
-        if name in of_file and name != "DATADIR":
-            return None
-        given[name] = value
-    return given
+    fixed = set(of_file) - {"DATADIR"}
+    return {"DGXSYSTEM": system, **changed} if fixed.isdisjoint(changed) else None

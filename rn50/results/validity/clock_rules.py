@@ -92,39 +92,39 @@ def _before(log: ResultLog) -> Iterator[Finding]:
 
 
 def _intervals(log: ResultLog) -> Iterator[Finding]:
+    rule = "every block, epoch and evaluation starts and stops once, in order"
+    remedy = "log each start and each stop once, on rank 0 only, and submit the file as it was written"
+    for event, message in (*_unpaired(log), *_unordered(log)):
+        yield finding(log, event.line, rule, message, remedy)
+
+
+def _unpaired(log: ResultLog) -> Iterator[tuple[Event, str]]:
     # Blocks are matched by order alone, because one published system numbers their stops by the last epoch.
     for name, number in (("block", None), ("epoch", "epoch_num"), ("eval", "epoch_num")):
-        opened: Event | None = None
-        for event in log.events:
-            if event.key == f"{name}_start":
-                if opened:
-                    message = f"{name}_start comes again before a {name}_stop for that of line {opened.line}"
-                    yield _interval(log, event, message)
-                opened = event
-            elif event.key == f"{name}_stop":
-                if opened is None:
-                    yield _interval(log, event, f"{name}_stop has no {name}_start before it")
-                elif number and opened.metadata.get(number) != event.metadata.get(number):
-                    message = f"{name}_stop of epoch {event.metadata.get(number)} follows {name}_start of "
-                    message += f"epoch {opened.metadata.get(number)} in line {opened.line}"
-                    yield _interval(log, event, message)
-                opened = None
-        if opened and log.status == "success" and name != "epoch":  # a run may stop in the middle of an epoch
-            yield _interval(log, opened, f"{name}_start has no {name}_stop")
+        start, stop = f"{name}_start", f"{name}_stop"
+        events = [event for event in log.events if event.key in (start, stop)]
+        for before, event in zip([None, *events], events, strict=False):
+            opened = before if before and before.key == start else None
+            if event.key == start and opened:
+                yield event, f"{start} comes again before a {stop} for that of line {opened.line}"
+            elif event.key == stop and opened is None:
+                yield event, f"{stop} has no {start} before it"
+            elif opened and number and opened.metadata.get(number) != event.metadata.get(number):
+                message = f"{stop} of epoch {event.metadata.get(number)} follows {start} of epoch "
+                yield event, f"{message}{opened.metadata.get(number)} in line {opened.line}"
+        # A run may stop in the middle of an epoch.
+        if events and events[-1].key == start and log.status == "success" and name != "epoch":
+            yield events[-1], f"{start} has no {stop}"
+
+
+def _unordered(log: ResultLog) -> Iterator[tuple[Event, str]]:
     for key in ("epoch_start", "eval_accuracy"):
         for before, event in itertools.pairwise(log.by_key.get(key, ())):
             last, epoch = (epoch_number(one.metadata.get("epoch_num")) for one in (before, event))
             if last is not None and epoch is not None:
                 step = epoch - last
                 if step < 1 or (step > 1 and key == "epoch_start"):
-                    message = f"{key} of epoch {epoch} follows that of epoch {last} in line {before.line}"
-                    yield _interval(log, event, message)
-
-
-def _interval(log: ResultLog, event: Event, message: str) -> Finding:
-    rule = "every block, epoch and evaluation starts and stops once, in order"
-    remedy = "log each start and each stop once, on rank 0 only, and submit the file as it was written"
-    return finding(log, event.line, rule, message, remedy)
+                    yield event, f"{key} of epoch {epoch} follows that of epoch {last} in line {before.line}"
 
 
 def _after(log: ResultLog) -> Iterator[Finding]:

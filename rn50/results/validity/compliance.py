@@ -21,8 +21,7 @@ from rn50 import files
 from rn50.packages import needed_for
 from rn50.process import environment, python
 from rn50.results import tree
-from rn50.results.parse import copy_records, read_log
-from rn50.results.result_files import find_result_files
+from rn50.results.parse import copy_records
 from rn50.terminal import Terminal, styled
 
 _SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
@@ -45,21 +44,17 @@ class Verdict:
 
 
 def check(
-    paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
+    logs: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
 ) -> list[Verdict]:
-    """Check every result file that ``paths`` mean under every ruleset, as many at a time as there are
-    processors. ``count`` is called when a check ends.
+    """Check every log under every ruleset, as many at a time as there are processors. ``count`` is called
+    when a check ends.
 
     Raises:
-        UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without
-            an MLPerf record.
+        UserError: an unknown ruleset, or a file that cannot be read.
     """
     tree.refuse_unknown(rulesets)
     with needed_for("the official checkers"):
         import mlperf_logging  # noqa: F401  (each checker is a process of its own)
-    logs = find_result_files(paths)
-    for file in logs:
-        read_log(file)
     with (
         tempfile.TemporaryDirectory() as folder,
         concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,

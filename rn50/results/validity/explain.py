@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rn50.benchmark import rules
 from rn50.results.parse import TOKEN, ResultLog
+from rn50.results.validity import log_rules
 from rn50.results.validity.compliance import Verdict
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
@@ -17,23 +18,11 @@ _HARMLESS = "with one value, though once is right"
 """End of a message that is only a warning, also in a log that the checker refuses for another reason."""
 
 _REMEDIES = {
-    "submission_division": "log closed or open, in small letters",
-    "submission_status": "log cloud, onprem, preview or research",
-    "submission_benchmark": f"log {rules.BENCHMARK}",
+    **{key: remedy for key, (_, remedy) in log_rules.ALLOWED.items()},
     "init_start": "log init_start before init_stop and run_start",
     "init_stop": "initialise in less than 30 minutes, and log submission_division before init_stop",
     "run_start": "log run_start after init_stop",
     "run_stop": "log run_stop last, with a status in its metadata",
-    "opt_name": "train with lars or sgd, and log that",
-    "global_batch_size": "log the global batch size as a number above 0",
-    "gradient_accumulation_steps": "log the number of steps, 1 where nothing is accumulated",
-    "lars_epsilon": f"train with epsilon {rules.LARS_EPSILON}",
-    "lars_opt_end_learning_rate": f"end the schedule at {rules.END_LEARNING_RATE}",
-    "lars_opt_learning_rate_decay_poly_power": f"decay with power {rules.POLY_POWER}",
-    "lars_opt_weight_decay": "choose a weight decay of 0.0001 * 2^N for a whole number N",
-    "sgd_opt_end_learning_rate": f"end the schedule at {rules.END_LEARNING_RATE}",
-    "sgd_opt_weight_decay": "choose a weight decay of 0.0001 * 2^N for a whole number N",
-    "sgd_opt_base_learning_rate": "choose a learning rate of 0.001 * k for a whole number k",
     "eval_accuracy": "log every evaluation with its epoch_num in the metadata, as a fraction below 1",
 }
 
@@ -66,47 +55,33 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
     crashed = re.match(
         r"Failed executing (?:CHECK code:\n(.*?)\n|code (.*?) )triggered by line ?:\n(.*)", message, re.DOTALL
     )
-    line: int | None = None
-    remedy = "see the rule of the checker"
     if message.startswith("Found parsing errors:"):
         return None
     if message == "Log lines had parsing errors.":
-        if any("not an MLPerf record" in finding for finding in log.findings):
-            return None
-        message, remedy = "some records cannot be read by the checker", "log through mlperf_logging.mllog"
-    elif message.startswith("the checker gave no verdict:"):
-        return _crash(message.split(":", 1)[1].strip(), log)
-    elif required:
+        told = any("not an MLPerf record" in finding for finding in log.findings)
+        unreadable = "some records cannot be read by the checker", "log through mlperf_logging.mllog"
+        return None if told else (None, *unreadable)
+    if message.startswith("the checker gave no verdict:"):
+        remedy = "fix the records it could not take; nothing was checked"
+        return None, f"the checker crashed: {_short(message.split(':', 1)[1])}", remedy
+    if required:
         return _required(required, log)
-    elif check:
+    if check:
         line, _, value = _shown(check.group(2), log)
-        message = f"{check.group(1)} {value} fails the test {check.group(3).strip()}"
-        remedy = _REMEDIES.get(check.group(1), "log what the rules want")
-    elif crashed:
+        text = f"{check.group(1)} {value} fails the test {check.group(3).strip()}"
+        return line, text, _REMEDIES.get(check.group(1), "log what the rules want")
+    if crashed:
         line, key, value = _shown(crashed.group(3), log)
-        message = f"{key} {value} is of a type that the checker cannot test"
         remedy = _REMEDIES.get(key, "log a value of the type that the rules want")
-    elif message.startswith("Failed checks for eval_accuracy"):
+        return line, f"{key} {value} is of a type that the checker cannot test", remedy
+    if message.startswith("Failed checks for eval_accuracy"):
         if log.reached is None:  # our own rules report it, and decide whether this run may miss the target
             return None
-        message = f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1"
-        remedy = "of five runs one may miss the target; otherwise run again with a new seed"
-    elif "initialized_tensors" in message:
+        text = f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1"
+        return None, text, "of five runs one may miss the target; otherwise run again with a new seed"
+    if "initialized_tensors" in message:
         return _tensors(message, log)
-    else:
-        message = _short(message)
-    return line, message, remedy
-
-
-def _crash(reason: str, log: ResultLog) -> Sentence:
-    """Explain a crash. The checker loads a rules file named by a value, and crashes where there is none."""
-    for event in log.events:
-        named = rf"_?{re.escape(str(event.value))}(_common)?\.yaml"
-        if event.key in ("submission_division", "opt_name") and re.search(named, reason):
-            message = f"the checker crashed: it has no rules for {event.key} {json.dumps(event.value)}"
-            return event.line, message, _REMEDIES[event.key]
-    message = f"the checker crashed: {_short(reason)}"
-    return None, message, "fix the records it could not take; nothing was checked"
+    return None, _short(message), "see the rule of the checker"
 
 
 def _required(required: re.Match[str], log: ResultLog) -> Sentence:

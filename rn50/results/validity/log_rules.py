@@ -78,24 +78,55 @@ _NUMBER = "number", lambda value: finite(value) is not None
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "opt_name": ("text", lambda value: isinstance(value, str)),
     "cache_clear": ("flag", lambda value: not isinstance(value, (dict, list))),
+    "seed": ("whole number", lambda value: type(value) is int),
 }
 """Types of values: name, and a test for it."""
 _WORDS = ("eval_accuracy", "eval_error", "global_batch_size", "submission_benchmark", "run_stop")
 
 
+def _is_count(value: float) -> bool:
+    return value >= 1 and value == int(value)
+
+
+_END = (rules.END_LEARNING_RATE,).__contains__, f"end the schedule at {rules.END_LEARNING_RATE}"
+_WEIGHT_DECAY = rules.is_weight_decay, "choose a weight decay of 0.0001 * 2^N for a whole number N"
+ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "submission_benchmark": (bool, f"log {rules.BENCHMARK}"),
+    "submission_org": (bool, "log its name"),
+    "submission_division": (rules.DIVISIONS.__contains__, "log closed or open, in small letters"),
+    "submission_status": (rules.STATUSES.__contains__, "log cloud, onprem, preview or research"),
+    "submission_platform": (bool, "log its name"),
+    "opt_name": (rules.OPTIMIZERS.__contains__, "train with lars or sgd, and log that"),
+    "global_batch_size": (_is_count, "log the global batch size as a whole number above 0"),
+    "gradient_accumulation_steps": (_is_count, "log the number of steps, 1 where nothing is accumulated"),
+    "lars_epsilon": ((rules.LARS_EPSILON,).__contains__, f"train with epsilon {rules.LARS_EPSILON}"),
+    "lars_opt_end_learning_rate": _END,
+    "lars_opt_learning_rate_decay_poly_power": (
+        (rules.POLY_POWER,).__contains__,
+        f"decay with power {rules.POLY_POWER}",
+    ),
+    "lars_opt_weight_decay": _WEIGHT_DECAY,
+    "sgd_opt_end_learning_rate": _END,
+    "sgd_opt_weight_decay": _WEIGHT_DECAY,
+    "sgd_opt_base_learning_rate": (
+        rules.is_sgd_learning_rate,
+        f"choose a learning rate of {rules.SGD_LEARNING_RATE_UNIT} * k for a whole number k",
+    ),
+}
+"""Values that a closed result may have, of the optimizer in use: test and remedy. The open division is free
+in all but ``submission_*``."""
+
+
 def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     """Yield every finding on the log of a run; ``rulesets`` of the round decide which keys are required."""
-    yield from _format(run.log)
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
-    for checker in (_types, _repeated, _values, _momentum, _caches, _words):
-        yield from checker(run.log)
     yield from _label_smoothing(run)
-    if not run.label:
-        yield from _samples(run.log)
     yield from _accuracies(run)
-    if not run.label:
-        yield from _cadence(run.log)
+    for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words):
+        yield from checker(run.log)
+    for checker in () if run.label else (_samples, _cadence):
+        yield from checker(run.log)
 
 
 def finding(
@@ -166,54 +197,16 @@ def _is_number(key: str) -> bool:
 
 
 def _values(log: ResultLog) -> Iterator[Finding]:
-    yield from _submission(log)
-    if log.division == "open":
-        return
     optimizer = log.first("opt_name")
-    if optimizer and isinstance(optimizer.value, str) and optimizer.value not in rules.OPTIMIZERS:
-        message = f"opt_name is {_short(optimizer.value)}"
-        yield finding(log, optimizer.line, VALUES, message, "train with lars or sgd")
-        return
-    name = str(optimizer.value) if optimizer else ""
-    fixed = {f"{name}_opt_end_learning_rate": rules.END_LEARNING_RATE}
-    if name == "lars":
-        fixed["lars_opt_learning_rate_decay_poly_power"] = rules.POLY_POWER
-        fixed["lars_epsilon"] = rules.LARS_EPSILON
-    for key, value in fixed.items():
-        event = _numeric(log, key)
-        if event and event.value != value:
-            yield finding(log, event.line, VALUES, f"{key} is {event.value}", f"train with {value:g}")
-    rate, decay = (_numeric(log, f"{name}_opt_{key}") for key in ("base_learning_rate", "weight_decay"))
-    departing = rules.departures(
-        name,
-        rules.LARGE_BATCH,
-        rate.value if rate else 1.0,
-        rules.MOMENTUM_BELOW_32K,
-        decay.value if decay else rules.WEIGHT_DECAY_BASE,
-        rules.LABEL_SMOOTHING[0],
-    )
-    for event, key in ((rate, "learning_rate"), (decay, "weight_decay")):
-        if event and key in departing:
-            yield finding(log, event.line, VALUES, f"{event.key} is {event.value}", departing[key])
-    for key in ("global_batch_size", "gradient_accumulation_steps"):
-        event = _numeric(log, key)
-        if event and (event.value < 1 or event.value != int(event.value)):
-            yield finding(log, event.line, VALUES, f"{key} is {event.value}", "log a whole number above 0")
-
-
-def _numeric(log: ResultLog, key: str) -> Event | None:
-    event = log.first(key)
-    return event if event and finite(event.value) is not None else None
-
-
-def _submission(log: ResultLog) -> Iterator[Finding]:
-    allowed = {"submission_division": rules.DIVISIONS, "submission_status": rules.STATUSES}
-    for key in _SUBMISSION:
-        event = log.first(key)
-        if event is None or not isinstance(event.value, str):
+    in_use = f"{optimizer.value}_" if optimizer else "no optimizer"
+    for key, (allows, remedy) in ALLOWED.items():
+        event, of_submission = log.first(key), key in _SUBMISSION
+        unused = key.startswith(("lars_", "sgd_")) and not key.startswith(in_use)
+        if event is None or unused or (log.division == "open" and not of_submission):
             continue
-        if not event.value or event.value not in allowed.get(key, (event.value,)):
-            remedy = f"log {' or '.join(allowed[key])}" if key in allowed else "log its name"
+        is_text = of_submission or key == "opt_name"
+        of_type = isinstance(event.value, str) if is_text else finite(event.value) is not None
+        if of_type and not allows(event.value):
             yield finding(log, event.line, VALUES, f"{key} is {_short(event.value)}", remedy)
 
 
@@ -337,10 +330,6 @@ def _seed(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         yield finding(log, None, since, "no seed is logged", "log the seed of the run, on rank 0", WARNING)
     elif len(seeds) > 1:
         yield finding(log, seeds[1].line, rule, f"seed is logged {len(seeds)} times", "log it on rank 0 only")
-    for event in seeds:
-        if isinstance(event.value, bool) or not isinstance(event.value, int):
-            message = f"the seed {_short(event.value)} is not a whole number"
-            yield finding(log, event.line, rule, message, "log a whole number")
 
 
 def _caches(log: ResultLog) -> Iterator[Finding]:

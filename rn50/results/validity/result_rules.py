@@ -21,7 +21,7 @@ from rn50.benchmark import rules
 from rn50.results import sidecar
 from rn50.results.parse import ResultLog, finite
 from rn50.results.run import Run, median_set
-from rn50.results.validity import clock_rules, label, log_rules, sidecar_rules, timeline_rules
+from rn50.results.validity import clock_rules, log_rules, sidecar_rules, timeline_rules
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 from rn50.settings.fields import RUNS_OWN
@@ -228,7 +228,7 @@ def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
     rule = "a run that is not a result of the benchmark says so in its log"
     labelled = [run for run in runs if run.label]
     for run in labelled:
-        if "; ".join(label.logged(run.log)) != run.label:
+        if "; ".join(run.logged_labels) != run.label:
             message = f"what was saved beside the log says {run.label}, and the log does not"
             yield finding(run.log, None, rule, message, "submit the log as it was written")
     if labelled and len(labelled) < len(runs):

@@ -11,7 +11,6 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow import origin
 from rn50.results import published, score, timing
-from rn50.results.parse import read_log
 from rn50.results.report import plots, report
 from tests.results import scored
 from tests.support.four_epochs import write_result, write_run
@@ -262,10 +261,10 @@ def test_every_published_system(tmp_path):
     assert len(systems) >= 8
     for system in systems:
         for run in system.runs:
-            times = timing.run_times(read_log(run.file))
+            times = timing.run_times(run.log)
             if times is not None:
                 parts = times.first_epoch + times.later_epochs + times.evaluation + times.blocks + times.gaps
-                assert parts / 60 == pytest.approx(run.minutes) and times.gaps >= 0
+                assert parts / 60 == pytest.approx(run.log.minutes) and times.gaps >= 0
                 assert times.first_epoch + times.blocks > 0
     page = report.render(systems, ["1.0.0"])
     assert_needs_nothing(page)
