@@ -26,6 +26,8 @@ _LONGEST_VALUE = 10_000
 _DEEPEST = 20
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
 _EXPORTED = re.compile(r"[A-Za-z_]\w*(\+?=.*)?", re.DOTALL)
+_BLANK = re.compile(r"(?:export[ \t]+)?([A-Z]\w*)[ \t]+=|export[ \t]+(\w+)=[ \t]+\S")
+"""Lines such as ``export LR = 2.0``, which a shell reads as three names."""
 _NAME = re.compile(r"\$([A-Za-z_]\w*)")
 _PLAIN = {False: re.compile(r"[^\\`$'\"{]+"), True: re.compile(r"(?:[^\\`$]|\$')+")}
 """Characters that mean themselves, without and within double quotes."""
@@ -172,6 +174,11 @@ class _Reader:
         elif command in ("source", ".") and len(arguments) == 1:
             self._source(statement, arguments[0])
         else:
+            blank = _BLANK.match(statement.text)
+            if blank:
+                variable = blank[1] or blank[2]
+                problem = f"line {statement.line}: a blank beside the = of {variable}"
+                raise UserError(self._open[-1], problem, f"write export {variable}=VALUE")
             raise NotPlainError(f"runs {excerpt(command, 40)}")
 
     def _set(self, name: str, value: str) -> None:
