@@ -198,19 +198,20 @@ printf -v B %s 3
 for C in 1 2; do :; done
 export NUMEPOCHS=$LR
 E=1
+cd . && find . -name x
 f() { D=5; }
 D=4
 f
 """,
     )
     found = assignments.read(file)
-    assert [each.line for each in found.not_read] == [3, 6, 7, 8, 9, 10, 11, 13, 14, 15]
+    assert [each.line for each in found.not_read] == [3, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16]
     assert found.values == {"E": "1"}
     assert {"LR", "WD", "MOM", "A", "B", "C", "D", "NUMEPOCHS"} <= set(found.doubtful)
     assert found.doubtful["LR"] == "config_X.sh:3 stands in a compound command (if ...)"
     assert "takes LR, which is in doubt" in found.doubtful["NUMEPOCHS"]
     assert (
-        found.doubtful["D"] == "config_X.sh:14 follows line 13 of config_X.sh, behind which nothing is read"
+        found.doubtful["D"] == "config_X.sh:15 follows line 14 of config_X.sh, behind which nothing is read"
     )
 
 
