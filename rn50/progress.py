@@ -3,18 +3,12 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rn50.terminal import Terminal
 
 LONGEST_STEPS_S = 7200
 """Time over which the ETA takes the speed: a step may be a run of many minutes."""
-
-
-class _Count(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.completed:,.0f}/{task.total or 0:,.0f}")
 
 
 @contextlib.contextmanager
@@ -39,7 +33,7 @@ def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], Non
         yield line
         return
     remaining = TextColumn("ETA"), TimeRemainingColumn()
-    columns = (TextColumn(what, markup=False), BarColumn(), _Count(), *remaining)
+    columns = (TextColumn(what, markup=False), BarColumn(), MofNCompleteColumn(), *remaining)
     bar = Progress(*columns, console=console, transient=True, speed_estimate_period=LONGEST_STEPS_S)
     task = bar.add_task("", start=False)
 

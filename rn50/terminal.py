@@ -62,22 +62,15 @@ def _between_words(text: Text, width: int) -> Text:
     """
     if text.cell_len <= width or "\n" in text.plain:
         return text
-    places: list[int] = []
-    fills: list[int] = []
-    column, end = 0, 0
+    folded, end = Text(), 0
     for word in _WORD.finditer(text.plain):
-        column += cell_len(text.plain[end : word.start()])
+        folded.append_text(text[end : word.start()])
         size, end = cell_len(word[0]), word.end()
         space = 1 if end < len(text.plain) else 0  # the space behind it, which would begin the next row
-        if size <= width < column % width + size + space:
-            places.append(word.start())
-            fills.append(-column % width)
-            column += fills[-1]
-        column += size
-    pieces = list(text.divide(places))
-    for piece, fill in zip(pieces, fills, strict=False):  # none behind the last
-        piece.pad_right(fill)
-    return Text().join(pieces)
+        if size <= width < folded.cell_len % width + size + space:
+            folded.pad_right(-folded.cell_len % width)
+        folded.append_text(text[word.start() : end])
+    return folded.append_text(text[end:])
 
 
 class Terminal(Console):

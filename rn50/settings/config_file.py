@@ -2,14 +2,12 @@
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rn50 import files
 from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.files import PACKAGES, ROOT
 from rn50.settings import parsers
@@ -132,7 +130,6 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
     prints more than ``MOST_PRINTED`` bytes or takes longer than ``TIME_LIMIT_S``.
     """
     names_set_by(path)  # raises our own error for a bad path
-    _refuse_blanks(path)
     given = {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})}
     status, output, complaint = _shell(Path(path).resolve(), given)
     if status == 0 and not output:
@@ -144,16 +141,6 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
         raise UserError(path, f"cannot be sourced ({complaint})", "keep plain `export NAME=value` lines")
     pairs = (entry.split("=", 1) for entry in output.split("\0") if "=" in entry)
     return {name: value for name, value in pairs if name not in ("PATH", "PWD", "OLDPWD", "SHLVL", "_")}
-
-
-def _refuse_blanks(path: str) -> None:
-    """Raise UserError for a line such as ``export LR = 2.0``, which a shell reads as three names."""
-    for number, line in enumerate(files.read_text(path, errors="replace").splitlines(), 1):
-        name = re.match(r"\s*(?:export +)?(?=[A-Z])(\w+) +=|\s*export +(\w+)= +[^\s#&|;]", line)
-        if name:
-            variable = name[1] or name[2]
-            problem = f"line {number}: a blank beside the = of {variable}"
-            raise UserError(path, problem, f"write export {variable}=VALUE")
 
 
 def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:

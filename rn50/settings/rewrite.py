@@ -40,11 +40,6 @@ class Base:
     section: str
 
     @property
-    def values(self) -> dict[str, str]:
-        """Hyperparameters of the file, by name of the variable."""
-        return hyperparameters(self.config)
-
-    @property
     def machine(self) -> str:
         """Description of the machine from the header, or else the name of the file."""
         match = re.search(r"^#   machine +(.+)$", self.before, re.MULTILINE)
@@ -160,8 +155,6 @@ def refuse_output(output: pathlib.Path, force: bool) -> None:
 
 
 def _replaced(force: bool) -> tuple[str, str]:
-    return (
-        (files.ANY, "give another --output")
-        if force
-        else (files.NOTHING, "give another --output, or --force")
-    )
+    if force:
+        return files.ANY, "give another --output"
+    return files.NOTHING, "give another --output, or --force"

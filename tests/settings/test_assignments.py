@@ -73,8 +73,8 @@ def test_a_style_is_read_as_bash_reads_it(tmp_path, text):
         ("[ -z x ] || readonly A=1\nA=2", "more than one command (||)"),
         ("[ -z x ] && # if so\n\nA=2\nB=1", "more than one command (&&)"),
         ("shopt -s expand_aliases\nalias export=:\nexport A=2", "runs shopt"),
-        ("export() { A=1; }\nexport B=2", "more than one command (()"),
-        ("function export { A=1; }\nexport B=2", "stands in a compound command (function ...)"),
+        ("export() { A=1; }\nexport B=2", "defines a function"),
+        ("function export { A=1; }\nexport B=2", "defines a function"),
         ("cat << X > /dev/null\nA=1\nX\nB=2", "more than one command (<<)"),
         ("trap 'A=3' DEBUG\nA=2\nB=1", "runs trap"),
         ("A=1\nunset A", "runs unset"),
@@ -198,19 +198,20 @@ printf -v B %s 3
 for C in 1 2; do :; done
 export NUMEPOCHS=$LR
 E=1
+cd . && find . -name x
 f() { D=5; }
 D=4
 f
 """,
     )
     found = assignments.read(file)
-    assert [each.line for each in found.not_read] == [3, 6, 7, 8, 9, 10, 11, 13, 14, 15]
+    assert [each.line for each in found.not_read] == [3, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16]
     assert found.values == {"E": "1"}
     assert {"LR", "WD", "MOM", "A", "B", "C", "D", "NUMEPOCHS"} <= set(found.doubtful)
     assert found.doubtful["LR"] == "config_X.sh:3 stands in a compound command (if ...)"
     assert "takes LR, which is in doubt" in found.doubtful["NUMEPOCHS"]
     assert (
-        found.doubtful["D"] == "config_X.sh:14 follows line 13 of config_X.sh, behind which nothing is read"
+        found.doubtful["D"] == "config_X.sh:15 follows line 14 of config_X.sh, behind which nothing is read"
     )
 
 

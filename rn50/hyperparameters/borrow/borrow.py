@@ -90,7 +90,7 @@ def borrow(
     cannot be run.
     """
     its = rewrite.read(base)
-    before, old = its.config, its.values
+    before, old = its.config, rewrite.hyperparameters(its.config)
     taken, mixed = _taken(source, only, partial)
     # Only the variables of a mix keep the base's values.
     new = {name: old[name] for name in GROUP if name in old and name in mixed}

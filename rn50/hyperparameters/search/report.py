@@ -121,7 +121,7 @@ class Outcome:
     def _config(self, winner: Point, verdict: Verdict) -> str:
         on = self.search.subject
         epochs = verdict.epochs[WINNER]
-        values = {**on.base.values, **subject.variables(winner)}
+        values = {**rewrite.hyperparameters(on.base.config), **subject.variables(winner)}
         if epochs:  # evaluate after the last of them
             values["EVAL_OFFSET"] = str((int(max(epochs)) - 1) % int(values["EVAL_PERIOD"]))
         values = {name: values[name] for name in rewrite.GROUP if name in values}

@@ -26,6 +26,8 @@ _LONGEST_VALUE = 10_000
 _DEEPEST = 20
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
 _EXPORTED = re.compile(r"[A-Za-z_]\w*(\+?=.*)?", re.DOTALL)
+_BLANK = re.compile(r"(?:export[ \t]+)?([A-Z]\w*)[ \t]+=|export[ \t]+(\w+)=[ \t]+\S")
+"""Lines such as ``export LR = 2.0``, which a shell reads as three names."""
 _NAME = re.compile(r"\$([A-Za-z_]\w*)")
 _PLAIN = {False: re.compile(r"[^\\`$'\"{]+"), True: re.compile(r"(?:[^\\`$]|\$')+")}
 """Characters that mean themselves, without and within double quotes."""
@@ -49,8 +51,9 @@ _SETS = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=|\{([A-Za-z_]\w*
 _SETS_ITS_WORDS = re.compile(
     r"\(\(|\b(?:read|mapfile|readarray|let|getopts|unset|local|declare|typeset|readonly|printf|for|select)\b"
 )
-_SETS_UNKNOWN = re.compile(r"[$`]|.*\bexport\s+\w*[$`]", re.DOTALL)
-_SETS_ANYTHING = {"eval", "source", "."}
+_SETS_ANYTHING = re.compile(
+    r"^[$`]|\bexport\s+\w*[$`]|(?<![^\s;&|({])(?:eval|source)\s|(?<![^\s;&|({])\.\s+[^\s;&|<>()-]"
+)
 _ENDS = {"function", "declare", "typeset", "readonly", "alias", "shopt", "exec", "trap", "return", "exit"}
 """Commands behind which what looks like an assignment may be something else, or is not reached."""
 
@@ -144,10 +147,10 @@ class _Reader:
         names = {name for pair in _SETS.findall(text) for name in pair if name}
         if _SETS_ITS_WORDS.search(text):
             names |= set(re.findall(r"[A-Za-z_]\w*", text))
-        tokens = [re.sub(r"[\\'\"]", "", token) for token in statement.tokens]
-        if _SETS_ANYTHING.intersection(tokens) or _SETS_UNKNOWN.match(text):
+        if _SETS_ANYTHING.search(re.sub(r"[\\'\"]", "", text)):
             names |= set(self.result.values)
             self._anything = doubt
+        tokens = [re.sub(r"[\\'\"]", "", token) for token in statement.tokens]
         here_document = any(token.startswith("<<") and token != "<<<" for token in tokens)
         function = ("(", ")") in itertools.pairwise(tokens)
         if not self._end and (not tokens or here_document or function or _ENDS.intersection(tokens)):
@@ -172,6 +175,11 @@ class _Reader:
         elif command in ("source", ".") and len(arguments) == 1:
             self._source(statement, arguments[0])
         else:
+            blank = _BLANK.match(statement.text)
+            if blank:
+                variable = blank[1] or blank[2]
+                problem = f"line {statement.line}: a blank beside the = of {variable}"
+                raise UserError(self._open[-1], problem, f"write export {variable}=VALUE")
             raise NotPlainError(f"runs {excerpt(command, 40)}")
 
     def _set(self, name: str, value: str) -> None:

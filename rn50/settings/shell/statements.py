@@ -125,7 +125,9 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def _trouble(tokens: list[str]) -> str:
-    if tokens[0] in (*_COMPOUND, "function", "!", "time", "coproc"):
+    if tokens[0] == "function" or tokens[1:3] == ["(", ")"]:
+        return "defines a function"
+    if tokens[0] in (*_COMPOUND, "!", "time", "coproc"):
         return f"stands in a compound command ({tokens[0]} ...)"
     operator = next((token for token in tokens if _OPERATOR.match(token)), None)
     return f"is more than one command ({operator})" if operator else ""
