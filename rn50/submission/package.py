@@ -115,7 +115,11 @@ def package(
             built = folder / destination.name  # same name, because it may name the round
             for plan in plans:
                 _build(plan, _in(built, plan), checkout)
-            findings = tuple(_check(plans, built, destination, rulesets, progress))
+            organisations = list(dict.fromkeys(_in(built, plan).organisation for plan in plans))
+            found = [*check.check(organisations, rulesets, progress).findings]
+            for organisation in organisations:
+                found += package_checks.check_repository(organisation)
+            findings = tuple(_in_place(finding, built, destination) for finding in found)
             demo = plans[0].package.label is not None
             errors = [finding for finding in findings if finding.severity == ERROR]
             refused = any(not (demo and package_checks.true_of_a_demo(error)) for error in errors)
@@ -209,21 +213,10 @@ def _build(plan: _Plan, place: tree.Place, checkout: pathlib.Path) -> None:
     source.write_scripts(plan.result, place.system, implementation, plan.commit, folder / place.system)
 
 
-def _check(
-    plans: Sequence[_Plan],
-    built: pathlib.Path,
-    destination: pathlib.Path,
-    rulesets: Sequence[str],
-    progress: Callable[[int, int], None],
-) -> Iterator[Finding]:
-    """Yield every finding on the built tree, with the names that its files will have."""
-    organisations = dict.fromkeys(_in(built, plan).organisation for plan in plans)
-    findings = list(check.check(list(organisations), rulesets, progress).findings)
-    for organisation in organisations:
-        findings += package_checks.check_repository(organisation)
-    for finding in findings:
-        file = destination / finding.file.resolve().relative_to(built.resolve())
-        yield replace(finding, file=file, message=finding.message.replace(str(built), str(destination)))
+def _in_place(finding: Finding, built: pathlib.Path, destination: pathlib.Path) -> Finding:
+    """Return a finding on the built tree with the names that its files will have."""
+    file = destination / finding.file.resolve().relative_to(built.resolve())
+    return replace(finding, file=file, message=finding.message.replace(str(built), str(destination)))
 
 
 def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequence[_Plan]) -> None:
@@ -236,20 +229,14 @@ def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequenc
             if _files(code) != _files(existing):
                 raise UserError(existing, f"is not what commit {plan.commit} has", "move it away")
             shutil.rmtree(str(code))
-    missing = [folder for folder in destination.parents if not folder.exists()]
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    moved: list[tuple[pathlib.Path, pathlib.Path]] = []
-    try:
+    with contextlib.ExitStack() as undo:
+        for folder in reversed([parent for parent in destination.parents if not parent.exists()]):
+            folder.mkdir()
+            undo.callback(folder.rmdir)
         for old, new in _renames(built, destination):
             old.rename(new)
-            moved.append((old, new))
-    except BaseException:
-        for old, new in reversed(moved):
-            new.rename(old)
-        for folder in missing:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
+            undo.callback(new.rename, old)
+        undo.pop_all()
 
 
 def _files(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
