@@ -70,8 +70,8 @@ class Gpu:
 
 def newer(first: str, second: str) -> bool:
     """Return True if driver version ``first`` is newer than ``second``."""
-    numbers, others = ([int(number) for number in re.findall(r"\d+", text)] for text in (first, second))
-    return numbers > others
+    of_first, of_second = ([int(digits) for digits in re.findall(r"\d+", text)] for text in (first, second))
+    return of_first > of_second
 
 
 def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
