@@ -116,10 +116,10 @@ def package(
             for plan in plans:
                 _build(plan, _in(built, plan), checkout)
             organisations = list(dict.fromkeys(_in(built, plan).organisation for plan in plans))
-            found = [*check.check(organisations, rulesets, progress).findings]
+            reported = [*check.check(organisations, rulesets, progress).findings]
             for organisation in organisations:
-                found += package_checks.check_repository(organisation)
-            findings = tuple(_in_place(finding, built, destination) for finding in found)
+                reported += package_checks.check_repository(organisation)
+            findings = tuple(_in_place(finding, built, destination) for finding in reported)
             demo = plans[0].package.label is not None
             errors = [finding for finding in findings if finding.severity == ERROR]
             refused = any(not (demo and package_checks.true_of_a_demo(error)) for error in errors)

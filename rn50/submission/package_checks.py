@@ -241,8 +241,8 @@ def _of_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
             if match:
                 named = True
                 line = next((event.line for event in log.events if event.key == "seed"), None)
-                found = job.finding(severity, message.format(match.group(1)[:160]), remedy)
-                yield replace(found, file=log.path, line=line)
+                seed = job.finding(severity, message.format(match.group(1)[:160]), remedy)
+                yield replace(seed, file=log.path, line=line)
     if not named:
         yield job.finding(ERROR, "the seeds are refused", "log one seed a run")
 

@@ -155,8 +155,8 @@ all such sets."""
     data = "The data set is the demo's: `./init_datasets.sh` generates it."
     if not demo:
         data = f"""`DATADIR` holds ImageNet-1k as MXNet RecordIO: `train.rec`, `train.idx`, `val.rec`,
-`val.idx`, the JPEG files of the {rules.TRAIN_SAMPLES:,} training and {rules.EVAL_SAMPLES:,} validation images as they
-are, neither decoded nor resized, with labels 0 to 999."""
+`val.idx`, the JPEG files of the {rules.TRAIN_SAMPLES:,} training and {rules.EVAL_SAMPLES:,} validation
+images as they are, neither decoded nor resized, with labels 0 to 999."""
     shown = f"\n**{demo}**\n" if demo else ""
     return f"""# {system}: ResNet-50 v1.5
 {shown}
