@@ -105,7 +105,7 @@ def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> Ma
     environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
     all_cpus, cpus = _cpus(source, limits.cpus)
-    about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
+    about = lscpu(source)
     memory = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
     total = int(memory[1]) * 1024 if memory else None
     visible, no_gpu = gpus.read(source, environ.get("CUDA_VISIBLE_DEVICES"))
@@ -128,6 +128,11 @@ def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> Ma
         nvidia_hardware=_nvidia_hardware(source),
         links=_links(source, [gpu.index for gpu in visible]) if len(visible) > 1 else (),
     )
+
+
+def lscpu(source: Sources) -> dict[str, str]:
+    """Return what lscpu says of the processor."""
+    return dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
 
 
 def cpu_names_bfloat16(source: Sources = HERE) -> bool:
