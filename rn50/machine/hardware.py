@@ -211,14 +211,10 @@ def _nvidia_hardware(source: Sources) -> bool:
 
 
 def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
-    rows: dict[str, list[str]] = {}
-    heading: list[str] = []
-    for line in source.output("nvidia-smi", "topo", "-m").splitlines():
-        words = re.sub(r"\x1b\[[\d;]*m", "", line).split()  # the heading is underlined
-        if not heading:
-            heading = words
-        elif words and words[0] in heading:
-            rows[words[0]] = words[1:]
+    printed = source.output("nvidia-smi", "topo", "-m")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", printed)  # the heading is underlined
+    heading, *lines = [line.split() for line in plain.splitlines() if line.strip()] or [[]]
+    rows = {first: links for first, *links in lines}
     pairs = ((f"GPU{first}", f"GPU{second}") for first in gpus for second in gpus if first < second)
     return tuple(
         rows[first][heading.index(second)] for first, second in pairs if first in rows and second in heading
