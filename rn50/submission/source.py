@@ -134,12 +134,9 @@ def _install(result: OwnResult) -> tuple[str, ...]:
 def configuration(saved: Mapping[str, Any], system: str, data: str = "/data") -> str:
     """Return a configuration file of the settings that runs share, of what rn50 saved beside one of them.
     DATADIR may be anywhere, by default in ``data``."""
-    variables: dict[str, str] = {
-        name: value
-        for name, value in {**saved.get("variables", {}), **saved.get("environment", {})}.items()
-        if name not in _NOT_EXPORTED
-    }
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    values = {**saved.get("variables", {}), **saved.get("environment", {})}
+    names = [name for name in values if name not in _NOT_EXPORTED]
+    lines = [f"export {name}={shlex.quote(values[name])}" for name in names]
     heading = f"# Every variable of the runs of {system}, defaults included."
     folder = f"export DATADIR=${{DATADIR:-{shlex.quote(data)}}}"
     return "\n".join(["# shellcheck shell=bash", heading, *lines, folder, ""])
