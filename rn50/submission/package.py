@@ -25,15 +25,16 @@ from rn50.submission.own_results import OwnResult
 from rn50.terminal import Terminal, counted
 
 
-@prints("system, organisation, results, implementation, minutes, label, runs")
+@prints(
+    "system=place.system, organisation=place.organisation, results=place.results, implementation, minutes, "
+    "label, runs"
+)
 @dataclass(frozen=True)
 class Package:
     """One system in its tree."""
 
-    organisation: pathlib.Path
-    """Its folder in the destination."""
-    system: str
-    """Name of the system."""
+    place: tree.Place
+    """Its place in the destination."""
     implementation: str
     """Name of the implementation."""
     minutes: Minutes
@@ -42,16 +43,6 @@ class Package:
     """The label of what is not the benchmark."""
     runs: Mapping[str, pathlib.Path]
     """Name in the package and log."""
-
-    @property
-    def place(self) -> tree.Place:
-        """Where its files are."""
-        return tree.Place(self.organisation, self.system)
-
-    @property
-    def results(self) -> pathlib.Path:
-        """Folder of the results."""
-        return self.place.results
 
 
 @prints("written, ok, findings, warnings, systems=packages")
@@ -164,9 +155,9 @@ def _plan(
         commit, reason = source.find(result, checkout)
         if reason:
             problems.append(reason)
+        organisation = destination / files.path_part(description.fields["submitter"])
         packaged = Package(
-            organisation=destination / files.path_part(description.fields["submitter"]),
-            system=files.path_part(description.fields["system_name"]),
+            place=tree.Place(organisation, files.path_part(description.fields["system_name"])),
             implementation=f"{files.path_part(result.run.get('framework'))}-{commit[:12]}",
             minutes=result.score.olympic_minutes or 0.0,
             label=result.score.label,
@@ -181,14 +172,13 @@ def _plan(
 
 
 def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
-    taken: dict[pathlib.Path, pathlib.Path] = {}
+    taken: dict[tree.Place, pathlib.Path] = {}
     for plan in plans:
-        package, folder = plan.package, plan.result.folder
-        if package.results in taken:
-            text = f"its system is called {package.system}, as that of {taken[package.results]}"
+        place, folder = plan.package.place, plan.result.folder
+        if place in taken:
+            text = f"its system is called {place.system}, as that of {taken[place]}"
             yield f"{folder}: {text}; give each a system_name in {describe.DETAILS}"
-        taken[package.results] = folder
-        place = package.place
+        taken[place] = folder
         parts = (place.results.parent, place.description, place.implementations / place.system)
         existing = [str(part) for part in parts if part.exists()]
         if existing:
@@ -197,7 +187,7 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
 
 
 def _in(built: pathlib.Path, plan: _Plan) -> tree.Place:
-    return tree.Place(built / plan.package.organisation.name, plan.package.system)
+    return replace(plan.package.place, organisation=built / plan.package.place.organisation.name)
 
 
 def _build(plan: _Plan, place: tree.Place, checkout: pathlib.Path) -> None:
@@ -256,9 +246,9 @@ def print_outcome(outcome: Packaging, console: Terminal) -> None:
     """Print every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
     for packaged in outcome.packages:
-        where = f"{packaged.results}{f' [{packaged.label}]' if packaged.label else ''}"
+        where = f"{packaged.place.results}{f' [{packaged.label}]' if packaged.label else ''}"
         minutes = f"{packaged.minutes:.4f} minutes, {len(packaged.runs)} runs"
-        console.print(f"{packaged.system}: {minutes}, {where}", style="bold")
+        console.print(f"{packaged.place.system}: {minutes}, {where}", style="bold")
     errors = counted(outcome.errors, "error")
     if not outcome.written:
         verdict = f"{errors}: nothing was written"
