@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from rn50 import process
 from rn50.doctor import gpus, host, packages, processor, results
@@ -104,9 +104,7 @@ class Examination(NamedTuple):
 
 def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
     """Print a table row for each diagnosis, then each remedy once, on its own line."""
-    table = Table(box=None)
-    for heading in ("", "subject", "found"):
-        table.add_column(heading, overflow="fold")
+    table = Table(*(Column(heading, overflow="fold") for heading in ("", "subject", "found")), box=None)
     for diagnosis in diagnoses:
         state = styled(diagnosis.severity, STYLES[diagnosis.severity])
         table.add_row(state, diagnosis.subject, diagnosis.found)

@@ -1,8 +1,9 @@
 """Read the limits and out-of-memory kills of this process's control groups, of versions 1 and 2."""
 
 import functools
+import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from rn50.machine import cpu_list
@@ -43,7 +44,11 @@ def read(sources: Sources) -> Limits:
 def _values(sources: Sources, mounts: Mapping[str, tuple[str, str]], controller: str, file: str) -> list[str]:
     """Return the contents of a controller's ``file``, from this process's group outwards; empty ones are left
     out."""
-    texts = (sources.text(f"{folder}/{file}") for folder in _chain(mounts.get(controller)))
+    if controller not in mounts:
+        return []
+    folder, below = mounts[controller]
+    group = pathlib.PurePosixPath(f"/{below}")
+    texts = (sources.text(f"{folder}/{outer}/{file}") for outer in (group, *group.parents))
     return [text for text in texts if text]
 
 
@@ -64,17 +69,6 @@ def _mounted(sources: Sources) -> dict[str, tuple[str, str]]:
                 below = re.sub(rf"^{re.escape(root.rstrip('/'))}(?=/|$)", "", groups[controller])
                 mounts[controller] = folder, below
     return mounts
-
-
-def _chain(mount: tuple[str, str] | None) -> Iterator[str]:
-    """Yield the folders from this process's group up to the root of its hierarchy."""
-    if mount is None:
-        return
-    folder, below = mount
-    while below.strip("/"):
-        yield f"{folder}/{below.strip('/')}"
-        below = below.rpartition("/")[0]
-    yield folder
 
 
 def oom_kills(sources: Sources) -> int:

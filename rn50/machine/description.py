@@ -17,8 +17,7 @@ from rn50.machine.sources import HERE, Sources
 
 _VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION")
 """Variables of NVIDIA's container images."""
-_VIRTUAL_DISK = re.compile(r"vd[a-z]+|xvd[a-z]+")
-_DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
+_DISKS = {r"nvme\d+n\d+": "NVMe SSD", r"x?vd[a-z]+": "virtual disk", r"sd[a-z]+": "SSD"}
 
 
 def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -42,38 +41,31 @@ def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> di
 
 
 def _processor(source: Sources, machine: Machine) -> dict[str, str]:
-    about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
-    sockets, cores, threads = (
-        about.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core")
-    )
+    about = hardware.lscpu(source)
+    counts = [about.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core")]
+    sockets, cores, threads = counts if all(map(str.isdigit, counts)) else ("", "", "")
     fastest = re.fullmatch(r"[\d.]+", about.get("CPU max MHz", ""))
     in_name = re.search(r"@ ([\d.]+ ?GHz)", machine.processor)
     frequency = in_name[1] if in_name else ""
-    counted = sockets.isdigit() and cores.isdigit() and threads.isdigit()
+    caches = {name.removesuffix(" cache"): about[name] for name in about if name.endswith(" cache")}
     return {
-        "host_processors_per_node": sockets if counted else "",
+        "host_processors_per_node": sockets,
         "host_processor_model_name": machine.processor,
-        "host_processor_core_count": cores if counted else "",
-        "host_processor_vcpu_count": str(int(cores) * int(threads)) if counted else "",
+        "host_processor_core_count": cores,
+        "host_processor_vcpu_count": str(int(cores) * int(threads)) if cores else "",
         "host_processor_frequency": f"{float(fastest[0]):.0f} MHz" if fastest else frequency,
-        "host_processor_caches": ", ".join(
-            f"{name.removesuffix(' cache')}: {size}"
-            for name, size in about.items()
-            if name.endswith(" cache")
-        ),
+        "host_processor_caches": ", ".join(f"{name}: {size}" for name, size in caches.items()),
     }
 
 
 def _memory_and_storage(source: Sources, machine: Machine) -> dict[str, str]:
-    kinds: list[str] = []
-    sizes: list[str] = []
-    for disk in filter(_DISK.fullmatch, source.names("sys/block")):
+    kinds, sizes = [], []
+    for disk in source.names("sys/block"):
         sectors = source.text(f"sys/block/{disk}/size")  # of 512 bytes, whatever the disk's own size is
-        if sectors.isdigit() and int(sectors):
-            kind = "HDD" if source.text(f"sys/block/{disk}/queue/rotational") == "1" else "SSD"
-            if disk.startswith("nvme"):
-                kind = "NVMe SSD"
-            kinds.append("virtual disk" if _VIRTUAL_DISK.fullmatch(disk) else kind)
+        kind = next((kind for names, kind in _DISKS.items() if re.fullmatch(names, disk)), "")
+        if kind and sectors.isdigit() and int(sectors):
+            turns = kind == "SSD" and source.text(f"sys/block/{disk}/queue/rotational") == "1"
+            kinds.append("HDD" if turns else kind)
             sizes.append(f"{int(sectors) * 512 / 1e9:.0f} GB")
     return {
         "host_memory_capacity": f"{machine.memory / 2**30:.0f} GiB" if machine.memory else "",

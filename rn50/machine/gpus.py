@@ -70,8 +70,8 @@ class Gpu:
 
 def newer(first: str, second: str) -> bool:
     """Return True if driver version ``first`` is newer than ``second``."""
-    numbers, others = ([int(number) for number in re.findall(r"\d+", text)] for text in (first, second))
-    return numbers > others
+    of_first, of_second = ([int(digits) for digits in re.findall(r"\d+", text)] for text in (first, second))
+    return of_first > of_second
 
 
 def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
@@ -113,16 +113,10 @@ def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
 
 def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
     """Return UUID of a GPU -> its MIG instances."""
-    instances: dict[str, tuple[tuple[str, str], ...]] = {}
-    uuid = ""
-    for line in sources.output("nvidia-smi", "-L").splitlines():
-        gpu = re.match(r"GPU \d+: .*\(UUID: (\S+)\)", line)
-        instance = re.match(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (\S+)\)", line)
-        if gpu:
-            uuid = gpu[1]
-        elif instance:
-            instances[uuid] = (*instances.get(uuid, ()), (instance[1], instance[2]))
-    return instances
+    listed = sources.output("nvidia-smi", "-L")
+    instance = r"[ \t]+MIG (\S+)[ \t]+Device[ \t]+\d+: \(UUID: (\S+)\)"
+    gpus = re.findall(r"^GPU \d+: .*\(UUID: (\S+)\)((?:\n[ \t]+MIG .*)*)", listed, re.MULTILINE)
+    return {uuid: tuple(re.findall(instance, below)) for uuid, below in gpus}
 
 
 def _gpu(row: Mapping[str, str], instances: tuple[tuple[str, str], ...], sources: Sources) -> Gpu:

@@ -105,7 +105,7 @@ def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> Ma
     environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
     all_cpus, cpus = _cpus(source, limits.cpus)
-    about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
+    about = lscpu(source)
     memory = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
     total = int(memory[1]) * 1024 if memory else None
     visible, no_gpu = gpus.read(source, environ.get("CUDA_VISIBLE_DEVICES"))
@@ -128,6 +128,11 @@ def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> Ma
         nvidia_hardware=_nvidia_hardware(source),
         links=_links(source, [gpu.index for gpu in visible]) if len(visible) > 1 else (),
     )
+
+
+def lscpu(source: Sources) -> dict[str, str]:
+    """Return what lscpu says of the processor."""
+    return dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
 
 
 def cpu_names_bfloat16(source: Sources = HERE) -> bool:
@@ -206,14 +211,10 @@ def _nvidia_hardware(source: Sources) -> bool:
 
 
 def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
-    rows: dict[str, list[str]] = {}
-    heading: list[str] = []
-    for line in source.output("nvidia-smi", "topo", "-m").splitlines():
-        words = re.sub(r"\x1b\[[\d;]*m", "", line).split()  # the heading is underlined
-        if not heading:
-            heading = words
-        elif words and words[0] in heading:
-            rows[words[0]] = words[1:]
+    printed = source.output("nvidia-smi", "topo", "-m")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", printed)  # the heading is underlined
+    heading, *lines = [line.split() for line in plain.splitlines() if line.strip()] or [[]]
+    rows = {first: links for first, *links in lines}
     pairs = ((f"GPU{first}", f"GPU{second}") for first in gpus for second in gpus if first < second)
     return tuple(
         rows[first][heading.index(second)] for first, second in pairs if first in rows and second in heading

@@ -17,7 +17,9 @@ class Place:
     above names, or None."""
 
     organisation: pathlib.Path
+    """Its folder."""
     system: str
+    """Name of the system."""
     ruleset: str | None = None
 
     @property
@@ -28,7 +30,7 @@ class Place:
 
     @property
     def results(self) -> pathlib.Path:
-        """Folder of the result files."""
+        """Folder of the results."""
         return self.organisation / "results" / self.system / rules.BENCHMARK
 
     @property

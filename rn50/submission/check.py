@@ -61,8 +61,7 @@ def check(
         folders.setdefault(file.parent.resolve(), []).append(file)
     verdicts: list[compliance.Verdict] = []
     findings: list[Finding] = []
-    excused: list[pathlib.Path] = []
-    labels: list[str] = []
+    judgements = []
     todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []
     total = 0
     for folder, files in folders.items():
@@ -88,13 +87,12 @@ def check(
         findings += _said_once(judged.findings, official)
         findings += power.findings(logs)
         findings += _incomplete(runs, paths)
-        if judged.excused:
-            excused.append(judged.excused)
-        if judged.label:
-            labels.append(judged.label)
+        judgements.append(judged)
         if place:
             findings += package_checks.check_tree(place, logs, chosen, judged.label, count)
-    return Report(tuple(verdicts), tuple(findings), tuple(excused), tuple(dict.fromkeys(labels)))
+    excused = tuple(judged.excused for judged in judgements if judged.excused)
+    labels = tuple(dict.fromkeys(judged.label for judged in judgements if judged.label))
+    return Report(tuple(verdicts), tuple(findings), excused, labels)
 
 
 def _said_once(own_findings: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:

@@ -25,15 +25,16 @@ from rn50.submission.own_results import OwnResult
 from rn50.terminal import Terminal, counted
 
 
-@prints("system, organisation, results, implementation, minutes, label, runs")
+@prints(
+    "system=place.system, organisation=place.organisation, results=place.results, implementation, minutes, "
+    "label, runs"
+)
 @dataclass(frozen=True)
 class Package:
     """One system in its tree."""
 
-    organisation: pathlib.Path
-    """Its folder in the destination."""
-    system: str
-    """Name of the system."""
+    place: tree.Place
+    """Its place in the destination."""
     implementation: str
     """Name of the implementation."""
     minutes: Minutes
@@ -42,16 +43,6 @@ class Package:
     """The label of what is not the benchmark."""
     runs: Mapping[str, pathlib.Path]
     """Name in the package and log."""
-
-    @property
-    def place(self) -> tree.Place:
-        """Where its files are."""
-        return tree.Place(self.organisation, self.system)
-
-    @property
-    def results(self) -> pathlib.Path:
-        """Folder of the results."""
-        return self.place.results
 
 
 @prints("written, ok, findings, warnings, systems=packages")
@@ -115,7 +106,11 @@ def package(
             built = folder / destination.name  # same name, because it may name the round
             for plan in plans:
                 _build(plan, _in(built, plan), checkout)
-            findings = tuple(_check(plans, built, destination, rulesets, progress))
+            organisations = list(dict.fromkeys(_in(built, plan).organisation for plan in plans))
+            reported = [*check.check(organisations, rulesets, progress).findings]
+            for organisation in organisations:
+                reported += package_checks.check_repository(organisation)
+            findings = tuple(_in_place(finding, built, destination) for finding in reported)
             demo = plans[0].package.label is not None
             errors = [finding for finding in findings if finding.severity == ERROR]
             refused = any(not (demo and package_checks.true_of_a_demo(error)) for error in errors)
@@ -160,9 +155,9 @@ def _plan(
         commit, reason = source.find(result, checkout)
         if reason:
             problems.append(reason)
+        organisation = destination / files.path_part(description.fields["submitter"])
         packaged = Package(
-            organisation=destination / files.path_part(description.fields["submitter"]),
-            system=files.path_part(description.fields["system_name"]),
+            place=tree.Place(organisation, files.path_part(description.fields["system_name"])),
             implementation=f"{files.path_part(result.run.get('framework'))}-{commit[:12]}",
             minutes=result.score.olympic_minutes or 0.0,
             label=result.score.label,
@@ -177,14 +172,13 @@ def _plan(
 
 
 def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
-    taken: dict[pathlib.Path, pathlib.Path] = {}
+    taken: dict[tree.Place, pathlib.Path] = {}
     for plan in plans:
-        package, folder = plan.package, plan.result.folder
-        if package.results in taken:
-            text = f"its system is called {package.system}, as that of {taken[package.results]}"
+        place, folder = plan.package.place, plan.result.folder
+        if place in taken:
+            text = f"its system is called {place.system}, as that of {taken[place]}"
             yield f"{folder}: {text}; give each a system_name in {describe.DETAILS}"
-        taken[package.results] = folder
-        place = package.place
+        taken[place] = folder
         parts = (place.results.parent, place.description, place.implementations / place.system)
         existing = [str(part) for part in parts if part.exists()]
         if existing:
@@ -193,7 +187,7 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
 
 
 def _in(built: pathlib.Path, plan: _Plan) -> tree.Place:
-    return tree.Place(built / plan.package.organisation.name, plan.package.system)
+    return replace(plan.package.place, organisation=built / plan.package.place.organisation.name)
 
 
 def _build(plan: _Plan, place: tree.Place, checkout: pathlib.Path) -> None:
@@ -209,21 +203,10 @@ def _build(plan: _Plan, place: tree.Place, checkout: pathlib.Path) -> None:
     source.write_scripts(plan.result, place.system, implementation, plan.commit, folder / place.system)
 
 
-def _check(
-    plans: Sequence[_Plan],
-    built: pathlib.Path,
-    destination: pathlib.Path,
-    rulesets: Sequence[str],
-    progress: Callable[[int, int], None],
-) -> Iterator[Finding]:
-    """Yield every finding on the built tree, with the names that its files will have."""
-    organisations = dict.fromkeys(_in(built, plan).organisation for plan in plans)
-    findings = list(check.check(list(organisations), rulesets, progress).findings)
-    for organisation in organisations:
-        findings += package_checks.check_repository(organisation)
-    for finding in findings:
-        file = destination / finding.file.resolve().relative_to(built.resolve())
-        yield replace(finding, file=file, message=finding.message.replace(str(built), str(destination)))
+def _in_place(finding: Finding, built: pathlib.Path, destination: pathlib.Path) -> Finding:
+    """Return a finding on the built tree with the names that its files will have."""
+    file = destination / finding.file.resolve().relative_to(built.resolve())
+    return replace(finding, file=file, message=finding.message.replace(str(built), str(destination)))
 
 
 def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequence[_Plan]) -> None:
@@ -236,20 +219,14 @@ def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequenc
             if _files(code) != _files(existing):
                 raise UserError(existing, f"is not what commit {plan.commit} has", "move it away")
             shutil.rmtree(str(code))
-    missing = [folder for folder in destination.parents if not folder.exists()]
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    moved: list[tuple[pathlib.Path, pathlib.Path]] = []
-    try:
+    with contextlib.ExitStack() as undo:
+        for folder in reversed([parent for parent in destination.parents if not parent.exists()]):
+            folder.mkdir()
+            undo.callback(folder.rmdir)
         for old, new in _renames(built, destination):
             old.rename(new)
-            moved.append((old, new))
-    except BaseException:
-        for old, new in reversed(moved):
-            new.rename(old)
-        for folder in missing:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
+            undo.callback(new.rename, old)
+        undo.pop_all()
 
 
 def _files(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
@@ -269,9 +246,9 @@ def print_outcome(outcome: Packaging, console: Terminal) -> None:
     """Print every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
     for packaged in outcome.packages:
-        where = f"{packaged.results}{f' [{packaged.label}]' if packaged.label else ''}"
+        where = f"{packaged.place.results}{f' [{packaged.label}]' if packaged.label else ''}"
         minutes = f"{packaged.minutes:.4f} minutes, {len(packaged.runs)} runs"
-        console.print(f"{packaged.system}: {minutes}, {where}", style="bold")
+        console.print(f"{packaged.place.system}: {minutes}, {where}", style="bold")
     errors = counted(outcome.errors, "error")
     if not outcome.written:
         verdict = f"{errors}: nothing was written"

@@ -109,8 +109,8 @@ class _Job:
 
     def finding(self, severity: str, message: str, remedy: str) -> Finding:
         """Return a finding on what is checked."""
-        rule = f"{self.checker.rule} {self.ruleset}"
-        return Finding(severity, getattr(self.place, self.checker.part), None, rule, message, remedy)
+        file = getattr(self.place, self.checker.part)
+        return Finding(severity, file, None, self.checker.rule, message, remedy)
 
     def complaint(self) -> list[str]:
         """Run the checker beside what it checks. Return its lines without dividers, none if it passed.
@@ -161,8 +161,10 @@ def check_tree(
     label: str | None = None,
     count: Callable[[], None] = lambda: None,
 ) -> list[Finding]:
-    """Return every finding on one system in its tree, under every ruleset. ``label`` is its runs' label;
-    ``count`` is called when a checker ends."""
+    """Return every finding on one system in its tree, with the rulesets under which a checker reports it.
+
+    ``label`` is its runs' label; ``count`` is called when a checker ends.
+    """
     findings = _description(place, logs)
     if label:
         problem, remedy = f"the runs are not of it: {label}", "train ResNet-50 on ImageNet"
@@ -177,36 +179,23 @@ def check_tree(
             shutil.copyfile(str(place.description), str(copy.description))
         jobs = [_Job(checker, ruleset, place, copy, logs) for checker, ruleset in checkers(place, rulesets)]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            official: list[Finding] = []
-            for reported in pool.map(_Job.findings, jobs):
-                official += reported
+            official: list[tuple[str, Finding]] = []
+            for job, reported in zip(jobs, pool.map(_Job.findings, jobs), strict=True):
+                official += [(job.ruleset, finding) for finding in reported]
                 count()
     if len({log.global_batch_size for log in logs}) > 1:  # which another finding reports
-        official = [finding for finding in official if not finding.message.endswith(_BY_MIXED_SIZES)]
-    return _merged([*findings, *(_as_severe_as_others(finding, official) for finding in official)])
-
-
-def _as_severe_as_others(finding: Finding, official: Sequence[Finding]) -> Finding:
-    """Downgrade the package checker's refusal for errors of other checkers to a warning, if they have only
-    warnings under its ruleset."""
-    if not finding.message.endswith(_OF_OTHERS):
-        return finding
-    ruleset = finding.rule.rsplit(" ", 1)[-1]
-    others = [other for other in official if other.rule.endswith(ruleset) and other is not finding]
-    only_warnings = others and all(other.severity == WARNING for other in others)
-    return replace(finding, severity=WARNING if only_warnings else ERROR)
-
-
-def _merged(findings: Sequence[Finding]) -> list[Finding]:
-    """Merge equal findings of several rulesets; the rule then names the checker, followed by the rulesets."""
-    merged: dict[Finding, list[str]] = {}
-    for finding in findings:
-        checker, ruleset = re.fullmatch(r"(.*?)((?: \d\.\d\.\d)?)", finding.rule).groups()  # type: ignore[union-attr]
-        merged.setdefault(replace(finding, rule=checker), []).append(ruleset.strip())
-    return [
-        replace(finding, rule=f"{finding.rule} {', '.join(behind)}".strip())
-        for finding, behind in merged.items()
-    ]
+        official = [entry for entry in official if not entry[1].message.endswith(_BY_MIXED_SIZES)]
+    rulesets_of: dict[Finding, list[str]] = {}
+    for ruleset, finding in official:
+        others = [other for under, other in official if under == ruleset and other is not finding]
+        only_warnings = others and all(other.severity == WARNING for other in others)
+        # The package checker refuses for errors of the others.
+        if only_warnings and finding.message.endswith(_OF_OTHERS):
+            finding = replace(finding, severity=WARNING)
+        rulesets_of.setdefault(finding, []).append(ruleset)
+    for finding, under_all in rulesets_of.items():
+        findings.append(replace(finding, rule=f"{finding.rule} {', '.join(under_all)}"))
+    return findings
 
 
 def _of_repository(job: _Job, lines: list[str]) -> Iterator[Finding]:
@@ -241,8 +230,8 @@ def _of_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
             if match:
                 named = True
                 line = next((event.line for event in log.events if event.key == "seed"), None)
-                found = job.finding(severity, message.format(match.group(1)[:160]), remedy)
-                yield replace(found, file=log.path, line=line)
+                seed = job.finding(severity, message.format(match.group(1)[:160]), remedy)
+                yield replace(seed, file=log.path, line=line)
     if not named:
         yield job.finding(ERROR, "the seeds are refused", "log one seed a run")
 

@@ -90,6 +90,7 @@ def write_scripts(
         "environment": saved.get("environment", {}),
         "packages": saved.get("packages", {}),
         "python": saved.get("python"),
+        "runs": {f"result_{number}.txt": log.path.name for number, log in enumerate(result.logs)},
     }
     described = json.dumps(metadata, indent=1, sort_keys=True) + "\n"
     files.write(folder / f"{system}_{implementation}.json", described)
@@ -133,12 +134,9 @@ def _install(result: OwnResult) -> tuple[str, ...]:
 def configuration(saved: Mapping[str, Any], system: str, data: str = "/data") -> str:
     """Return a configuration file of the settings that runs share, of what rn50 saved beside one of them.
     DATADIR may be anywhere, by default in ``data``."""
-    variables: dict[str, str] = {
-        name: value
-        for name, value in {**saved.get("variables", {}), **saved.get("environment", {})}.items()
-        if name not in _NOT_EXPORTED
-    }
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    values = {**saved.get("variables", {}), **saved.get("environment", {})}
+    names = [name for name in values if name not in _NOT_EXPORTED]
+    lines = [f"export {name}={shlex.quote(values[name])}" for name in names]
     heading = f"# Every variable of the runs of {system}, defaults included."
     folder = f"export DATADIR=${{DATADIR:-{shlex.quote(data)}}}"
     return "\n".join(["# shellcheck shell=bash", heading, *lines, folder, ""])
@@ -146,33 +144,22 @@ def configuration(saved: Mapping[str, Any], system: str, data: str = "/data") ->
 
 def _readme(result: OwnResult, system: str, implementation: str, commit: str) -> str:
     score, demo = result.score, result.score.label
-    names = {log.path: f"result_{number}.txt" for number, log in enumerate(result.logs)}
-    rows = [
-        f"| {names[run.file]} | {run.file.name} | {run.log.seed} | {_cell(run.epochs, 'g')} | "
-        f"{_cell(run.log.minutes, '.4f')} | {'yes' if run.kept else 'no'} |"
-        for run in score.runs
-        if run.in_set
-    ]
     chosen = ""
     if len(score.runs) > rules.RUNS:
-        chosen = (
-            f"\n{len(score.runs)} runs were made. These {rules.RUNS} consecutive ones are the set whose "
-            "score is the median of all such sets.\n"
-        )
-    data = (
-        "The data set is the demo's: `./init_datasets.sh` generates it."
-        if demo
-        else "`DATADIR` holds ImageNet-1k as MXNet RecordIO: `train.rec`, `train.idx`, `val.rec`, `val.idx`, "
-        f"the JPEG files of the {rules.TRAIN_SAMPLES:,} training and {rules.EVAL_SAMPLES:,} validation "
-        "images as they are, neither decoded nor resized, with labels 0 to 999."
-    )
+        chosen = f"""
+{len(score.runs)} runs were made. These {rules.RUNS} consecutive ones are the set whose score is the median of
+all such sets."""
+    data = "The data set is the demo's: `./init_datasets.sh` generates it."
+    if not demo:
+        data = f"""`DATADIR` holds ImageNet-1k as MXNet RecordIO: `train.rec`, `train.idx`, `val.rec`,
+`val.idx`, the JPEG files of the {rules.TRAIN_SAMPLES:,} training and {rules.EVAL_SAMPLES:,} validation
+images as they are, neither decoded nor resized, with labels 0 to 999."""
     shown = f"\n**{demo}**\n" if demo else ""
-    minutes = _cell(score.olympic_minutes, ".4f")
-    return (
-        f"""# {system}: ResNet-50 v1.5
+    return f"""# {system}: ResNet-50 v1.5
 {shown}
 The code is that of commit {commit}, in `../{implementation}`; its README describes it. The configuration is
-`config_{system}.sh`, and `{system}_{implementation}.json` has it resolved, with the version of every package.
+`config_{system}.sh`, and `{system}_{implementation}.json` has it resolved, with the version of every package
+and the names that the logs had.
 
     ./setup.sh
     DATADIR=/path/to/data ./init_datasets.sh
@@ -182,15 +169,6 @@ The code is that of commit {commit}, in `../{implementation}`; its README descri
 
 ## The runs
 
-Score: {minutes} minutes, the mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs.
-{chosen}
-| file | as it was made | seed | epochs | minutes | in the mean |
-|---|---|---|---|---|---|
+Score: {score.olympic_minutes or 0:.4f} minutes, the mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs.
+`rn50 score` shows each run.{chosen}
 """
-        + "\n".join(rows)
-        + "\n"
-    )
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

@@ -14,21 +14,6 @@ LARGEST = 1 << 20
 class _Loader(yaml.BaseLoader):
     """Loader that keeps every scalar as text: numbers, dates and words like "no" are not converted."""
 
-    _level = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="an alias", problem_mark=event.start_mark)
-        if self._level == files.DEEPEST:
-            raise yaml.MarkedYAMLError(
-                problem=f"nested deeper than {files.DEEPEST} levels", problem_mark=event.start_mark
-            )
-        self._level += 1
-        node = super().compose_node(parent, index)
-        self._level -= 1
-        return node
-
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()
         for key, _ in node.value:
@@ -47,9 +32,21 @@ def read(path: files.Path, remedy: str) -> Any:
     """
     text = files.read_text(path, LARGEST, remedy)
     try:
+        _refuse_bomb(text)
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise UserError(path, f"{where}no plain YAML ({reason})", remedy) from error
+
+
+def _refuse_bomb(text: str) -> None:
+    level = 0
+    for event in yaml.parse(text, _Loader):
+        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        problem = "an alias" if isinstance(event, yaml.AliasEvent) else ""
+        if level > files.DEEPEST:
+            problem = f"nested deeper than {files.DEEPEST} levels"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

@@ -18,7 +18,7 @@ from mlperf_logging.system_desc_checker import system_desc_checker
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import as_json
-from rn50.results import score
+from rn50.results import score, tree
 from rn50.results.validity.findings import ERROR, Finding
 from rn50.settings import config as configuration
 from rn50.settings import config_file
@@ -300,10 +300,9 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
 
 
 def test_the_outcome_in_words_and_as_json(tmp_path):
-    one = package.Package(
-        tmp_path / "Org", "box", "mxnet-c0ffee", 27.37794, None, {"result_0.txt": tmp_path / "result_3.txt"}
-    )
-    demo = package.Package(tmp_path / "Org", "box", "mxnet-c0ffee", 1.0, rules.NOT_A_RESULT, {})
+    box = tree.Place(tmp_path / "Org", "box")
+    one = package.Package(box, "mxnet-c0ffee", 27.37794, None, {"result_0.txt": tmp_path / "result_3.txt"})
+    demo = package.Package(box, "mxnet-c0ffee", 1.0, rules.NOT_A_RESULT, {})
     finding = Finding(
         ERROR, tmp_path, None, "reference convergence 4.0.0", "no such batch size", "submit one"
     )
@@ -327,7 +326,7 @@ def test_the_outcome_in_words_and_as_json(tmp_path):
             {
                 "system": "box",
                 "organisation": str(tmp_path / "Org"),
-                "results": str(one.results),
+                "results": str(box.results),
                 "implementation": "mxnet-c0ffee",
                 "minutes": 27.3779,
                 "label": None,

@@ -235,7 +235,9 @@ def test_names_from_files_stay_in_the_tree(results, checkout, tmp_path):
     details(results, system_name="../" * 9 + "etc\x1b[2J\u202e")
     outcome = packaged(results, tmp_path / "submission", checkout)
     [each] = outcome.packages
-    assert outcome.written and each.system == "etc_2J" and each.implementation.startswith("elsewhere_xxx")
+    assert (
+        outcome.written and each.place.system == "etc_2J" and each.implementation.startswith("elsewhere_xxx")
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"results", "submission"}
 
 
