@@ -103,8 +103,6 @@ class _Reader:
 def calibration_images(model: Model, config: Config, images: int) -> list[np.ndarray]:
     """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as
     ``evaluate`` does."""
-    model.refuse_other(config.data)
-    evaluation.check(config)
     batches = (batch for batch, _ in evaluation.inputs(model, config, "train"))
     return [image[None].copy() for image in itertools.islice(itertools.chain.from_iterable(batches), images)]
 
