@@ -2,7 +2,7 @@
 
 import pathlib
 import sys
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +11,9 @@ from rn50.cli.group import PATH
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Whole
 from rn50.errors import Status
 from rn50.terminal import Terminal, print_json, say
+
+if TYPE_CHECKING:
+    from rn50.data.packing.packing_list import Packed
 
 verb = group.main.under("Set up and data")
 
@@ -73,8 +76,8 @@ def pack(
     from rn50.progress import counting
 
     with group.cleaned_up(), counting("packing") as progress:
-        numbers = packer.pack(source, folder, seed, val_truth, workers, progress).numbers
-    _print_numbers(folder, numbers, f"; rn50 verify {folder} looks at every one", as_json)
+        packed = packer.pack(source, folder, seed, val_truth, workers, progress)
+    _print_numbers(packed, f"; rn50 verify {folder} looks at every one", as_json)
 
 
 @verb("unpack", "Unpack RecordIO into class folders", "rn50 unpack /data/imagenet /data/folders")
@@ -91,20 +94,16 @@ def unpack(source: pathlib.Path, folder: pathlib.Path, workers: int | None, as_j
     from rn50.progress import counting
 
     with group.cleaned_up(), counting("unpacking") as progress:
-        numbers = unpacker.unpack(source, folder, workers, progress)
-    _print_numbers(folder, numbers, "", as_json)
+        unpacked = unpacker.unpack(source, folder, workers, progress)
+    _print_numbers(unpacked, "", as_json)
 
 
-def _print_numbers(folder: pathlib.Path, numbers: Mapping[str, int], then: str, as_json: bool) -> None:
+def _print_numbers(packed: "Packed", then: str, as_json: bool) -> None:
     if as_json:
-        from rn50.data.packing.packing_list import Packed
-
-        print_json(Packed(folder, **numbers))
-    else:
-        say(
-            f"{folder}: {numbers['train']:,} + {numbers['val']:,} images of {numbers['classes']:,} "
-            f"classes{then}"
-        )
+        print_json(packed)
+        return
+    numbers = f"{packed.train:,} + {packed.val:,} images of {packed.classes:,} classes"
+    say(f"{packed.folder}: {numbers}{then}")
 
 
 @verb("verify", "Check a data set and write its certificate", "rn50 verify /data/imagenet --full")

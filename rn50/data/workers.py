@@ -3,9 +3,8 @@ order of the tasks."""
 
 import contextlib
 import multiprocessing
-import os
 import signal
-import threading
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from rn50.errors import UserError
 from rn50.files import only_process
+from rn50.process import end_with_parent
 
 Result = TypeVar("Result")
 
@@ -77,13 +77,9 @@ def in_order(futures: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
 
 
 def _begin(begin: Callable[[], None] | None) -> None:
-    """Make this process exit when its parent has gone, even by SIGKILL, because it would wait for work for
-    ever."""
-
-    def leave_with_parent() -> None:
-        multiprocessing.parent_process().join()  # type: ignore[union-attr]
-        os._exit(1)
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+    """Make this process end with its parent, even by SIGKILL, because it would wait for work for ever."""
+    end_with_parent()
+    if not multiprocessing.parent_process().is_alive():  # type: ignore[union-attr]
+        sys.exit()  # it ended before
     if begin:
         begin()

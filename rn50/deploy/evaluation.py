@@ -30,14 +30,6 @@ ON_CPU = BatchFormat(None, "CHW", False)
 THREADS = len(os.sched_getaffinity(0))
 
 
-def check(config: Config) -> None:
-    """Raise UserError if the data set of a configuration, or the library that reads it, is missing."""
-    preflight.of(config)
-    if not frameworks.is_importable("nvidia.dali"):
-        install = frameworks.traits(frameworks.default()).install("cpu")
-        raise UserError("evaluation", "DALI cannot be imported", f"{install}, and use .venv/bin/python")
-
-
 def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
     """Evaluate the model of an ONNX file and print the counts. If ``report`` is a file, write a page to
     it."""
@@ -61,8 +53,6 @@ def evaluate(
     Raises UserError if the model is of another task.
     """
     logits_of = logits_of or model_file.running(model, THREADS)
-    model.refuse_other(config.data)
-    check(config)
     counts = Counts.none(model.classes, confusion)
     seconds = 0.0
     with counting(what) as progress:
@@ -85,7 +75,15 @@ def batches(config: Config, split: Split) -> NumpyBatches:
 
 def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield a split's images, in the form a model takes, and labels, without copies that pad the last batch.
-    An array is valid until the next one."""
+    An array is valid until the next one.
+
+    Raises UserError if the model is of another task, or the data set or the library that reads it is missing.
+    """
+    model.refuse_other(config.data)
+    preflight.of(config)
+    if not frameworks.is_importable("nvidia.dali"):
+        install = frameworks.traits(frameworks.default()).install("cpu")
+        raise UserError("evaluation", "DALI cannot be imported", f"{install}, and use .venv/bin/python")
     if not model.image_size:
         yield from _decoded(config, split)
         return

@@ -101,49 +101,45 @@ class _Graph:
         about the centre, and the corner of the middle is rounded. DALI's resized pixels are whole numbers,
         hence ``Round``.
         """
-        numbers = {
-            "half": [0.5],
-            "one": [1],
-            "two": [2],
-            "resized": [resize],
-            "cropped": [size],
-            "steps": [size - 1],
-            "outer_begin": [0, 0],
-            "outer_end": [1, 1],
-            "mean": np.reshape(rules.MEAN, (3, 1, 1)),
-            "std": np.reshape(rules.STD, (3, 1, 1)),
-        }
-        for name, value in numbers.items():
-            self._constant(name, np.array(value))
+        mean = self._constant("mean", np.reshape(rules.MEAN, (3, 1, 1)))
+        std = self._constant("std", np.reshape(rules.STD, (3, 1, 1)))
+        begins, ends = (self._constant(f"outer_{n}", np.array([n, n])) for n in (0, 1))
         edge = self._constant("edge", np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.int64)
         output = self._constant("output_sides", np.array([size, size]), np.int64)
         nchw = self._node("Cast", self._node("Transpose", images, perm=[0, 3, 1, 2]), to=TensorProto.FLOAT)
         sides = self._node("Cast", self._node("Shape", nchw, start=2), to=TensorProto.FLOAT)
-        scale = self._node("Div", self._node("ReduceMin", sides, keepdims=1), "resized")
-        whole = self._node("Floor", self._node("Add", self._node("Div", sides, scale), "half"))
-        left = self._node("Add", self._node("Sub", whole, "cropped"), "one")
-        corner = self._node("Floor", self._node("Div", left, "two"))
-        left_out = self._node("Div", self._node("Sub", sides, self._node("Mul", whole, scale)), "two")
+        scale = self._node("Div", self._node("ReduceMin", sides, keepdims=1), resize)
+        whole = self._node("Floor", self._node("Add", self._node("Div", sides, scale), 0.5))
+        left = self._node("Add", self._node("Sub", whole, size), 1)
+        corner = self._node("Floor", self._node("Div", left, 2))
+        left_out = self._node("Div", self._node("Sub", sides, self._node("Mul", whole, scale)), 2)
         # The edge is repeated once, because outer pixels are sampled up to half a pixel beyond it: so 1 - 0.5
         # is added, not -0.5.
-        middle = self._node("Mul", self._node("Add", corner, "half"), scale)
-        first = self._node("Add", middle, self._node("Add", left_out, "half"))
-        last = self._node("Add", first, self._node("Mul", "steps", scale))
-        most = self._node("Add", sides, "one")
+        middle = self._node("Mul", self._node("Add", corner, 0.5), scale)
+        first = self._node("Add", middle, self._node("Add", left_out, 0.5))
+        last = self._node("Add", first, self._node("Mul", size - 1, scale))
+        most = self._node("Add", sides, 1)
         begin, end = self._node("Div", first, most), self._node("Div", last, most)
-        window = self._node("Concat", "outer_begin", begin, "outer_end", end, axis=0)
+        window = self._node("Concat", begins, begin, ends, end, axis=0)
         padded = self._node("Pad", nchw, edge, mode="edge")
         sizes = self._node("Concat", self._node("Shape", nchw, end=2), output, axis=0)
         how = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
         x = self._node("Resize", padded, window, "", sizes, **how)
-        return self._node("Div", self._node("Sub", self._node("Round", x), "mean"), "std")
+        return self._node("Div", self._node("Sub", self._node("Round", x), mean), std)
 
     def _constant(self, name: str, array: np.ndarray, dtype: Any = np.float32) -> str:
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array, dtype), name))
         return name
 
-    def _node(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        """Add a node and return the name of its output."""
+    def _node(self, kind: str, *inputs: str | float, output: str | None = None, **attributes: Any) -> str:
+        """Add a node and return the name of its output; an input may be a number."""
         name = output or f"{kind}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        operands = [operand if isinstance(operand, str) else self._number(operand) for operand in inputs]
+        self.nodes.append(helper.make_node(kind, operands, [name], name=name, **attributes))
+        return name
+
+    def _number(self, value: float) -> str:
+        name = f"number_{value:g}"
+        if all(constant.name != name for constant in self.constants):
+            self._constant(name, np.array([value]))
         return name

@@ -1,11 +1,14 @@
 """Latency and throughput of models on engines, by batch size (``rn50 bench inference``)."""
 
+import contextlib
+import pathlib
+import tempfile
 from collections.abc import Sequence
 
 import numpy as np
 
 from rn50 import rates
-from rn50.deploy.inference_process import Load, Round, started
+from rn50.deploy.inference_process import Load, Process, Round
 from rn50.deploy.outcomes import Failure, Latency, Report, Result, Subject
 from rn50.errors import UserError
 from rn50.machine import binding, description, hardware
@@ -49,7 +52,16 @@ def measure(
     rounds_of: dict[tuple[Subject, int], list[Round]] = {}
     failures: dict[Subject, UserError] = {}
     total, done = len(subjects) * len(batch_sizes) * (rounds + 1), 0
-    with started(subjects, threads, failures) as processes, counting("measuring inference") as progress:
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        processes = []
+        for number, subject in enumerate(subjects):
+            try:
+                processes.append(Process(subject, threads, folder / f"{number}.log"))
+                stack.callback(processes[-1].close)
+            except UserError as error:
+                failures[subject] = error
+        progress = stack.enter_context(counting("measuring inference"))
         for round_ in range(rounds + 1):
             for size in batch_sizes:
                 for process in processes:

@@ -45,7 +45,11 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
     of_weights = [file for file in files if file.suffix == weights_file.SUFFIX]
     for engine in engines:
         if engine in PROVIDERS:
-            _refuse_missing(engine)
+            available = onnxruntime.get_available_providers()
+            if PROVIDERS[engine] not in available:
+                problem = f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(available)}"
+                remedy = "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU"
+                raise UserError(f"--engines {engine}", problem, f"{remedy}, or leave the engine out")
             runnable += [Subject(file, engine, _model(file).precision) for file in files]
             continue
         if not of_weights:
@@ -60,14 +64,6 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
             problem = f"none of {', '.join(engines)} computes in it on a CPU"
             raise UserError(f"--precisions {requested}", problem, "leave it out")
     return list(dict.fromkeys(runnable))
-
-
-def _refuse_missing(engine: str) -> None:
-    providers = onnxruntime.get_available_providers()
-    if PROVIDERS[engine] not in providers:
-        problem = f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(providers)}"
-        remedy = "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU"
-        raise UserError(f"--engines {engine}", problem, f"{remedy}, or leave the engine out")
 
 
 def _model(file: pathlib.Path) -> Model:

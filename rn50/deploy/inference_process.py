@@ -7,9 +7,7 @@ import os
 import pathlib
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -111,25 +109,6 @@ class Process:
         if isinstance(answer, UserError):
             raise answer
         return answer
-
-
-@contextlib.contextmanager
-def started(
-    subjects: Sequence[Subject], threads: int, failures: dict[Subject, UserError]
-) -> Iterator[list[Process]]:
-    """Start a process for each subject, one after the other, and end them all. Add those that cannot start to
-    ``failures``."""
-    with contextlib.ExitStack() as stack:
-        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        processes = []
-        for number, subject in enumerate(subjects):
-            try:
-                processes.append(Process(subject, threads, folder / f"{number}.log"))
-            except UserError as error:
-                failures[subject] = error
-            else:
-                stack.callback(processes[-1].close)
-        yield processes
 
 
 def _serve(pipe: Connection, subject: Subject, threads: int, log: str) -> None:

@@ -11,7 +11,7 @@ from rn50 import files, frameworks
 from rn50.deploy import evaluation, export, model_file
 from rn50.deploy.candidates import FLOAT, Candidate, Choice, choose
 from rn50.deploy.model_file import Model
-from rn50.deploy.quantization import Way, calibration_images
+from rn50.deploy.quantization import STATIC, calibration_images
 from rn50.errors import UserError
 from rn50.settings.config import Config
 from rn50.terminal import say
@@ -64,7 +64,7 @@ def quantize(
     source: pathlib.Path,
     output: pathlib.Path,
     framework: str,
-    tried: Sequence[Way],
+    tried: Sequence[str],
     config: Config,
     images: int,
     tolerance: float,
@@ -76,9 +76,9 @@ def quantize(
     """
     traits, written = frameworks.traits(framework), _files(output, framework)
     for way in tried:
-        if way.calibration not in traits.calibrations:
+        if way.removeprefix(f"{STATIC} ") not in traits.calibrations:
             problem = f"{traits.name} quantises with --method static alone"
-            raise UserError(f"--method {way.method}", problem, "leave it out")
+            raise UserError(f"--method {way}", problem, "leave it out")
     model, inference = export.convert(source, str(source)), frameworks.module(framework, "inference")
     calibrating = np.concatenate(calibration_images(model, config, images))
     with tempfile.TemporaryDirectory() as folder:
@@ -90,8 +90,10 @@ def quantize(
         for way in tried:
             say(f"quantising: {way} ...", err=True)
             with model_file.quiet():
-                int8 = inference.quantize(path, made, calibrating, traits.calibrations[way.calibration])
-            candidates.append(_candidate(str(way), made, framework, int8, model, config))
+                int8 = inference.quantize(
+                    path, made, calibrating, traits.calibrations[way.removeprefix(f"{STATIC} ")]
+                )
+            candidates.append(_candidate(way, made, framework, int8, model, config))
     return choose(written, candidates, tolerance)
 
 

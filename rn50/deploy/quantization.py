@@ -8,7 +8,7 @@ import itertools
 import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -44,28 +44,18 @@ the last."""
 DYNAMIC_OPERATORS = ["Conv", "Gemm", "MatMul"]
 
 
-class Way(NamedTuple):
-    """A way to quantise: "dynamic", with ranges of activations taken at run time, or "static", with
-    calibrated ones."""
-
-    method: str
-    calibration: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.method} {self.calibration}".strip()
-
-
-def ways(method: str, calibration: str) -> list[Way]:
-    """Return the ways that two options name; either may be "all"."""
+def ways(method: str, calibration: str) -> list[str]:
+    """Return the ways that two options name, either of which may be "all": "dynamic", with ranges of
+    activations taken at run time, or "static" and how the ranges are calibrated."""
     calibrations = list(CALIBRATIONS) if calibration == "all" else [calibration]
-    static = [Way(STATIC, calibrator) for calibrator in calibrations] if method in (STATIC, "all") else []
-    return ([Way(DYNAMIC)] if method in (DYNAMIC, "all") else []) + static
+    static = [f"{STATIC} {calibrator}" for calibrator in calibrations] if method in (STATIC, "all") else []
+    return ([DYNAMIC] if method in (DYNAMIC, "all") else []) + static
 
 
 def quantize(
     source: pathlib.Path,
     output: pathlib.Path,
-    tried: Sequence[Way],
+    tried: Sequence[str],
     config: Config,
     images: int,
     tolerance: float,
@@ -79,9 +69,9 @@ def quantize(
     model = model_file.read(source)
     if model_file.int8_operators(model.proto)[0]:
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
-    read = calibration_images(model, config, images) if any(way.method == STATIC for way in tried) else []
+    read = calibration_images(model, config, images) if any(way != DYNAMIC for way in tried) else []
     candidates = []
-    made = ((str(way), quantized(model, way, read)) for way in tried)
+    made = ((way, quantized(model, way, read)) for way in tried)
     for way, variant in itertools.chain([(FLOAT, model)], made):
         evaluated = evaluation.evaluate(variant, config, f"evaluating {way}")
         int8 = model_file.int8_operators(variant.proto)
@@ -113,13 +103,11 @@ class _Reader:
 def calibration_images(model: Model, config: Config, images: int) -> list[np.ndarray]:
     """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as
     ``evaluate`` does."""
-    model.refuse_other(config.data)
-    evaluation.check(config)
     batches = (batch for batch, _ in evaluation.inputs(model, config, "train"))
     return [image[None].copy() for image in itertools.islice(itertools.chain.from_iterable(batches), images)]
 
 
-def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
+def quantized(model: Model, way: str, images: Sequence[np.ndarray]) -> Model:
     """Return a quantised model, without checking it."""
     say(f"quantising: {way} ...", err=True)
     with (
@@ -136,7 +124,7 @@ def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
         nodes = model_file.parse(model.name, pathlib.Path(prepared).read_bytes()).proto.graph.node
         preprocessing = itertools.takewhile(lambda node: node.op_type != "Conv", nodes)
         excluded = [node.name for node in preprocessing]
-        if way.method == DYNAMIC:
+        if way == DYNAMIC:
             # ConvInteger has one scale per tensor, and ONNX Runtime executes it for unsigned weights alone.
             quantize_dynamic(
                 prepared, made, DYNAMIC_OPERATORS, nodes_to_exclude=excluded, weight_type=QuantType.QUInt8
@@ -152,12 +140,12 @@ def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
                 nodes_to_exclude=excluded,
-                calibrate_method=CALIBRATIONS[way.calibration],
+                calibrate_method=CALIBRATIONS[way.removeprefix(f"{STATIC} ")],
                 extra_options={"CalibStridedMinMax": 1},
             )
         proto = model_file.parse(model.name, pathlib.Path(made).read_bytes()).proto
     _shorten(proto)
-    graph.label(proto, {**model.facts, "quantization": str(way)})
+    graph.label(proto, {**model.facts, "quantization": way})
     return model_file.parse(f"{model.name} quantised ({way})", proto.SerializeToString())
 
 

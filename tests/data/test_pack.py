@@ -113,7 +113,7 @@ def test_dali_reads_them(packed):
 
 
 def test_unpacked_it_is_the_same_folder_again(tree, packed, tmp_path):
-    assert unpack(packed, tmp_path / "back") == {"classes": 7, "train": 63, "val": 28}
+    assert unpack(packed, tmp_path / "back") == (tmp_path / "back", 7, 63, 28)
     for name in ("train", "val"):
         wanted = {path.relative_to(tree): path.read_bytes() for path in (tree / name).glob("*/*")}
         assert {
@@ -191,7 +191,7 @@ def test_classes_of_splits_that_were_in_place_before_an_interruption_count(
         patch.setattr(shutil, "rmtree", killed_while_removing)
         with pytest.raises(KeyboardInterrupt):
             unpack(data, back)
-    assert unpack(data, back) == {"classes": 7, "train": 63, "val": 28}
+    assert unpack(data, back) == (back, 7, 63, 28)
 
 
 def test_a_full_disk_at_the_beginning_of_an_unpacking_is_one_line_and_the_command_goes_on(packed, tmp_path):
@@ -204,7 +204,7 @@ def test_a_full_disk_at_the_beginning_of_an_unpacking_is_one_line_and_the_comman
             unpack(packed, tmp_path / "back")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert unpack(packed, tmp_path / "back")["train"] == 63
+    assert unpack(packed, tmp_path / "back").train == 63
 
 
 def test_data_in_a_folder_whose_name_is_no_utf8_are_unpacked(packed, tmp_path):
@@ -212,7 +212,7 @@ def test_data_in_a_folder_whose_name_is_no_utf8_are_unpacked(packed, tmp_path):
     shutil.copytree(str(packed), str(data))
     with pytest.raises(KeyboardInterrupt):
         unpack(data, tmp_path / "back", progress=stop_at(1))
-    assert unpack(data, tmp_path / "back")["train"] == 63
+    assert unpack(data, tmp_path / "back").train == 63
 
 
 def test_a_packing_that_is_there_is_left_alone(tree, packed):

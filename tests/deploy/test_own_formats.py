@@ -148,9 +148,7 @@ def test_a_calibration_that_quantises_nothing_in_paddle_is_not_written(tiny_conf
     with pytest.raises(
         own_formats.UserError, match="int8.pdmodel: not written: static minmax: no operator became int8; try"
     ):
-        own_formats.quantize(
-            source, tmp_path / "int8", "paddle", [own_formats.Way("static", "minmax")], tiny_config, 4, 100
-        )
+        own_formats.quantize(source, tmp_path / "int8", "paddle", ["static minmax"], tiny_config, 4, 100)
     assert list(tmp_path.iterdir()) == [source]
 
 

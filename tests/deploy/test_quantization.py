@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from rn50.cli import main
 from rn50.deploy import evaluation, export, model_file, quantization
 from rn50.deploy.candidates import Candidate, Choice
-from rn50.deploy.quantization import Way
 from rn50.errors import UserError
 from rn50.terminal import Terminal
 from rn50.weights import weights_file
@@ -88,9 +87,7 @@ def test_every_way_makes_a_model_and_the_best_is_written(
 @pytest.mark.parametrize("options", [{"fold": False}, {"preprocessing": True}])
 def test_batch_norm_is_folded_and_preprocessing_stays_float32(tiny_config, exported, tmp_path, options):
     source = exported(tiny_config, **options)
-    choice = quantization.quantize(
-        source, tmp_path / "int8.onnx", [Way("static", "minmax")], tiny_config, 16, 100
-    )
+    choice = quantization.quantize(source, tmp_path / "int8.onnx", ["static minmax"], tiny_config, 16, 100)
     kinds = [node.op_type for node in model_file.read(tmp_path / "int8.onnx").proto.graph.node]
     assert kinds.count("Conv") == 53 and "BatchNormalization" not in kinds and "Relu" not in kinds
     assert kinds.count("Resize") == kinds.count("Pad") == bool(options.get("preprocessing"))
@@ -102,7 +99,7 @@ def test_int8_has_at_most_27_hundredths_of_the_size(tiny_config):
     """At the width of the demo; wider networks have less that is no weight."""
     model = export.of_weights(random_weights(width="0.25"), "model", {})
     images = quantization.calibration_images(model, tiny_config, 2)
-    made = quantization.quantized(model, Way("static", "minmax"), images)
+    made = quantization.quantized(model, "static minmax", images)
     assert len(made.content) <= 0.27 * len(model.content)
 
 
@@ -115,7 +112,7 @@ def test_a_model_that_loses_too_much_is_not_written(tiny_config, exported, tmp_p
         with pytest.raises(
             UserError, match=r"int8.onnx: not written: static minmax: top-1 fell by .* points to 0.*; try "
         ):
-            quantization.quantize(exported(tiny_config), output, [Way("static", "minmax")], tiny_config, 4, 1)
+            quantization.quantize(exported(tiny_config), output, ["static minmax"], tiny_config, 4, 1)
     assert not output.exists()
 
 
@@ -124,7 +121,7 @@ def test_a_method_that_quantises_nothing_is_refused(tiny_config, exported, tmp_p
         patch.setattr(quantization, "DYNAMIC_OPERATORS", ["LSTM"])
         with pytest.raises(UserError, match="not written: dynamic: no operator became int8"):
             quantization.quantize(
-                exported(tiny_config), tmp_path / "int8.onnx", [Way("dynamic")], tiny_config, 4, 100
+                exported(tiny_config), tmp_path / "int8.onnx", ["dynamic"], tiny_config, 4, 100
             )
     assert list(tmp_path.iterdir()) == []
 
@@ -149,7 +146,7 @@ def test_bad_input(tiny_config, tiny_environment, exported, tmp_path):
     weights_file.write(other, random_weights())
     refused("result_0.safetensors: no ONNX file", other)
     quantised = tmp_path / "quantised.onnx"
-    quantization.quantize(source, quantised, [Way("dynamic")], tiny_config, 4, 100)
+    quantization.quantize(source, quantised, ["dynamic"], tiny_config, 4, 100)
     refused("quantised.onnx: is quantised already; give the float32 model", quantised)
 
 

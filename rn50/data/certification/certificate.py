@@ -144,10 +144,7 @@ def check(config: Config) -> Certificate | None:
             raise UserError(certificate.path, problem, remedy)
     for name in FILES:
         certified = content["files"][name].get("bytes")
-        try:
-            size = (folder / name).stat().st_size
-        except OSError as error:
-            raise UserError(folder / name, error.strerror, "copy or pack the data again") from error
+        size = (folder / name).stat().st_size
         if size != certified:
             problem = f"has {size} bytes, and {certified} when it was certified"
             raise UserError(folder / name, problem, f"copy or pack it again, or {again}")

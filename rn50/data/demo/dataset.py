@@ -97,25 +97,24 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
             problem = "is there already and no demo data set"
             raise UserError(folder / present[0], problem, "choose another folder")
         return False
-    try:
-        recorded = files.read_json(manifest, remedy=f"choose another folder or delete {folder}")
-        known = recorded.pop("files")
-        changed = [name for name in present if known[name] != _fingerprint(folder / name)]
-    except (KeyError, AttributeError, TypeError) as error:
-        problem = "not the record of a demo data set"
-        raise UserError(manifest, problem, f"choose another folder or delete {folder}") from error
+    remedy = f"choose another folder or delete {folder}"
+    recorded = files.read_json(manifest, remedy=remedy)
+    known = recorded.get("files") if isinstance(recorded, dict) else None
+    if not isinstance(known, dict):
+        raise UserError(manifest, "not the record of a demo data set", remedy)
     expected = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
-    if recorded != expected:
-        difference = ", ".join(
-            f"{key} {recorded.get(key)} instead of {value}"
-            for key, value in expected.items()
-            if recorded.get(key) != value
-        )
-        problem = f"a demo data set of other settings ({difference})"
+    differences = [
+        f"{key} {recorded.get(key)} instead of {value}"
+        for key, value in expected.items()
+        if recorded.get(key) != value
+    ]
+    if differences:
+        problem = f"a demo data set of other settings ({', '.join(differences)})"
         raise UserError(manifest, problem, "choose another folder or delete this one")
-    if changed:
-        problem = "was changed since it was generated"
-        raise UserError(folder / changed[0], problem, f"delete {folder} and generate it again")
+    for name in present:
+        if known.get(name) != _fingerprint(folder / name):
+            problem = "was changed since it was generated"
+            raise UserError(folder / name, problem, f"delete {folder} and generate it again")
     return len(present) == len(FILES)
 
 

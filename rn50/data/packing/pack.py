@@ -25,7 +25,7 @@ from rn50.data import jpeg, layout
 from rn50.data.layout import CERTIFICATE, FILES
 from rn50.data.packing import packing_list
 from rn50.data.packing.imagenet_folder import Image, Source, scan
-from rn50.data.packing.packing_list import Entry
+from rn50.data.packing.packing_list import Entry, Packed
 from rn50.data.recordio import MAX_RECORD_BYTES, encode_image, image_bytes
 from rn50.data.workers import Processes, writing
 from rn50.errors import UserError
@@ -81,7 +81,7 @@ def pack(
     truth: Path | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Source:
+) -> Packed:
     """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists
     of the contents.
 
@@ -99,12 +99,12 @@ def pack(
         "images": listed.fingerprint,
         **listed.numbers,
     }
-    partial = folder / PARTIAL
+    partial, packed = folder / PARTIAL, Packed(folder, **listed.numbers)
     go_on = "the same command goes on where it stopped"
     least = f"{go_on}, --workers 1 with the least memory"
     with writing(folder, "packing a data set", f"fix that, and {go_on}", least):
         if _is_there(folder, settings, listed):
-            return listed
+            return packed
         if packing_list.read_json(partial / layout.PACK_RECORD) is None:
             began_ns = _begin(folder, settings)
             _check_space(folder, listed)
@@ -116,7 +116,7 @@ def pack(
             if (partial / name).exists():
                 os.replace(partial / name, folder / name)
         shutil.rmtree(partial)
-    return listed
+    return packed
 
 
 def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rn50 import files
 from rn50.data.packing import packing_list
-from rn50.data.packing.packing_list import Entry
+from rn50.data.packing.packing_list import Entry, Packed
 from rn50.data.recordio import IndexedRecordReader
 from rn50.data.workers import writing
 from rn50.errors import UserError
@@ -28,7 +28,7 @@ def unpack(
     folder: Path,
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, int]:
+) -> Packed:
     """Write every image of ``data`` into the folder of its class below ``folder``; return the numbers of
     classes and images.
 
@@ -60,7 +60,7 @@ def unpack(
                 os.replace(partial / name, folder / name)
         shutil.rmtree(partial)
         folders = {path.name for name in NAMES for path in (folder / name).iterdir()}
-    return {"classes": len(classes or folders), **{name: len(reader) for name, reader in readers.items()}}
+    return Packed(folder, len(classes or folders), *map(len, readers.values()))
 
 
 def _begin(partial: Path, data: Path) -> None:
