@@ -14,6 +14,7 @@ from rn50.data.pipeline.batches import Batches
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 from rn50.run import training
+from rn50.run.all_reduce import total
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config, InputPipeline
 from rn50.speed.measurable import Measurable
@@ -54,12 +55,11 @@ class Meter:
 
     def agreed(self, value: int) -> int:
         """Broadcast rank 0's value."""
-        contribution = value if self.communicator.rank == 0 else 0
-        return int(self.communicator.all_reduce(np.array([contribution], np.int64))[0])
+        return total(self.communicator, value if self.communicator.rank == 0 else 0)
 
     def over_ranks(self, value: float) -> float:
         """Return the sum over all ranks, to a millionth."""
-        return int(self.communicator.all_reduce(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
+        return total(self.communicator, round(value * 1e6)) / 1e6
 
     def open(self, settings: InputPipeline | None) -> Input:
         """Open the training set through a pipeline of these settings, or with None a synthetic batch."""
@@ -91,7 +91,8 @@ class Meter:
 
     def images_per_second(self, next_batch: Callable[[], Any], seconds: float) -> float:
         """Return the rate of a pipeline alone, over all ranks, measured for about ``seconds``."""
-        for _ in range(self._config.input_pipeline.prefetch_queue_depth + LEAD_IN_STEPS):
+        depth = self._config.input_pipeline.prefetch_queue_depth
+        for _ in range(depth + LEAD_IN_STEPS):
             next_batch()
         self.communicator.barrier()
         begin = time.perf_counter()
@@ -100,7 +101,7 @@ class Meter:
             taken = time.perf_counter() - begin
             if taken >= seconds:
                 break
-        self._settle(taken / batches, self._config.input_pipeline.prefetch_queue_depth)
+        self._settle(taken / batches, depth)
         return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
     def steps(self, source: Input, seconds: float) -> int:
