@@ -101,7 +101,7 @@ class Meter:
             taken = time.perf_counter() - begin
             if taken >= seconds:
                 break
-        self._settle(taken / batches, depth)
+        time.sleep(depth * taken / batches)  # filling the queue would slow the next measurement
         return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
     def steps(self, source: Input, seconds: float) -> int:
@@ -116,11 +116,6 @@ class Meter:
     def _lead_in(self, depth: int) -> int:
         return min(depth + LEAD_IN_STEPS, self._full_batches)
 
-    @staticmethod
-    def _settle(batch_seconds: float, depth: int) -> None:
-        """Wait until a queue is full again, so that filling it does not slow the next measurement."""
-        time.sleep(depth * batch_seconds)
-
     def rate(self, source: Input, steps: int) -> float:
         """Return images/s of training steps on all ranks."""
         result = self.train(source, steps)
@@ -130,6 +125,6 @@ class Meter:
         """Time training steps on all ranks. Return the samples of all ranks and the seconds of rank 0."""
         self.communicator.barrier()
         result = self._implementation.train_steps(source.batches, self._lead_in(source.depth), steps)
-        self._settle(result.seconds / steps, source.depth)
+        time.sleep(source.depth * result.seconds / steps)  # as above
         seconds = self.agreed(round(result.seconds * 1e12)) / 1e12  # so that all ranks conclude the same
         return result._replace(samples=round(self.over_ranks(result.samples)), seconds=seconds)
