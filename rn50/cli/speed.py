@@ -254,14 +254,15 @@ def tune_input(
     Exit status: 0 also where nothing faster was found; "faster" of --json tells.
     """
     from rn50.data import preflight
-    from rn50.settings import config_file
+    from rn50.settings import config_file, rewrite
     from rn50.speed import tuned_config
 
     base = config_file.find(name, process.environment()).resolve()
     if output is not None:
         tuned_config.refuse_output(output, force)
     environ = tuned_config.environment_of(base, process.environment())
-    resolved = tuned_config.configuration_of(environ, base)
+    rewrite.read(base, "input_pipeline")  # raises an error if it cannot be rewritten
+    resolved = configuration.from_environment(environ, str(base))
     preflight.of(resolved)
     given = {"output": output, "force": force, "seconds": seconds, "as_json": as_json}
     run_as_ranks(resolved, environ, "speed.tuned_config", base=base, **given)
@@ -274,7 +275,7 @@ def tune_input(
 @click.option("--steps", default=10, type=Whole(1, 10_000), help="Training steps under the profiler.")
 @group.output("Folder of figures, timelines and logs.", "folder", default="profile")
 @click.option("--baseline", type=PATH, help="Folder of an earlier profile: what has changed since.")
-@group.as_json("rn50.speed.profile.Comparison")
+@group.as_json("rn50.speed.profile.Profile")
 def profile_training(
     name: str | None,
     seconds: float,
@@ -302,7 +303,6 @@ def profile_training(
     preflight.of(config)
     before = profile.read(baseline) if baseline else None
     now = profile.measure(environ, seconds, rounds, steps, folder)
-    if as_json:
-        print_json(profile.Comparison.of(now, before))
-    else:
-        profile.show(now, before, folder, Terminal())
+    if before:
+        now = now._replace(gain=profile.gain(before, now))
+    print_json(now) if as_json else profile.show(now, before, folder, Terminal())

@@ -8,7 +8,6 @@ Such a launcher writes the output of ranks into files, or adds its own prefixes.
 does.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import tempfile
 import psutil
 
 from rn50.frameworks import traits
-from rn50.launch.local_launcher import later
+from rn50.launch.local_launcher import kill, later
 from rn50.process import ask_to_end_with_parent, python
 
 GRACE_S = 8
@@ -42,13 +41,7 @@ def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
-    later(GRACE_S, _kill_children)
-
-
-def _kill_children() -> None:
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
-            child.kill()
+    later(GRACE_S, lambda: kill(psutil.Process().children(recursive=True)))
 
 
 if __name__ == "__main__":

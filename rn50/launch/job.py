@@ -1,6 +1,5 @@
 """Start the processes of a run, and supervise them until the last one has ended."""
 
-import contextlib
 import os
 import pathlib
 import re
@@ -8,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 import psutil
@@ -16,7 +15,7 @@ import psutil
 from rn50.data import preflight
 from rn50.errors import Status
 from rn50.launch import launchers, power_sampler
-from rn50.launch.local_launcher import later
+from rn50.launch.local_launcher import kill, later
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import adopt_orphans, ask_to_end_with_parent, memory_limit_kib
@@ -127,7 +126,7 @@ def _wait_for_rest(others: set[psutil.Process]) -> None:
         if not rest:
             return
         if time.monotonic() > deadline:
-            _kill(rest)
+            kill(rest)
         psutil.wait_procs(rest, timeout=0.1)
 
 
@@ -258,10 +257,4 @@ def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
     """Kill the rest of the job: the launcher and its descendants, in any process group."""
     if process.poll() is None:
         launcher = psutil.Process(process.pid)
-        _kill([*launcher.children(recursive=True), launcher])
-
-
-def _kill(processes: Iterable[psutil.Process]) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
-            process.kill()
+        kill([*launcher.children(recursive=True), launcher])

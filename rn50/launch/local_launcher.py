@@ -14,8 +14,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import IO
+
+import psutil
 
 from rn50.process import ask_to_end_with_parent, environment
 from rn50.run.local_ranks import MEMORY, RANK, SOCKETS
@@ -119,6 +121,13 @@ def end(processes: list["subprocess.Popen[bytes]"]) -> None:
         process.terminate()
     for process in processes:
         later(GRACE_S, process.kill)
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill those of the processes that have not ended since."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def later(seconds: float, function: Callable[[], object]) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 from typing import NamedTuple
 
-from rn50.benchmark import rules, sparsity
+from rn50.benchmark import sparsity
 from rn50.errors import UserError
 from rn50.run import checkpoint
 from rn50.run.checkpoint import Checkpoint
@@ -25,16 +25,6 @@ class Beginning(NamedTuple):
     def epoch(self) -> int:
         """The last epoch that is trained already; 0 if there is none."""
         return self.checkpoint.epoch if self.checkpoint else 0
-
-    @property
-    def is_pretrained(self) -> bool:
-        """True if its weights were trained before."""
-        return self.weights is not None or self.checkpoint is not None
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of ``rules.LABELS`` that no variable of the configuration tells."""
-        return (rules.RESUMED,) if self.checkpoint else ()
 
     def configured(self, config: Config) -> Config:
         """Return the configuration with the seed and the precision of the checkpoint, because by default the

@@ -91,11 +91,6 @@ def _refuse_another(config: Config, epoch: int, configuration: str) -> None:
         raise UserError(path(config), problem, "set its variables and RESUME=1, or move it away")
 
 
-def is_due(config: Config, epoch: int) -> bool:
-    """Return whether a checkpoint follows this epoch."""
-    return bool(config.run.checkpoint_epochs) and epoch % config.run.checkpoint_epochs == 0
-
-
 def seed_after(seed: int, epoch: int) -> int:
     """Return the seed of the input pipeline that starts after a checkpoint."""
     return int(np.random.default_rng((seed, epoch)).integers(LARGEST_SEED))

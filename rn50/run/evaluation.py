@@ -10,7 +10,6 @@ from rn50.settings.config import Config
 from rn50.weights import display, weights_file
 from rn50.weights.counts import Counts, refuse_other_count
 from rn50.weights.display import Density, Evaluation
-from rn50.weights.weights_file import Weights
 
 SEED = 1
 """Seed of the initial values, which the weights replace."""
@@ -46,8 +45,11 @@ def as_rank(config: Config, file: str, report: str | None, as_json: bool) -> Non
         implementation.assign(saved.arrays)
         counts = count(config, implementation, confusion=report is not None)
         if implementation.communicator.rank == 0:
-            precision = implementation.precision.name
-            evaluation = of_weights(pathlib.Path(file), saved, config, precision, counts)
+            facts = {name: value for name, value in sorted(saved.facts.items()) if name != "file"}
+            densities = [Density(*layer) for layer in sparsity.densities(saved.arrays).items()]
+            sparse, taken = sparsity.holds(saved.arrays), implementation.precision.name
+            network = pathlib.Path(file), config.run.framework, taken
+            evaluation = Evaluation(*network, facts, counts, sparse, densities)
             display.tell(evaluation, pathlib.Path(report) if report else None, as_json)
 
 
@@ -63,13 +65,3 @@ def count(config: Config, implementation: Implementation, confusion: bool = Fals
     counts = Counts(summed, config.data.classes)
     refuse_other_count(counts.images, config.data.eval_samples)
     return counts
-
-
-def of_weights(
-    file: pathlib.Path, saved: Weights, config: Config, precision: str, counts: Counts
-) -> Evaluation:
-    """Return the evaluation of a file of weights."""
-    facts = {name: value for name, value in sorted(saved.facts.items()) if name != "file"}
-    densities = [Density(*layer) for layer in sparsity.densities(saved.arrays).items()]
-    sparse = sparsity.holds(saved.arrays)
-    return Evaluation(file, config.run.framework, precision, facts, counts, sparse, densities)

@@ -59,7 +59,11 @@ class LocalRanks:
         start = self._bytes
         arrays = self.share(values)
         seconds = seconds_of(lambda: self.all_reduce_shared(arrays), self.barrier, repeats)
-        self._give_back(start)
+        self.barrier()  # nobody uses the arrays again
+        self._bytes = start
+        if self.rank == 0:
+            os.ftruncate(self._memory, start)
+        self.barrier()
         return seconds
 
     def share(self, values: int) -> list[np.ndarray]:
@@ -72,14 +76,6 @@ class LocalRanks:
         self.barrier()
         mapped = mmap.mmap(self._memory, stride * self.size, offset=start)
         return [np.frombuffer(mapped, np.float32, values, rank * stride) for rank in range(self.size)]
-
-    def _give_back(self, start: int) -> None:
-        """Free the shared memory from byte ``start``; nobody uses its arrays again."""
-        self.barrier()
-        self._bytes = start
-        if self.rank == 0:
-            os.ftruncate(self._memory, start)
-        self.barrier()
 
     def all_reduce_shared(self, arrays: Sequence[np.ndarray]) -> None:
         """All-reduce the arrays of ``share`` in place. The sums are the same to the last bit on every

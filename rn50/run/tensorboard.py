@@ -3,7 +3,6 @@
 import contextlib
 import pathlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from rn50.benchmark import schedule
@@ -13,14 +12,13 @@ from rn50.run.training import LearningRates
 from rn50.settings.config import Config
 
 
-@contextlib.contextmanager
-def recording(shown: Display, config: Config, folder: str | None) -> Iterator[Display]:
-    """Give ``shown``, or a display that also writes to ``folder``. Raises as ``TensorBoardDisplay``."""
+def recording(
+    shown: Display, config: Config, folder: str | None
+) -> contextlib.AbstractContextManager[Display]:
+    """Return ``shown``, or a display that also writes to ``folder``. Raises as ``TensorBoardDisplay``."""
     if not folder:
-        yield shown
-        return
-    with contextlib.closing(TensorBoardDisplay(shown, config, pathlib.Path(folder))) as display:
-        yield display
+        return contextlib.nullcontext(shown)
+    return contextlib.closing(TensorBoardDisplay(shown, config, pathlib.Path(folder)))
 
 
 class TensorBoardDisplay(Display):

@@ -124,7 +124,7 @@ class _Rank:
         # Say and save what this run is.
         if self.facts_beside is not None:
             provenance.save(config, self.seed, self.facts_beside, begins.epoch or None)
-        self.log.submission(config, init_start_ms, begins.labels)
+        self.log.submission(config, init_start_ms, (rules.RESUMED,) if begins.checkpoint else ())
         for name, rule in config.departures.items() if config.division != config.run.division else ():
             display.remark(f"{name}: {rule}; so the log names the open division")
         display.initialising("compiling and warming up on synthetic data")
@@ -160,7 +160,8 @@ class _Rank:
         trained, accuracy = self.begins.epoch, 0.0
         if trained:
             implementation.begin_after(trained, checkpoint.seed_after(self.seed, trained))
-        loss_check = LossCheck(config, self.display.warn, trained=self.begins.is_pretrained)
+        is_pretrained = trained > 0 or self.begins.weights is not None
+        loss_check = LossCheck(config, self.display.warn, trained=is_pretrained)
         evaluations = [epoch for epoch in config.evaluation_epochs if epoch > trained]
         for evaluated_epoch in evaluations:
             # Train up to the next evaluation: a block of the log.
@@ -214,7 +215,8 @@ class _Rank:
         self.display.epoch_ends(epoch, images_per_second)
 
     def _save_checkpoint(self, epoch: int) -> None:
-        if checkpoint.is_due(self.config, epoch):
+        period = self.config.run.checkpoint_epochs
+        if period and epoch % period == 0:
             self.watch.doing = "saving a checkpoint"
             checkpoint.write(self.config, self.implementation, self.seed, epoch)
 

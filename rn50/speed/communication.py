@@ -30,19 +30,15 @@ class Report(NamedTuple):
     all_reduce: list[Timing]
 
 
-def sweep(communicator: Communicator, largest_bytes: int) -> list[Timing]:
-    """Time all-reduces of 4 bytes, 16, 64 ... up to ``largest_bytes``. All ranks call it."""
-    sizes = [FLOAT_BYTES]
-    while sizes[-1] * 4 <= largest_bytes:
-        sizes.append(sizes[-1] * 4)
-    return [time_sums(communicator, size, 50 if size < 1 << 20 else 10) for size in sizes]
-
-
 def as_rank(config: Config, largest_mib: int, as_json: bool) -> None:
-    """Time the all-reduces as one rank; rank 0 prints them as JSON or as a table."""
+    """Time all-reduces of 4 bytes, 16, 64 ... up to the largest as one rank; rank 0 prints them as JSON or as
+    a table."""
+    sizes = [FLOAT_BYTES]
+    while sizes[-1] * 4 <= largest_mib << 20:
+        sizes.append(sizes[-1] * 4)
     with opened(config, load(config.run.framework)) as implementation:
         communicator = implementation.communicator
-        timings = sweep(communicator, largest_mib << 20)
+        timings = [time_sums(communicator, size, 50 if size < 1 << 20 else 10) for size in sizes]
         if communicator.rank == 0:
             _show(config, communicator, timings, as_json)
 

@@ -121,7 +121,7 @@ def measure(config: Config, implementation: Measurable, seconds: float, rounds: 
     inputs = {"synthetic": meter.open(None), "real": meter.open(config.input_pipeline)}
     steps = {name: meter.steps(source, SHARE_OF_TRAINING * slot) for name, source in inputs.items()}
     measured: dict[str, list[float]] = {name: [] for name in (*pipelines, *TRAINING)}
-    waits: list[tuple[EpochResult, float]] = []
+    waits: list[EpochResult] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
         for round_ in range(rounds + 1):
             for index, name in enumerate(measured):
@@ -131,7 +131,7 @@ def measure(config: Config, implementation: Measurable, seconds: float, rounds: 
                     result = meter.train(inputs[name], steps[name])
                     rate = result.samples / result.seconds
                     if name == "real" and round_:
-                        waits.append((result, rate))
+                        waits.append(result)
                 if round_:
                     measured[name].append(rate)
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
@@ -139,10 +139,10 @@ def measure(config: Config, implementation: Measurable, seconds: float, rounds: 
     stages = Stages(**of_rounds)
     compared = rates.compare(measured["real"], measured["synthetic"])
     waiting = Waiting(
-        statistics.median(result.data_wait_seconds / result.seconds for result, _ in waits),
-        statistics.median(result.data_wait_seconds / steps["real"] for result, _ in waits),
-        statistics.median(result.seconds / steps["real"] for result, _ in waits),
-        statistics.median(rate for _, rate in waits),
+        statistics.median(result.data_wait_seconds / result.seconds for result in waits),
+        statistics.median(result.data_wait_seconds for result in waits) / steps["real"],
+        statistics.median(result.seconds for result in waits) / steps["real"],
+        of_rounds["real"].median,
     )
     slowest = bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared)
     shown = precision.shown(config, implementation.precision)

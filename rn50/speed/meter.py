@@ -14,6 +14,7 @@ from rn50.data.pipeline.batches import Batches
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 from rn50.run import training
+from rn50.run.all_reduce import total
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config, InputPipeline
 from rn50.speed.measurable import Measurable
@@ -54,12 +55,11 @@ class Meter:
 
     def agreed(self, value: int) -> int:
         """Broadcast rank 0's value."""
-        contribution = value if self.communicator.rank == 0 else 0
-        return int(self.communicator.all_reduce(np.array([contribution], np.int64))[0])
+        return total(self.communicator, value if self.communicator.rank == 0 else 0)
 
     def over_ranks(self, value: float) -> float:
         """Return the sum over all ranks, to a millionth."""
-        return int(self.communicator.all_reduce(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
+        return total(self.communicator, round(value * 1e6)) / 1e6
 
     def open(self, settings: InputPipeline | None) -> Input:
         """Open the training set through a pipeline of these settings, or with None a synthetic batch."""
@@ -91,7 +91,8 @@ class Meter:
 
     def images_per_second(self, next_batch: Callable[[], Any], seconds: float) -> float:
         """Return the rate of a pipeline alone, over all ranks, measured for about ``seconds``."""
-        for _ in range(self._config.input_pipeline.prefetch_queue_depth + LEAD_IN_STEPS):
+        depth = self._config.input_pipeline.prefetch_queue_depth
+        for _ in range(depth + LEAD_IN_STEPS):
             next_batch()
         self.communicator.barrier()
         begin = time.perf_counter()
@@ -100,7 +101,7 @@ class Meter:
             taken = time.perf_counter() - begin
             if taken >= seconds:
                 break
-        self._settle(taken / batches, self._config.input_pipeline.prefetch_queue_depth)
+        time.sleep(depth * taken / batches)  # filling the queue would slow the next measurement
         return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
     def steps(self, source: Input, seconds: float) -> int:
@@ -115,11 +116,6 @@ class Meter:
     def _lead_in(self, depth: int) -> int:
         return min(depth + LEAD_IN_STEPS, self._full_batches)
 
-    @staticmethod
-    def _settle(batch_seconds: float, depth: int) -> None:
-        """Wait until a queue is full again, so that filling it does not slow the next measurement."""
-        time.sleep(depth * batch_seconds)
-
     def rate(self, source: Input, steps: int) -> float:
         """Return images/s of training steps on all ranks."""
         result = self.train(source, steps)
@@ -129,6 +125,6 @@ class Meter:
         """Time training steps on all ranks. Return the samples of all ranks and the seconds of rank 0."""
         self.communicator.barrier()
         result = self._implementation.train_steps(source.batches, self._lead_in(source.depth), steps)
-        self._settle(result.seconds / steps, source.depth)
+        time.sleep(source.depth * result.seconds / steps)  # as above
         seconds = self.agreed(round(result.seconds * 1e12)) / 1e12  # so that all ranks conclude the same
         return result._replace(samples=round(self.over_ranks(result.samples)), seconds=seconds)

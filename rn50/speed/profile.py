@@ -16,7 +16,7 @@ from rn50.run.implementation import opened
 from rn50.settings.config import Config, from_environment
 from rn50.speed import input_pipeline as input_bench
 from rn50.speed import worker
-from rn50.speed.measurable import Operator, load
+from rn50.speed.measurable import load
 from rn50.speed.meter import Meter
 from rn50.terminal import Terminal
 
@@ -26,31 +26,39 @@ TOP = 12
 JOBS = ("rate", "operators")
 
 
+class AStep(NamedTuple):
+    """An operator in a step."""
+
+    name: str
+    """Operator."""
+    calls: float
+    """Calls a step."""
+    milliseconds: float
+    """Milliseconds a step."""
+
+
+@prints("rate, profiled_step_seconds=step_seconds, idle, operators, gain")
 class Profile(NamedTuple):
-    """Contents of a folder of ``rn50 profile``, as plain data."""
+    """A profile, and what was gained since another one."""
 
     rate: Annotated[dict[str, Any], INLINE, input_bench.Report]
     """Output of ``rn50 bench input --json``."""
     steps: int
     step_seconds: float
     """A step under the profiler, which slows it down."""
-    operators: list[Operator]
-    """Operators of all profiled steps, the longest first."""
+    operators: list[AStep]
+    """Operators, the longest first."""
+    gain: str | None = None
+    """The sentence on the change since `--baseline`."""
 
     @property
     def idle(self) -> float:
         """Share of the time in which no operator ran. Times of concurrent operators are added."""
-        return max(0.0, 1 - self.operator_seconds / (self.steps * self.step_seconds))
+        return max(0.0, 1 - self.milliseconds() / (1e3 * self.step_seconds))
 
-    @property
-    def operator_seconds(self) -> float:
-        """Return the seconds of all operators in all profiled steps."""
-        return sum(operator.seconds for operator in self.operators)
-
-    def milliseconds(self, name: str) -> float:
-        """Return the milliseconds per step of an operator."""
-        seconds = sum(operator.seconds for operator in self.operators if operator.name == name)
-        return 1e3 * seconds / self.steps
+    def milliseconds(self, name: str | None = None) -> float:
+        """Return the milliseconds per step of an operator, or of all."""
+        return sum(operator.milliseconds for operator in self.operators if name in (None, operator.name))
 
 
 def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, folder: str) -> None:
@@ -69,7 +77,10 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
             reported = {
                 "steps": steps,
                 "step_seconds": result.seconds / steps,
-                "operators": sorted(operators, key=lambda operator: -operator.seconds),
+                "operators_a_step": [
+                    (name, calls / steps, 1e3 * taken / steps)
+                    for name, calls, taken in sorted(operators, key=lambda operator: -operator.seconds)
+                ],
             }
         implementation.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
         if rank == 0:
@@ -108,8 +119,7 @@ def read(folder: pathlib.Path) -> Profile:
     file = folder / PLAIN
     try:
         earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile`"))
-        gain(earlier, earlier)  # raises if a value that a comparison reads is missing
-        earlier.operator_seconds / earlier.steps
+        gain(earlier, earlier), earlier.idle  # raise if a value that a comparison reads is missing
         return earlier
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile`") from None
@@ -117,7 +127,7 @@ def read(folder: pathlib.Path) -> Profile:
 
 def _profile(reported: dict[str, Any]) -> Profile:
     profiled = reported["operators"]
-    operators = [Operator(*row) for row in profiled["operators"]]
+    operators = [AStep(*row) for row in profiled["operators_a_step"]]
     return Profile(reported["rate"], profiled["steps"], profiled["step_seconds"], operators)
 
 
@@ -131,36 +141,6 @@ def gain(before: Profile, now: Profile) -> str:
     if other["lowest"] > one["highest"] or other["highest"] < one["lowest"]:
         return f"{comparison}; no round of the one reached those of the other"
     return f"{comparison}; rounds of both overlap, so it may be chance"
-
-
-class AStep(NamedTuple):
-    """An operator in a step."""
-
-    name: str
-    """Operator."""
-    calls: float
-    """Calls a step."""
-    milliseconds: float
-    """Milliseconds a step."""
-
-
-@prints("rate=profile.rate, profiled_step_seconds=profile.step_seconds, idle=profile.idle, operators, gain")
-class Comparison(NamedTuple):
-    """A profile, and what was gained since another one."""
-
-    profile: Profile
-    operators: list[AStep]
-    gain: str | None
-    """The sentence on the change since `--baseline`."""
-
-    @staticmethod
-    def of(now: Profile, before: Profile | None) -> "Comparison":
-        """Return a profile compared with an earlier one, if there is one."""
-        operators = [
-            AStep(name, calls / now.steps, 1e3 * seconds / now.steps)
-            for name, calls, seconds in now.operators
-        ]
-        return Comparison(now, operators, gain(before, now) if before else None)
 
 
 def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Terminal) -> None:
@@ -182,16 +162,15 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
     table.add_column("operator", no_wrap=True, max_width=max(20, console.width - 44))
     for heading in ("calls", "ms a step", "share", *(("before",) if before else ())):
         table.add_column(heading, justify="right")
-    for name, calls, seconds in now.operators[:TOP]:
-        row = [name, f"{calls / now.steps:g}", f"{1e3 * seconds / now.steps:.2f}"]
-        row.append(f"{seconds / now.operator_seconds:.1%}")
+    for name, calls, milliseconds in now.operators[:TOP]:
+        row = [name, f"{calls:g}", f"{milliseconds:.2f}", f"{milliseconds / now.milliseconds():.1%}"]
         if before:
             row.append(f"{before.milliseconds(name):.2f}")
         table.add_row(*row)
     console.print(table)
     top = now.operators[0]
     console.print(f"3 bottleneck: {now.rate['bottleneck']}; of the operators {top.name} takes most")
-    if before:
-        console.print(f"4 gain: {gain(before, now)}")
+    if now.gain:
+        console.print(f"4 gain: {now.gain}")
     else:
         console.print(f"4 after a change: rn50 profile CONFIG --baseline {folder} -o ANOTHER")

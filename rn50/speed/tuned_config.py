@@ -10,7 +10,7 @@ from rn50.errors import UserError
 from rn50.printed import INLINE
 from rn50.run.implementation import opened
 from rn50.settings import config_file, rewrite
-from rn50.settings.config import Config, from_environment
+from rn50.settings.config import Config
 from rn50.settings.rewrite import Base
 from rn50.speed import input_settings
 from rn50.speed.measurable import load
@@ -18,7 +18,7 @@ from rn50.speed.tuning import Outcome, Tuner
 from rn50.terminal import Terminal, print_json, table
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
-_HEADER = re.compile(r"(?:#.*\n)+")
+_HEADER = re.compile(r"\A(?:#.*\n)*")
 
 
 class Tuned(NamedTuple):
@@ -60,13 +60,10 @@ def text(base: Base, outcome: Outcome) -> str:
             rf"^(?:export[ \t]+)?{name}=.*$", f"export {name}={value}", inside, flags=re.MULTILINE
         )
         inside += "" if lines else f"\nexport {name}={value}"
-    before = _EARLIER.sub("", base.before)
-    header = _HEADER.match(before)
-    end = header.end() if header else 0
     rows = rewrite.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
     tuned = "".join(f"{row}\n" for row in rows)
-    gap = "\n\n" if base.behind else "\n"
-    result = before[:end] + tuned + before[end:] + inside + gap + base.behind
+    before = _HEADER.sub(lambda header: header[0] + tuned, _EARLIER.sub("", base.before))
+    result = before + inside + ("\n\n" if base.behind else "\n") + base.behind
     rewrite.check(base, result, changed)
     return result
 
@@ -125,10 +122,3 @@ def show(tuned: Tuned, console: Terminal) -> None:
         console.print(f"written: {written}" if written else "-o FILE writes it")
     else:
         console.print(f"{_turned(outcome)} did not stand: {gain(outcome)}; nothing was written")
-
-
-def configuration_of(environ: Mapping[str, str], base: Path) -> Config:
-    """Return the configuration of ``base``. Raises UserError if it cannot be run or has no section to
-    rewrite."""
-    rewrite.read(base, "input_pipeline")
-    return from_environment(environ, str(base))

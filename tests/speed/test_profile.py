@@ -15,8 +15,7 @@ from rn50 import files
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.speed import profile
-from rn50.speed.measurable import Operator
-from rn50.speed.profile import Profile
+from rn50.speed.profile import AStep, Profile
 from tests.contract.frameworks import FRAMEWORKS, installed
 from tests.support import documented
 
@@ -78,14 +77,14 @@ def test_every_operator_is_counted_and_a_change_is_told(tiny_environment, tmp_pa
     assert not list(tmp_path.glob("*/*.partial"))
 
 
-def made(real, operators=(("a", 4, 0.6), ("b", 2, 0.2))):
+def made(real, operators=(("a", 2, 300), ("b", 1, 100))):
     rates = {"median": real, "lowest": real - 5, "highest": real + 5}
-    return Profile({"images_per_second": {"real": rates}}, 2, 0.5, [Operator(*each) for each in operators])
+    return Profile({"images_per_second": {"real": rates}}, 2, 0.5, [AStep(*each) for each in operators])
 
 
 def test_gaps_and_operators_are_told_a_step():
     assert made(100).idle == pytest.approx(0.2)
-    assert made(100, [("a", 1, 0.7), ("b", 1, 0.7)]).idle == 0  # side by side
+    assert made(100, [("a", 1, 350), ("b", 1, 350)]).idle == 0  # side by side
     assert made(100).milliseconds("a") == pytest.approx(300) and made(100).milliseconds("gone") == 0
 
 
@@ -108,21 +107,21 @@ def test_a_gain_is_told_with_what_the_rounds_say(now, says):
         ("{", "no JSON"),
         ("{}", "not what `rn50 profile` writes"),
         (
-            '{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators": [[1]]}}',
+            '{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators_a_step": [[1]]}}',
             "not what `rn50 profile` writes",
         ),
         (
-            '{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators": []}}',
+            '{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators_a_step": []}}',
             "not what `rn50 profile` writes",
         ),
         (
             '{"rate": {"images_per_second": {"real": {"median": "x"}}}, "operators": {"steps": 1, '
-            '"step_seconds": 1, "operators": []}}',
+            '"step_seconds": 1, "operators_a_step": []}}',
             "not what `rn50 profile` writes",
         ),
         (
             '{"rate": {"images_per_second": {"real": {"median": 1, "lowest": 1, "highest": 1}}}, '
-            '"operators": {"steps": 0, "step_seconds": 1, "operators": [["x", 1, 1]]}}',
+            '"operators": {"steps": 1, "step_seconds": 0, "operators_a_step": [["x", 1, 1]]}}',
             "not what `rn50 profile` writes",
         ),
     ],

@@ -11,7 +11,7 @@ from rn50.benchmark import rules, schedule
 from rn50.errors import UserError
 from rn50.printed import prints
 from rn50.results import sidecar
-from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, read_log
+from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, finite, read_log
 from rn50.results.run import Run
 from rn50.run.log_file import partial_name
 from rn50.settings import header
@@ -168,7 +168,7 @@ def _run(number: int, file: pathlib.Path) -> RunState:
             epoch = len(log.by_key.get("epoch_stop", ()))
             logged = [event.value for event in log.by_key.get("tracked_stats", ())]
             stats = logged[-1] if logged and isinstance(logged[-1], dict) else {}
-            rate, loss = (_number(stats.get(name)) for name in ("throughput", "train_loss"))
+            rate, loss = (finite(stats.get(name)) for name in ("throughput", "train_loss"))
             seconds = None
             if epoch and log.run_start_ms is not None:
                 seconds = (log.events[-1].time_ms - log.run_start_ms) / 1000 / epoch
@@ -183,10 +183,3 @@ def _evaluated(h: Mapping[str, Any], target: str) -> tuple[int, ...]:
     if len(numbers) < len(values) or not numbers[2]:
         return ()
     return tuple(schedule.evaluation_epochs(numbers[0], numbers[1], numbers[2], target))
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None

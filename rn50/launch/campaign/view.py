@@ -36,7 +36,8 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
         if run.silent_s > SILENT_S + 4 * (run.epoch_seconds or 0) and not live:
             silent = timedelta(seconds=round(run.silent_s))
             parts.append(styled(f"no news for {silent}: has it been stopped?", "yellow"))
-    parts += [Text(line) for line in earlier(campaign)]
+    over = (earlier for earlier in campaign.runs if earlier.state in (ENDED, STOPPED))
+    parts += [Text(f"run {earlier.number}: {outcome(earlier)}") for earlier in over]
     if not run and not campaign.is_over:
         parts.append(Text("no run is going on; waiting for the next one (Ctrl-C ends the watching)"))
     return Group(*parts)
@@ -85,13 +86,6 @@ def _beside(campaign: Campaign, epoch: int) -> str:
         return ""
     low, high = campaign.curve[epoch]
     return f", expected {low:.2f} to {high:.2f}"
-
-
-def earlier(campaign: Campaign) -> Iterator[str]:
-    """Yield a line for each run that has ended."""
-    for run in campaign.runs:
-        if run.state in (ENDED, STOPPED):
-            yield f"run {run.number}: {outcome(run)}"
 
 
 def outcome(run: RunState) -> str:
