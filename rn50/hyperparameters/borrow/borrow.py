@@ -102,23 +102,16 @@ def borrow(
     new.update(assumed)
     batch = global_batch_size or _batch(source, before, mixed)
     new["BATCHSIZE"] = str(_per_rank(batch, before))
-    ordered = {name: new[name] for name in GROUP if name in new}
-    prediction = _prediction(source, ordered, batch, before)
+    prediction = _prediction(source, new, batch, before)
     source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
     named = tuple(f"{name}={value}" for name, value in assumed.items())
     expected = _expected(prediction, before)
     header = _header(source, base, batch, named, mixed)
-    rows = [
-        ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
-        ("machine", its.machine),
-        ("expected", f"{expected}; not measured with this code" if prediction else expected),
-        *header,
-    ]
-    text = rewrite.render(its, "with borrowed hyperparameters", rows, ordered)
-    config = rewrite.check(its, text, ordered)
+    rows = [("expected", f"{expected}; not measured with this code" if prediction else expected), *header]
+    text, config = rewrite.render(its, "with borrowed hyperparameters", rows, new)
     resolved = rewrite.hyperparameters(config)
     where = {
-        **dict.fromkeys(ordered, "borrowed"),
+        **dict.fromkeys(new, "borrowed"),
         **dict.fromkeys(assumed, "assumed"),
         **dict.fromkeys(mixed, "base"),
     }
