@@ -67,10 +67,9 @@ class TrialScheduler:
         }
         identity = {**self.subject.identity, "options": chosen}
         with self.journal.alone():
-            stored = self.journal.said("search")
-            if stored is None:
+            if self.journal.said("search") is None:
                 self.journal.say("search", identity)
-                return
+        stored = self.journal.said("search")
         for what, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
             before, now = stored[key], identity[key]
             differs = ", ".join(name for name in {**before, **now} if before.get(name) != now.get(name))
