@@ -10,7 +10,7 @@ from rn50.hyperparameters.search import method, objective
 from rn50.hyperparameters.search.journal import evidence
 from rn50.hyperparameters.search.method import Evidence
 from rn50.hyperparameters.search.training import Training, was_killed
-from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
+from rn50.hyperparameters.search.trial_scheduler import TrialScheduler, tell
 from rn50.machine import binding, hardware
 from rn50.results.parse import read_log
 
@@ -41,7 +41,7 @@ class Search:
     def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]]):
         """``shares`` are the cores of each run."""
         self._scheduler, self._journal = scheduler, scheduler.journal
-        self._progress, self._shares = scheduler.progress, shares
+        self._shares = shares
         self._jobs: dict[int, Training] = {}
         self._asked: signal.Signals | None = None
         self._killed = 0
@@ -82,7 +82,7 @@ class Search:
                 if task is None:
                     return
                 self._jobs[share] = Training(task, cpus)
-                self._progress.event(f"{task.name}: begins")
+                tell(f"{task.name}: begins")
 
     def _look(self) -> None:
         """Check every run: record new evaluations, record its end, stop it if it can no longer beat the
@@ -99,7 +99,7 @@ class Search:
                 del self._jobs[share]
                 news = True
                 try:
-                    self._progress.event(f"{job.task.name}: {self._end(job, status)}")
+                    tell(f"{job.task.name}: {self._end(job, status)}")
                 finally:  # from now on another worker may take it for abandoned
                     job.task.held.close()
         for job in self._jobs.values():
