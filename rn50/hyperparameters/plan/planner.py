@@ -120,6 +120,7 @@ class SystemPlanner:
         self.throughput = ThroughputModel(results, measured)
         self._epochs = EpochModel(results)
         self._proven = list(expected_epochs.proven(results))
+        self._points = self.throughput.points
 
     @property
     def accelerators(self) -> list[str]:
@@ -204,7 +205,7 @@ class SystemPlanner:
             UserError: more accelerators than images in the largest published batch.
         """
         sizes = {result.global_batch_size or 0 for result in self.results}
-        points = self.throughput.points if fitting else self._published(accelerator)
+        points = self._points if fitting else self._published(accelerator)
         images = [point.batch_size for point in points]
         most = min(math.floor(max(images)), max(sizes) // accelerators, fitting or max(sizes))
         if most < 1:
@@ -214,9 +215,7 @@ class SystemPlanner:
                 "plan fewer",
             )
         shared_out = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
-        fewest = min(
-            most, math.ceil(max(shared_out, min(point.batch_size for point in self.throughput.points)))
-        )
+        fewest = min(most, math.ceil(max(shared_out, min(point.batch_size for point in self._points))))
         batches = {round(size / accelerators) for size in sizes}
         batches = {batch for batch in batches if fewest <= batch <= most}
         if not fitting:
@@ -232,9 +231,7 @@ class SystemPlanner:
 
     def _published(self, accelerator: str) -> list[Point]:
         """Return the points of an accelerator, of all accelerators if it has none."""
-        return [
-            point for point in self.throughput.points if point.accelerator == accelerator
-        ] or self.throughput.points
+        return [point for point in self._points if point.accelerator == accelerator] or self._points
 
     def _cautions(
         self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int
