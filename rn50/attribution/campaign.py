@@ -8,7 +8,6 @@ import pathlib
 import subprocess
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from rn50 import files, rates
 from rn50.attribution.shares import Measured, epochs_key
@@ -29,15 +28,6 @@ TIMED_S = 20
 STARTS_S = 15
 """Usual seconds that a job takes to start and warm up."""
 WAY = "way.json"
-
-
-class Plan(NamedTuple):
-    """Seeds and rounds that fit a budget."""
-
-    seeds: int
-    rounds: int
-    seconds: float
-    """How long it takes, as far as the rates of the first round tell."""
 
 
 class Campaign:
@@ -76,8 +66,9 @@ class Campaign:
         samples = configuration.from_environment(environ).epoch_samples
         worker.write_json(file, {"point": name_of(point), "epoch_seconds": samples / rate})
 
-    def plan(self, budget_s: float) -> Plan:
-        """Return the seeds and rounds that fit a budget, the fewest that say anything where none do."""
+    def plan(self, budget_s: float) -> tuple[int, int, float]:
+        """Return the seeds and rounds that fit a budget, the fewest that say anything where none do, and the
+        seconds that they take, as far as the rates of the first round tell."""
         a_round = len(self.way.points) * (TIMED_S * 2 + STARTS_S)
         a_seed, timed = 0.0, self.rounds()
         for key in self.keys:  # at most all epochs of its schedule
@@ -86,7 +77,7 @@ class Campaign:
             a_seed += STARTS_S + epochs * min(alike)
         rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(budget_s * 0.3 / a_round)))
         seeds = max(LEAST_SEEDS, min(MOST_SEEDS, int((budget_s - rounds * a_round) / a_seed)))
-        return Plan(seeds, rounds, rounds * a_round + seeds * a_seed)
+        return seeds, rounds, rounds * a_round + seeds * a_seed
 
     def train(self, key: Point, number: int) -> None:
         """Make a run of these groups, unless it was made before. It is stopped at the target."""
@@ -135,18 +126,18 @@ def go(
     for point in points:
         campaign.time(point, 0)
         progress(next(done), total)
-    plan = campaign.plan(budget_s - (time.monotonic() - begin))
-    total = len(points) * plan.rounds + len(keys) * plan.seeds
-    beyond = ", more than the budget: fewer would say nothing" if plan.seconds > budget_s else ""
+    seeds, rounds, seconds = campaign.plan(budget_s - (time.monotonic() - begin))
+    total = len(points) * rounds + len(keys) * seeds
+    beyond = ", more than the budget: fewer would say nothing" if seconds > budget_s else ""
     say(
-        f"{len(points)} points, timed in {plan.rounds} rounds; {plan.seeds} seeds at each of {len(keys)} "
-        f"that may differ in epochs: at most {plan.seconds / 60:,.0f} minutes{beyond}"
+        f"{len(points)} points, timed in {rounds} rounds; {seeds} seeds at each of {len(keys)} "
+        f"that may differ in epochs: at most {seconds / 60:,.0f} minutes{beyond}"
     )
-    for number in range(1, plan.rounds):
+    for number in range(1, rounds):
         for point in rates.alternated(points, number):
             campaign.time(point, number)
             progress(next(done), total)
-    for number in range(plan.seeds):
+    for number in range(seeds):
         for key in keys:
             campaign.train(key, number)
             progress(next(done), total)

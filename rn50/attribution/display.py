@@ -2,29 +2,25 @@
 
 import pathlib
 
-from rich.table import Table
-
 from rn50 import files
 from rn50.attribution.shares import Attribution, waterfall
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, table
 
 PICTURE = "waterfall.svg"
 
 
 def show(attribution: Attribution, console: Terminal) -> None:
     """Print a row for each group, then the difference."""
-    table = Table()
-    for heading in ("group", "minutes", "percent", "95 % interval", "in each order"):
-        table.add_column(heading, justify="left" if heading == "group" else "right")
+    rows = table(("group", "minutes", "percent", "95 % interval", "in each order"), ("group",))
     for part in attribution.parts:
         orders = ", ".join(f"{percent:+.1f}" for percent in part.orders)
         name = f"{part.group} (noise)" if part.is_noise else part.group
         interval = f"{part.low:+.1f} to {part.high:+.1f}"
-        table.add_row(name, f"{part.minutes:+.2f}", f"{part.percent:+.1f}", interval, orders)
+        rows.add_row(name, f"{part.minutes:+.2f}", f"{part.percent:+.1f}", interval, orders)
     whole = f"{attribution.low:+.1f} to {attribution.high:+.1f}"
     minutes = f"{attribution.second - attribution.first:+.2f}"
-    table.add_row("all", minutes, f"{attribution.percent:+.1f}", whole, "", style="bold")
-    console.print(table)
+    rows.add_row("all", minutes, f"{attribution.percent:+.1f}", whole, "", style="bold")
+    console.print(rows)
     console.print(
         f"{attribution.first:.2f} to {attribution.second:.2f} minutes of training to the target; the orders "
         f"differ by up to {attribution.interaction:.1f} %, which is interaction"

@@ -8,13 +8,8 @@ from rn50.settings.config import from_environment
 from rn50.settings.fields import variables
 from rn50.settings.libraries import PASSED_THROUGH
 
-HYPERPARAMETERS, INPUT, COMMUNICATION, PRECISION, CONTAINER = (
-    "hyperparameters",
-    "input",
-    "ranks and communication",
-    "framework, precision and step",
-    "data container",
-)
+HYPERPARAMETERS, INPUT, COMMUNICATION = "hyperparameters", "input", "ranks and communication"
+PRECISION, CONTAINER = "framework, precision and step", "data container"
 GROUPS = (HYPERPARAMETERS, INPUT, COMMUNICATION, PRECISION, CONTAINER)
 """All groups, in the order in which the way is gone first; then it is gone in the reverse order."""
 _OF_RUN = {

@@ -1,7 +1,6 @@
 """Hyperparameters of a new configuration and the batch that fits: from a configuration, or as ``rn50 plan``
 advises."""
 
-import dataclasses
 import math
 import pathlib
 from collections.abc import Iterator
@@ -48,7 +47,9 @@ def of_base(base: pathlib.Path, on: Devices, precision: str) -> Source:
     """Keep the global batch size of a configuration as far as the memory allows."""
     config = rewrite.configuration(base)
     batch = _batch(config.global_batch_size, base.name, config.data, on, precision)
-    return Source(_origin_of(base), config.data, batch, base)
+    ours = f"{config_file.CONFIGS.name}/{base.name}"  # as it is called in a checkout
+    recipe = origin.of_file(ours if config_file.is_ours(str(base)) else str(base), base)
+    return Source(recipe, config.data, batch, base)
 
 
 def of_origin(recipe: origin.Origin, on: Devices, precision: str) -> Source:
@@ -69,16 +70,6 @@ def _batch(total: int, name: str, data: Data, on: Devices, precision: str) -> Ch
     if batch < even:
         return Choice(str(batch), f"{total} in {name}; no more fit {on.room}")
     return Choice(str(batch), f"{total} in {name}, which {on.ranks} ranks do not divide")
-
-
-def _origin_of(base: pathlib.Path) -> origin.Origin:
-    """Read the hyperparameters of a file; a file of the checkout is named relative to it."""
-    source = origin.find(str(base))
-    if not config_file.is_ours(str(base)):
-        return source
-    ours = f"{config_file.CONFIGS.name}/{base.name}"
-    provenance = tuple((what, who.replace(source.name, ours)) for what, who in source.provenance)
-    return dataclasses.replace(source, name=ours, provenance=provenance)
 
 
 def of_plan(on: Devices, precision: str) -> Source:

@@ -14,7 +14,6 @@ from rn50.reproduction.here import Here
 from rn50.results import equivalence
 
 RATE = "images/s in training"
-NOBODY = "nobody published a result of this machine"
 
 
 class Expected(NamedTuple):
@@ -75,7 +74,7 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
     gpus, planner = here.facts.gpus, SystemPlanner()
     name = accelerators.of_gpu(gpus[0].name, planner.accelerators) if gpus else None
     if not name:
-        return Expected(RATE, None, None, None, NOBODY)
+        return Expected(RATE, None, None, None, "nobody published a result of this machine")
     config = here.config
     point = Point(name, config.ranks, config.global_batch_size / config.ranks)
     rate = planner.throughput.predict(point)

@@ -39,12 +39,6 @@ class Base:
     config: Config
     section: str
 
-    @property
-    def machine(self) -> str:
-        """Description of the machine from the header, or else the name of the file."""
-        match = re.search(r"^#   machine +(.+)$", self.before, re.MULTILINE)
-        return match.group(1) if match else f"that of {self.file.name}"
-
 
 def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
     """Read a configuration file and split it around ``section`` ("hyperparameters" or "input_pipeline").
@@ -73,14 +67,20 @@ def hyperparameters(config: Config) -> dict[str, str]:
     return {name: text for name, text in config.as_environment().items() if name in GROUP}
 
 
-def render(base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapping[str, str]) -> str:
-    """Return the text of ``base`` with these hyperparameters, which include BATCHSIZE, and a header of (name,
-    text) ``rows``."""
+def render(
+    base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapping[str, str]
+) -> tuple[str, Config]:
+    """Return the text and the configuration of ``base`` with these hyperparameters, which include BATCHSIZE,
+    and a header of (name, text) ``rows``. Raises as ``check`` does."""
+    match = re.search(r"^#   machine +(.+)$", base.before, re.MULTILINE)
+    machine = match.group(1) if match else f"that of {base.file.name}"
+    run = [("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"), ("machine", machine)]
     ranks = base.config.ranks
     batch = int(values["BATCHSIZE"]) * ranks
     reasons = {"BATCHSIZE": f"per rank; {batch} in all, on {ranks} ranks"}
-    lines = [(name, value, reasons.get(name, "")) for name, value in values.items()]
-    return beginning(f"at a global batch size of {batch}, {title}.", rows, lines) + base.behind
+    lines = [(name, values[name], reasons.get(name, "")) for name in GROUP if name in values]
+    text = beginning(f"at a global batch size of {batch}, {title}.", [*run, *rows], lines) + base.behind
+    return text, check(base, text, values)
 
 
 def beginning(title: str, rows: Sequence[tuple[str, str]], lines: Iterable[Line]) -> str:

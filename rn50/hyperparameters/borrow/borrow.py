@@ -100,25 +100,18 @@ def borrow(
         unsaid.pop("LARSETA")
     assumed = {name: value for name, value in unsaid.items() if name not in new}
     new.update(assumed)
-    batch = global_batch_size or _batch(source, before, mixed)
-    new["BATCHSIZE"] = str(_per_rank(batch, before))
-    ordered = {name: new[name] for name in GROUP if name in new}
-    prediction = _prediction(source, ordered, batch, before)
+    kept = before.global_batch_size if "BATCHSIZE" in mixed else source.global_batch_size
+    batch = _batch(source, global_batch_size or kept, before)
+    new["BATCHSIZE"] = str(batch // before.ranks)
+    prediction, expected = _expected(source, new, batch, before)
     source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
     named = tuple(f"{name}={value}" for name, value in assumed.items())
-    expected = _expected(prediction, before)
     header = _header(source, base, batch, named, mixed)
-    rows = [
-        ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
-        ("machine", its.machine),
-        ("expected", f"{expected}; not measured with this code" if prediction else expected),
-        *header,
-    ]
-    text = rewrite.render(its, "with borrowed hyperparameters", rows, ordered)
-    config = rewrite.check(its, text, ordered)
+    rows = [("expected", f"{expected}; not measured with this code" if prediction else expected), *header]
+    text, config = rewrite.render(its, "with borrowed hyperparameters", rows, new)
     resolved = rewrite.hyperparameters(config)
     where = {
-        **dict.fromkeys(ordered, "borrowed"),
+        **dict.fromkeys(new, "borrowed"),
         **dict.fromkeys(assumed, "assumed"),
         **dict.fromkeys(mixed, "base"),
     }
@@ -155,15 +148,10 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
     return taken, mixed
 
 
-def _batch(source: Origin, before: Config, mixed: Sequence[str]) -> int:
-    if "BATCHSIZE" in mixed:
-        return before.global_batch_size
-    if source.global_batch_size is None:
+def _batch(source: Origin, batch: int | None, config: Config) -> int:
+    """Return a global batch size that is known and that the ranks divide."""
+    if batch is None:
         raise UserError(source.name, "does not say its global batch size", "give --gbs")
-    return source.global_batch_size
-
-
-def _per_rank(batch: int, config: Config) -> int:
     if batch % config.ranks:
         fits = sorted({batch // config.ranks * config.ranks, -(-batch // config.ranks) * config.ranks} - {0})
         raise UserError(
@@ -171,7 +159,7 @@ def _per_rank(batch: int, config: Config) -> int:
             f"{config.ranks} ranks of {config.run.system} do not divide it",
             f"give --gbs {' or '.join(map(str, fits))}",
         )
-    return batch // config.ranks
+    return batch
 
 
 def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
@@ -183,13 +171,11 @@ def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
         yield f"batch norm is over {batch // config.ranks} images here, and was over {source.batch_norm_span}"
 
 
-def _on_imagenet(config: Config) -> bool:
-    return not rules.labels(dataclasses.asdict(config.data), {})
-
-
-def _prediction(source: Origin, values: dict[str, str], batch: int, config: Config) -> Prediction | None:
-    """Return the epochs to expect. The source's own runs count only on data of the same size; published runs
-    and the reference count only on ImageNet."""
+def _expected(
+    source: Origin, values: dict[str, str], batch: int, config: Config
+) -> tuple[Prediction | None, str]:
+    """Return the epochs to expect, and in words or why they are not known. The source's own runs count only
+    on data of the same size; published runs and the reference count only on ImageNet."""
     decay = float(values.get("DECAY_EPOCHS", values["NUMEPOCHS"]))
     names = ("LR", "WARMUP_EPOCHS", "WD", "MOM")
     rate, warmup, weight_decay, momentum = (float(values[name]) for name in names)
@@ -198,17 +184,12 @@ def _prediction(source: Origin, values: dict[str, str], batch: int, config: Conf
         values[name] == text for name, text in source.values.items()
     )
     epochs = source.epochs if as_published and source.train_samples == config.data.train_samples else ()
-    if _on_imagenet(config):
-        return expected_epochs.of_recipe(key, epochs)
-    return expected_epochs.of_own_runs(epochs)
-
-
-def _expected(prediction: Prediction | None, config: Config) -> str:
-    if prediction is not None:
-        return str(prediction)
-    if _on_imagenet(config):
-        return "not known, because nobody published a run of it"
-    return "not known: the epochs of published runs are those of ImageNet, and this data set is another one"
+    if rules.labels(dataclasses.asdict(config.data), {}):
+        prediction = expected_epochs.of_own_runs(epochs)
+        why = ": the epochs of published runs are those of ImageNet, and this data set is another one"
+    else:
+        prediction, why = expected_epochs.of_recipe(key, epochs), ", because nobody published a run of it"
+    return prediction, str(prediction or f"not known{why}")
 
 
 def _header(

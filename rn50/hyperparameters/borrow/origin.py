@@ -98,7 +98,7 @@ def find(name: str, forms: str = FORMS) -> Origin:
         return _of_logs(name, find_result_files([path]))
     if os.path.exists(path):
         is_log = TOKEN in files.read_text(path, remedy=f"give {FORMS}", errors="replace")
-        return _of_logs(name, [path]) if is_log else _of_file(name, path)
+        return _of_logs(name, [path]) if is_log else of_file(name, path)
     if name.startswith("rcp/"):
         return _of_reference(name)
     for result in published.results():
@@ -189,8 +189,9 @@ def _of_reference(name: str) -> Origin:
     return dataclasses.replace(origin, notes=(note,))
 
 
-def _of_file(name: str, path: pathlib.Path) -> Origin:
-    """Read only the file's assignments; nothing in it is run."""
+def of_file(name: str, path: pathlib.Path) -> Origin:
+    """Return the origin of a configuration file, called ``name``. Only its assignments are read; nothing in
+    it is run. Raises as ``find`` does."""
     assigned = assignments.read(path)
     values: dict[str, str] = {}
     notes = [str(statement) for statement in assigned.not_read[:_MOST_NOTES]]

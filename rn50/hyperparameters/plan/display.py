@@ -4,8 +4,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich.table import Table
-
 from rn50 import files
 from rn50.errors import UserError
 from rn50.hyperparameters.plan import accelerators
@@ -14,7 +12,7 @@ from rn50.hyperparameters.plan.images_per_second import Spread
 from rn50.hyperparameters.plan.planner import BORROWED, Plan
 from rn50.printed import prints
 from rn50.results.published import PublishedResult
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, table
 
 MEASURE = (
     "to narrow the interval, time 30 seconds of it (rn50 bench throughput CONFIG --seconds 30) and plan with "
@@ -67,12 +65,10 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
     """Print one row per number of accelerators, and the cautions."""
     title = f"{plans[0].accelerator}, each number of them at its best batch size; {CONFIDENCE:.0%} intervals"
     console.print(title, style="bold")
-    table = Table()
-    for heading in ("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = table(("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"))
     for plan in plans:
         prediction = plan.prediction
-        table.add_row(
+        rows.add_row(
             f"{plan.accelerators:,}",
             f"{plan.global_batch_size:,}",
             f"{prediction.epochs.expected:.3g}",
@@ -80,7 +76,7 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
             _minutes(prediction.minutes),
             f"{_minutes(prediction.low)} - {_minutes(prediction.high)}",
         )
-    console.print(table)
+    console.print(rows)
     for caution in dict.fromkeys(sentence for plan in plans for sentence in plan.cautions):
         console.print(f"caution: {caution}")
     console.print("the same with --accelerators N ends with the command that borrows the hyperparameters")

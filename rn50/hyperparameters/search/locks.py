@@ -13,10 +13,6 @@ with needed_for("rn50 search"):
     from optuna.storages.journal import JournalFileOpenLock
 
 
-def _without_waiting(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NONBLOCK, 0o666)
-
-
 def locked(file: pathlib.Path, operation: int = fcntl.LOCK_EX) -> IO[Any]:
     """Return the file, locked until every process that has it closes it; wait for the lock, unless the flock
     ``operation`` is another.
@@ -25,7 +21,8 @@ def locked(file: pathlib.Path, operation: int = fcntl.LOCK_EX) -> IO[Any]:
     does not wait for a lock that is held.
     """
     try:
-        stream = open(file, "a", opener=_without_waiting)  # noqa: SIM115
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
+        stream = os.fdopen(descriptor, "a")
     except OSError as error:
         raise UserError(file, f"cannot be written ({error.strerror})", "give another --output") from None
     try:

@@ -124,11 +124,8 @@ class Outcome:
         values = {**rewrite.hyperparameters(on.base.config), **subject.variables(winner)}
         if epochs:  # evaluate after the last of them
             values["EVAL_OFFSET"] = str((int(max(epochs)) - 1) % int(values["EVAL_PERIOD"]))
-        values = {name: values[name] for name in rewrite.GROUP if name in values}
         needed = ", ".join(f"{epoch:g}" for epoch in sorted(epochs)) or "no"
         rows = [
-            ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
-            ("machine", on.base.machine),
             ("expected", f"{needed} epochs in its confirmation, evaluated after every one"),
             ("found", f"by `{self.command}`"),
             ("", f"from {on.base.file.name}: {', '.join(subject.changes(winner, on.start))}"),
@@ -136,9 +133,7 @@ class Outcome:
         ]
         if on.config.data.train_samples != rules.TRAIN_SAMPLES:
             rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
-        text = rewrite.render(on.base, "with hyperparameters that a search found", rows, values)
-        rewrite.check(on.base, text, values)
-        return text
+        return rewrite.render(on.base, "with hyperparameters that a search found", rows, values)[0]
 
     # The report
 

@@ -5,12 +5,12 @@ import time
 from collections.abc import Sequence
 
 from rn50.benchmark import rules
-from rn50.errors import UserError
+from rn50.errors import Status, UserError
 from rn50.hyperparameters.search import method, objective
 from rn50.hyperparameters.search.journal import evidence
 from rn50.hyperparameters.search.method import Evidence
 from rn50.hyperparameters.search.training import Training, was_killed
-from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
+from rn50.hyperparameters.search.trial_scheduler import TrialScheduler, tell
 from rn50.machine import binding, hardware
 from rn50.results.parse import read_log
 
@@ -41,7 +41,7 @@ class Search:
     def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]]):
         """``shares`` are the cores of each run."""
         self._scheduler, self._journal = scheduler, scheduler.journal
-        self._progress, self._shares = scheduler.progress, shares
+        self._shares = shares
         self._jobs: dict[int, Training] = {}
         self._asked: signal.Signals | None = None
         self._killed = 0
@@ -82,7 +82,7 @@ class Search:
                 if task is None:
                     return
                 self._jobs[share] = Training(task, cpus)
-                self._progress.event(f"{task.name}: begins")
+                tell(f"{task.name}: begins")
 
     def _look(self) -> None:
         """Check every run: record new evaluations, record its end, stop it if it can no longer beat the
@@ -99,7 +99,7 @@ class Search:
                 del self._jobs[share]
                 news = True
                 try:
-                    self._progress.event(f"{job.task.name}: {self._end(job, status)}")
+                    tell(f"{job.task.name}: {self._end(job, status)}")
                 finally:  # from now on another worker may take it for abandoned
                     job.task.held.close()
         for job in self._jobs.values():
@@ -138,7 +138,7 @@ class Search:
         if number is not None:
             self._journal.note(number, complaint)
         is_larger = job.task.point.batch_size > self._scheduler.subject.start.batch_size
-        if job.diverged:
+        if status == Status.DIVERGED:
             if number is None:  # its log says that it was aborted, which is right
                 job.partial.replace(job.task.result_file)
             else:
@@ -175,11 +175,8 @@ class Search:
 def _in_words(job: Training) -> str:
     """Return the outcome of a run in words."""
     seen = job.evaluations()
-    reached = objective.epochs_to_target(seen)
+    reached, best = objective.epochs_to_target(seen), objective.best_accuracy(seen)
+    ended = f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, top-1 {best:.4f} at best"
     if reached is not None:
-        return f"target reached after {seen[-1].epoch:g} epochs ({reached:.2f}), {job.seconds:.0f} s"
-    return (
-        f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, "
-        f"top-1 {objective.best_accuracy(seen):.4f} at best, "
-        f"{job.seconds:.0f} s"
-    )
+        ended = f"target reached after {seen[-1].epoch:g} epochs ({reached:.2f})"
+    return f"{ended}, {time.monotonic() - job.begun:.0f} s"

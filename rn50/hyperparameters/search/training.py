@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from rn50.errors import Status, UserError
+from rn50.errors import UserError
 from rn50.hyperparameters.search.trial_scheduler import Task
 from rn50.process import ask_to_end_with_parent, python
 from rn50.results.parse import Evaluation, read_log
@@ -70,11 +70,6 @@ class Training:
         """Return whether its log is complete."""
         return self.task.result_file.exists()
 
-    @property
-    def seconds(self) -> float:
-        """Return the seconds since its start."""
-        return time.monotonic() - self.begun
-
     def evaluations(self) -> Sequence[Evaluation]:
         """Return the evaluations so far."""
         file = self.task.result_file if self.finished else self.partial
@@ -92,11 +87,6 @@ class Training:
         lines = self.output.read_text(encoding="utf-8", errors="replace").splitlines()
         complaints = [line[len("rn50: ") :] for line in lines if line.startswith("rn50: ")]
         return complaints[0] if complaints else f"exit status {self._process.returncode}, see {self.output}"
-
-    @property
-    def diverged(self) -> bool:
-        """Return whether its loss became infinite or NaN."""
-        return self._process.returncode == Status.DIVERGED
 
 
 def was_killed(status: int) -> bool:

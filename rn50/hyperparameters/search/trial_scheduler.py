@@ -1,8 +1,10 @@
 """Next run of a worker, agreed with all other workers of the search: trials first, then the confirmation."""
 
+import datetime
 import math
 import pathlib
 import socket
+import statistics
 import time
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
@@ -12,8 +14,8 @@ from rn50.hyperparameters.search import confirmation, method, subject
 from rn50.hyperparameters.search.confirmation import Pair
 from rn50.hyperparameters.search.journal import Journal, Trial, evidence
 from rn50.hyperparameters.search.method import Evidence, Plan, Point
-from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.subject import Subject
+from rn50.terminal import counted, say
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class TrialScheduler:
         self.journal = Journal(self.folder)
         self.ended = False
         """True once nothing is left to run."""
-        self.progress = Progress(options.minutes, options.workers, options.seeds_to_confirm)
         self._begun = time.monotonic()
+        self._told = ("", 0)
         self._agree()
 
     def _agree(self) -> None:
@@ -67,10 +69,9 @@ class TrialScheduler:
         }
         identity = {**self.subject.identity, "options": chosen}
         with self.journal.alone():
-            stored = self.journal.said("search")
-            if stored is None:
+            if self.journal.said("search") is None:
                 self.journal.say("search", identity)
-                return
+        stored = self.journal.said("search")
         for what, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
             before, now = stored[key], identity[key]
             differs = ", ".join(name for name in {**before, **now} if before.get(name) != now.get(name))
@@ -86,7 +87,7 @@ class TrialScheduler:
             if self.pair is None:
                 trials = self.journal.trials()
                 plan = self.plan(trials)
-                self.progress.state(trials, plan, self._left(trials, plan))
+                self._tell_state(trials, plan)
                 over = self._over(trials, plan)
                 point = None if over else self._choose(plan, trials)
                 if point is not None:
@@ -99,9 +100,32 @@ class TrialScheduler:
                 self.ended = True
                 return None
             left = confirmation.left(self.folder, pair)
-            self.progress.confirming(left)
+            if left:
+                whole = _mean_seconds(self.journal.trials(), "finished")
+                self._tell_left("confirmation", left, "run", left * whole / self.options.workers)
             self.ended = not left
             return self._confirming(pair)
+
+    def _tell_state(self, trials: list[Trial], plan: Plan) -> None:
+        """Tell the progress of the search. The time left is an upper bound, because the plan depends on what
+        the trials show."""
+        left, options = self._left(trials, plan), self.options
+        confirming = 2 * options.seeds_to_confirm * _mean_seconds(trials, "finished")
+        trying = left * _mean_seconds(trials, "finished", "stopped")
+        seconds = (trying + confirming) / options.workers
+        if options.minutes is not None:
+            seconds = min(seconds, max(0.0, self._begun + 60 * options.minutes - time.monotonic()))
+        best = (
+            f", best {plan.value:.2f} epochs" if plan.value is not None and plan.value < method.MISSED else ""
+        )
+        self._tell_left(f"{plan.stage}{best}", left, "trial", seconds)
+
+    def _tell_left(self, what: str, left: int, noun: str, seconds: float) -> None:
+        """Tell what is left, unless it was told; the seconds are 0 where they are not known."""
+        if (what, left) != self._told:
+            self._told = (what, left)
+            eta = f", ETA <= {datetime.timedelta(seconds=round(seconds))}" if seconds else ""
+            tell(f"{what}: {counted(left, noun)} left at most{eta}")
 
     @property
     def pair(self) -> Pair | None:
@@ -174,7 +198,7 @@ class TrialScheduler:
             baseline, plan.best, self.options.seeds_to_confirm, [trial.seed for trial in trials]
         )
         self.journal.say("confirmation", pair._asdict())
-        self.progress.event("the search has ended; winner and baseline run again with fresh seeds")
+        tell("the search has ended; winner and baseline run again with fresh seeds")
 
     def _trial(self, point: Point, plan: Plan, trials: list[Trial]) -> Task:
         [seed] = confirmation.fresh_seeds(1, (trial.seed for trial in trials))
@@ -201,4 +225,15 @@ class TrialScheduler:
         for trial in self.journal.abandoned():
             self.journal.settle(trial.number, is_stopped=bool(trial.note))
             if not trial.note and not self.journal.result_file(trial.number).exists():
-                self.progress.event(f"trial {trial.number}: its worker is gone; it begins again")
+                tell(f"trial {trial.number}: its worker is gone; it begins again")
+
+
+def tell(line: str) -> None:
+    """Print an event of a search with the time, on standard error."""
+    say(f"{time.strftime('%H:%M:%S')} {line}", err=True)
+
+
+def _mean_seconds(trials: list[Trial], *states: str) -> float:
+    """Return the mean seconds of the trials that ended in one of the states, 0 before the first."""
+    took = [trial.seconds for trial in trials if trial.seconds and trial.state in states]
+    return statistics.mean(took) if took else 0.0
