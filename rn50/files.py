@@ -62,8 +62,8 @@ _KINDS = tuple(
 """First bytes of the files that rn50 writes, and their kinds."""
 _IRREGULAR = {"d": "a folder", "p": "a pipe", "s": "a socket", "l": "a symbolic link"}
 """Types of ``stat.filemode``, and their names. The others are devices."""
-_NESTING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([\[{])|[\]}]', re.DOTALL)
-"""Strings of JSON, and what opens or closes a level."""
+_NESTING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|([\[{])|[\]}]', re.DOTALL)
+"""Strings of JSON, one without an end included, and what opens or closes a level."""
 
 Path = str | pathlib.Path
 

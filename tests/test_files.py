@@ -103,6 +103,8 @@ def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path):
         "-Infinity",
         "1e999",
         "9" * 1_000_000,
+        '"\\' * 1_000_000,
+        '"' * 1_000_001,
         "",
         "{",
         "1 2",
