@@ -146,7 +146,8 @@ class Jobs:
         monkeypatch.setattr(campaign.worker, "run", self.time)
         monkeypatch.setattr(campaign.subprocess, "run", self.train)
 
-    def time(self, verb, environ, log):
+    def time(self, module, environ, log, model, kinds, seconds, rounds):
+        assert (module, model, list(kinds), rounds) == ("speed.cell", "ours", ["real"], 1) and seconds > 0
         self.timed.append(environ["DALI_THREADS"])
         rate = 1000.0 * int(environ["DALI_THREADS"])
         return {"images_per_second": {"real": [rate]}}, ""

@@ -13,7 +13,7 @@ import pytest
 
 from rn50.errors import UserError
 from rn50.frameworks import traits
-from rn50.launch import framework_launcher, hosts, job, launchers
+from rn50.launch import hosts, job, launchers, local_launcher
 from rn50.process import python
 from tests.conftest import with_changes
 
@@ -319,13 +319,12 @@ def test_a_run_that_is_stopped_behind_its_end_is_not_to_be_started_again(tmp_pat
     )
 
 
-def test_all_children_are_killed_though_one_has_gone(monkeypatch):
+def test_all_children_are_killed_though_one_has_gone():
     gone, alive = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
     processes = [psutil.Process(child.pid) for child in (gone, alive)]
     gone.kill()
     gone.wait()
-    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: processes)
-    framework_launcher._kill_children()
+    local_launcher.kill(processes)
     assert alive.wait(60) == -signal.SIGKILL
 
 
