@@ -11,6 +11,7 @@ from rn50.machine.gpus import OLDEST_DRIVER, Gpu, newer
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.settings.config import Config
+from rn50.terminal import counted
 
 
 def diagnoses(
@@ -120,8 +121,17 @@ def _links(links: Sequence[str]) -> str:
     kinds = Counter(links)
     if all(kind.startswith("NV") for kind in kinds):
         return f"NVLink between all ({', '.join(kinds)})" if kinds else "not reported by nvidia-smi topo -m"
-    pairs = ", ".join(f"{kind} between {number} pairs" for kind, number in kinds.items())
-    return f"{pairs}; nvidia-smi topo -m explains the words"
+    ways = {
+        "SYS": "between CPU sockets",
+        "NODE": "within a NUMA node",
+        "PHB": "over a PCIe host bridge",
+        "PXB": "over PCIe bridges",
+        "PIX": "over one PCIe bridge",
+    }
+    pairs = (
+        f"{counted(number, 'pair')} {ways.get(kind, f'over NVLink {kind}')}" for kind, number in kinds.items()
+    )
+    return ", ".join(pairs)
 
 
 def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Diagnosis:
