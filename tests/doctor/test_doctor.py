@@ -390,3 +390,16 @@ def test_a_variable_that_the_file_empties_and_a_relative_path_that_stays(tmp_pat
     assert found.found == "5 of the environment has no effect: the configuration sets nothing"
     sourced = {"DATADIR": "data/demo", "LR": "2.0"}  # as after `set -a; . FILE`
     assert doctor.overridden(sourced, sourced) == []
+
+
+@pytest.mark.parametrize(
+    "links, text",
+    [
+        (["SYS", "PIX", "PIX"], "1 pair between CPU sockets, 2 pairs over one PCIe bridge"),
+        (["NV12", "NODE"], "1 pair over NVLink NV12, 1 pair within a NUMA node"),
+        (["NV12", "NV12", "NV6"], "NVLink between all (NV12, NV6)"),
+        ([], "not reported by nvidia-smi topo -m"),
+    ],
+)
+def test_links_of_gpus_are_in_words(links, text):
+    assert gpus._links(links) == text
