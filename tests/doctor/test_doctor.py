@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from rn50 import files, frameworks
-from rn50.doctor import doctor
+from rn50.doctor import doctor, gpus
 from rn50.doctor import results as results_advice
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.errors import UserError
