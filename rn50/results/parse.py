@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 from rn50.printed import Minutes, prints
 
 TOKEN = ":::MLLOG"
@@ -40,8 +40,6 @@ _LONGEST_INTEGER = 20
 _TIMES_MS = 1 << 62
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
-_SHOWN = 80
-"""Characters of a wrong value that a finding shows."""
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
 
 
@@ -241,11 +239,11 @@ def _event(line: int, record: str) -> Event:
     fields = files.parse_json(record) if nested else _DECODER.decode(record)
     time_ms, key, value, metadata = fields["time_ms"], fields["key"], fields["value"], fields["metadata"]
     if finite(time_ms) is None or abs(time_ms) >= _TIMES_MS:
-        raise TypeError(f"time_ms {_shown(time_ms)} is not a time")
+        raise TypeError(f"time_ms {excerpt(repr(time_ms))} is not a time")
     if not isinstance(key, str):
-        raise TypeError(f"key {_shown(key)} is not a text")
+        raise TypeError(f"key {excerpt(repr(key))} is not a text")
     if not isinstance(metadata, dict) and metadata not in (None, ""):  # power logs have ""
-        raise TypeError(f"metadata {_shown(metadata)} is not an object")
+        raise TypeError(f"metadata {excerpt(repr(metadata))} is not an object")
     return Event(line, int(time_ms), key, value, metadata or {})
 
 
@@ -309,7 +307,7 @@ def _value(key: str, kind: type, by_key: _ByKey, findings: list[str]) -> Any:
     if number is not None and number == int(number):
         return int(number)
     what = "text" if kind is str else "whole number"
-    findings.append(f"line {event.line}: {key} {_shown(event.value)} is not a {what}")
+    findings.append(f"line {event.line}: {key} {excerpt(repr(event.value))} is not a {what}")
     return None
 
 
@@ -317,7 +315,7 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
     for event in by_key.get("eval_accuracy", ()):
         accuracy, epoch = finite(event.value), epoch_number(event.metadata.get("epoch_num"))
         if accuracy is None or not 0 <= accuracy <= 1:
-            problem = f"eval_accuracy {_shown(event.value)} is not a fraction between 0 and 1"
+            problem = f"eval_accuracy {excerpt(repr(event.value))} is not a fraction between 0 and 1"
             findings.append(f"line {event.line}: {problem}; not counted")
         elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
@@ -336,8 +334,3 @@ def epoch_number(value: Any) -> float | None:
     """Return a JSON value if it can be the number of an epoch, else None."""
     number = finite(value)
     return number if number is not None and 0 <= number <= _MOST_EPOCHS else None
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."

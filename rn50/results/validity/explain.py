@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rn50.benchmark import rules
+from rn50.errors import excerpt
 from rn50.results.parse import TOKEN, ResultLog
 from rn50.results.validity import log_rules
 from rn50.results.validity.compliance import Verdict
@@ -130,8 +131,7 @@ def _shown(text: str, log: ResultLog) -> tuple[int | None, str, str]:
 
 
 def _short(text: str, width: int = 160) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= width else f"{text[: width - 4]} ..."
+    return excerpt(" ".join(text.split()), width)
 
 
 def reasons_of_description(text: str) -> list[str]:
