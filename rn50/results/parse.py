@@ -103,9 +103,6 @@ class ResultLog:
     label_smoothing: tuple[int, float] | None = None
     """Line number and value, from programs that print their arguments: MLPerf has no key for label
     smoothing."""
-    crowded_lines: tuple[int, ...] = ()
-    """Numbers of lines with several records. All records are read here; the official checkers see only the
-    last."""
 
     def first(self, *keys: str) -> Event | None:
         """Return the first event of the first of ``keys`` that is logged, or None."""
@@ -160,7 +157,7 @@ def read_log(path: pathlib.Path) -> ResultLog:
     """
     try:
         with files.open_regular(path, _REMEDY) as stream:
-            events, findings, label_smoothing, crowded_lines = _read(stream)
+            events, findings, label_smoothing = _read(stream)
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
     if not events and not findings:
@@ -196,17 +193,15 @@ def read_log(path: pathlib.Path) -> ResultLog:
         status=status,
         evaluations=tuple(_evaluations(by_key, findings)),
         label_smoothing=label_smoothing,
-        crowded_lines=tuple(crowded_lines),
         findings=tuple(findings),
     )
 
 
-def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None, list[int]]:
-    """Return the records of a stream, findings on broken ones, the line and value of the label smoothing that
-    text between the records states, and the lines with several records."""
+def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None]:
+    """Return the records of a stream, findings on broken ones, and the line and value of the label smoothing
+    that text between the records states."""
     events: list[Event] = []
     findings: list[str] = []
-    crowded: list[int] = []
     smoothing: tuple[int, float] | None = None
     for number, line in _lines(stream):
         stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
@@ -219,16 +214,19 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] |
         # checker.
         for piece in line.decode("utf-8", errors="replace").split("\r"):
             records = piece.split(TOKEN)[1:]
-            if len(records) > 1 and len(crowded) < MOST_FINDINGS:
-                crowded.append(number)
+            faults = []
+            if len(records) > 1:
+                faults.append("several records stand here, and the official reader sees the last")
             for record in records:
                 try:
                     events.append(_event(number, record))
                 except (KeyError, TypeError, ValueError) as error:
-                    last = "; this and what follows is not listed" if len(findings) == MOST_FINDINGS else ""
-                    finding = f"line {number}: not an MLPerf record ({type(error).__name__}: {error}){last}"
-                    findings += [finding] if len(findings) <= MOST_FINDINGS else []
-    return events, findings, smoothing, crowded
+                    faults.append(f"not an MLPerf record ({type(error).__name__}: {error})")
+            findings += [f"line {number}: {fault}" for fault in faults]
+            del findings[MOST_FINDINGS + 1 :]
+    if len(findings) > MOST_FINDINGS:
+        findings[-1] += "; this and what follows is not listed"
+    return events, findings, smoothing
 
 
 def _event(line: int, record: str) -> Event:

@@ -34,7 +34,7 @@ def explain(verdicts: Sequence[Verdict], log: ResultLog) -> Iterator[Finding]:
     by_sentence: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
         sentences = list(filter(None, (_sentence(message, log) for message in verdict.messages)))
-        if not verdict.ok and not sentences and not log.findings and not log.crowded_lines and log.reached:
+        if not verdict.ok and not sentences and not log.findings and log.reached:
             text = "the checker refuses the log and does not say why"
             sentences.append((None, text, "run the checker by hand"))
         for sentence in sentences:

@@ -142,10 +142,6 @@ def _format(log: ResultLog) -> Iterator[Finding]:
         match = re.match(r"line (\d+): (.*)", text, re.DOTALL)
         line, message = (int(match.group(1)), match.group(2)) if match else (None, text)
         yield finding(log, line, rule, message, remedy)
-    message = "several records stand here, and the official reader sees the last"
-    remedy = "end every record with a new line; log on rank 0 only"
-    for line in log.crowded_lines:
-        yield finding(log, line, "one record a line", message, remedy)
 
 
 def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
