@@ -14,7 +14,7 @@ from rn50.hyperparameters.borrow.origin import Origin
 from rn50.hyperparameters.plan import accelerators, images_per_second
 from rn50.machine.hardware import Machine
 from rn50.printed import HIDDEN
-from rn50.results import published, score, sidecar, system_description, timing, tree
+from rn50.results import published, score, sidecar, timing, tree
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
@@ -101,7 +101,7 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     made = systems[0].runs
     logs, saved = [run.log for run in made], made[0].saved
     samples = logs[0].epoch_samples or rules.TRAIN_SAMPLES
-    about = saved.get("system") or system_description.known(tree.place(made[0].file.parent))
+    about = saved.get("system") or tree.described(made[0].file.parent)
     ranks = sidecar.section(saved, "run")
     runs = ((run.epochs, run.log.minutes) for run in made if run.converged)
     claim = Claim(

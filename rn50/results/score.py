@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import HIDDEN, Minutes, Share, Tenths, prints
-from rn50.results import power, rcp, run, system_description, tree
+from rn50.results import power, rcp, run, tree
 from rn50.results.parse import ResultLog
 from rn50.results.power import Energy
 from rn50.results.result_files import find_result_files
@@ -167,7 +167,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     """Return the score of the runs of a folder."""
     place = tree.place(folder)
     ruleset = ruleset or (place.ruleset if place else None) or rules.RULESETS[-1]
-    accelerators = system_description.accelerators(place)
+    accelerators = tree.accelerators(folder)
     judged = result_rules.judge(runs, (ruleset,), accelerators)
     chosen = [runs[i] for i in judged.chosen]
     reasons = _too_few(chosen)

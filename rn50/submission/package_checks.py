@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.process import environment, python
-from rn50.results import system_description
 from rn50.results.parse import ResultLog, copy_records
-from rn50.results.tree import Place
+from rn50.results.tree import Place, read_description
 from rn50.results.validity.explain import reasons_of_description
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
@@ -318,7 +317,7 @@ def _system_description(system: _System, ruleset: str, finding: Callable[..., Fi
 def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
     """Return findings on the description that the system description checker does not make."""
     try:
-        division = system_description.read(place.description).get("division")
+        division = read_description(place.description).get("division")
     except UserError as error:
         problem, remedy = error.problem, error.remedy
     else:

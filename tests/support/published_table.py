@@ -26,7 +26,7 @@ from typing import Any
 
 from rn50.errors import UserError
 from rn50.progress import counting
-from rn50.results import recipe, score, system_description, tree
+from rn50.results import recipe, score, tree
 from rn50.results.parse import ResultLog
 from rn50.results.published import PublishedResult
 from rn50.results.result_files import find_result_files
@@ -67,7 +67,7 @@ def _result(folder: pathlib.Path) -> PublishedResult:
     [scored] = score.score([folder])
     logs = [run.log for run in scored.runs]
     said = recipe.of_log(logs[0])
-    machine = _machine(place)
+    machine = tree.described(folder)
     first, interval = _evaluation_epochs(logs)
     verdict = scored.convergence if place.ruleset else None
     speed = scored.images_per_second_per_accelerator
@@ -105,13 +105,6 @@ def _result(folder: pathlib.Path) -> PublishedResult:
         else "",
         images_per_second_per_accelerator=None if speed is None else round(speed),
     )
-
-
-def _machine(place: tree.Place) -> dict[str, Any]:
-    try:
-        return system_description.read(place.description)
-    except UserError:
-        return {}
 
 
 def _evaluation_epochs(logs: Sequence[ResultLog]) -> tuple[float | None, float | None]:
