@@ -173,8 +173,8 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     reasons = _too_few(chosen)
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
     scores = tuple(
-        RunScore(each.log, each.saved, i in in_mean, i in judged.chosen, power.energy(each.log))
-        for i, each in enumerate(runs)
+        RunScore(one.log, one.saved, i in in_mean, i in judged.chosen, power.energy(one.log))
+        for i, one in enumerate(runs)
     )
     kept = [scores[i] for i in in_mean]
     minutes = [score.log.minutes or 0.0 for score in kept]
@@ -229,7 +229,7 @@ def _convergence(runs: Sequence[Run], ruleset: str, minutes: float) -> rcp.Conve
     batch_size = runs[0].log.global_batch_size
     if ruleset not in rules.RCP_RULESETS or not batch_size or batch_size <= 0:
         return None
-    reached = [each.log.reached.epoch for each in runs if each.converged and each.log.reached]
+    reached = [one.log.reached.epoch for one in runs if one.converged and one.log.reached]
     verdict = rcp.judge(ruleset, batch_size, (*sorted(reached), *[None] * (len(runs) - len(reached))))
     if not verdict.passed or ruleset not in rules.SCALED_RULESETS:
         return verdict

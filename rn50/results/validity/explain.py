@@ -59,9 +59,9 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
     if message.startswith("Found parsing errors:"):
         return None
     if message == "Log lines had parsing errors.":
-        told = any("not an MLPerf record" in finding for finding in log.findings)
+        reported = any("not an MLPerf record" in finding for finding in log.findings)
         unreadable = "some records cannot be read by the checker", "log through mlperf_logging.mllog"
-        return None if told else (None, *unreadable)
+        return None if reported else (None, *unreadable)
     if message.startswith("the checker gave no verdict:"):
         remedy = "fix the records it could not take; nothing was checked"
         return None, f"the checker crashed: {_short(message.split(':', 1)[1])}", remedy
