@@ -103,7 +103,7 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     samples = logs[0].epoch_samples or rules.TRAIN_SAMPLES
     about = saved.get("system") or tree.described(made[0].file.parent)
     ranks = sidecar.section(saved, "run")
-    runs = ((run.epochs, run.log.minutes) for run in made if run.converged)
+    runs = ((run.epochs, run.minutes) for run in made if run.converged)
     claim = Claim(
         name,
         *_lists(runs, samples),

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
-from rn50.printed import Minutes, prints
+from rn50.printed import prints
 
 TOKEN = ":::MLLOG"
 EPOCH_SAMPLES = "epoch_samples"
@@ -142,8 +142,9 @@ class ResultLog:
         return int(cut) if cut and cut > 0 else self.train_samples
 
     @property
-    def minutes(self) -> Minutes | None:
-        """From run_start to run_stop."""
+    def minutes(self) -> float | None:
+        """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run
+        Results")."""
         if self.run_start_ms is None or self.run_stop_ms is None:
             return None
         return (self.run_stop_ms - self.run_start_ms) / 60_000

@@ -30,7 +30,7 @@ MANY_FILES = 100
 
 
 @prints(
-    "file=log.path, seed=log.seed, epochs, accuracy, status=log.status, minutes=log.minutes, kept, in_set, "
+    "file=log.path, seed=log.seed, epochs, accuracy, status=log.status, minutes, kept, in_set, "
     "findings=log.findings, energy"
 )
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class RunScore(Run):
     def accuracy(self) -> float | None:
         """Accuracy of that evaluation, a fraction."""
         return self.log.decisive.accuracy if self.log.decisive else None
+
+    @property
+    def minutes(self) -> Minutes | None:
+        """From run_start to run_stop."""
+        return self.log.minutes
 
 
 class Accuracy(NamedTuple):

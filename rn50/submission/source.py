@@ -161,7 +161,7 @@ def _readme(result: OwnResult, system: str, implementation: str, commit: str) ->
     names = {log.path: f"result_{number}.txt" for number, log in enumerate(result.logs)}
     rows = [
         f"| {names[run.file]} | {run.file.name} | {run.log.seed} | {_cell(run.epochs, 'g')} | "
-        f"{_cell(run.log.minutes, '.4f')} | {'yes' if run.kept else 'no'} |"
+        f"{_cell(run.minutes, '.4f')} | {'yes' if run.kept else 'no'} |"
         for run in score.runs
         if run.in_set
     ]

@@ -97,7 +97,7 @@ def _result(folder: pathlib.Path) -> PublishedResult:
         epochs=tuple(run.epochs for run in scored.runs),
         run_status=tuple(run.log.status.replace(" ", "_") for run in scored.runs),
         accuracy=tuple(_rounded(run.accuracy, 5) for run in scored.runs),
-        minutes=tuple(_rounded(run.log.minutes, 4) for run in scored.runs),
+        minutes=tuple(_rounded(run.minutes, 4) for run in scored.runs),
         olympic_minutes=_rounded(scored.olympic_minutes, 4),
         published_scaling_factor=_scaling_factor(folder),
         rcp_verdict=f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}"

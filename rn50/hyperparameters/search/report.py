@@ -238,7 +238,7 @@ class Outcome:
             for run in result.runs:
                 epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
                 images = f"{run.epochs * samples:,.0f}" if run.converged and run.epochs else "-"
-                minutes = f"{run.log.minutes:.2f}" if run.log.minutes else "-"
+                minutes = f"{run.minutes:.2f}" if run.minutes else "-"
                 rows.append([who, run.log.seed, epochs, images, f"{run.accuracy or 0:.4f}", minutes])
         parts = [_rows(["", "seed", "epochs", "images", "top-1", "minutes"], rows)]
         d = verdict.difference
