@@ -14,7 +14,7 @@ from rn50.hyperparameters.borrow.origin import Origin
 from rn50.hyperparameters.plan import accelerators, images_per_second
 from rn50.machine.hardware import Machine
 from rn50.printed import prints
-from rn50.results import published, score, sidecar, system_description, timing, tree
+from rn50.results import published, score, sidecar, timing, tree
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
@@ -101,12 +101,12 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
         raise UserError(name, f"results of {len(systems)} systems", f"name one of them, like {folders}")
     runs = systems[0].runs
     saved = runs[0].saved
-    about = saved.get("system") or system_description.known(tree.place(runs[0].file.parent))
+    about = saved.get("system") or tree.described(runs[0].file.parent)
     ranks = sidecar.section(saved, "run")
     count = ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None
     return _claim(
         origin.find(name),
-        ((run.epochs, run.log.minutes) for run in runs if run.converged),
+        ((run.epochs, run.minutes) for run in runs if run.converged),
         training_rate=timing.training_rate([run.log for run in runs]),
         accelerator=str(
             about.get("accelerator_model_name") or about.get("host_processor_model_name") or "not said"

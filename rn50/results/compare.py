@@ -188,7 +188,7 @@ class _Side:
         converged = [run for run in system.runs if run.converged]
         self.samples: dict[str, list[float]] = {
             "epochs": [run.epochs for run in converged if run.epochs is not None],
-            "minutes": [run.log.minutes for run in converged if run.log.minutes is not None],
+            "minutes": [run.minutes for run in converged if run.minutes is not None],
             "kilojoules": [run.energy.kilojoules for run in converged if run.energy],
             "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
         }

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.errors import UserError
-from rn50.printed import Minutes, prints
+from rn50.errors import UserError, excerpt
+from rn50.printed import prints
 
 TOKEN = ":::MLLOG"
 EPOCH_SAMPLES = "epoch_samples"
@@ -40,8 +40,6 @@ _LONGEST_INTEGER = 20
 _TIMES_MS = 1 << 62
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
-_SHOWN = 80
-"""Characters of a wrong value that a finding shows."""
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
 
 
@@ -105,9 +103,6 @@ class ResultLog:
     label_smoothing: tuple[int, float] | None = None
     """Line number and value, from programs that print their arguments: MLPerf has no key for label
     smoothing."""
-    crowded_lines: tuple[int, ...] = ()
-    """Numbers of lines with several records. All records are read here; the official checkers see only the
-    last."""
 
     def first(self, *keys: str) -> Event | None:
         """Return the first event of the first of ``keys`` that is logged, or None."""
@@ -147,8 +142,9 @@ class ResultLog:
         return int(cut) if cut and cut > 0 else self.train_samples
 
     @property
-    def minutes(self) -> Minutes | None:
-        """From run_start to run_stop."""
+    def minutes(self) -> float | None:
+        """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run
+        Results")."""
         if self.run_start_ms is None or self.run_stop_ms is None:
             return None
         return (self.run_stop_ms - self.run_start_ms) / 60_000
@@ -162,7 +158,7 @@ def read_log(path: pathlib.Path) -> ResultLog:
     """
     try:
         with files.open_regular(path, _REMEDY) as stream:
-            events, findings, label_smoothing, crowded_lines = _read(stream)
+            events, findings, label_smoothing = _read(stream)
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
     if not events and not findings:
@@ -198,17 +194,15 @@ def read_log(path: pathlib.Path) -> ResultLog:
         status=status,
         evaluations=tuple(_evaluations(by_key, findings)),
         label_smoothing=label_smoothing,
-        crowded_lines=tuple(crowded_lines),
         findings=tuple(findings),
     )
 
 
-def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None, list[int]]:
-    """Return the records of a stream, findings on broken ones, the line and value of the label smoothing that
-    text between the records states, and the lines with several records."""
+def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None]:
+    """Return the records of a stream, findings on broken ones, and the line and value of the label smoothing
+    that text between the records states."""
     events: list[Event] = []
     findings: list[str] = []
-    crowded: list[int] = []
     smoothing: tuple[int, float] | None = None
     for number, line in _lines(stream):
         stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
@@ -221,16 +215,19 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] |
         # checker.
         for piece in line.decode("utf-8", errors="replace").split("\r"):
             records = piece.split(TOKEN)[1:]
-            if len(records) > 1 and len(crowded) < MOST_FINDINGS:
-                crowded.append(number)
+            faults = []
+            if len(records) > 1:
+                faults.append("several records stand here, and the official reader sees the last")
             for record in records:
                 try:
                     events.append(_event(number, record))
                 except (KeyError, TypeError, ValueError) as error:
-                    last = "; this and what follows is not listed" if len(findings) == MOST_FINDINGS else ""
-                    finding = f"line {number}: not an MLPerf record ({type(error).__name__}: {error}){last}"
-                    findings += [finding] if len(findings) <= MOST_FINDINGS else []
-    return events, findings, smoothing, crowded
+                    faults.append(f"not an MLPerf record ({type(error).__name__}: {error})")
+            findings += [f"line {number}: {fault}" for fault in faults]
+            del findings[MOST_FINDINGS + 1 :]
+    if len(findings) > MOST_FINDINGS:
+        findings[-1] += "; this and what follows is not listed"
+    return events, findings, smoothing
 
 
 def _event(line: int, record: str) -> Event:
@@ -241,11 +238,11 @@ def _event(line: int, record: str) -> Event:
     fields = files.parse_json(record) if nested else _DECODER.decode(record)
     time_ms, key, value, metadata = fields["time_ms"], fields["key"], fields["value"], fields["metadata"]
     if finite(time_ms) is None or abs(time_ms) >= _TIMES_MS:
-        raise TypeError(f"time_ms {_shown(time_ms)} is not a time")
+        raise TypeError(f"time_ms {excerpt(repr(time_ms))} is not a time")
     if not isinstance(key, str):
-        raise TypeError(f"key {_shown(key)} is not a text")
+        raise TypeError(f"key {excerpt(repr(key))} is not a text")
     if not isinstance(metadata, dict) and metadata not in (None, ""):  # power logs have ""
-        raise TypeError(f"metadata {_shown(metadata)} is not an object")
+        raise TypeError(f"metadata {excerpt(repr(metadata))} is not an object")
     return Event(line, int(time_ms), key, value, metadata or {})
 
 
@@ -309,7 +306,7 @@ def _value(key: str, kind: type, by_key: _ByKey, findings: list[str]) -> Any:
     if number is not None and number == int(number):
         return int(number)
     what = "text" if kind is str else "whole number"
-    findings.append(f"line {event.line}: {key} {_shown(event.value)} is not a {what}")
+    findings.append(f"line {event.line}: {key} {excerpt(repr(event.value))} is not a {what}")
     return None
 
 
@@ -317,7 +314,7 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
     for event in by_key.get("eval_accuracy", ()):
         accuracy, epoch = finite(event.value), epoch_number(event.metadata.get("epoch_num"))
         if accuracy is None or not 0 <= accuracy <= 1:
-            problem = f"eval_accuracy {_shown(event.value)} is not a fraction between 0 and 1"
+            problem = f"eval_accuracy {excerpt(repr(event.value))} is not a fraction between 0 and 1"
             findings.append(f"line {event.line}: {problem}; not counted")
         elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
@@ -336,8 +333,3 @@ def epoch_number(value: Any) -> float | None:
     """Return a JSON value if it can be the number of an epoch, else None."""
     number = finite(value)
     return number if number is not None and 0 <= number <= _MOST_EPOCHS else None
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."

@@ -14,6 +14,7 @@ from typing import Any
 from rn50.benchmark import rules, schedule
 from rn50.packages import needed_for
 from rn50.results.parse import ResultLog, finite
+from rn50.results.published import PublishedResult
 
 NAMES = {
     "optimizer": "optimizer",
@@ -30,6 +31,8 @@ NAMES = {
     "gradient_accumulation_steps": "gradient accumulation",
 }
 """Hyperparameters of a recipe besides the batch size: end of the log key, and display name."""
+_COLUMNS = {"learning_rate_warmup_epochs": "warmup_epochs", "learning_rate_decay_steps": "decay_epochs"}
+"""Key of a recipe -> its column in the table of published results, where the names differ."""
 STEPS_FROM = 300
 """Logged decays from this number on are in steps, because no run lasts so many epochs. Smaller ones are in
 epochs, as MXNet submissions log them."""
@@ -68,6 +71,12 @@ def of_log(log: ResultLog) -> Recipe:
         values["label_smoothing"] = log.label_smoothing[1]
     reached = log.reached
     return Recipe("logged", log.global_batch_size, values, reached.epoch if reached else None)
+
+
+def of_published(result: PublishedResult) -> Recipe:
+    """Return the hyperparameters of a published result."""
+    values = {key: getattr(result, _COLUMNS.get(key, key), None) for key in NAMES}
+    return Recipe(result.name, result.global_batch_size, values, None)
 
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> list[Recipe]:

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import HIDDEN, Minutes, Share, Tenths, prints
-from rn50.results import power, rcp, run, system_description, tree
+from rn50.results import power, rcp, run, tree
 from rn50.results.parse import ResultLog
 from rn50.results.power import Energy
 from rn50.results.result_files import find_result_files
@@ -30,7 +30,7 @@ MANY_FILES = 100
 
 
 @prints(
-    "file=log.path, seed=log.seed, epochs, accuracy, status=log.status, minutes=log.minutes, kept, in_set, "
+    "file=log.path, seed=log.seed, epochs, accuracy, status=log.status, minutes, kept, in_set, "
     "findings=log.findings, energy"
 )
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class RunScore(Run):
     def accuracy(self) -> float | None:
         """Accuracy of that evaluation, a fraction."""
         return self.log.decisive.accuracy if self.log.decisive else None
+
+    @property
+    def minutes(self) -> Minutes | None:
+        """From run_start to run_stop."""
+        return self.log.minutes
 
 
 class Accuracy(NamedTuple):
@@ -167,14 +172,14 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     """Return the score of the runs of a folder."""
     place = tree.place(folder)
     ruleset = ruleset or (place.ruleset if place else None) or rules.RULESETS[-1]
-    accelerators = system_description.accelerators(place)
+    accelerators = tree.accelerators(folder)
     judged = result_rules.judge(runs, (ruleset,), accelerators)
     chosen = [runs[i] for i in judged.chosen]
     reasons = _too_few(chosen)
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
     scores = tuple(
-        RunScore(each.log, each.saved, i in in_mean, i in judged.chosen, power.energy(each.log))
-        for i, each in enumerate(runs)
+        RunScore(one.log, one.saved, i in in_mean, i in judged.chosen, power.energy(one.log))
+        for i, one in enumerate(runs)
     )
     kept = [scores[i] for i in in_mean]
     minutes = [score.log.minutes or 0.0 for score in kept]
@@ -229,7 +234,7 @@ def _convergence(runs: Sequence[Run], ruleset: str, minutes: float) -> rcp.Conve
     batch_size = runs[0].log.global_batch_size
     if ruleset not in rules.RCP_RULESETS or not batch_size or batch_size <= 0:
         return None
-    reached = [each.log.reached.epoch for each in runs if each.converged and each.log.reached]
+    reached = [one.log.reached.epoch for one in runs if one.converged and one.log.reached]
     verdict = rcp.judge(ruleset, batch_size, (*sorted(reached), *[None] * (len(runs) - len(reached))))
     if not verdict.passed or ruleset not in rules.SCALED_RULESETS:
         return verdict

@@ -54,7 +54,7 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
                 _cell(run.epochs, "g"),
                 _cell(run.accuracy, ".5f"),
                 run.log.status,
-                _cell(run.log.minutes, ".4f"),
+                _cell(run.minutes, ".4f"),
                 _became(run, system),
             )
         console.print(runs)
@@ -149,8 +149,8 @@ def _of_equal_epochs(system: SystemScore) -> str:
     """Return the spread within the largest group of runs of equal epochs; empty if that adds nothing."""
     minutes: dict[float, list[float]] = {}
     for run in system.runs:
-        if run.in_set and run.converged and run.epochs is not None and run.log.minutes is not None:
-            minutes.setdefault(run.epochs, []).append(run.log.minutes)
+        if run.in_set and run.converged and run.epochs is not None and run.minutes is not None:
+            minutes.setdefault(run.epochs, []).append(run.minutes)
     epochs, most = max(minutes.items(), key=lambda group: len(group[1]), default=(0.0, []))
     if len(minutes) < 2 or len(most) < 2:
         return ""

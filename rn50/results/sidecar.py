@@ -37,17 +37,18 @@ def read(log: pathlib.Path) -> Mapping[str, Any]:
 def _is_ours(saved: Any) -> bool:
     """Return True if ``saved`` has the structure that ``provenance.save`` writes, so that no other code
     checks it again. Texts may be anything."""
-    if not isinstance(saved, dict) or not isinstance(saved.get("config", {}), dict):
+    config = saved.get("config", {}) if isinstance(saved, dict) else None
+    if not isinstance(config, dict):
         return False
-    sections = [saved.get("config", {}).get(name, {}) for name in _SECTIONS]
     tables = [saved.get(name, {}) for name in _TABLES]
-    if not all(isinstance(part, dict) for part in (*sections, *tables)):
+    if not all(isinstance(part, dict) for part in (*tables, *(config.get(name, {}) for name in _SECTIONS))):
         return False
     run = section(saved, "run")
-    texts = [saved[name] for name in _TEXTS if saved.get(name) is not None] + [
-        run[name] for name in _NAMES if name in run
+    texts = [
+        *(saved[name] for name in _TEXTS if saved.get(name) is not None),
+        *(run[name] for name in _NAMES if name in run),
+        *(value for table in tables for value in table.values()),
     ]
-    texts += [value for table in tables for value in table.values()]
     return (
         all(isinstance(text, str) and "\0" not in text for text in texts)
         and all(type(run[name]) is int and run[name] > 0 for name in _COUNTS if name in run)

@@ -1,13 +1,17 @@
-"""Locate a folder of results in a published tree: ``<organisation>/results/<system>/resnet``."""
+"""Locate a folder of results in a published tree, ``<organisation>/results/<system>/resnet``, and read the
+description of its system, ``<organisation>/systems/<system>.json``."""
 
 import pathlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 
+_REMEDY = "fix the description of the system"
 _ROUND = re.compile(r"(?:.*[_-])?v(\d\.\d)")
 
 
@@ -61,3 +65,36 @@ def place(folder: pathlib.Path) -> Place | None:
     rounds = (_ROUND.fullmatch(part) for part in reversed(organisation.parts))
     ruleset = next((f"{match.group(1)}.0" for match in rounds if match), None)
     return Place(organisation, folder.parent.name, ruleset if ruleset in rules.RULESETS else None)
+
+
+def read_description(path: pathlib.Path) -> dict[str, Any]:
+    """Return the fields of a description as written; submitters write every number as text.
+
+    Raises:
+        UserError: the file is missing, cannot be read or is not a JSON object.
+    """
+    fields = files.read_json(path, remedy=_REMEDY)
+    if not isinstance(fields, dict):
+        raise UserError(path, "not a JSON object", _REMEDY)
+    return fields
+
+
+def described(folder: pathlib.Path) -> dict[str, Any]:
+    """Return the fields of the description of the system whose results are in a folder; empty outside a
+    published tree, and where it is missing or broken, which ``rn50 check`` reports."""
+    try:
+        location = place(folder)
+        return read_description(location.description) if location else {}
+    except UserError:
+        return {}
+
+
+def accelerators(folder: pathlib.Path) -> int | None:
+    """Return nodes times accelerators per node of a system in a published tree; None where there are none or
+    no description says how many."""
+    fields = described(folder)
+    try:
+        count = int(fields["number_of_nodes"]) * int(fields["accelerators_per_node"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return count if count > 0 else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import prints
-from rn50.results import power, run, system_description, tree
+from rn50.results import power, run, tree
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
 from rn50.results.validity import compliance, explain, log_rules, result_rules
@@ -77,7 +77,7 @@ def check(
         progress(next(numbers), total)
 
     for place, runs, chosen in todo:
-        judged = result_rules.judge(runs, chosen, system_description.accelerators(place))
+        judged = result_rules.judge(runs, chosen, tree.accelerators(runs[0].file.parent))
         logs = [timed_run.log for timed_run in runs]
         of_folder = compliance.check([log.path for log in logs], chosen, count)
         verdicts += of_folder

@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.results import system_description
 from rn50.results.parse import ResultLog, copy_records
-from rn50.results.tree import Place
+from rn50.results.tree import Place, read_description
 from rn50.results.validity import compliance
 from rn50.results.validity.explain import reasons_of_description
 from rn50.results.validity.findings import ERROR, WARNING, Finding
@@ -273,7 +272,7 @@ def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
     """Return findings on the description that the system description checker does not make."""
     rule = "the description of the system belongs to its results"
     try:
-        division = system_description.read(place.description).get("division")
+        division = read_description(place.description).get("division")
     except UserError as error:
         return [Finding(ERROR, place.description, None, rule, error.problem, error.remedy)]
     logged = next((log.division for log in logs if log.division), division)

@@ -123,7 +123,7 @@ def test_one_small_p_value_among_many_tests_shows_nothing(tmp_path):
         and minutes.p == alone.differences[1].p
         and alone.differences[1].p_adjusted < minutes.p_adjusted
     )
-    assert against("minutes", *([run.log.minutes for run in systems[i].runs] for i in (0, 2))).shown
+    assert against("minutes", *([run.minutes for run in systems[i].runs] for i in (0, 2))).shown
 
 
 def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
@@ -137,7 +137,7 @@ def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
     assert [[d.shown for d in each.differences] for each in comparisons] == [[False, True, True]] * 2
     assert comparisons[0].confidence == pytest.approx(1 - 0.05 * 4 / 6)
     minutes = comparisons[0].differences[1]
-    samples = ([run.log.minutes for run in system.runs] for system in score.score(folders[:2]))
+    samples = ([run.minutes for run in system.runs] for system in score.score(folders[:2]))
     one = against("minutes", *samples)
     assert minutes.low < one.low and one.high < minutes.high and "96.7% interval" in minutes.sentence
     said = compare.correction(comparisons)

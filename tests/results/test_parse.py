@@ -88,9 +88,10 @@ def test_a_progress_bar_after_a_record_is_no_part_of_it(read):
     assert (log.seed, log.train_samples, log.findings) == (3, 10, ())
 
 
-def test_two_records_on_one_line_are_two(read):
+def test_two_records_on_one_line_are_two_and_a_finding(read):
     log = read(record("seed", 3) + record("train_samples", 10))
-    assert (log.seed, log.train_samples, log.findings) == (3, 10, ())
+    assert (log.seed, log.train_samples) == (3, 10)
+    assert log.findings == ("line 1: several records stand here, and the official reader sees the last",)
 
 
 def test_bytes_that_are_no_text_do_no_harm(read):

@@ -203,7 +203,7 @@ def test_a_file_that_is_no_log_leaves_the_score_as_it_is(log, content):
     file = write(log, [(at, 250.0) for at in range(-4, 106)])
     file.write_bytes(content)
     [system] = score.score([log])
-    assert system.runs[0].log.minutes and system.runs[0].energy is None
+    assert system.runs[0].minutes and system.runs[0].energy is None
     assert [(fault.file, fault.message) for fault in findings(log)] == [(file, "no :::MLLOG line in it")]
 
 

@@ -182,7 +182,7 @@ def test_a_run_in_progress_is_shown_as_such(tmp_path):
     write_run(tmp_path / "result_0.txt.partial", 60, accuracy=0.4, status=None)
     [system] = score.score([tmp_path / "result_0.txt.partial"])
     [run] = system.runs
-    assert (run.log.status, run.epochs, run.accuracy, run.log.minutes, run.converged) == (
+    assert (run.log.status, run.epochs, run.accuracy, run.minutes, run.converged) == (
         "unfinished",
         35,
         0.4,

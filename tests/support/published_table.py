@@ -26,7 +26,7 @@ from typing import Any
 
 from rn50.errors import UserError
 from rn50.progress import counting
-from rn50.results import recipe, score, system_description, tree
+from rn50.results import recipe, score, tree
 from rn50.results.parse import ResultLog
 from rn50.results.published import PublishedResult
 from rn50.results.result_files import find_result_files
@@ -67,7 +67,7 @@ def _result(folder: pathlib.Path) -> PublishedResult:
     [scored] = score.score([folder])
     logs = [run.log for run in scored.runs]
     said = recipe.of_log(logs[0])
-    machine = _machine(place)
+    machine = tree.described(folder)
     first, interval = _evaluation_epochs(logs)
     verdict = scored.convergence if place.ruleset else None
     speed = scored.images_per_second_per_accelerator
@@ -97,7 +97,7 @@ def _result(folder: pathlib.Path) -> PublishedResult:
         epochs=tuple(run.epochs for run in scored.runs),
         run_status=tuple(run.log.status.replace(" ", "_") for run in scored.runs),
         accuracy=tuple(_rounded(run.accuracy, 5) for run in scored.runs),
-        minutes=tuple(_rounded(run.log.minutes, 4) for run in scored.runs),
+        minutes=tuple(_rounded(run.minutes, 4) for run in scored.runs),
         olympic_minutes=_rounded(scored.olympic_minutes, 4),
         published_scaling_factor=_scaling_factor(folder),
         rcp_verdict=f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}"
@@ -105,13 +105,6 @@ def _result(folder: pathlib.Path) -> PublishedResult:
         else "",
         images_per_second_per_accelerator=None if speed is None else round(speed),
     )
-
-
-def _machine(place: tree.Place) -> dict[str, Any]:
-    try:
-        return system_description.read(place.description)
-    except UserError:
-        return {}
 
 
 def _evaluation_epochs(logs: Sequence[ResultLog]) -> tuple[float | None, float | None]:

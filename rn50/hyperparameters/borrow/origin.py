@@ -35,8 +35,6 @@ NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
 """Variables that logs mostly omit, at the values of the reference and of nearly all published
 configurations."""
-_COLUMNS = {"learning_rate_warmup_epochs": "warmup_epochs", "learning_rate_decay_steps": "decay_epochs"}
-"""Key of a recipe -> its column in the table of published results, where the names differ."""
 _KEYS = {
     "LR": "base_learning_rate",
     "WARMUP_EPOCHS": "learning_rate_warmup_epochs",
@@ -120,8 +118,7 @@ def names() -> list[str]:
 
 
 def _of_published(result: published.PublishedResult) -> Origin:
-    columns = {key: getattr(result, _COLUMNS.get(key, key), None) for key in recipe.NAMES}
-    published_recipe = recipe.Recipe(result.name, result.global_batch_size, columns, None)
+    published_recipe = recipe.of_published(result)
     count = result.accelerators or "unknown number of"
     provenance = (
         ("source", f"published result, division {result.division or 'not stated'}"),

@@ -224,7 +224,7 @@ class Outcome:
         for who, result in verdict.scores.items():
             for run in result.runs:
                 epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
-                minutes = f"{run.log.minutes:.2f}" if run.log.minutes else "-"
+                minutes = f"{run.minutes:.2f}" if run.minutes else "-"
                 rows.append([who, run.log.seed, epochs, f"{run.accuracy or 0:.4f}", minutes])
         where = self.search.folder / confirmation.FOLDER
         return [

@@ -14,7 +14,6 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from rn50 import files
 from rn50.benchmark import rules
@@ -39,7 +38,6 @@ _COLOURS.update({f"#ab04{i:02x}": f"var(--part-{i})" for i in range(SERIES)})
 _EVERY = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "rn50"}
 _STYLE = {
     "font.size": 9,
-    "figure.constrained_layout.use": True,
     "text.color": _TEXT,
     "axes.labelcolor": _TEXT,
     "axes.edgecolor": _GRID,
@@ -59,9 +57,14 @@ _STYLE = {
 }
 
 
-def figure(width: float, height: float) -> Figure:
-    """Return an empty figure of this size in inches, to be drawn in matplotlib's own style."""
-    reset()
+def figure(width: float, height: float, style: Mapping[str, Any] = {}) -> Figure:
+    """Return an empty figure of this size in inches, in matplotlib's own style but for ``style``.
+
+    What matplotlib has read from a ``matplotlibrc`` of the working folder or user does not count: a
+    stranger's file could make it run LaTeX.
+    """
+    matplotlib.rcdefaults()
+    matplotlib.rcParams.update({**_EVERY, **style})
     return Figure(figsize=(width, height), constrained_layout=True)
 
 
@@ -70,15 +73,6 @@ def picture(drawn: Figure, form: str = "svg") -> bytes:
     stream = io.BytesIO()
     drawn.savefig(stream, format=form, dpi=150, metadata=FORMATS[form])
     return stream.getvalue()
-
-
-def reset(style: Mapping[str, Any] = {}) -> None:
-    """Reset to defaults what matplotlib has read from a ``matplotlibrc`` of the working folder or user.
-
-    A stranger's file could make it run LaTeX. ``style`` overrides the defaults.
-    """
-    matplotlib.rcdefaults()
-    matplotlib.rcParams.update({**_EVERY, **style})
 
 
 @dataclass(frozen=True)
@@ -114,15 +108,8 @@ def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple
                 axes.plot(at, 100 * top_1, "o", color=colour, markerfacecolor="none", markersize=10)
         target = 100 * rules.TARGET_ACCURACY
         axes.axhline(target, color=_TARGET, linewidth=1)
-        axes.annotate(
-            f"target {target:g} %",
-            (0, target),
-            (3, 3),
-            color=_TARGET,
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            fontsize=8,
-        )
+        place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "verticalalignment": "bottom"}
+        axes.text(0.01, target, f"target {target:g} %", color=_TARGET, fontsize=8, **place)
         _scale(axes, ends)
         axes.set_ylim(top=max(axes.get_ylim()[1], target + 5))
         axes.set(xlabel=x_label, ylabel="top-1, %")
@@ -218,8 +205,7 @@ def confusion(shares: Any) -> str:
     def draw(axes: Axes) -> None:
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="none")
         axes.grid(False)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.locator_params(integer=True)
         axes.set(xlabel="predicted class", ylabel="class")
 
     return _svg(draw, "Predicted classes by class", height=4.2)
@@ -243,7 +229,7 @@ def _draw_epochs(axes: Axes, curves: Iterable[Curve], label: str) -> None:
         if curve.points:
             axes.plot(*zip(*_thinned(curve.points), strict=True), **style)
     axes.set(xlabel="epochs", ylabel=label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.locator_params("x", integer=True)
 
 
 def _colour(series: int) -> str:
@@ -258,14 +244,12 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
 
 
 def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
-    reset(_STYLE)
-    figure = Figure(figsize=(4.5, height))
-    draw(figure.add_subplot())
-    stream = io.StringIO()
+    drawn, stream = figure(4.5, height, _STYLE), io.StringIO()
+    draw(drawn.add_subplot())
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this font may lack characters of a name that the reader's font has
-        figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
+        drawn.savefig(stream, format="svg", transparent=True, metadata=nothing)
     text = stream.getvalue()
     text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # unused ids, which would repeat from figure to figure

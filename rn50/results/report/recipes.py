@@ -14,6 +14,9 @@ from rn50.results.published import PublishedResult
 from rn50.results.run import Run
 from rn50.terminal import counted
 
+_OFTEN_UNLIKE = ("label_smoothing", "model_bn_span", "gradient_accumulation_steps")
+"""Hyperparameters in which results of one recipe may differ."""
+
 
 @dataclass(frozen=True)
 class Hyperparameters:
@@ -72,24 +75,14 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperpa
 
 
 def _published(group: Sequence[PublishedResult]) -> Column:
-    first = group[0]
     reached = [epochs for result in group for epochs in result.epochs_to_target]
-    values = {
-        "optimizer": first.optimizer,
-        "base_learning_rate": first.base_learning_rate,
-        "learning_rate_warmup_epochs": first.warmup_epochs,
-        "learning_rate_decay_steps": first.decay_epochs,
-        "momentum": first.momentum,
-        "weight_decay": first.weight_decay,
-        "label_smoothing": span(result.label_smoothing for result in group),
-        "model_bn_span": span(result.model_bn_span for result in group),
-        "gradient_accumulation_steps": span(result.gradient_accumulation_steps for result in group),
-    }
+    first = recipe.of_published(group[0])
+    values = first.values | {key: span(getattr(result, key) for result in group) for key in _OFTEN_UNLIKE}
     name = f"published, {counted(len(group), 'result')}"
     epochs = statistics.mean(reached) if reached else None
-    group_recipe = recipe.Recipe(name, first.global_batch_size, values, epochs)
+    group_recipe = dataclasses.replace(first, name=name, values=values, epochs=epochs)
     runs = (len(reached), sum(len(result.run_status) for result in group))
-    return Column(first.name, group_recipe, rules.TRAIN_SAMPLES, runs)
+    return Column(group[0].name, group_recipe, rules.TRAIN_SAMPLES, runs)
 
 
 def span(values: Iterable[float | None], form: Callable[[float], str] | None = None) -> str | None:

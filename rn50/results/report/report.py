@@ -180,7 +180,7 @@ def _became(run: RunScore, system: SystemScore) -> str:
     if not run.converged:
         return "dropped, did not converge"
     kept = [other.log.minutes or 0.0 for other in system.runs if other.kept]
-    return "dropped, fastest" if (run.log.minutes or 0.0) <= min(kept) else "dropped, slowest"
+    return "dropped, fastest" if (run.minutes or 0.0) <= min(kept) else "dropped, slowest"
 
 
 def _facts(system: SystemScore) -> list[tuple[str, str]]:
@@ -190,7 +190,7 @@ def _facts(system: SystemScore) -> list[tuple[str, str]]:
     facts = [
         ("converged", f"{len(converged)} of {counted(len(system.runs), 'run')}"),
         ("epochs to target", recipes.span((run.epochs for run in converged), "{:g}".format)),
-        ("minutes", recipes.span((run.log.minutes for run in converged), "{:.2f}".format)),
+        ("minutes", recipes.span((run.minutes for run in converged), "{:.2f}".format)),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else None),
         ("training / validation images", " / ".join(images)),
         ("organisation", log.org if log.org and log.org != system.label else None),
@@ -216,7 +216,7 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[st
 
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     systems = [page["score"] for page in pages]
-    dots = [[(run.log.minutes, run.kept) for run in system.runs if run.converged] for system in systems]
+    dots = [[(run.minutes, run.kept) for run in system.runs if run.converged] for system in systems]
     curves = [
         run.accuracy("minutes", number)
         for number, page in enumerate(pages)

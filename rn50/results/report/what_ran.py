@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50 import frameworks
-from rn50.results import sidecar, system_description, tree
+from rn50.results import sidecar, tree
 from rn50.results.run import Run
 from rn50.settings import config_file, header
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
@@ -61,8 +61,8 @@ def environment(runs: Sequence[Run]) -> dict[str, list[tuple[str, str]]]:
             value = "; ".join(f"{name}: {value}" for name, value in values.items())
         heading, _, name = key.rpartition(" / ")
         by_heading.setdefault(heading or "run", []).append((name, value))
-    place = _place(runs[0])
-    described = [(name, value) for name, value in sidecar.flat(system_description.known(place)) if value]
+    place = tree.place(runs[0].file.parent)
+    described = [pair for pair in sidecar.flat(tree.described(runs[0].file.parent)) if pair[1]]
     if described and place:
         by_heading[f"system description, {place.description.name}"] = described
     return by_heading
@@ -92,7 +92,7 @@ def _trained(run: Run) -> str:
 def _framework(run: Run) -> str:
     framework = sidecar.section(run.saved, "run").get("framework")
     if framework is None:
-        return str(system_description.known(_place(run)).get("framework") or "")
+        return str(tree.described(run.file.parent).get("framework") or "")
     traits = frameworks.every().get(framework)
     if traits is None:  # a framework of another checkout
         return str(framework)
@@ -117,7 +117,7 @@ def _ranks(run: Run) -> str:
 
 
 def _machine(run: Run) -> str:
-    fields = run.saved.get("system") or system_description.known(_place(run))
+    fields = run.saved.get("system") or tree.described(run.file.parent)
     accelerator, processor = fields.get("accelerator_model_name"), fields.get("host_processor_model_name")
     if accelerator:
         count = fields.get("accelerators_per_node")
@@ -134,10 +134,6 @@ def _machine(run: Run) -> str:
 def _times(count: Any, text: str) -> str:
     """Return a number and the text behind it; nothing for one, or an unknown number."""
     return f"{count} {text} " if str(count or "1") != "1" else ""
-
-
-def _place(run: Run) -> tree.Place | None:
-    return tree.place(run.log.path.resolve().parent)
 
 
 def _date(run: Run) -> str:

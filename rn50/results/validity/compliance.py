@@ -15,14 +15,12 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rich.table import Column, Table
-
 from rn50 import files
 from rn50.packages import needed_for
 from rn50.process import environment, python
 from rn50.results import tree
 from rn50.results.parse import copy_records
-from rn50.terminal import Terminal, styled
+from rn50.terminal import Terminal, styled, table
 
 _SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
 """Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs
@@ -111,13 +109,11 @@ def run(
 def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
     """Print for each folder a table of its files and their verdicts under each ruleset."""
     rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
-    folders: dict[pathlib.Path, dict[pathlib.Path, list[Verdict]]] = {}
-    for verdict in verdicts:
-        folders.setdefault(verdict.file.parent, {}).setdefault(verdict.file, []).append(verdict)
     words = {True: styled("SUCCESS", "green"), False: styled("FAILED", "red")}
-    for folder, by_file in folders.items():
+    headings = ("file", *rulesets)
+    for folder, of_folder in itertools.groupby(verdicts, key=lambda verdict: verdict.file.parent):
         console.print(str(folder), style="italic")
-        table = Table(*(Column(heading, no_wrap=True) for heading in ("file", *rulesets)))
-        for file, of_file in by_file.items():
-            table.add_row(file.name, *(words[verdict.ok] for verdict in of_file))
-        console.print(table)
+        rows = table(headings, headings)
+        for file, of_file in itertools.groupby(of_folder, key=lambda verdict: verdict.file):
+            rows.add_row(file.name, *(words[verdict.ok] for verdict in of_file))
+        console.print(rows)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rn50.benchmark import rules
+from rn50.errors import excerpt
 from rn50.results.parse import TOKEN, ResultLog
 from rn50.results.validity import log_rules
 from rn50.results.validity.compliance import Verdict
@@ -33,7 +34,7 @@ def explain(verdicts: Sequence[Verdict], log: ResultLog) -> Iterator[Finding]:
     by_sentence: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
         sentences = list(filter(None, (_sentence(message, log) for message in verdict.messages)))
-        if not verdict.ok and not sentences and not log.findings and not log.crowded_lines and log.reached:
+        if not verdict.ok and not sentences and not log.findings and log.reached:
             text = "the checker refuses the log and does not say why"
             sentences.append((None, text, "run the checker by hand"))
         for sentence in sentences:
@@ -58,9 +59,9 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
     if message.startswith("Found parsing errors:"):
         return None
     if message == "Log lines had parsing errors.":
-        told = any("not an MLPerf record" in finding for finding in log.findings)
+        reported = any("not an MLPerf record" in finding for finding in log.findings)
         unreadable = "some records cannot be read by the checker", "log through mlperf_logging.mllog"
-        return None if told else (None, *unreadable)
+        return None if reported else (None, *unreadable)
     if message.startswith("the checker gave no verdict:"):
         remedy = "fix the records it could not take; nothing was checked"
         return None, f"the checker crashed: {_short(message.split(':', 1)[1])}", remedy
@@ -130,8 +131,7 @@ def _shown(text: str, log: ResultLog) -> tuple[int | None, str, str]:
 
 
 def _short(text: str, width: int = 160) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= width else f"{text[: width - 4]} ..."
+    return excerpt(" ".join(text.split()), width)
 
 
 def reasons_of_description(text: str) -> list[str]:

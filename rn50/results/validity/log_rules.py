@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rn50.benchmark import rules
+from rn50.errors import excerpt
 from rn50.results import sidecar
 from rn50.results.parse import Event, ResultLog, epoch_number, finite
 from rn50.results.run import Run
@@ -36,8 +37,6 @@ _EVERY = (
     "train_samples",
     "eval_samples",
 )
-_CLOSED = ("opt_name", "global_batch_size")
-_SINCE_1_0 = ("gradient_accumulation_steps",)
 _SCHEDULE = (
     "base_learning_rate",
     "end_learning_rate",
@@ -143,17 +142,13 @@ def _format(log: ResultLog) -> Iterator[Finding]:
         match = re.match(r"line (\d+): (.*)", text, re.DOTALL)
         line, message = (int(match.group(1)), match.group(2)) if match else (None, text)
         yield finding(log, line, rule, message, remedy)
-    message = "several records stand here, and the official reader sees the last"
-    remedy = "end every record with a new line; log on rank 0 only"
-    for line in log.crowded_lines:
-        yield finding(log, line, "one record a line", message, remedy)
 
 
 def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     keys = list(_EVERY)
     if log.division != "open":
-        keys += _CLOSED
-        keys += _SINCE_1_0 if set(rulesets) - {"0.7.0"} else ()
+        keys += ["opt_name", "global_batch_size"]
+        keys += ["gradient_accumulation_steps"] if set(rulesets) - {"0.7.0"} else []
         optimizer = log.first("opt_name")
         keys += _OF_OPTIMIZER.get(str(optimizer.value), ()) if optimizer else ()
     for rule, groups in ((REQUIRED, [(key,) for key in keys]), (ENDS, _ENDS)):
@@ -170,7 +165,7 @@ def _types(log: ResultLog) -> Iterator[Finding]:
         kind, fits = _NUMBER if _is_number(key) else _TYPES.get(key, (None, bool))
         for event in events:
             if kind and not fits(event.value):
-                message = f"{key} {_short(event.value)} is not a {kind}"
+                message = f"{key} {excerpt(json.dumps(event.value))} is not a {kind}"
                 yield finding(log, event.line, rule, message, f"log a {kind}")
     for key, names in _NUMBERED.items():
         events = log.by_key.get(key, ())
@@ -207,12 +202,7 @@ def _values(log: ResultLog) -> Iterator[Finding]:
         is_text = of_submission or key == "opt_name"
         of_type = isinstance(event.value, str) if is_text else finite(event.value) is not None
         if of_type and not allows(event.value):
-            yield finding(log, event.line, VALUES, f"{key} is {_short(event.value)}", remedy)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:56]} ..."
+            yield finding(log, event.line, VALUES, f"{key} is {excerpt(json.dumps(event.value))}", remedy)
 
 
 def _samples(log: ResultLog) -> Iterator[Finding]:
@@ -288,7 +278,7 @@ def _momentum(log: ResultLog) -> Iterator[Finding]:
     if event.value != rules.MOMENTUM_BELOW_32K:
         rule = f"momentum is {rules.MOMENTUM_BELOW_32K} below a global batch size of 32k, whether that is "
         rule += f"{rules.LARGE_BATCH_IN_THOUSANDS:,} or {rules.LARGE_BATCH:,}"
-        message = f"{event.key} is {_short(event.value)} at a global batch size of {size:,}"
+        message = f"{event.key} is {excerpt(json.dumps(event.value))} at a global batch size of {size:,}"
         remedy = f"train with momentum {rules.MOMENTUM_BELOW_32K} (MOM)"
         severity = ERROR if size < rules.LARGE_BATCH_IN_THOUSANDS else WARNING
         yield finding(log, event.line, rule, message, remedy, severity)
@@ -303,7 +293,7 @@ def _label_smoothing(run: Run) -> Iterator[Finding]:
     elif log.label_smoothing:
         line, value = log.label_smoothing
     if value not in rules.LABEL_SMOOTHING and log.division != "open":
-        message = f"label smoothing is {_short(value)}"
+        message = f"label smoothing is {excerpt(json.dumps(value))}"
         remedy = "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)"
         yield finding(log, line, "label smoothing is 0 or 0.1", message, remedy)
 
