@@ -1,10 +1,13 @@
 """Measure a minute of training before any run, and name the slow part where it is slower than expected."""
 
+import json
 import pathlib
+import subprocess
 from typing import NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
+from rn50.process import ask_to_end_with_parent, python
 from rn50.rates import Rates
 from rn50.reproduction.expectation import Expected
 from rn50.reproduction.here import Here
@@ -13,6 +16,7 @@ from rn50.speed.cell import REAL, SYNTHETIC, Cell
 from rn50.speed.networks import OURS
 
 SECONDS, ROUNDS = 40, 5
+STAGES_S = 30
 MUCH = 0.2
 """Share of a step that the all-reduce may take before it is named as the slow part."""
 FILE = "measured.json"
@@ -71,11 +75,30 @@ def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: f
     behind = f"{real.median:,.0f} images/s where {least:,.0f} to {expected.high:,.0f} are expected"
     # The input is named too where the machine is busier than the claim's, and both are below expectation.
     if synthetic.highest >= least or real.highest < synthetic.lowest / 2:
-        text = f"the input: training makes {behind}, and {synthetic.median:,.0f} on a synthetic batch"
-        stage = f"rn50 bench input {config} names the slow stage"
-        return text, f"{stage}; raise DALI_THREADS, or rn50 tune input {config}"
+        alone = f", and {synthetic.median:,.0f} on a synthetic batch{_stages(here)}"
+        return (
+            f"the input: training makes {behind}{alone}",
+            f"raise DALI_THREADS, or rn50 tune input {config}",
+        )
     if sums > MUCH:
         text = f"the all-reduce: it takes {sums:.0%} of a step, and training makes {behind}"
         return text, f"rn50 bench comm {config}"
     text = f"the training step: {behind}, and no more without input, {synthetic.median:,.0f}"
     return text, f"rn50 doctor {config}, then rn50 profile {config}; compare precision and packages"
+
+
+def _stages(here: Here) -> str:
+    """Return which stage of the input is slow, nothing where that cannot be measured."""
+    verb = ("bench", "input", here.config_file, f"--seconds={STAGES_S}", "--json")
+    done = subprocess.run(
+        python("-m", "rn50", *verb),
+        env=dict(here.environ),
+        capture_output=True,
+        preexec_fn=ask_to_end_with_parent(),
+    )
+    try:
+        report = json.loads(done.stdout)
+        alone = report["images_per_second"]["pipeline"]["median"]
+        return f"; alone the input delivers {alone:,.0f}, and the bottleneck is {report['bottleneck']}"
+    except (ValueError, KeyError):
+        return ""

@@ -188,7 +188,8 @@ def rates(median):
         (2700, 2700, 0.5, ""),
     ],
 )
-def test_the_slow_part_is_named(tmp_path, real, synthetic, sums, slow):
+def test_the_slow_part_is_named(tmp_path, monkeypatch, real, synthetic, sums, slow):
+    monkeypatch.setattr(diagnosis, "_stages", lambda at: "; stages")
     told = planned("v1.0/Inspur/nf5688m6_mxnet", tmp_path)
     expected = expectation.Expected(expectation.RATE, 2700, 2500, 2900, "its 5 runs")
     found, remedy = diagnosis._slow(told.here, expected, rates(real), rates(synthetic), sums)
@@ -219,7 +220,7 @@ def test_a_result_of_this_machine_from_end_to_end(tiny_environment, tmp_path):
     configuration_file(tmp_path / "config_TINY.sh", tiny_environment)
 
     def rn50(*arguments, **environ):
-        code = "from rn50.reproduction import diagnosis as d; d.SECONDS = 2; "
+        code = "from rn50.reproduction import diagnosis as d; d.SECONDS = d.STAGES_S = 2; "
         code += "from rn50.cli import main; main(prog_name='rn50')"
         command = [sys.executable, "-c", code, *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NEXP": "", **environ}
