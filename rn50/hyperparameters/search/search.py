@@ -56,12 +56,14 @@ class Search:
             numbers.remove(signal.SIGHUP)
         handlers = {number: signal.signal(number, self._ask) for number in numbers}
         try:
-            while self._asked is None:
-                self._fill()
-                if self._scheduler.ended and not self._jobs:
-                    break
-                time.sleep(POLL_S)
-                self._look()
+            with self._scheduler.bar as bar:
+                while self._asked is None:
+                    self._fill()
+                    if self._scheduler.ended and not self._jobs:
+                        break
+                    time.sleep(POLL_S)
+                    self._look()
+                    bar.refresh()
             return self._asked
         except OSError as error:
             where = error.filename or self._scheduler.folder

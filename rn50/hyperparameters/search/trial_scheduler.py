@@ -7,7 +7,10 @@ import socket
 import statistics
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, NamedTuple
+
+from rich.progress import BarColumn, Progress, TextColumn
 
 from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, method, subject
@@ -15,7 +18,7 @@ from rn50.hyperparameters.search.confirmation import Pair
 from rn50.hyperparameters.search.journal import Journal, Trial, evidence
 from rn50.hyperparameters.search.method import Evidence, Plan, Point
 from rn50.hyperparameters.search.subject import Subject
-from rn50.terminal import counted, say
+from rn50.terminal import Terminal, counted, say
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,21 @@ class TrialScheduler:
         self.journal = Journal(self.folder)
         self.ended = False
         """True once nothing is left to run."""
+        console, text = Terminal(stderr=True), partial(TextColumn, markup=False)
+        # No thread refreshes it: this process starts others, and a fork while another thread runs is unsafe.
+        self.bar = Progress(
+            text("{task.description}"),
+            BarColumn(),
+            text("{task.fields[left]}"),
+            console=console,
+            transient=True,
+            auto_refresh=False,
+            disable=not console.live,
+        )
+        """Progress, on a terminal; lines show it elsewhere."""
+        self._task = self.bar.add_task("search", total=None, left="")
         self._begun = time.monotonic()
-        self._told = ("", 0)
+        self._shown = ("", 0)
         self._agree()
 
     def _agree(self) -> None:
@@ -87,7 +103,7 @@ class TrialScheduler:
             if self.pair is None:
                 trials = self.journal.trials()
                 plan = self.plan(trials)
-                self._tell_state(trials, plan)
+                self._show_state(trials, plan)
                 over = self._over(trials, plan)
                 point = None if over else self._choose(plan, trials)
                 if point is not None:
@@ -102,12 +118,13 @@ class TrialScheduler:
             left = confirmation.left(self.folder, pair)
             if left:
                 whole = _mean_seconds(self.journal.trials(), "finished")
-                self._tell_left("confirmation", left, "run", left * whole / self.options.workers)
+                done = sum(map(len, pair.seeds.values())) - left
+                self._show("confirmation", done, left, "run", left * whole / self.options.workers)
             self.ended = not left
             return self._confirming(pair)
 
-    def _tell_state(self, trials: list[Trial], plan: Plan) -> None:
-        """Tell the progress of the search. The time left is an upper bound, because the plan depends on what
+    def _show_state(self, trials: list[Trial], plan: Plan) -> None:
+        """Show the progress of the search. The time left is an upper bound, because the plan depends on what
         the trials show."""
         left, options = self._left(trials, plan), self.options
         confirming = 2 * options.seeds_to_confirm * _mean_seconds(trials, "finished")
@@ -118,14 +135,17 @@ class TrialScheduler:
         best = (
             f", best {plan.value:.2f} epochs" if plan.value is not None and plan.value < method.MISSED else ""
         )
-        self._tell_left(f"{plan.stage}{best}", left, "trial", seconds)
+        ended = sum(trial.state in ("finished", "stopped") for trial in trials)
+        self._show(f"{plan.stage}{best}", ended, left, "trial", seconds)
 
-    def _tell_left(self, what: str, left: int, noun: str, seconds: float) -> None:
-        """Tell what is left, unless it was told; the seconds are 0 where they are not known."""
-        if (what, left) != self._told:
-            self._told = (what, left)
-            eta = f", ETA <= {datetime.timedelta(seconds=round(seconds))}" if seconds else ""
-            tell(f"{what}: {counted(left, noun)} left at most{eta}")
+    def _show(self, what: str, done: int, left: int, noun: str, seconds: float) -> None:
+        """Show what is left; the seconds are 0 where they are not known."""
+        eta = f", ETA <= {datetime.timedelta(seconds=round(seconds))}" if seconds else ""
+        text = f"{counted(left, noun)} left at most{eta}"
+        self.bar.update(self._task, description=what, completed=done, total=done + left, left=text)
+        if self.bar.disable and (what, left) != self._shown:
+            tell(f"{what}: {text}")
+        self._shown = (what, left)
 
     @property
     def pair(self) -> Pair | None:
