@@ -57,4 +57,4 @@ class Measure(Number):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         unit = next(unit for unit in self.units if value.endswith(unit))
-        return super().convert(value.removesuffix(unit), param, ctx) * self.units[unit]
+        return super().convert(value.removesuffix(unit).rstrip(), param, ctx) * self.units[unit]
