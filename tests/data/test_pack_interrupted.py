@@ -165,8 +165,8 @@ def test_a_process_that_is_killed_is_one_line_and_the_command_goes_on(tree, pack
     assert process.returncode == 2
     last = messages.splitlines()[-1]
     assert (
-        "a process packing a data set was killed, perhaps for want of memory; the same command goes on where it "
-        "stopped" in last
+        "a process packing a data set was killed, perhaps for want of memory; the same command goes on where "
+        "it stopped" in last
     )
     pack(tree, tmp_path)
     assert contents(tmp_path) == contents(packed)

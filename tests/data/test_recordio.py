@@ -113,6 +113,14 @@ def test_a_full_disk_is_noticed(tmp_path, full, count):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_an_index_that_cannot_be_opened_leaves_no_file_open(tmp_path):
+    (tmp_path / "set.idx").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(IsADirectoryError):
+        IndexedRecordWriter(tmp_path / "set")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_index_keeps_the_order_of_its_lines(tmp_path):
     path = tmp_path / "set.idx"
     path.write_text("5\t3000000000\n3\t0\n")

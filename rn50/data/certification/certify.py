@@ -183,9 +183,7 @@ def _read_entries(split: Split, classes: list[str] | None, faults: DataFindings)
             faults.add("label", name, record, text, remedy)
 
 
-def _check_numbers(
-    split: Split, known: Expected, classes: list[str] | None, faults: DataFindings
-) -> None:
+def _check_numbers(split: Split, known: Expected, classes: list[str] | None, faults: DataFindings) -> None:
     """Check the number of records and the number of images of each class."""
     idx, entries = split.idx.name, split.entries
     expected = getattr(known, split.name)
