@@ -5,10 +5,14 @@ import contextlib
 import multiprocessing
 import signal
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +33,9 @@ class Processes(ProcessPoolExecutor):
     def __init__(self, count: int, begin: Callable[[], None] | None = None) -> None:
         # Spawned: a forked child inherits locks held by threads that do not exist in it.
         super().__init__(count, multiprocessing.get_context("spawn"), _begin, (begin,))
+        self._watched: set[BaseProcess] = set()
+        # A pool that ends forgets them.
+        self._started, self._results = self._processes, self._result_queue
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
         """Call a module-level function in one of the processes. The future raises BrokenProcessPool if a
@@ -37,9 +44,28 @@ class Processes(ProcessPoolExecutor):
         # then stops the pool.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
-            return super().submit(function, *arguments, **options)
+            future = super().submit(function, *arguments, **options)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for process in set(self._started.values()) - self._watched:
+            self._watched.add(process)
+            threading.Thread(target=self._watch, args=(process,), daemon=True).start()
+        return future
+
+    def _watch(self, process: BaseProcess) -> None:
+        """End the pool if a process was killed.
+
+        One that was killed while it wrote a result keeps the lock of the pipe, and the reader would wait for
+        the rest for ever, because this process can write there too.
+        """
+        connection.wait([process.sentinel])
+        while process.exitcode is None:  # another thread asks for it
+            time.sleep(0.01)
+        if process.exitcode:
+            for other in list(self._started.values()):
+                other.kill()
+            # The last one that is open: now the reader meets the end.
+            self._results._writer.close()  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
