@@ -69,7 +69,7 @@ def with_magic(copy):
 
 @pytest.mark.parametrize("chunk", [1, 5, 64])
 def test_files_are_those_of_mxnet(with_magic, tmp_path, monkeypatch, chunk):
-    recordio = pytest.importorskip("mxnet.recordio")
+    recordio = pytest.importorskip("implementations.mxnet").mx.recordio
     monkeypatch.setattr(packing, "CHUNK", chunk)  # with 1, some chunks hold no record that is cut
     pack(with_magic, tmp_path / "ours")
     for name, images in scan(with_magic).images.items():

@@ -68,7 +68,7 @@ def test_a_record_longer_than_the_length_word_is_refused():
 
 @pytest.mark.parametrize("payloads", [PAYLOADS, random_payloads(300, seed=1)])
 def test_files_are_those_of_mxnet(tmp_path, payloads):
-    recordio = pytest.importorskip("mxnet.recordio")
+    recordio = pytest.importorskip("implementations.mxnet").mx.recordio
     write(tmp_path / "ours", payloads)
     theirs = recordio.MXIndexedRecordIO(str(tmp_path / "theirs.idx"), str(tmp_path / "theirs.rec"), "w")
     for key, payload in enumerate(payloads):
@@ -79,7 +79,7 @@ def test_files_are_those_of_mxnet(tmp_path, payloads):
 
 
 def test_label_arrays_of_mxnet_are_read(tmp_path):
-    recordio = pytest.importorskip("mxnet.recordio")
+    recordio = pytest.importorskip("implementations.mxnet").mx.recordio
     theirs = recordio.MXIndexedRecordIO(str(tmp_path / "theirs.idx"), str(tmp_path / "theirs.rec"), "w")
     theirs.write_idx(
         0, recordio.pack(recordio.IRHeader(0, np.array([4.0, 9.0], np.float32), 17, 0), b"image")

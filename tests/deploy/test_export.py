@@ -53,7 +53,7 @@ def of_pytorch(some, images):
 
 def of_mxnet(some, images):
     """Logits of our network in MXNet."""
-    pytest.importorskip("mxnet")
+    pytest.importorskip("implementations.mxnet")
     from implementations.mxnet import mx
     from implementations.mxnet.model import Layout, ResNet50
 

@@ -148,7 +148,7 @@ def test_it_ends_on_sigterm_with_a_whole_log(tmp_path):
 
 @pytest.mark.slow
 def test_the_energy_of_a_timed_run(tiny_environment, tmp_path):
-    pytest.importorskip("mxnet")
+    pytest.importorskip("implementations.mxnet")
     file, log = tmp_path / "meter.csv", tmp_path / "result_0.txt"
     readings(file, time.time() - 10, time.time() + 600, 80.0)  # as if the meter had measured already
     environment = {**os.environ, **tiny_environment, "RESULT_FILE": str(log), "POWER": f"file:{file}"}

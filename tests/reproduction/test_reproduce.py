@@ -213,7 +213,7 @@ dali_batches.DaliBatches.epoch = epoch
 @pytest.mark.slow
 def test_a_result_of_this_machine_from_end_to_end(tiny_environment, tmp_path):
     """Reproduced; stopped where its input is slow; different where it learns otherwise; resumed."""
-    pytest.importorskip("mxnet")
+    pytest.importorskip("implementations.mxnet")
     # One image of them is enough, after the last epoch: so all runs take equally many, whatever their seeds.
     tiny_environment |= {"TARGET": "0.01", "EVAL_OFFSET": "1", "EVAL_PERIOD": "2", "BATCHSIZE": "8"}
     del tiny_environment["SEED"]

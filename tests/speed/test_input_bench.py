@@ -82,7 +82,7 @@ def large_images(tmp_path):
 
 
 def test_a_pipeline_that_cannot_keep_up_is_named(tiny_config, large_images):
-    pytest.importorskip("mxnet")
+    pytest.importorskip("implementations.mxnet")
     config = with_changes(
         tiny_config,
         hyperparameters={"batch_size": 4},
@@ -106,7 +106,7 @@ def test_a_pipeline_that_cannot_keep_up_is_named(tiny_config, large_images):
 
 
 def test_a_batch_that_no_rank_can_fill_is_refused(tiny_config):
-    pytest.importorskip("mxnet")
+    pytest.importorskip("implementations.mxnet")
     config = with_changes(tiny_config, hyperparameters={"batch_size": 150}, run={"ranks_per_node": 2})
     with pytest.raises(UserError, match="BATCHSIZE=150: more than the 101 images of a rank"):
         Meter(config, measurable.load("mxnet")(with_changes(config, run={"ranks_per_node": 1})))
@@ -114,7 +114,7 @@ def test_a_batch_that_no_rank_can_fill_is_refused(tiny_config):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment, ranks):
-    pytest.importorskip("mxnet")
+    pytest.importorskip("implementations.mxnet")
     environ = {
         **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
         **tiny_environment,

@@ -313,7 +313,7 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
     ],
 )
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
-    pytest.importorskip("mxnet")
+    pytest.importorskip("implementations.mxnet")
     done = bench_throughput({**tiny_environment, **environ}, tmp_path, *options)
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert done.stderr.splitlines()[-1].startswith(("rn50: ", "Error: ")) and not done.stdout

@@ -320,7 +320,7 @@ def slow_to_decode(tmp_path_factory):
 
 
 def test_end_to_end_a_faster_configuration_is_written_and_it_is_faster(slow_to_decode, tmp_path):
-    pytest.importorskip("mxnet")
+    pytest.importorskip("implementations.mxnet")
     folder, base = slow_to_decode
     output = tmp_path / "config_TUNED.sh"
     for _ in range(3):  # whatever else the machine does may spoil a round, and then nothing may be written

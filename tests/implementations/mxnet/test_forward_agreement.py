@@ -10,7 +10,7 @@ from rn50 import frameworks
 from rn50.machine import hardware
 
 pytest.importorskip("implementations.mxnet")
-mx = pytest.importorskip("mxnet")
+mx = pytest.importorskip("implementations.mxnet").mx
 paddle = pytest.importorskip("paddle")
 
 from implementations.mxnet.model import Layout, ResNet50  # noqa: E402

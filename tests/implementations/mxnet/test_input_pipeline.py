@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("implementations.mxnet")
-mx = pytest.importorskip("mxnet")
+mx = pytest.importorskip("implementations.mxnet").mx
 
 from implementations.mxnet.input_pipeline import copy_in  # noqa: E402
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("implementations.mxnet")
-mx = pytest.importorskip("mxnet")
+mx = pytest.importorskip("implementations.mxnet").mx
 
 from implementations.mxnet.model import Bottleneck, Layout, ResNet50, TrainingLoss, trainable  # noqa: E402
 from implementations.mxnet.train import create, image_layout  # noqa: E402

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("implementations.mxnet")
-mx = pytest.importorskip("mxnet")
+mx = pytest.importorskip("implementations.mxnet").mx
 
 from implementations.mxnet.model import Evaluation, Layout, ResNet50, trainable  # noqa: E402
 from implementations.mxnet.optimizer import OPTIMIZERS, Lars  # noqa: E402

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("implementations.mxnet")
-mx = pytest.importorskip("mxnet")
+mx = pytest.importorskip("implementations.mxnet").mx
 
 from implementations.mxnet import train  # noqa: E402
 from implementations.mxnet.communicator import lost_rank_named  # noqa: E402

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("mxnet")
+pytest.importorskip("implementations.mxnet")
 
 from implementations.mxnet import model, mx, zoo
 from rn50.benchmark import optimizers
