@@ -93,13 +93,15 @@ class NewConfig:
         """Return what people are shown, each text with its name: the machine, what was chosen and why, the
         file, and the next commands."""
         recipe, on, total = self.borrowed.origin, self.devices, self.config.global_batch_size
-        chosen_there = f", chosen there for {recipe.global_batch_size}"
+        whole = f"{recipe.name}, whole"
+        if recipe.global_batch_size != total:
+            whole += f", chosen there for {recipe.global_batch_size}"
         devices = counted(on.ranks, on.unit)
         return [
             ("machine", self.machine),
             ("framework", f"{frameworks.traits(self.framework.value).name}: {self.framework.reason}"),
             ("batch size", f"{self.batch_size} on {devices}, {total} in all: {self.source.batch.reason}"),
-            ("recipe", f"{recipe.name}, whole{chosen_there * (recipe.global_batch_size != total)}"),
+            ("recipe", whole),
             *expected(self.borrowed, self.source),
             *(("caution", caution) for caution in self.cautions),
             *(("rules", finding) for finding in self.findings),
