@@ -40,6 +40,10 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, st
     of them. With as many threads as cores, any other process makes training several times slower. So each
     rank gets its share of the cores that this process may use, limited by the quota of CPU time; on a CPU one
     less, because the input pipeline needs it. DALI_THREADS=0 becomes that share less one.
+
+    A GPU serves streams through 8 hardware queues by default, 32 at most. DALI alone has more streams than 8.
+    One that shares a queue with a captured step waits for the whole step: on one H200 training on real images
+    ran at 6,383 images/s with 8 queues and at 8,270 with 32 (synthetic batch: 8,498).
     """
     quota = cgroup.read(Sources()).quota
     usable = min(len(os.sched_getaffinity(0)), int(quota or sys.maxsize))
@@ -49,6 +53,8 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, st
         "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
         "PYTHONUNBUFFERED": "1",
     }
+    if config.run.device == "gpu":
+        defaults["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
     ready = {**environ, **{name: environ.get(name) or value for name, value in defaults.items()}}
     return ready if config.input_pipeline.threads else {**ready, "DALI_THREADS": str(max(1, cores - 1))}
 

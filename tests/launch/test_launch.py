@@ -46,6 +46,20 @@ def test_0_threads_of_the_input_are_a_ranks_share_of_the_cores_less_one(
     assert "DALI_THREADS" not in job.rank_environment(with_changes(config, input_pipeline={"threads": 3}), {})
 
 
+@pytest.mark.parametrize(
+    "device, environ, queues",
+    [
+        ("gpu", {}, "32"),
+        ("gpu", {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1"),
+        ("cpu", {}, None),
+        ("cpu", {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}, "4"),
+    ],
+)
+def test_a_gpu_gets_all_hardware_queues_unless_the_user_says_otherwise(tiny_config, device, environ, queues):
+    config = with_changes(tiny_config, run={"device": device})
+    assert job.rank_environment(config, environ).get("CUDA_DEVICE_MAX_CONNECTIONS") == queues
+
+
 @pytest.fixture
 def installed(monkeypatch):
     """Says which launchers there are; ``installed(mpirun=True, horovod_mpi=False)``."""
