@@ -30,7 +30,7 @@ export DGXNGPU=8
 export DGXNNODES=8
 export DEVICE=gpu
 export PRECISION=float16            # with float32 master weights
-export STEP_MODE=graph              # a step is launched as one CUDA graph
+export STEP_MODE=fused              # kernels of ours in one CUDA graph
 export SUBMISSION_PLATFORM=8xDGXH100
 
 # --- data: the whole ImageNet -------------------------------------------------

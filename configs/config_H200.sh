@@ -28,7 +28,7 @@ export DGXNGPU=1
 export DGXNNODES=1
 export DEVICE=gpu
 export PRECISION=float16            # with float32 master weights
-export STEP_MODE=graph              # a step is launched as one CUDA graph
+export STEP_MODE=fused              # kernels of ours in one CUDA graph
 export SUBMISSION_PLATFORM=1xH200
 
 # --- data: the whole ImageNet -------------------------------------------------

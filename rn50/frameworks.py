@@ -58,6 +58,9 @@ class Traits(NamedTuple):
     device, auto takes the first of ``input_libraries``."""
     step_modes: tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
+    fused: tuple[tuple[int, int], str] | None = None
+    """Least compute capability of a GPU at which a new configuration takes STEP_MODE=fused, and the package
+    that it needs; None: at none."""
     inference: Mapping[str, tuple[str, ...]] = {}
     """Ways in which ``inference.py`` runs a network on a CPU -> their precisions; empty without that file."""
     exports: tuple[str, ...] = ()

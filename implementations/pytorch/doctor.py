@@ -27,7 +27,8 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
             "compiler",
             f"STEP_MODE={config.run.step_mode} compiles when a run starts, and lacks "
             f"{' and '.join(software.missing_to_compile)}",
-            f"sudo apt-get install {' '.join(software.missing_to_compile)}, or set STEP_MODE=eager",
+            f"sudo apt-get install {' '.join(software.missing_to_compile)}, or set "
+            f"STEP_MODE={'graph' if config.run.device == 'gpu' else 'eager'}",
         )
 
 

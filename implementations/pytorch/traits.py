@@ -22,6 +22,7 @@ TRAITS = Traits(
         "gpu": {"dali": DALI, "torchvision": ENGINE, "dataloader": "torch"},
     },
     step_modes=("eager", "graph", "compile", "fused"),
+    fused=((8, 0), "triton"),
     launchers={
         "torchrun": Launcher(
             (

@@ -42,6 +42,10 @@ TENSOR_CORES = (7, 0)
 whitepaper)."""
 
 
+MEASURED = (9, 0)
+"""Compute capability of the GPU on which the values of STEP_MODE were measured (docs/measurements.md)."""
+
+
 class Choice(NamedTuple):
     """A value of a configuration and the reason for it."""
 
@@ -217,11 +221,21 @@ def threads(machine: Machine, on: Devices) -> Choice:
     return Choice(str(max(1, min(cpus - 1, MOST_THREADS))), f"of {cpus} CPUs a rank")
 
 
-def step_mode(on: Devices, framework: str) -> Choice | None:
+def step_mode(on: Devices, framework: str, software: Software) -> Choice | None:
     """Return STEP_MODE, None if the framework has only one for the device."""
-    if on.device == "cpu" or "graph" not in frameworks.traits(framework).step_modes:
+    traits = frameworks.traits(framework)
+    if on.device == "cpu" or "graph" not in traits.step_modes:
         return None
-    return Choice("graph", "a step is launched as one CUDA graph")
+    least, package = traits.fused or ((), "")
+    if not least or not on.capabilities or min(on.capabilities) < least:
+        return Choice("graph", "a step is launched as one CUDA graph")
+    missing = list(software.missing_to_compile)
+    if software.has(traits, "gpu") and package not in software.packages:
+        missing.append(package)
+    if missing:
+        return Choice("graph", f"fused is faster, and lacks {' and '.join(missing)}")
+    elsewhere = "" if on.capabilities == {MEASURED} else "; measured on an H200 alone"
+    return Choice("fused", f"kernels of ours in one CUDA graph{elsewhere}")
 
 
 def fitting(on: Devices, precision: str, data: Data) -> int | None:

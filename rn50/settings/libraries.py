@@ -58,8 +58,8 @@ MEANINGS: dict[str, str] = {
     "OMP_NUM_THREADS": "OpenMP's threads of a rank, by level of nesting",
     "KMP_AFFINITY": "how OpenMP's threads are bound to cores",
     "OMP_PROC_BIND": "whether OpenMP's threads stay on their cores",
-    "CUDA_DEVICE_MAX_CONNECTIONS": "hardware queues between CPU and GPU, 1 to 32; unset: 32, so that no stream of "
-    "the input waits for a training step",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "hardware queues between CPU and GPU, 1 to 32; unset: 32, so that "
+    "no stream of the input waits for a training step",
     "CUDA_LAUNCH_BLOCKING": "1: the CPU waits for every kernel; for finding faults, slow",
     "CUDA_VISIBLE_DEVICES": "GPUs that a process can see",
     "LD_LIBRARY_PATH": "folders in which shared libraries are looked for first",

@@ -50,8 +50,8 @@ def test_our_imagenet_files_keep_the_official_rules(file):
 @pytest.mark.parametrize(
     "name", ["H200", "DGXH100", "8xDGXH100", "1xL40S", "NF5688M6_PYTORCH", "DGXA100_PYTORCH"]
 )
-def test_steps_of_pytorch_are_graphs_on_a_gpu(name):
-    assert config_of(name).run.step_mode == "graph"
+def test_pytorch_on_a_gpu_takes_its_fastest_step(name):
+    assert config_of(name).run.step_mode == "fused"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def config_of(system):
 def test_a_twin_differs_in_the_framework_and_what_it_reads(system):
     mxnet, pytorch = config_of(system), config_of(f"{system}_PYTORCH")
     assert (pytorch.hyperparameters, pytorch.data) == (mxnet.hyperparameters, mxnet.data)
-    run = {"system": f"{system}_PYTORCH", "framework": "pytorch", "step_mode": "graph"}
+    run = {"system": f"{system}_PYTORCH", "framework": "pytorch", "step_mode": "fused"}
     assert pytorch.run == dataclasses.replace(mxnet.run, **run)
 
 
@@ -101,7 +101,7 @@ def test_eight_machines_have_the_recipe_of_one():
     one, eight = config_of("DGXH100"), config_of("8xDGXH100")
     assert (eight.ranks, eight.run.nodes, eight.global_batch_size) == (64, 8, one.global_batch_size)
     assert dataclasses.replace(eight.hyperparameters, batch_size=400) == one.hyperparameters
-    assert eight.run.step_mode == "graph"
+    assert eight.run.step_mode == "fused"
 
 
 @pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
@@ -111,7 +111,7 @@ def test_what_is_expected_is_nothing_that_others_published(file):
     assert "published" not in entries or "not measured with this code" in entries["expected"]
 
 
-@pytest.mark.parametrize("given, mode", [({}, "graph"), ({"STEP_MODE": "fused"}, "fused")])
+@pytest.mark.parametrize("given, mode", [({}, "fused"), ({"STEP_MODE": "graph"}, "graph")])
 def test_the_demo_for_gpus_leaves_the_step_mode_to_the_environment(given, mode):
     file = ROOT / "configs" / "config_DEMO_GPU_PYTORCH.sh"
     assert config_file.sourced_environment(file, given)["STEP_MODE"] == mode
