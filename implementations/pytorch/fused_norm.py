@@ -37,10 +37,11 @@ class _Norm(torch.autograd.Function):
         momentum: float,
         eps: float,
         relu: bool,
+        sums: torch.Tensor | None,
     ) -> torch.Tensor:
         x = _channels_last(x)
         division, out = divided(x), torch.empty_like(x)
-        mean, scale = moments(x, running_mean, running_var, momentum, eps)
+        mean, scale = moments(x, running_mean, running_var, momentum, eps, sums)
         normalise_kernel[division.programs](
             x, out, mean, scale, gamma, beta, *division.size, RELU=relu, **SHAPE
         )
@@ -59,7 +60,7 @@ class _Norm(torch.autograd.Function):
         )
         for_beta, for_gamma = sums.sum(1)
         dx = _input_gradient(gradient, x, gamma, beta, mean, scale, for_beta, for_gamma, context.relu)
-        return dx, for_gamma, for_beta, None, None, None, None, None
+        return dx, for_gamma, for_beta, None, None, None, None, None, None
 
 
 class _EndOfBlock(torch.autograd.Function):
@@ -77,10 +78,11 @@ class _EndOfBlock(torch.autograd.Function):
         running_var: torch.Tensor,
         momentum: float,
         eps: float,
+        sums: torch.Tensor | None,
     ) -> tuple[torch.Tensor, ...]:
         x, shortcut = _channels_last(x), _channels_last(shortcut)
         division, out = divided(x, NARROW), torch.empty_like(x)
-        mean, scale = moments(x, running_mean, running_var, momentum, eps)
+        mean, scale = moments(x, running_mean, running_var, momentum, eps, sums)
         mask = empty_mask(division, x.device)
         block.end_of_block[division.programs](
             x, shortcut, out, mask, mean, scale, gamma, beta, *division.size, **NARROW
@@ -113,7 +115,7 @@ class _EndOfBlock(torch.autograd.Function):
         )
         for_beta, for_gamma = sums.sum(1)
         dx = _input_gradient(g, x, gamma, beta, mean, scale, for_beta, for_gamma, relu=False)
-        return dx, g, for_gamma, for_beta, None, None, None, None
+        return dx, g, for_gamma, for_beta, None, None, None, None, None
 
 
 class _Stem(torch.autograd.Function):
@@ -201,6 +203,7 @@ def normalise(
     relu: bool,
     twice: bool = False,
     pool: bool = False,
+    sums: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
@@ -208,11 +211,12 @@ def normalise(
     applied if ``relu``, and with one always. The other tensors are float32 of shape (C,). The running
     statistics are updated like those of ``torch.nn.functional.batch_norm``. With a shortcut and ``twice`` the
     result is returned twice, for two readers. With ``pool`` and ``relu``, and no shortcut, max-pooling of 3x3
-    with stride 2 and padding 1 follows.
+    with stride 2 and padding 1 follows. ``sums``, if the convolution has added them up, are those of
+    ``moments``.
     """
     if pool:
         return _Stem.apply(x, gamma, beta, running_mean, running_var, momentum, eps)
     if shortcut is None:
-        return _Norm.apply(x, gamma, beta, running_mean, running_var, momentum, eps, relu)
-    both = _EndOfBlock.apply(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps)
+        return _Norm.apply(x, gamma, beta, running_mean, running_var, momentum, eps, relu, sums)
+    both = _EndOfBlock.apply(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, sums)
     return both if twice else both[0]

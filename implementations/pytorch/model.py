@@ -35,6 +35,17 @@ MaybeTwice: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 Normalise = Callable[..., MaybeTwice]
 """A function for training with the arguments of ``separate_normalise`` except the last one."""
 
+Convolve = Callable[..., tuple[torch.Tensor, dict[str, torch.Tensor]]]
+"""A function for training with the arguments of ``plain_convolution``. It also returns what it knows about
+its output, as arguments of the function ``Normalise`` that follows."""
+
+
+def plain_convolution(
+    x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the convolution without bias."""
+    return functional.conv2d(x, weight, stride=stride, padding=padding), {}
+
 
 def separate_normalise(
     x: torch.Tensor,
@@ -90,6 +101,8 @@ class ConvNorm(nn.Module):
 
     rounds = False
     """True if weights and inputs are rounded as in int8."""
+    convolve: Convolve = staticmethod(plain_convolution)
+    """The convolution of training."""
 
     def __init__(
         self,
@@ -134,10 +147,11 @@ class ConvNorm(nn.Module):
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
         if x.shape[1] > weight.shape[1]:  # images with a channel of zeros
             weight = functional.pad(weight, (0, 0, 0, 0, 0, x.shape[1] - weight.shape[1]))
-        x = functional.conv2d(x, weight, stride=self._stride, padding=self._padding)
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
-            return self._normalise(x, shortcut, *norm, **self._after)
+            x, known = self.convolve(x, weight, self._stride, self._padding)
+            return self._normalise(x, shortcut, *norm, **self._after, **known)
+        x, _ = plain_convolution(x, weight, self._stride, self._padding)
         return separate_normalise(x, shortcut, *norm, **self._after, training=False)
 
 
@@ -207,7 +221,8 @@ class ResNet50(nn.Module):
     ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
     batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
     arXiv:1706.02677, section 5.1). Parameters have no values until ``initialize`` is called. ``normalise`` is
-    passed to every ``ConvNorm``. With ``rounds`` every layer rounds its weights and inputs as in int8.
+    passed to every ``ConvNorm``, and so is ``convolve``. With ``rounds`` every layer rounds its weights and
+    inputs as in int8.
     """
 
     def __init__(
@@ -218,6 +233,7 @@ class ResNet50(nn.Module):
         precision: str,
         normalise: Normalise = separate_normalise,
         rounds: bool = False,
+        convolve: Convolve = plain_convolution,
     ):
         super().__init__()
         inputs = round(64 * width)
@@ -237,7 +253,7 @@ class ResNet50(nn.Module):
         self.features = nn.Sequential(*layers)
         self._precision = PRECISIONS[precision]
         for module in _named(self):
-            module.rounds = rounds
+            module.rounds, module.convolve = rounds, convolve
 
     def initialize(self, seed: int) -> None:
         """Draw the random values that a run begins with, the same on every device."""

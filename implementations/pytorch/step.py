@@ -5,13 +5,21 @@ the host then starts with a single call. Ragged batches run operation by operati
 its own, because with several ranks the all-reduce is between the two.
 """
 
+import functools
+import importlib.util
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from implementations.pytorch.model import Normalise, separate_normalise, training_loss
+from implementations.pytorch.model import (
+    Convolve,
+    Normalise,
+    plain_convolution,
+    separate_normalise,
+    training_loss,
+)
 from rn50.errors import UserError
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -90,6 +98,16 @@ def normalise_of(mode: str, device: torch.device) -> Normalise:
         remedy = "install triton, which PyTorch's builds for CUDA bring, or set STEP_MODE=graph"
         raise UserError("STEP_MODE=fused", error, remedy) from error
     return normalise
+
+
+def convolution_of(mode: str, device: torch.device, images: int) -> Convolve:
+    """Return the convolution of training in STEP_MODE ``mode``, whose full batches have ``images`` images.
+    nvidia-cudnn-frontend is used if it is installed."""
+    if mode != "fused" or device.type != "cuda" or importlib.util.find_spec("cudnn") is None:
+        return plain_convolution
+    from implementations.pytorch.convolution_statistics import convolve
+
+    return functools.partial(convolve, images=images)
 
 
 def of_full_batches(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:

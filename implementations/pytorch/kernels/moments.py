@@ -9,6 +9,20 @@ deviation. For all rows, of means and deviations of the parts (Chan, Golub and L
 Computing the Sample Variance", 1983):
 
     mean = sum n_p mean_p / rows,  variance = sum (deviation_p + n_p (mean_p - mean)^2) / rows
+
+A convolution may have added up x and x^2 already. Then x need not be read:
+
+    mean = sum x / rows,  q = sum x^2 / rows,  variance = q - mean^2
+
+This difference cancels digits where the mean is far from 0. Let the sums be off by at most e sum |x| and e
+sum x^2. Since (sum |x| / rows)^2 <= q, the mean is off by at most e sqrt(q), and the variance by at most
+3 e q. cuDNN adds the rows of a tile, 128 or 256 of them, and then the tiles: for 400 images of 56x56 it makes
+k <= 128 + 9,800 additions one after another. Their roundings add up to more than 5 sqrt(k) 2^-24 = 3e-5 with
+a probability of 2 exp(-25 / 2) = 7e-6 (Higham and Mary, "A New Approach to Probabilistic Rounding Error
+Analysis", 2019). So e = 3e-5. Where q <= 32 (variance + eps), variance + eps is off by at most 96 e = 2.9e-3
+of itself and its root by 1.4e-3, less than the 3.9e-3 = 2^-8 that rounding to bfloat16 costs. Elsewhere, that
+is where the mean is more than 5.6 standard deviations from 0, x is read as above: decided in every step,
+for a block of columns.
 """
 
 import torch
@@ -20,6 +34,8 @@ from implementations.pytorch.kernels.tile import SHAPE, columns_of, divided, pla
 RESIDENT = 4
 """Programs that a multiprocessor runs at once: each thread has up to 64 of its 65,536 registers."""
 COMBINED_COLUMNS = 8
+CANCELLED = tl.constexpr(32.0)
+"""Least ratio of the mean square to variance + eps at which sums of squares are not used."""
 
 
 @triton.jit
@@ -31,13 +47,42 @@ def rows_of_part(part, parts, rows, ROWS: tl.constexpr):
 
 
 @triton.jit
-def moments_of_parts(x, means, deviations, rows, columns, parts, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Write mean and sum of squared deviations of every column of a part."""
+def read_sums(sums, column, columns, rows):
+    """Return mean and mean square of columns from their sums and sums of squares, shape (2, columns)."""
+    valid = column < columns
+    return (
+        tl.load(sums + column, mask=valid, other=0.0) / rows,
+        tl.load(sums + columns + column, mask=valid, other=0.0) / rows,
+    )
+
+
+@triton.jit
+def moments_of_parts(
+    x,
+    means,
+    deviations,
+    rows,
+    columns,
+    parts,
+    sums,
+    eps,
+    SUMMED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write mean and sum of squared deviations of every column of a part; with ``sums`` only where these do
+    not suffice."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
+    end = rows
+    if SUMMED:
+        mean, square = read_sums(sums, column, columns, rows)
+        # Half the limit: the other kernel may round otherwise, and must find all that it wants.
+        wanted = square > CANCELLED / 2 * (square - mean * mean + eps)
+        end = tl.where(tl.max(wanted.to(tl.int32), 0) > 0, rows, 0)
     shift = read_columns(x + (part * ROWS).to(tl.int64) * columns, column, columns).to(tl.float32)
     sums, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
-    for row in range(part * ROWS, rows, parts * ROWS):
+    for row in range(part * ROWS, end, parts * ROWS):
         offsets, inside = tile(row, rows, column, columns, ROWS)
         apart = tl.where(inside, read(x, offsets, inside) - shift, 0.0)
         sums += apart
@@ -63,7 +108,9 @@ def combine_moments(
     columns,
     parts,
     momentum,
+    sums,
     eps,
+    SUMMED: tl.constexpr,
     PARTS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -73,6 +120,11 @@ def combine_moments(
     part, column = tl.arange(0, PARTS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = column < columns
     offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & valid[None, :]
+    if SUMMED:
+        mean_of_sums, square = read_sums(sums, column, columns, rows)
+        variance = square - mean_of_sums * mean_of_sums
+        cancelled = square > CANCELLED * (variance + eps)
+        inside = inside & cancelled[None, :]
     counts = rows_of_part(part, parts, rows, ROWS)[:, None]
     of_parts = tl.load(means + offsets, mask=inside, other=0.0)
     mean = tl.sum(of_parts * counts, 0) / rows
@@ -81,6 +133,10 @@ def combine_moments(
         tl.load(deviations + offsets, mask=inside, other=0.0) + tl.where(inside, counts * apart * apart, 0.0),
         0,
     )
+    if SUMMED:
+        mean = tl.where(cancelled, mean, mean_of_sums)
+        # What is not a number stays so, as tl.maximum would not.
+        deviation = tl.where(cancelled, deviation, tl.where(variance < 0, 0.0, variance) * rows)
     tl.store(mean_out + column, mean, mask=valid)
     tl.store(scale_out + column, 1 / tl.sqrt(deviation / rows + eps), mask=valid)
     # The running variance is the unbiased one.
@@ -92,15 +148,23 @@ def combine_moments(
 
 
 def moments(
-    x: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float
+    x: torch.Tensor,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    momentum: float,
+    eps: float,
+    sums: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return mean and 1 / sqrt(variance + eps) of every column of ``x``, and update the running statistics in
-    place."""
+    place. ``sums``, if known, has sum and sum of squares of every column, shape (2, columns)."""
     division = divided(x)
     parts = division.parts(RESIDENT)
     means, deviations = torch.empty(2, parts, division.columns, device=x.device)
     mean, scale = torch.empty(2, division.columns, device=x.device)
-    moments_of_parts[(parts * division.column_blocks,)](x, means, deviations, *division.size, parts, **SHAPE)
+    given = means if sums is None else sums, eps, sums is not None
+    moments_of_parts[(parts * division.column_blocks,)](
+        x, means, deviations, *division.size, parts, *given, **SHAPE
+    )
     combine_moments[(triton.cdiv(division.columns, COMBINED_COLUMNS),)](
         means,
         deviations,
@@ -111,7 +175,7 @@ def moments(
         *division.size,
         parts,
         momentum,
-        eps,
+        *given,
         PARTS=triton.next_power_of_2(parts),
         **{**SHAPE, "COLUMNS": COMBINED_COLUMNS},
     )
