@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from implementations.pytorch.fused_norm import Summed, unsummed
 from implementations.pytorch.kernels.moments import moments
-from implementations.pytorch.model import BATCH_NORM, plain_convolution
+from implementations.pytorch.model import BATCH_NORM
 from rn50.terminal import say
 
 PLANS = 6
@@ -27,9 +28,6 @@ REPEATS = 6
 DELAY = 10_000_000
 """Clock cycles of the GPU, some 5 ms, in which the host starts ``REPEATS`` convolutions."""
 TOLERANCE = 0.01
-HALF = torch.float16, torch.bfloat16
-Summed = tuple[torch.Tensor, torch.Tensor | None]
-"""Output of a convolution, and sums and sums of squares of its channels in float32, shape (2, channels)."""
 
 
 class Shape(NamedTuple):
@@ -141,9 +139,7 @@ def fastest(shape: Shape, x: torch.Tensor, weight: torch.Tensor) -> Plan | None:
         mean, variance = torch.zeros(2, y.shape[1], device=y.device)
         return y, *moments(y, mean, variance, 0.0, BATCH_NORM["eps"], sums)
 
-    def plain(x: torch.Tensor, weight: torch.Tensor) -> Summed:
-        return plain_convolution(x, weight, shape.stride, shape.padding)[0], None
-
+    plain = functools.partial(unsummed, stride=shape.stride, padding=shape.padding)
     best: Plan | None = None
     failures: list[Exception] = []
     expected = results(plain)
@@ -166,43 +162,15 @@ def fastest(shape: Shape, x: torch.Tensor, weight: torch.Tensor) -> Plan | None:
 _FASTEST: dict[tuple[Shape, torch.device], Plan | None] = {}
 
 
-class _Convolution(torch.autograd.Function):
-    """A convolution by a plan."""
-
-    @staticmethod
-    def forward(context: Any, x: torch.Tensor, weight: torch.Tensor, plan: Plan, shape: Shape) -> Summed:
-        context.save_for_backward(x, weight)
-        context.shape = shape
-        y, sums = plan(x, weight)
-        context.mark_non_differentiable(sums)
-        context.set_materialize_grads(False)
-        return y, sums
-
-    @staticmethod
-    def backward(context: Any, gradient: torch.Tensor, _: None) -> tuple[torch.Tensor | None, ...]:
-        x, weight = context.saved_tensors
-        stride, padding = ([size] * 2 for size in (context.shape.stride, context.shape.padding))
-        wanted = [*context.needs_input_grad[:2], False]
-        around = None, stride, padding, [1, 1], False, [0, 0], 1, wanted
-        dx, for_weight, _ = torch.ops.aten.convolution_backward(gradient, x, weight, *around)
-        return dx, for_weight, None, None
-
-
-def convolve(
-    x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, images: int
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return the convolution, and its sums if there is a plan; for batches of ``images`` in half precision.
-    See ``Convolve``."""
-    # cuDNN has no plan for the 7x7 convolution of images.
-    if x.shape[0] == images and x.dtype in HALF and weight.shape[2] < 7:
-        x, weight = (each.to(x.dtype, memory_format=torch.channels_last) for each in (x, weight))
+def convolve(x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, images: int) -> Summed:
+    """Return the convolution, and its sums if there is a plan; for batches of ``images``, channels-last in
+    half precision."""
+    if x.shape[0] == images:
         shape = Shape(x.shape, weight.shape, stride, padding, x.dtype)
         key = shape, x.device
         if key not in _FASTEST:
-            with torch.no_grad():
-                _FASTEST[key] = fastest(shape, x, weight)
+            _FASTEST[key] = fastest(shape, x, weight)
         plan = _FASTEST[key]
         if plan is not None:
-            y, sums = _Convolution.apply(x, weight, plan, shape)
-            return y, {"sums": sums}
-    return plain_convolution(x, weight, stride, padding)
+            return plan(x, weight)
+    return unsummed(x, weight, stride, padding)

@@ -6,17 +6,32 @@ Ioffe and Szegedy, "Batch Normalization" (arXiv:1502.03167): y = gamma * x' + be
 the kernels, in ``kernels/``. ``BUILT`` of ``benchmarks/step_floor.py`` counts the bytes moved.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional
 
-from implementations.pytorch.kernels import block, gradients, stem
+from implementations.pytorch.kernels import block, gradients, one_pass, stem
 from implementations.pytorch.kernels.mask import empty_mask
 from implementations.pytorch.kernels.moments import moments
 from implementations.pytorch.kernels.normalise import normalise as normalise_kernel
 from implementations.pytorch.kernels.tile import NARROW, SHAPE, divided
+from implementations.pytorch.model import plain_convolution
 
 Gradients = tuple[torch.Tensor | None, ...]
+
+
+class Source(NamedTuple):
+    """Where the input of a norm comes from: a convolution that has not been recorded, so that the norm's
+    backward pass computes the gradients of both."""
+
+    x: torch.Tensor | None = None
+    """Images, channels-last, in half precision; None: the input comes from elsewhere."""
+    weight: torch.Tensor | None = None
+    """In the precision of ``x``."""
+    stride: int = 1
+    padding: int = 0
 
 
 def _channels_last(x: torch.Tensor) -> torch.Tensor:
@@ -38,6 +53,7 @@ class _Norm(torch.autograd.Function):
         eps: float,
         relu: bool,
         sums: torch.Tensor | None,
+        *source: Any,
     ) -> torch.Tensor:
         x = _channels_last(x)
         division, out = divided(x), torch.empty_like(x)
@@ -45,13 +61,13 @@ class _Norm(torch.autograd.Function):
         normalise_kernel[division.programs](
             x, out, mean, scale, gamma, beta, *division.size, RELU=relu, **SHAPE
         )
-        context.save_for_backward(x, gamma, beta, mean, scale)
-        context.relu = relu
+        context.save_for_backward(x, gamma, beta, mean, scale, *source[:2])
+        context.relu, context.around = relu, source[2:]
         return out
 
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> Gradients:
-        x, gamma, beta, mean, scale = context.saved_tensors
+        x, gamma, beta, mean, scale, *inputs = context.saved_tensors
         division, gradient = divided(x), _channels_last(gradient)
         parts = division.parts(gradients.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
@@ -59,8 +75,9 @@ class _Norm(torch.autograd.Function):
             gradient, x, sums, mean, scale, gamma, beta, *division.size, parts, RELU=context.relu, **SHAPE
         )
         for_beta, for_gamma = sums.sum(1)
-        dx = _input_gradient(gradient, x, gamma, beta, mean, scale, for_beta, for_gamma, context.relu)
-        return dx, for_gamma, for_beta, None, None, None, None, None, None
+        norm = mean, scale, gamma, beta, for_beta, for_gamma
+        dx, *of_source = _input_gradients(gradient, x, norm, context.relu, Source(*inputs, *context.around))
+        return dx, for_gamma, for_beta, None, None, None, None, None, None, *of_source, None, None
 
 
 class _EndOfBlock(torch.autograd.Function):
@@ -79,6 +96,7 @@ class _EndOfBlock(torch.autograd.Function):
         momentum: float,
         eps: float,
         sums: torch.Tensor | None,
+        *source: Any,
     ) -> tuple[torch.Tensor, ...]:
         x, shortcut = _channels_last(x), _channels_last(shortcut)
         division, out = divided(x, NARROW), torch.empty_like(x)
@@ -87,13 +105,14 @@ class _EndOfBlock(torch.autograd.Function):
         block.end_of_block[division.programs](
             x, shortcut, out, mask, mean, scale, gamma, beta, *division.size, **NARROW
         )
-        context.save_for_backward(x, mask, gamma, beta, mean, scale)
+        context.save_for_backward(x, mask, gamma, beta, mean, scale, *source[:2])
+        context.around = source[2:]
         context.set_materialize_grads(False)
         return out, out.detach()
 
     @staticmethod
     def backward(context: Any, *arrived: torch.Tensor | None) -> Gradients:
-        x, mask, gamma, beta, mean, scale = context.saved_tensors
+        x, mask, gamma, beta, mean, scale, *inputs = context.saved_tensors
         division = divided(x, NARROW)
         given = [_channels_last(gradient) for gradient in arrived if gradient is not None]
         parts = division.parts(block.RESIDENT)
@@ -114,8 +133,9 @@ class _EndOfBlock(torch.autograd.Function):
             **NARROW,
         )
         for_beta, for_gamma = sums.sum(1)
-        dx = _input_gradient(g, x, gamma, beta, mean, scale, for_beta, for_gamma, relu=False)
-        return dx, g, for_gamma, for_beta, None, None, None, None, None
+        norm = mean, scale, gamma, beta, for_beta, for_gamma
+        dx, *of_source = _input_gradients(g, x, norm, False, Source(*inputs, *context.around))
+        return dx, g, for_gamma, for_beta, None, None, None, None, None, *of_source, None, None
 
 
 class _Stem(torch.autograd.Function):
@@ -173,22 +193,23 @@ class _Stem(torch.autograd.Function):
         return dx, for_gamma, for_beta, None, None, None, None
 
 
-def _input_gradient(
-    gradient: torch.Tensor,
-    x: torch.Tensor,
-    gamma: torch.Tensor,
-    beta: torch.Tensor,
-    mean: torch.Tensor,
-    scale: torch.Tensor,
-    for_beta: torch.Tensor,
-    for_gamma: torch.Tensor,
-    relu: bool,
-) -> torch.Tensor:
-    division, dx = divided(x), torch.empty_like(x)
-    gradients.input_gradient[division.programs](
-        gradient, x, dx, mean, scale, gamma, beta, for_beta, for_gamma, *division.size, RELU=relu, **SHAPE
+def _input_gradients(
+    gradient: torch.Tensor, y: torch.Tensor, norm: tuple[torch.Tensor, ...], relu: bool, source: Source
+) -> Gradients:
+    """Return the gradients of ``y`` and of images and weight of its source, as far as each is an input of the
+    norm. ``norm`` has mean, scale, gamma, beta, dbeta and dgamma."""
+    x, weight, stride, padding = source
+    if x is not None and weight is not None and one_pass.takes(x, weight, stride):
+        return None, *one_pass.both_gradients(gradient, y, x, weight, norm, relu)
+    division, dy = divided(y), torch.empty_like(y)
+    gradients.input_gradient[division.programs](gradient, y, dy, *norm, *division.size, RELU=relu, **SHAPE)
+    if x is None:
+        return dy, None, None
+    sides = [stride] * 2, [padding] * 2, [1] * 2
+    dx, dw, _ = torch.ops.aten.convolution_backward(
+        dy, x, weight, None, *sides, False, [0] * 2, 1, [True, True, False]
     )
-    return dx
+    return None, dx, dw
 
 
 def normalise(
@@ -204,6 +225,7 @@ def normalise(
     twice: bool = False,
     pool: bool = False,
     sums: torch.Tensor | None = None,
+    source: Source = Source(),  # noqa: B008
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
@@ -212,11 +234,35 @@ def normalise(
     statistics are updated like those of ``torch.nn.functional.batch_norm``. With a shortcut and ``twice`` the
     result is returned twice, for two readers. With ``pool`` and ``relu``, and no shortcut, max-pooling of 3x3
     with stride 2 and padding 1 follows. ``sums``, if the convolution has added them up, are those of
-    ``moments``.
+    ``moments``. With a ``source`` its images and weight get the gradients.
     """
     if pool:
         return _Stem.apply(x, gamma, beta, running_mean, running_var, momentum, eps)
     if shortcut is None:
-        return _Norm.apply(x, gamma, beta, running_mean, running_var, momentum, eps, relu, sums)
-    both = _EndOfBlock.apply(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, sums)
+        return _Norm.apply(x, gamma, beta, running_mean, running_var, momentum, eps, relu, sums, *source)
+    both = _EndOfBlock.apply(
+        x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, sums, *source
+    )
     return both if twice else both[0]
+
+
+Summed = tuple[torch.Tensor, torch.Tensor | None]
+"""Output of a convolution, and sums and sums of squares of its channels in float32, shape (2, channels)."""
+
+
+def unsummed(x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int) -> Summed:
+    """Return the convolution alone."""
+    return functional.conv2d(x, weight, stride=stride, padding=padding), None
+
+
+def convolve(
+    x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, summed: Callable[..., Summed] = unsummed
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Return the convolution, and for ``normalise`` its sums, if ``summed`` adds them up, and its source.
+    Autograd records a convolution of images, and one in float32."""
+    if x.dtype == torch.float32 or weight.shape[2] > 3:
+        return plain_convolution(x, weight, stride, padding)
+    x, weight = (each.to(x.dtype, memory_format=torch.channels_last) for each in (x, weight))
+    with torch.no_grad():
+        y, sums = summed(x, weight, stride, padding)
+    return y, {"sums": sums, "source": Source(x, weight, stride, padding)}

@@ -103,11 +103,17 @@ def normalise_of(mode: str, device: torch.device) -> Normalise:
 def convolution_of(mode: str, device: torch.device, images: int) -> Convolve:
     """Return the convolution of training in STEP_MODE ``mode``, whose full batches have ``images`` images.
     nvidia-cudnn-frontend is used if it is installed."""
-    if mode != "fused" or device.type != "cuda" or importlib.util.find_spec("cudnn") is None:
+    if mode != "fused" or device.type != "cuda":
         return plain_convolution
-    from implementations.pytorch.convolution_statistics import convolve
+    from implementations.pytorch import fused_norm
 
-    return functools.partial(convolve, images=images)
+    if importlib.util.find_spec("cudnn") is None:
+        return fused_norm.convolve
+    from implementations.pytorch import convolution_statistics
+
+    return functools.partial(
+        fused_norm.convolve, summed=functools.partial(convolution_statistics.convolve, images=images)
+    )
 
 
 def of_full_batches(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:

@@ -14,7 +14,7 @@ triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's bui
 from torch.nn import functional  # noqa: E402
 
 from implementations.pytorch import fused_norm, model  # noqa: E402
-from implementations.pytorch.kernels import tile  # noqa: E402
+from implementations.pytorch.kernels import one_pass, tile  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -227,6 +227,108 @@ def test_a_network_has_the_losses_and_gradients_of_float64(
     assert (
         of_gradients is None
         or (gradients - expected_gradients).norm() < of_gradients * expected_gradients.norm()
+    )
+
+
+@pytest.mark.parametrize(
+    "device, dtype",  # Triton's interpreter multiplies no matrices in bfloat16
+    [
+        pytest.param("cpu", torch.float16, marks=interpreted),
+        *(pytest.param("cuda", dtype, marks=ON_GPU) for dtype in (torch.float16, torch.bfloat16)),
+    ],
+)
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("layer", sorted(one_pass.SHAPES), ids=str)
+def test_both_gradients_of_a_convolution_agree_with_float64(device, dtype, relu, layer, few_programs):
+    inputs, outputs = layer
+    size = (2, 13, 8)  # 208 rows: several tiles, and the last one not full
+    random = torch.Generator().manual_seed(inputs + outputs)
+
+    def image(channels):
+        made = torch.randn(size[0], channels, *size[1:], generator=random).to(device, dtype)
+        return made.contiguous(memory_format=torch.channels_last)
+
+    gradient, y, x = image(outputs), image(outputs), image(inputs)
+    weight = (torch.randn(outputs, inputs, 1, 1, generator=random) * inputs**-0.5).to(device, dtype)
+    mean, gamma, beta, for_beta, for_gamma = (
+        torch.randn(outputs, generator=random).to(device) for _ in range(5)
+    )
+    scale = 0.5 + torch.rand(outputs, generator=random).to(device)
+    for_beta, for_gamma = for_beta * 10, for_gamma * 10
+    columns = [each[None, :, None, None].double() for each in (mean, scale, gamma, beta, for_beta, for_gamma)]
+    mean_of, scale_of, gamma_of, beta_of, for_beta_of, for_gamma_of = columns
+    value = (y.double() - mean_of) * scale_of * gamma_of + beta_of
+    if relu:  # rounding does not decide the mask
+        y = torch.where(value.abs() < 0.02, y + 0.25, y)
+    standardised = (y.double() - mean_of) * scale_of
+    g = (
+        torch.where(standardised * gamma_of + beta_of > 0, gradient.double(), 0)
+        if relu
+        else gradient.double()
+    )
+    dy = gamma_of * scale_of * (g - (for_beta_of + standardised * for_gamma_of) / 208)
+    exact = torch.ops.aten.convolution_backward(
+        *(dy.cpu(), x.double().cpu(), weight.double().cpu(), None),
+        *([1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]),
+    )
+    assert one_pass.takes(x, weight, 1) or device == "cuda"
+    given = mean, scale, gamma, beta, for_beta, for_gamma
+    found = one_pass.both_gradients(gradient, y, x, weight, given, relu)
+    for name, each, expected, like in zip(("dx", "dW"), found, exact, (x, weight), strict=False):
+        assert (each.shape, each.dtype, each.stride()) == (like.shape, like.dtype, like.stride())
+        error = (each.cpu().double() - expected).norm() / expected.norm()
+        assert error < TOLERANCE[dtype], f"{name}: off by {error:.1e}"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("layer", [(64, 64, 1, 1), (16, 24, 3, 2), (32, 16, 1, 2)], ids=str)
+def test_a_norm_gives_its_convolution_the_gradients_too(device, add, layer, few_programs):
+    inputs, outputs, kernel, stride = layer
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(3, inputs, 9, 7, generator=random).half()
+    weight = (
+        torch.randn(outputs, inputs, kernel, kernel, generator=random) * (inputs * kernel**2) ** -0.5
+    ).half()
+    shape = functional.conv2d(x.float(), weight.float(), stride=stride, padding=kernel // 2).shape
+    shortcut, gradient = (torch.randn(shape, generator=random).half() for _ in range(2))
+    gamma, beta, mean, var = (torch.rand(outputs, generator=random) + 0.5 for _ in range(4))
+
+    def computed_by(convolve, normalise, to, dtype):
+        images = [
+            each.to(to, dtype).contiguous(memory_format=torch.channels_last) for each in (x, weight, shortcut)
+        ]
+        vectors = [each.to(to, torch.float64 if dtype == torch.float64 else None) for each in (gamma, beta)]
+        wanted = [each.requires_grad_(True) for each in (*images[: 2 + add], *vectors)]
+        statistics = [each.to(vectors[0], copy=True) for each in (mean, var)]
+        y, known = convolve(images[0], images[1], stride, kernel // 2)
+        assert ("source" in known) == (dtype == torch.float16) and y.requires_grad == (dtype == torch.float64)
+        given = images[2] if add else None
+        out = normalise(y, given, *vectors, *statistics, MOMENTUM, EPSILON, True, **known)
+        found = torch.autograd.grad(out, wanted, gradient.to(out))
+        return [each.detach().cpu().double() for each in (out, *statistics, *found)]
+
+    exact = computed_by(model.plain_convolution, model.separate_normalise, "cpu", torch.float64)
+    found = computed_by(fused_norm.convolve, fused_norm.normalise, device, torch.float16)
+    for number, (each, expected) in enumerate(zip(found, exact, strict=True)):
+        error = (each - expected).norm() / expected.norm()
+        # The mask of ReLU differs where rounding decides it.
+        assert error < 0.02, f"{number}: off by {error:.1e}"
+
+
+def test_only_layers_that_were_measured_take_one_pass():
+    def takes(inputs, outputs, kernel=1, stride=1, dtype=torch.float16):
+        x = torch.empty(2, inputs, 8, 8, dtype=dtype)
+        return one_pass.takes(x, torch.empty(outputs, inputs, kernel, kernel, dtype=dtype), stride)
+
+    assert takes(64, 256) and takes(64, 256, dtype=torch.bfloat16)
+    assert not any(
+        (
+            takes(64, 256, stride=2),
+            takes(64, 64, kernel=3),
+            takes(64, 256, dtype=torch.float32),
+            takes(1024, 256),
+        )
     )
 
 

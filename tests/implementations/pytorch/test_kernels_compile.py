@@ -17,9 +17,9 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from implementations.pytorch.kernels import block, gradients, moments, normalise, stem, tile  # noqa: E402
+from implementations.pytorch.kernels import block, gradients, moments, normalise, one_pass, stem, tile  # noqa: E402
 
-HALF = {"x", "shortcut", "gradient", "out", "first", "second", "g_out"}
+HALF = {"x", "y", "shortcut", "gradient", "out", "first", "second", "g_out", "weight", "dx"}
 WHOLE = {"rows", "columns", "parts", "height", "width", "out_height", "out_width"}
 BYTES = {"mask", "index"}
 FLOAT = {"momentum", "eps"}
@@ -67,16 +67,25 @@ def counts(ptx: str) -> Counts:
     )
 
 
-def registers(kernel) -> int:
-    """Return the registers of a thread of a compiled kernel."""
+def resources(kernel) -> str:
+    """Return what a compiled kernel uses, in NVIDIA's words."""
     program = pathlib.Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
-        said = subprocess.run(
+        return subprocess.run(
             [str(program), "-res-usage", file.name], capture_output=True, text=True, check=True
         ).stdout
-    return int(re.findall(r"REG:(\d+)", said)[0])
+
+
+def registers(kernel) -> int:
+    """Return the registers of a thread of a compiled kernel."""
+    return int(re.findall(r"REG:(\d+)", resources(kernel))[0])
+
+
+def spilled(kernel) -> int:
+    """Return the bytes that a thread of a compiled kernel keeps on its stack."""
+    return int(re.findall(r"STACK:(\d+)", resources(kernel))[0])
 
 
 def loop(ptx: str) -> str:
@@ -143,3 +152,19 @@ def test_a_kernel_without_a_loop_has_no_barrier(kernel, constants, expected):
 def test_the_kernel_of_few_bytes_compiles_too():
     constants = {"PARTS": 1024, "COLUMNS": moments.COMBINED_COLUMNS}
     assert compiled(moments.combine_moments, constants).asm["cubin"]
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("layer", sorted(one_pass.SHAPES), ids=str)
+def test_both_gradients_use_the_matrix_units_and_load_ahead(layer, relu):
+    shape = one_pass.SHAPES[layer]
+    constants = {
+        "RELU": relu, "C": layer[0], "K": layer[1], "ROWS": shape.rows, "COLUMNS": shape.columns,
+        "STAGES": shape.stages, "num_warps": shape.warps,
+    }  # fmt: skip
+    made = compiled(one_pass.one_pass, constants)
+    ptx = made.asm["ptx"]
+    assert ptx.count("wgmma.mma_async") >= 2 and "cp.async" in ptx
+    assert made.metadata.shared * shape.resident <= 227 << 10
+    assert registers(made) * 32 * shape.warps * shape.resident <= 65536
+    assert spilled(made) <= 16
