@@ -88,15 +88,23 @@ class Graph:
 
 
 def normalise_of(mode: str, device: torch.device) -> Normalise:
-    """Return the function that follows each convolution in STEP_MODE ``mode``. Raises UserError if a package
-    is missing."""
+    """Return the function that follows each convolution in STEP_MODE ``mode``. Raises UserError if kernels
+    cannot be compiled."""
     if mode != "fused" or device.type != "cuda":
         return separate_normalise
     try:
+        import triton
+
         from implementations.pytorch.fused_norm import normalise
-    except ImportError as error:
-        remedy = "install triton, which PyTorch's builds for CUDA bring, or set STEP_MODE=graph"
-        raise UserError("STEP_MODE=fused", error, remedy) from error
+
+        triton.runtime.driver.active.get_current_device()  # compiles what starts kernels, in C
+    except Exception as error:  # of many types: no Triton, no C compiler, no headers of Python
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        remedy = (
+            "sudo apt-get install g++ python3-dev and install triton, which PyTorch's builds for CUDA bring, "
+            "or set STEP_MODE=graph"
+        )
+        raise UserError("STEP_MODE=fused", f"Triton cannot compile ({reason})", remedy) from error
     return normalise
 
 

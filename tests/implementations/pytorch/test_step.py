@@ -9,10 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch.model import Bottleneck, flatten_parameters, trainable  # noqa: E402
-from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
+from implementations.pytorch.step import Eager, Graph, normalise_of, of_full_batches  # noqa: E402
 from implementations.pytorch.train import create  # noqa: E402
+from rn50.errors import UserError  # noqa: E402
 from rn50.settings.config_file import is_passed_through  # noqa: E402
-from tests.conftest import ON_GPU, with_changes  # noqa: E402
+from tests.conftest import HAS_GPU, ON_GPU, with_changes  # noqa: E402
 
 RATES = (0.5, 1.0, 2.0, 1.5, 0.1, 0.7)
 RAGGED = (2, 5)
@@ -58,6 +59,13 @@ def test_every_mode_trains_as_eager_does(tiny_config, mode):
     for one, other, tolerance in zip(expected[1:3], found[1:3], (0.1, 1e-2), strict=False):
         assert (one - other).norm() < tolerance * one.norm()
     assert (expected[3] == found[3]).float().mean() > 0.8
+
+
+@pytest.mark.skipif(HAS_GPU, reason="Triton compiles here")
+def test_kernels_that_cannot_be_compiled_are_named_with_what_runs_without_them():
+    with pytest.raises(UserError, match=r"STEP_MODE=fused: Triton cannot compile \(.+\); .* STEP_MODE=graph"):
+        normalise_of("fused", torch.device("cuda"))
+    assert normalise_of("graph", torch.device("cuda")) is normalise_of("fused", torch.device("cpu"))
 
 
 def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
