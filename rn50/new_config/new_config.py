@@ -145,7 +145,7 @@ def make(
     else:
         source = of_origin(recipe, on, precision.value) if recipe else of_plan(on, precision.value)
     by = argument(name, file)
-    behind = rewrite.section_text("run", _run(name, on, chosen, precision, source.data))
+    behind = rewrite.section_text("run", _run(name, machine, on, chosen, precision, source.data))
     behind += rewrite.section_text("data", _data(source))
     behind += rewrite.section_text("input pipeline (speed only)", _inputs(by, machine, on))
     behind += rewrite.heading("environment (passed through)")
@@ -160,12 +160,14 @@ def make(
     return NewConfig(name, about, on, chosen, source, config, borrowed, warned, text, file)
 
 
-def _run(name: str, on: Devices, framework: Choice, precision: Choice, data: Data) -> Iterator[Line]:
+def _run(
+    name: str, machine: Machine, on: Devices, framework: Choice, precision: Choice, data: Data
+) -> Iterator[Line]:
     yield "DGXSYSTEM", name, "name of this file"
     yield "FRAMEWORK", *framework
     yield "DGXNGPU", str(on.ranks), "ranks: one per GPU" if on.device == "gpu" else "ranks"
     yield "DGXNNODES", "1", "this machine"
-    yield "DEVICE", on.device, ", ".join(on.models) or "no GPU was found"
+    yield "DEVICE", on.device, ", ".join(on.models) or f"no GPU: {machine.no_gpu}"
     yield "PRECISION", *precision
     step_mode = choices.step_mode(on, framework.value)
     if step_mode:
