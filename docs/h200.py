@@ -43,7 +43,7 @@ def draw(path: pathlib.Path) -> None:
     )
     for axis, (panel, found) in zip(axes, panels.items(), strict=True):
         heights = [shown(each) for each in found.values()]
-        colours = [OURS if "NVIDIA" in each["machine"] else OTHERS for each in found.values()]
+        colours = [OTHERS if "published" in each["by_hand"] else OURS for each in found.values()]
         lines = [
             [height - min(each["values"]) for height, each in zip(heights, found.values(), strict=True)],
             [max(each["values"]) - height for height, each in zip(heights, found.values(), strict=True)],
