@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-deploy demo-paddle demo-pytorch data dev test test-all test-rest fuzz test-gpu bench bench-gpu docs reference claims picture lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-deploy demo-paddle demo-pytorch data dev test test-all test-rest fuzz test-gpu bench bench-gpu docs reference claims picture h200-picture lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -89,6 +89,9 @@ claims: setup ## repeat the figures of the pages, half an hour to an hour (FIGUR
 
 picture: data ## make README's picture and sample again, by a demo
 	@$(BIN)/python -m docs.picture
+
+h200-picture: setup ## make README's picture of an H200's images/s again, from docs/figures.yaml
+	@$(BIN)/python -m docs.h200
 
 reference: setup ## write docs/reference/ and the outputs in docs/ again
 	@$(BIN)/python -m docs.generate

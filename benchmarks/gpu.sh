@@ -1,33 +1,37 @@
 #!/usr/bin/env bash
-# What only a GPU can tell, in parts that each have a time limit: `make bench-gpu`, some 25 minutes in all.
-#   benchmarks/gpu.sh                                       every part
-#   benchmarks/gpu.sh --parts probe,tests,data,graph,fused  these, in this order (make bench-gpu PARTS=probe,tests)
-#   STEP_MODE=fused benchmarks/gpu.sh --parts data,seeds    input, torchvision, throughput and seeds train with it (graph)
+# What only a GPU can tell, in parts that each have a time limit: `make bench-gpu`, 15 minutes at most, whatever the parts.
+#   benchmarks/gpu.sh                                       the parts that are not marked (by name)
+#   benchmarks/gpu.sh --parts probe,tests,data,steps        these, in this order (make bench-gpu PARTS=probe,tests)
+#   STEP_MODE=graph benchmarks/gpu.sh --parts data,seeds    input, torchvision, throughput and seeds train with it
 # Everything of value is in the folder of --output (results/bench_gpu): log.txt and steps.jsonl, written line by line, and an archive
 # of the report and of the five runs. A part that fails or reaches its limit does not keep the next from running. Ctrl-C ends all.
 # PYTHON names the Python to use, by default that of .venv, else python3.
 set -uo pipefail
 
-parts=( # name, most seconds (eight minutes at most), meaning
-  "probe 90 what the machine is, its memory bandwidth and matrix rate"
-  "norms 90 kernels of batch norm beside a copy"
-  "tests 420 the tests that need a GPU"
-  "data 240 generated images of 224x224 for DATADIR, if there are none"
-  "graph 240 steps of STEP_MODE=graph beside eager, float16, batch 400 or what fits the memory"
-  "fused 240 the same of STEP_MODE=fused"
-  "compile 420 STEP_MODE=fused beside compile, and whether our kernels stay"
-  "bfloat16 240 STEP_MODE=fused beside eager in bfloat16"
-  "batch256 240 the same with batches of 256 in float16"
-  "input 150 input pipeline and training with DALI"
-  "torchvision 150 the same with torchvision"
-  "throughput 240 report of training with batches of 256 and 400, or of what fits"
-  "seeds 480 five timed runs, or as many as there is time for, checked and scored"
+# The limits are for one H200 and 16 cores, on which a process needs 10 s to import and 6 (fused) to 16 s (graph) to choose algorithms,
+# torch.compile 70 s more, and a run of DEMO_GPU_PYTORCH 40 s in all.
+total=900
+parts=( # name, most seconds, meaning
+  "probe 40 what the machine is, its memory bandwidth and matrix rate"
+  "norms 40 kernels of batch norm beside a copy"
+  "tests 60 the tests that need a GPU"
+  "long_tests 90 those of them that compile the network or start processes"
+  "data 45 generated images of 224x224 for DATADIR, if there are none"
+  "steps 110 steps of STEP_MODE=eager, graph and fused, float16, batch 400 or what fits the memory"
+  "compile 150 STEP_MODE=fused beside compile, and whether our kernels stay"
+  "input 90 input pipeline and training with DALI"
+  "torchvision 90 the same with torchvision (by name)"
+  "bfloat16 110 STEP_MODE=fused beside eager in bfloat16 (by name)"
+  "batch256 110 the same with batches of 256 in float16 (by name)"
+  "throughput 240 report of training with batches of 256 and 400, or of what fits (by name)"
+  "seeds 275 five timed runs with their energy, or as many as what is left of the 15 minutes has room for"
 )
-names=() text=''
+names=() chosen=() text=''
 declare -A limits
 for each in "${parts[@]}"; do
   read -r name limit meaning <<< "$each"
   names+=("$name")
+  [[ $meaning = *"(by name)" ]] || chosen+=("$name")
   limits[$name]=$limit
   printf -v text '%s  %-12s %4d  %s\n' "$text" "$name" "$limit" "$meaning"
 done
@@ -37,7 +41,7 @@ fail() {
   exit 2
 }
 
-chosen=("${names[@]}") folder=''
+folder=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help)
@@ -74,7 +78,6 @@ export PYTHONUNBUFFERED=1 DGXSYSTEM=DEMO_GPU_PYTORCH
 # shellcheck source=configs/load.sh
 . configs/load.sh
 set +e
-export STEP_MODE=${STEP_MODE:-graph}
 folder=${folder:-results/bench_gpu} child='' failed=()
 mkdir -p "$folder" || exit
 trap '' INT TERM HUP # tee inherits this, and so outlives a signal to the whole group
@@ -97,6 +100,7 @@ trap 'trap "" INT TERM HUP
 # limited COMMAND...: runs it for as long as its part may take; in the background, because bash answers a signal between commands.
 limited() {
   local left=$((limits[$name] - SECONDS + begin))
+  [ "$left" -gt 0 ] || { echo "bench-gpu: no time is left for $name" && return 1; }
   echo "=== $name, at most $left s: $*"
   timeout --kill-after=15 "$left" "$@" < /dev/null &
   child=$!
@@ -111,6 +115,13 @@ steps() { # MODES BATCHSIZE PRECISION
   limited "$python" benchmarks/gpu_steps.py --modes "$1" --batches "$2" --precisions "$3" --seconds 10 -o "$folder/steps.jsonl"
 }
 
+tests() { # MARKS
+  local files workers=() # the files that have some, because collecting all takes half of the time
+  mapfile -t files < <(grep -rl --include='test_*.py' ON_GPU tests)
+  ! "$python" -c 'import xdist' 2> /dev/null || workers=(-n $(($(nproc) < 8 ? $(nproc) : 8)))
+  limited "$python" -m pytest -q -m "$1" "${workers[@]}" -p no:cacheprovider --continue-on-collection-errors --durations=5 "${files[@]}"
+}
+
 # keep FOLDER: puts a folder of results/ into an archive, whole or not at all.
 keep() {
   [ ! -d "results/$1" ] || { tar -czf "$folder/.$1.tgz" -C results "$1" && mv "$folder/.$1.tgz" "$folder/$1.tgz"; }
@@ -121,14 +132,15 @@ run() { # NAME
   case $1 in
     probe) limited "$python" benchmarks/gpu_probe.py ;;
     norms) limited "$python" benchmarks/gpu_norms.py ;;
-    tests) limited "$python" -m pytest -q -m gpu -p no:cacheprovider --continue-on-collection-errors --durations=5 ;;
+    tests) tests 'gpu and not minute_on_gpu' ;;
+    long_tests) tests 'gpu and minute_on_gpu' ;;
     data) limited "$python" -m rn50 demo-data --scale 4 "$DATADIR" ;;
-    graph | fused) steps "eager,$1" 400 float16 ;;
+    steps) steps eager,graph,fused 400 float16 ;;
     compile) steps compile,fused 400 float16 ;;
     bfloat16) steps eager,fused 400 bfloat16 ;;
     batch256) steps eager,fused 256 float16 ;;
-    input) limited env INPUT_LIBRARY=dali "$python" -m rn50 bench input --seconds 60 ;;
-    torchvision) limited env INPUT_LIBRARY=torchvision "$python" -m rn50 bench input --seconds 60 ;;
+    input) limited env INPUT_LIBRARY=dali "$python" -m rn50 bench input --seconds 40 ;;
+    torchvision) limited env INPUT_LIBRARY=torchvision "$python" -m rn50 bench input --seconds 40 ;;
     throughput)
       sizes=$("$python" -c 'from benchmarks import gpu_steps; print(*gpu_steps.fitting("256,400"), sep=",")')
       limited "$python" -m rn50 bench throughput --batch-sizes "$sizes" -o results/throughput_gpu
@@ -136,7 +148,7 @@ run() { # NAME
       keep throughput_gpu && return $status
       ;;
     seeds)
-      runs=(env RESULTS="results/${DGXSYSTEM}_$STEP_MODE" ./run_experiments.sh)
+      runs=(env RESULTS="results/${DGXSYSTEM}_$STEP_MODE" POWER="${POWER:-auto}" ./run_experiments.sh)
       NEXP=1 limited "${runs[@]}" && fit=$((limits[seeds] / (SECONDS - begin + 1))) &&
         { [ "$fit" -lt 2 ] || NEXP=$((fit < 5 ? fit : 5)) limited "${runs[@]}"; }
       status=$?
@@ -146,7 +158,8 @@ run() { # NAME
 }
 
 for name in "${chosen[@]}"; do
-  begin=$SECONDS
+  begin=$SECONDS left=$((total - SECONDS))
+  [ "$name" != seeds ] && [ "${limits[$name]}" -le $left ] || limits[$name]=$left
   run "$name" || failed+=("$name")
   echo "=== $name: $((SECONDS - begin)) s"
 done

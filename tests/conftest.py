@@ -105,6 +105,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(file))
         late = not item.get_closest_marker("slow") and not item.get_closest_marker("smoke")
         ranks[item] = LONGEST.index(file) if file in LONGEST else len(LONGEST) + late
+        if item.get_closest_marker("minute_on_gpu"):  # Inductor compiles each kernel of the network
+            ranks[item] = -1
     items.sort(key=ranks.__getitem__)
 
 

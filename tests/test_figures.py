@@ -1,5 +1,7 @@
 """The list of figures: its pages have them, and those that no longer hold are named."""
 
+import re
+
 import pytest
 
 from docs import figures
@@ -15,6 +17,14 @@ def test_the_pages_have_it_and_its_code_is_there(figure):
     assert figure["date"] and figure["machine"] and ("values" in figure) <= ("commit" in figure)
     if "by_hand" not in figure:
         assert figure["rooms"] and all((ROOT / room).exists() for room in figure["rooms"])
+
+
+@pytest.mark.parametrize("figure", EVERY, ids=lambda figure: figure["what"])
+def test_what_needs_a_gpu_says_where_it_was_measured_and_how(figure):
+    if "needs a GPU" not in figure.get("by_hand", ""):
+        return
+    assert re.fullmatch("[0-9a-f]{40}", figure["commit"]) and figure["command"] and figure["values"]
+    assert "H200" in figure["machine"] and "PyTorch" in figure["machine"]
 
 
 def test_all_of_them_take_less_than_ninety_minutes():

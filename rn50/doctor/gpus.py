@@ -41,7 +41,7 @@ def diagnoses(
 
 
 def _no_gpu(machine: Machine, needed: bool) -> Diagnosis:
-    if not needed and not machine.nvidia_hardware:
+    if not needed and not machine.lacks_its_gpus:
         return Diagnosis(OK, "GPU", "none: this machine trains on its CPU", "")
     if "CUDA_VISIBLE_DEVICES" in machine.no_gpu:
         remedy = "unset CUDA_VISIBLE_DEVICES"
@@ -51,7 +51,7 @@ def _no_gpu(machine: Machine, needed: bool) -> Diagnosis:
         )
     elif "mismatch" in machine.no_gpu:
         remedy = "sudo reboot (the loaded kernel module is not that of the installed driver)"
-    elif machine.nvidia_hardware:
+    elif machine.lacks_its_gpus:
         remedy = INSTALL_DRIVER
     else:
         remedy = "rn50 run DEMO_CPU trains without a GPU; otherwise use a machine that has one"

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from rn50.machine.sources import Sources
 
+NO_COMMAND = "nvidia-smi: command not found"
+"""The reason for no GPUs on a machine that was never meant to have one."""
+
 QUERIED = (
     "index,name,uuid,pci.bus_id,driver_version,compute_cap,memory.total,memory.used,mig.mode.current,"
     "persistence_mode,power.limit,power.default_limit,clocks.max.sm,clocks_throttle_reasons.active,"
@@ -82,7 +85,7 @@ def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
     """
     status, printed, rows = _query(sources)
     if status == 127:
-        return (), "nvidia-smi: command not found"
+        return (), NO_COMMAND
     if status != 0 or not rows:
         lines = printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"]
         return (), lines[0 if status else -1]

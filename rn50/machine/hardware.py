@@ -72,6 +72,11 @@ class Machine:
     """Connection of each pair of GPUs, as in ``nvidia-smi topo -m``: NV12, PIX, SYS, ..."""
 
     @property
+    def lacks_its_gpus(self) -> bool:
+        """True if there is a sign of a GPU, hardware or ``nvidia-smi``, and none can be used."""
+        return not self.gpus and (self.nvidia_hardware or self.no_gpu != gpus.NO_COMMAND)
+
+    @property
     def in_container(self) -> bool:
         """True if the root file system is a container's."""
         kinds = [mount.kind for mount in self.mounts if mount.folder == "/"]

@@ -20,10 +20,10 @@ IMAGE_MIB = 64
 """GPU memory of an image of 224x224 in half precision.
 
 PyTorch's backward pass keeps 42 MiB of tensors (counted in tests/implementations/pytorch/test_memory.py). The
-rest is a margin for gradients, workspaces and the input pipeline. No GPU was at hand to measure it. On a CPU
-in float32, where twice as much is taken, the peak memory of a process grew by 108 MiB an image with MXNet and
-by 90 with PyTorch. Published runs, with NVIDIA's build of MXNet, had 208 images on 16 GB and 1,000 on 80
-GB."""
+rest is a margin for gradients, workspaces and the input pipeline. On an H200 a step of 400 images had a peak
+of 44 MiB an image, with weights and without input (docs/measurements.md). On a CPU in float32, where twice as
+much is taken, the peak memory of a process grew by 108 MiB an image with MXNet and by 90 with PyTorch.
+Published runs, with NVIDIA's build of MXNet, had 208 images on 16 GB and 1,000 on 80 GB."""
 RESERVED_MIB = 4096
 """GPU memory of the driver's context, weights, gradients, momentum, and workspaces of convolutions."""
 BATCH_STEP = 8
@@ -34,7 +34,8 @@ JPEG_ENGINES = frozenset({(8, 0), (9, 0), (10, 0)})
 Source: NVIDIA, nvJPEG documentation, "Hardware Acceleration", which names A100, A30 and H100; 9.0 also in
 DALI's pull request 4601. That it is so for 10.0 is inferred."""
 ENGINE_LOAD = "0.7"
-"""Share of the images for the JPEG engine, as in Inspur's submission on 8 A100 (MLPerf Training v1.0)."""
+"""Share of the images for the JPEG engine, as in Inspur's submission on 8 A100 (MLPerf Training v1.0); on an
+H200 DALI was faster with it than with 1.0."""
 MOST_THREADS = 8
 """Most DALI threads per rank by default; `rn50 tune input` has to show that more help."""
 TENSOR_CORES = (7, 0)

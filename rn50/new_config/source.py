@@ -124,5 +124,6 @@ def cautions(machine: Machine, on: Devices, source: Source, traits: Traits) -> I
     if len(on.models) > 1:
         differing = f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest"
         yield f"{differing}; CUDA_VISIBLE_DEVICES hides some"
-    if on.device == "cpu" and machine.nvidia_hardware:
-        yield f"there is NVIDIA hardware, but no GPU can be used ({machine.no_gpu}): rn50 doctor says why"
+    if machine.lacks_its_gpus:
+        unusable = f"no GPU can be used ({machine.no_gpu}), so this trains on the CPU"
+        yield f"{unusable}: rn50 doctor names a remedy"

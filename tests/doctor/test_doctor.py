@@ -199,6 +199,7 @@ def test_advice_for_an_old_driver(data):
             {"no_gpu": "Failed to initialize NVML: Driver/library version mismatch", "nvidia_hardware": True},
             "sudo reboot",
         ),
+        ({"no_gpu": "nvidia-smi gave no answer within 20 s"}, "apt-get install nvidia-driver"),
         ({}, "rn50 run DEMO_CPU"),
         ({"mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "rn50 run DEMO_CPU"),
     ],
@@ -211,6 +212,16 @@ def test_why_there_is_no_gpu(data, changes, says):
     }
     assert found["GPU"].severity == FAILURE and says in found["GPU"].remedy
     assert changes.get("no_gpu", "command not found") in found["GPU"].found
+
+
+@pytest.mark.parametrize(
+    "reason, severity",
+    [("nvidia-smi: command not found", OK), ("nvidia-smi gave no answer within 20 s", WARNING)],
+)
+def test_a_failing_nvidia_smi_is_named_where_no_gpu_is_asked_for(reason, severity):
+    facts = dataclasses.replace(simulated("no-GPU"), no_gpu=reason)
+    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config_of("DEMO_CPU"), {})}
+    assert found["GPU"].severity == severity and (severity == OK or reason in found["GPU"].found)
 
 
 def test_warnings_stop_nothing():

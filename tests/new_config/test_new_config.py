@@ -14,10 +14,11 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
+from rn50.machine import hardware
 from rn50.new_config import choices, new_config
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite, show
-from tests.support import new_configs
+from tests.support import machines, new_configs
 from tests.support.machines import NAMES, simulated
 from tests.support.new_configs import BARE
 
@@ -350,11 +351,33 @@ def test_cautions(tmp_path):
     new = new_config.make("MINE", mixed, BARE)
     assert new.config.hyperparameters.batch_size <= 96
     assert any(f"the GPUs differ ({A100}, NVIDIA T400)" in each for each in new.cautions)
-    broken = dataclasses.replace(
-        simulated("no-GPU"), nvidia_hardware=True, no_gpu="nvidia-smi: command not found"
-    )
-    [caution] = new_config.make("MINE", broken, BARE).cautions
-    assert "no GPU can be used (nvidia-smi: command not found)" in caution
+
+
+@pytest.mark.parametrize(
+    "status, printed, hardware_is_seen, reason",
+    [
+        (127, "", True, "nvidia-smi: command not found"),
+        (124, "nvidia-smi gave no answer within 20 s", False, "nvidia-smi gave no answer within 20 s"),
+        (9, "NVIDIA-SMI has failed because\nof it\n", False, "NVIDIA-SMI has failed because"),
+        (127, "", False, ""),
+    ],
+)
+def test_a_configuration_for_the_cpu_says_why_no_gpu_could_be_asked(
+    tmp_path, status, printed, hardware_is_seen, reason
+):
+    source = machines.source("no-GPU")
+
+    def run(argv):
+        return (status, printed) if argv[0] == "nvidia-smi" else source.run(argv)
+
+    facts = hardware.read(source._replace(run=run), {})
+    facts = dataclasses.replace(facts, nvidia_hardware=hardware_is_seen)
+    new = new_config.make("MINE", facts, BARE)
+    said = [f"no GPU can be used ({reason}), so this trains on the CPU"] if reason else []
+    assert [each.rpartition(":")[0] for each in new.cautions] == said
+    assert config_of(new, tmp_path).run.device == "cpu"
+    [line] = [line for line in new.text.splitlines() if line.startswith("export DEVICE=cpu")]
+    assert line.endswith(f"# no GPU: {reason or 'nvidia-smi: command not found'}")
 
 
 @pytest.mark.parametrize(

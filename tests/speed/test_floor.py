@@ -178,6 +178,11 @@ def test_the_bench_prints_it():
     kernels = step_floor.kernels("fused", 100, "float16")
     assert rows["fused"]["images_per_second"] == pytest.approx(100 / step_floor.seconds(kernels, 4e12, 8e14))
     assert sum(rows["fused"]["milliseconds_by_kind"].values()) == pytest.approx(rows["fused"]["milliseconds"])
+    expected = {version: row["expected_images_per_second"] for version, row in rows.items()}
+    for version, value in expected.items():  # of what STEP_MODE has, at the shares that an H200 reached
+        share = step_floor.SHARES.get(version)
+        assert value == (share and pytest.approx(share * rows[version]["images_per_second"]))
+    assert {version for version, value in expected.items() if value} == set(step_floor.SHARES)
     shown = said(*rates).stdout
     assert "separate" in shown and "norm, ReLU, sum" in shown
     assert {kind for kinds in step_floor.GROUPS.values() for kind in kinds} == set(

@@ -46,7 +46,13 @@ def trained(config):
     return losses, change, statistics, correct
 
 
-@pytest.mark.parametrize("mode", [pytest.param(mode, marks=ON_GPU) for mode in ("graph", "compile", "fused")])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param("compile", marks=(*ON_GPU, pytest.mark.minute_on_gpu)),
+        *(pytest.param(mode, marks=ON_GPU) for mode in ("graph", "fused")),
+    ],
+)
 @pytest.mark.usefixtures("comparable_convolutions")
 def test_every_mode_trains_as_eager_does(tiny_config, mode):
     def run(how):
