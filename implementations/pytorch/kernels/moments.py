@@ -77,8 +77,8 @@ def moments_of_parts(
     end = rows
     if SUMMED:
         mean, square = read_sums(sums, column, columns, rows)
-        # Half the limit: the other kernel may round otherwise, and must find all that it wants.
-        wanted = square > CANCELLED / 2 * (square - mean * mean + eps)
+        # A bit less than the limit: the other kernel may round otherwise, and must find all that it wants.
+        wanted = square > (square - mean * mean + eps) * (CANCELLED * 0.99)
         end = tl.where(tl.max(wanted.to(tl.int32), 0) > 0, rows, 0)
     shift = read_columns(x + (part * ROWS).to(tl.int64) * columns, column, columns).to(tl.float32)
     sums, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -123,7 +123,7 @@ def combine_moments(
     if SUMMED:
         mean_of_sums, square = read_sums(sums, column, columns, rows)
         variance = square - mean_of_sums * mean_of_sums
-        cancelled = square > CANCELLED * (variance + eps)
+        cancelled = square > (variance + eps) * CANCELLED
         inside = inside & cancelled[None, :]
     counts = rows_of_part(part, parts, rows, ROWS)[:, None]
     of_parts = tl.load(means + offsets, mask=inside, other=0.0)
