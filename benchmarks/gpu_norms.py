@@ -5,12 +5,15 @@ tensor.
 
 A layer is one size of activation of ResNet-50 in float16, with what follows its batch norm. For each kernel
 of its forward and backward pass the line says how many passes over the activation a copy makes in the same
-time. A copy makes two, so a kernel that reads two tensors and writes one takes at least 3.0. The last lines
-are milliseconds of a whole step.
+time. A copy makes two, so a kernel that reads two tensors and writes one takes at least 3.0. Then, for each
+convolution but the first, come two times: of a convolution and the kernels that read its output for mean and
+variance, and of a convolution that adds it up (nvidia-cudnn-frontend) and what is left of those kernels. The
+last lines of both parts are milliseconds of a whole step.
 """
 
 import argparse
 import functools
+import importlib.util
 import pathlib
 import re
 import sys
@@ -21,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from benchmarks.gpu_probe import milliseconds, require_gpu
-from benchmarks.step_floor import LAST, PLAIN, convolutions
+from benchmarks.step_floor import LAST, PLAIN, Convolution, convolutions
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.terminal import say
@@ -72,6 +75,54 @@ def step_of(normalise: Callable[..., Any], shape: Any, then: str, device: str = 
     return step
 
 
+def convolution_times(layer: Convolution, batch: int) -> dict[str, dict[str, float]]:
+    """Return the times of the kernels of a convolution and of mean and variance of its output, which are
+    "read", or "summed" by cuDNN if that is faster."""
+    import torch
+
+    from implementations.pytorch.convolution_statistics import Shape, fastest
+    from implementations.pytorch.kernels.moments import moments
+    from implementations.pytorch.model import plain_convolution
+
+    def random(*size: int) -> Any:
+        values = torch.randn(size, dtype=torch.float16, device="cuda")
+        return values.contiguous(memory_format=torch.channels_last)
+
+    def plain(x: Any, weight: Any) -> Any:
+        return plain_convolution(x, weight, shape.stride, shape.padding)[0], None
+
+    def action(convolve: Callable[..., Any]) -> None:
+        y, sums = convolve(x, weight)
+        moments(y, mean, variance, 0.1, 1e-5, sums)
+
+    x = random(batch, layer.inputs, layer.side, layer.side)
+    weight = random(layer.outputs, layer.inputs, layer.kernel, layer.kernel) / 32
+    mean, variance = torch.zeros(2, layer.outputs, device="cuda")
+    shape = Shape(x.shape, weight.shape, layer.stride, layer.kernel // 2, x.dtype)
+    ways = {"read": plain, "summed": fastest(shape, x, weight)}
+    return {name: kernel_milliseconds(functools.partial(action, way)) for name, way in ways.items() if way}
+
+
+def compare_sums(batch: int) -> None:
+    """Print the times of every convolution with mean and variance of its output, read or from sums."""
+    totals = dict.fromkeys(("read", "summed"), 0.0)
+    layers = Counter(
+        layer._replace(name="", then="") for layer in convolutions(rules.IMAGE_SIZE) if layer.kernel < 7
+    )
+    for layer, count in layers.items():
+        times = convolution_times(layer, batch)
+        sums = {name: sum(kernels.values()) for name, kernels in times.items()}
+        for name in totals:
+            totals[name] += count * sums.get(name, sums["read"])
+        _, inputs, outputs, kernel, stride, side, _ = layer
+        say(f"{inputs} x {side} x {side} to {outputs}, {kernel} x {kernel}, stride {stride}, {count} layers")
+        for name, kernels in times.items():
+            each = ", ".join(f"{kernel} {value:.3f}" for kernel, value in kernels.items())
+            say(f"  {name} {sums[name]:.3f} ms: {each}")
+    for name, total in totals.items():
+        say(f"{name}: {total:.2f} ms a step")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--batch", type=int, default=400, help="images (400)")
@@ -102,6 +153,12 @@ def main() -> None:
             )
     for name, total in totals.items():
         say(f"{name}: {total:.2f} ms a step")
+    if importlib.util.find_spec("cudnn") is None:
+        say("nvidia-cudnn-frontend is not installed: no convolution adds up its output")
+    else:
+        torch.backends.cudnn.benchmark = True
+        with torch.no_grad():
+            compare_sums(args.batch)
 
 
 if __name__ == "__main__":

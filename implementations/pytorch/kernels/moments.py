@@ -16,13 +16,13 @@ A convolution may have added up x and x^2 already. Then x need not be read:
 
 This difference cancels digits where the mean is far from 0. Let the sums be off by at most e sum |x| and e
 sum x^2. Since (sum |x| / rows)^2 <= q, the mean is off by at most e sqrt(q), and the variance by at most
-3 e q. cuDNN adds the rows of a tile, 128 or 256 of them, and then the tiles: for 400 images of 56x56 it makes
-k <= 128 + 9,800 additions one after another. Their roundings add up to more than 5 sqrt(k) 2^-24 = 3e-5 with
+3 e q. cuDNN adds the rows of a tile, 32 to 256 of them, and then the tiles: of 400 images of 56x56 it adds no
+more than k = 32 + 39,200 numbers one after another. Their roundings exceed 5 sqrt(k) 2^-24 = 5.9e-5 = e with
 a probability of 2 exp(-25 / 2) = 7e-6 (Higham and Mary, "A New Approach to Probabilistic Rounding Error
-Analysis", 2019). So e = 3e-5. Where q <= 32 (variance + eps), variance + eps is off by at most 96 e = 2.9e-3
-of itself and its root by 1.4e-3, less than the 3.9e-3 = 2^-8 that rounding to bfloat16 costs. Elsewhere, that
-is where the mean is more than 5.6 standard deviations from 0, x is read as above: decided in every step,
-for a block of columns.
+Analysis", 2019). Where q <= 32 (variance + eps), variance + eps is off by at most 96 e = 5.7e-3 of itself,
+and its root by 2.8e-3, less than the 3.9e-3 = 2^-8 that rounding to bfloat16 costs. Elsewhere, that is where
+the mean is more than 5.6 standard deviations from 0, x is read as above: decided in every step, for a block
+of columns.
 """
 
 import torch

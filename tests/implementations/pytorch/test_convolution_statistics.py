@@ -117,9 +117,9 @@ def test_cudnn_has_plans_for_every_convolution_but_the_first(properties, batch):
         assert [each.get_dim() for each in tensors[3:]] == [[1, outputs, 1, 1]] * 2
         for plan in range(min(PLANS, graph.get_execution_plan_count())):
             graph.build_plan_at_index(plan)  # raises if it cannot
-            # The bound of kernels/moments.py takes two numbers for a channel and a tile of 128 rows or more.
-            numbers = graph.get_workspace_size_plan_at_index(plan) / 8 / outputs
-            assert numbers < batch * after**2 / 64, layer
+            # The bound of kernels/moments.py takes two numbers for a channel and a tile of 32 rows or more.
+            tiles = graph.get_workspace_size_plan_at_index(plan) / 8 / outputs
+            assert tiles < 1.01 * batch * after**2 / 32 + 64, layer
 
 
 @compiled
@@ -132,10 +132,10 @@ def test_where_cudnn_has_no_plan_it_says_why(layer):
 
 
 def added_as_cudnn_does(x):
-    """Sums and sums of squares in float32 of ``x`` of shape (rows, columns): those of tiles of 128 rows, one
+    """Sums and sums of squares in float32 of ``x`` of shape (rows, columns): those of tiles of 32 rows, one
     row after another, and then of the tiles, one after another."""
     x = x.float()
-    return torch.stack([one_by_one(one_by_one(each.view(-1, 128, x.shape[1]), 1), 0) for each in (x, x * x)])
+    return torch.stack([one_by_one(one_by_one(each.view(-1, 32, x.shape[1]), 1), 0) for each in (x, x * x)])
 
 
 def one_by_one(x, dim):
@@ -307,6 +307,10 @@ class Wrong(Summing):
         return y, sums.roll(1, 1)
 
 
+class Uncaptured(Summing):
+    """A plan that does what no capture allows."""
+
+
 UNBUILT = None
 """A plan that cannot be built."""
 
@@ -320,6 +324,8 @@ UNBUILT = None
         ([UNBUILT, Failing, Wrong, Summing], [5.0, 4.0], 3, None),
         ([UNBUILT, Wrong], [5.0], None, "engine 7 has no kernel"),
         ([Failing], [5.0], None, "no memory"),
+        ([Uncaptured, Summing], [5.0, 2.0, 3.0], 1, None),
+        ([Uncaptured], [5.0, 2.0], None, "not while a stream is captured"),
         ([Wrong], [5.0], None, "its results differ from those of a convolution"),
         (None, [5.0], None, "no valid engine"),
     ],
@@ -331,7 +337,7 @@ def test_the_fastest_plan_of_right_results_is_taken(plans, times, chosen, said, 
         def get_execution_plan_count(self):
             return len(plans)
 
-    def graph(given, handle):
+    def graph_of(given, handle):
         assert given == shape
         if plans is None:
             raise Exception("no valid engine\nand much more")
@@ -340,7 +346,6 @@ def test_the_fastest_plan_of_right_results_is_taken(plans, times, chosen, said, 
     def plan(graph, tensors, index, device):
         if plans[index] is UNBUILT:
             raise Exception("engine 7 has no kernel")
-        made.append(index)
         found = plans[index](shape)
         found.index = index
         return found
@@ -349,9 +354,15 @@ def test_the_fastest_plan_of_right_results_is_taken(plans, times, chosen, said, 
         action()
         return left.pop(0)
 
-    made = []
-    for name, fake in (("graph_of", graph), ("Plan", plan), ("milliseconds", milliseconds), ("_handle", id)):
-        monkeypatch.setattr(convolution_statistics, name, fake)
+    def captured(run, device):
+        (plan,) = run.args
+        if isinstance(plan, Uncaptured):
+            raise RuntimeError("not while a stream is captured")
+
+    for fake in (graph_of, milliseconds, captured):
+        monkeypatch.setattr(convolution_statistics, fake.__name__, fake)
+    monkeypatch.setattr(convolution_statistics, "Plan", plan)
+    monkeypatch.setattr(convolution_statistics, "_handle", lambda device: None)
     random = torch.Generator().manual_seed(0)
     x, weight = (
         torch.randn(size, generator=random).half().contiguous(memory_format=torch.channels_last)
@@ -362,7 +373,7 @@ def test_the_fastest_plan_of_right_results_is_taken(plans, times, chosen, said, 
         assert (sums is not None) == (chosen is not None)
         torch.testing.assert_close(y, functional.conv2d(x, weight, stride=2, padding=1))
     kept = convolution_statistics._FASTEST[shape, x.device]
-    assert (kept and kept.index) == chosen and not left
+    assert getattr(kept, "index", None) == chosen and not left
     text = " ".join(capsys.readouterr().err.split())
     assert text.count("warning") == (said is not None)
     assert said is None or f"all convolutions: {said}; batch norm" in text
@@ -430,7 +441,7 @@ def test_sums_of_the_largest_layer_are_as_exact_as_the_bound_takes_them(device):
         exact = y.double()
         wanted = torch.stack([exact.sum((0, 2, 3)), exact.square().sum((0, 2, 3))])
         most = torch.stack([exact.abs().sum((0, 2, 3)), wanted[1]])
-        assert ((sums - wanted).abs() / most).max() < 3e-5, index
+        assert ((sums - wanted).abs() / most).max() < 5.9e-5, index
 
 
 @on_gpu
@@ -441,9 +452,13 @@ def test_a_captured_step_with_plans_gives_what_one_without_gives(precision, devi
     faster = itertools.count(0, -1)  # whatever is tried is faster than what was tried before
     monkeypatch.setattr(convolution_statistics, "milliseconds", lambda action: next(faster))
     sides, (images, labels) = [], images_of(16, 64, device)
-    used = convolution_of("fused", images.device, 16)
-    for convolution in (used, model.plain_convolution):
-        network, step, gradients = network_of(convolution, precision, 1.0, device)
+    ways = [
+        (precision, convolution_of("fused", images.device, 16)),
+        (precision, model.plain_convolution),
+        ("float32", model.plain_convolution),
+    ]
+    for how, convolution in ways:
+        network, step, gradients = network_of(convolution, how, 1.0, device)
         graph = Graph(step, images, labels)
         for parameter in (0.5, 1.0):  # other images than those of the capture, twice
             losses = graph(images * parameter, labels)
@@ -451,5 +466,6 @@ def test_a_captured_step_with_plans_gives_what_one_without_gives(precision, devi
     plans = list(convolution_statistics._FASTEST.values())
     assert len(plans) >= 20
     assert precision == "bfloat16" or all(plans)  # of bfloat16 cuDNN may have none
-    for found, expected, tolerance in zip(*sides, (1e-2, 0.1, 1e-2), strict=True):
-        assert (found - expected).norm() < tolerance * expected.norm()
+    for found, other, exact in zip(*sides, strict=True):
+        # Both round as they must, so many layers make much of that, and neither is much farther from float32.
+        assert (found - exact).norm() < 1.5 * (other - exact).norm() + 1e-3 * exact.norm()
