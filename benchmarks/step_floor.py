@@ -32,6 +32,8 @@ from rn50.benchmark.network import EXPANSION, STAGES
 from rn50.terminal import Terminal
 
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+ONE_PASS = {(64, 64), (64, 256), (256, 64), (256, 128), (512, 128)}
+"""Inputs and outputs of the 1x1 convolutions of stride 1 in implementations/pytorch/kernels/one_pass.py."""
 PLAIN, RELU, LAST = "plain", "ReLU", "last"
 """The operations after the batch norm of a convolution: none, ReLU, or the sum with the shortcut and ReLU."""
 
@@ -57,6 +59,10 @@ class Version(NamedTuple):
     """True if the first batch norm, ReLU and pooling are one kernel forward, and two backward."""
     half_weights: bool = False
     """True if one kernel casts all weights, and another one copies their gradients to float32."""
+    one_pass: bool = False
+    """True if one kernel computes both gradients of a convolution of ``ONE_PASS`` with its norm's inside."""
+    summed: bool = False
+    """True if convolutions, but for the first, write the statistics of their outputs."""
 
 
 # The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the
@@ -72,6 +78,9 @@ ONE_SUM = BACKWARDS._replace(backward={**FUSED.backward, LAST: 6}, gradient_sum=
 STEM = ONE_SUM._replace(stem=True, index_bytes=1)
 # No pass sets gradients to 0.
 HALF_WEIGHTS = STEM._replace(half_weights=True, update_passes=15)
+# It reads gradient, output and input of a convolution, and writes the gradient of the input.
+ONE = HALF_WEIGHTS._replace(one_pass=True)
+SUMMED = ONE._replace(summed=True)
 VERSIONS = {
     # Batch norm reads its input twice, for statistics and to normalise, and writes once. In the backward pass
     # it reads input and gradient twice and writes once. ReLU and the sum read all their inputs and write. The
@@ -85,6 +94,8 @@ VERSIONS = {
     "fused, gradients": ONE_SUM,
     "fused, stem": STEM,
     "fused, half weights": HALF_WEIGHTS,
+    "fused, one pass": ONE,
+    "fused, statistics": SUMMED,
     # Statistics where a convolution writes, normalisation and its gradient where a convolution reads: only
     # the sum of a block is a separate kernel. In the backward pass the reduction and both gradients of the
     # convolution also read the input of the batch norm. LARS is two kernels: its norms read weights and
@@ -185,14 +196,22 @@ def kernels(
         weights = layer.inputs * layer.outputs * layer.kernel**2
         parameters += weights + 2 * layer.outputs
         once = 2 * batch * layer.side_after**2 * weights, element * (batch * (before + after) + weights)
-        listed += [Kernel(layer.name, kind, *once) for kind in ("forward", "weights' gradient")]
-        if layer.inputs != 3:  # the gradient of an image is not computed
-            listed.append(Kernel(layer.name, "inputs' gradient", *once))
         one = batch * after * element
         stem = passes.stem and layer is layers[0]
+        single = (layer.kernel, layer.stride) == (1, 1) and (layer.inputs, layer.outputs) in ONE_PASS
+        single = single and passes.one_pass
+        listed.append(Kernel(layer.name, "forward", *once))
+        if single:
+            both = 2 * once[0], element * (2 * batch * (before + after) + 2 * weights)
+            listed.append(Kernel(layer.name, "weights' gradient", *both))
+        else:
+            listed.append(Kernel(layer.name, "weights' gradient", *once))
+            if layer.inputs != 3:  # the gradient of an image is not computed
+                listed.append(Kernel(layer.name, "inputs' gradient", *once))
         normalised = (2 + 3 if stem else passes.forward[layer.then] + passes.backward[layer.then]) * one
+        normalised -= (3 * one if single else 0) + (one if passes.summed and layer is not layers[0] else 0)
         if passes.backwards:  # reads again the input, and in the backward pass the gradient too
-            normalised -= min(cache, one) + min(cache, 2 * one)
+            normalised -= min(cache, one) + (0 if single else min(cache, 2 * one))
         listed.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised))
         if layer.then == LAST and layer is not layers[-1]:  # its output has two readers
             listed.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))

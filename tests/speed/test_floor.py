@@ -78,12 +78,32 @@ BY_HAND = [
     ("fused", "stage1_unit1_conv1", 3 + 5),
     # no ReLU; four times the channels
     ("fused", "stage1_unit1_conv1sc", 4 * (3 + 5)),
+    # input's gradient 3 is part of the convolution's gradients
+    ("fused, one pass", "stage1_unit1_conv1", 3 + 5 - 3),
+    # and the statistics of the convolution
+    ("fused, statistics", "stage1_unit1_conv1", 3 + 5 - 3 - 1),
+    ("fused, statistics", "stage1_unit1_conv2", 3 + 5 - 1),
 ]
 
 
 @pytest.mark.parametrize("version, layer, passes", BY_HAND)
 def test_bytes_of_a_batch_norm_by_hand(version, layer, passes):
-    assert bytes_of(version, layer)["batch norm, ReLU, sum"] == passes * PASS
+    found = sum(
+        each.bytes
+        for each in step_floor.kernels(version, 10, "float16", cache=0)
+        if each.layer == layer and each.kind == "batch norm, ReLU, sum"
+    )
+    assert found == passes * PASS
+
+
+def test_one_kernel_of_both_gradients_by_hand():
+    # gradient, output and input read, the input's gradient written; weights read, and their gradient written
+    expected = 2 * (10 * 56 * 56 * (64 + 256) * 2 + 2 * 64 * 256)
+    found, before = (bytes_of(version, "stage1_unit1_conv3") for version in ("fused, one pass", "fused"))
+    assert found["weights' gradient"] == expected and "inputs' gradient" not in found
+    assert before["weights' gradient"] + before["inputs' gradient"] == expected
+    strided = [bytes_of(version, "stage2_unit1_conv1sc") for version in ("fused, one pass", "fused, stem")]
+    assert strided[0] == strided[1]
 
 
 def test_bytes_of_the_end_of_a_block_by_hand():
