@@ -9,6 +9,7 @@ the kernels, in ``kernels/``. ``BUILT`` of ``benchmarks/step_floor.py`` counts t
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from implementations.pytorch.kernels import block, gradients, stem
 from implementations.pytorch.kernels.mask import empty_mask
@@ -16,32 +17,21 @@ from implementations.pytorch.kernels.moments import moments
 from implementations.pytorch.kernels.normalise import normalise as normalise_kernel
 from implementations.pytorch.kernels.tile import NARROW, SHAPE, divided
 
-Gradients = tuple[torch.Tensor | None, ...]
+Gradients = tuple[Tensor | None, ...]
 
 
-def _channels_last(x: torch.Tensor) -> torch.Tensor:
+def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
 class _Norm(torch.autograd.Function):
-    """Batch norm, and ReLU if ``relu``."""
+    """Batch norm, and ReLU if ``relu``. ``statistics`` are the arguments of ``moments`` behind ``x``."""
 
     @staticmethod
-    def forward(
-        context: Any,
-        x: torch.Tensor,
-        gamma: torch.Tensor,
-        beta: torch.Tensor,
-        running_mean: torch.Tensor,
-        running_var: torch.Tensor,
-        momentum: float,
-        eps: float,
-        relu: bool,
-        sums: torch.Tensor | None,
-    ) -> torch.Tensor:
+    def forward(context: Any, x: Tensor, gamma: Tensor, beta: Tensor, relu: bool, *statistics: Any) -> Tensor:
         x = _channels_last(x)
         division, out = divided(x), torch.empty_like(x)
-        mean, scale = moments(x, running_mean, running_var, momentum, eps, sums)
+        mean, scale = moments(x, *statistics)
         normalise_kernel[division.programs](
             x, out, mean, scale, gamma, beta, *division.size, RELU=relu, **SHAPE
         )
@@ -50,7 +40,7 @@ class _Norm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> Gradients:
+    def backward(context: Any, gradient: Tensor) -> Gradients:
         x, gamma, beta, mean, scale = context.saved_tensors
         division, gradient = divided(x), _channels_last(gradient)
         parts = division.parts(gradients.RESIDENT)
@@ -59,7 +49,7 @@ class _Norm(torch.autograd.Function):
             gradient, x, sums, mean, scale, gamma, beta, *division.size, parts, RELU=context.relu, **SHAPE
         )
         for_beta, for_gamma = sums.sum(1)
-        dx = _input_gradient(gradient, x, gamma, beta, mean, scale, for_beta, for_gamma, context.relu)
+        dx = _input_gradient(gradient, x, context.relu, gamma, beta, mean, scale, for_beta, for_gamma)
         return dx, for_gamma, for_beta, None, None, None, None, None, None
 
 
@@ -69,20 +59,11 @@ class _EndOfBlock(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any,
-        x: torch.Tensor,
-        shortcut: torch.Tensor,
-        gamma: torch.Tensor,
-        beta: torch.Tensor,
-        running_mean: torch.Tensor,
-        running_var: torch.Tensor,
-        momentum: float,
-        eps: float,
-        sums: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, ...]:
+        context: Any, x: Tensor, shortcut: Tensor, gamma: Tensor, beta: Tensor, *statistics: Any
+    ) -> tuple[Tensor, ...]:
         x, shortcut = _channels_last(x), _channels_last(shortcut)
         division, out = divided(x, NARROW), torch.empty_like(x)
-        mean, scale = moments(x, running_mean, running_var, momentum, eps, sums)
+        mean, scale = moments(x, *statistics)
         mask = empty_mask(division, x.device)
         block.end_of_block[division.programs](
             x, shortcut, out, mask, mean, scale, gamma, beta, *division.size, **NARROW
@@ -92,29 +73,19 @@ class _EndOfBlock(torch.autograd.Function):
         return out, out.detach()
 
     @staticmethod
-    def backward(context: Any, *arrived: torch.Tensor | None) -> Gradients:
+    def backward(context: Any, *arrived: Tensor | None) -> Gradients:
         x, mask, gamma, beta, mean, scale = context.saved_tensors
         division = divided(x, NARROW)
         given = [_channels_last(gradient) for gradient in arrived if gradient is not None]
         parts = division.parts(block.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
         g = torch.empty_like(x)
+        tensors = given[0], given[-1], x, mask, g, sums, mean, scale
         block.block_sums[(parts * division.column_blocks,)](
-            given[0],
-            given[-1],
-            x,
-            mask,
-            g,
-            sums,
-            mean,
-            scale,
-            *division.size,
-            parts,
-            TWO=len(given) == 2,
-            **NARROW,
+            *tensors, *division.size, parts, TWO=len(given) == 2, **NARROW
         )
         for_beta, for_gamma = sums.sum(1)
-        dx = _input_gradient(g, x, gamma, beta, mean, scale, for_beta, for_gamma, relu=False)
+        dx = _input_gradient(g, x, False, gamma, beta, mean, scale, for_beta, for_gamma)
         return dx, g, for_gamma, for_beta, None, None, None, None, None
 
 
@@ -122,19 +93,10 @@ class _Stem(torch.autograd.Function):
     """Batch norm, ReLU and max-pooling of 3x3 with stride 2 and padding 1."""
 
     @staticmethod
-    def forward(
-        context: Any,
-        x: torch.Tensor,
-        gamma: torch.Tensor,
-        beta: torch.Tensor,
-        running_mean: torch.Tensor,
-        running_var: torch.Tensor,
-        momentum: float,
-        eps: float,
-    ) -> torch.Tensor:
+    def forward(context: Any, x: Tensor, gamma: Tensor, beta: Tensor, *statistics: Any) -> Tensor:
         x = _channels_last(x)
         images, channels, *sides = x.shape
-        mean, scale = moments(x, running_mean, running_var, momentum, eps)
+        mean, scale = moments(x, *statistics)
         pooled = images, channels, *((side + 1) // 2 for side in sides)
         out = torch.empty(pooled, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
         positions = torch.empty_like(out, dtype=torch.uint8)
@@ -146,7 +108,7 @@ class _Stem(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> Gradients:
+    def backward(context: Any, gradient: Tensor) -> Gradients:
         x, positions, gamma, mean, scale = context.saved_tensors
         division, gradient, dx = divided(x, NARROW), _channels_last(gradient), torch.empty_like(x)
         sides = *x.shape[2:], *gradient.shape[2:]
@@ -156,35 +118,16 @@ class _Stem(torch.autograd.Function):
             gradient, positions, x, sums, mean, scale, *division.size, parts, *sides, **NARROW
         )
         for_beta, for_gamma = sums.sum(1)
-        stem.stem_input_gradient[division.programs](
-            gradient,
-            positions,
-            x,
-            dx,
-            mean,
-            scale,
-            gamma,
-            for_beta,
-            for_gamma,
-            *division.size,
-            *sides,
-            **NARROW,
-        )
-        return dx, for_gamma, for_beta, None, None, None, None
+        tensors = gradient, positions, x, dx, mean, scale, gamma, for_beta, for_gamma
+        stem.stem_input_gradient[division.programs](*tensors, *division.size, *sides, **NARROW)
+        return dx, for_gamma, for_beta, None, None, None, None, None
 
 
-def _input_gradient(
-    gradient: torch.Tensor,
-    x: torch.Tensor,
-    gamma: torch.Tensor,
-    beta: torch.Tensor,
-    mean: torch.Tensor,
-    scale: torch.Tensor,
-    for_beta: torch.Tensor,
-    for_gamma: torch.Tensor,
-    relu: bool,
-) -> torch.Tensor:
+def _input_gradient(gradient: Tensor, x: Tensor, relu: bool, *vectors: Tensor) -> Tensor:
+    """Return the gradient of ``x``. ``vectors`` are gamma, beta, mean, scale and the gradients of beta and
+    gamma."""
     division, dx = divided(x), torch.empty_like(x)
+    gamma, beta, mean, scale, for_beta, for_gamma = vectors
     gradients.input_gradient[division.programs](
         gradient, x, dx, mean, scale, gamma, beta, for_beta, for_gamma, *division.size, RELU=relu, **SHAPE
     )
@@ -192,19 +135,19 @@ def _input_gradient(
 
 
 def normalise(
-    x: torch.Tensor,
-    shortcut: torch.Tensor | None,
-    gamma: torch.Tensor,
-    beta: torch.Tensor,
-    running_mean: torch.Tensor,
-    running_var: torch.Tensor,
+    x: Tensor,
+    shortcut: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
     momentum: float,
     eps: float,
     relu: bool,
     twice: bool = False,
     pool: bool = False,
-    sums: torch.Tensor | None = None,
-) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    sums: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
     ``x`` has more than one value per channel. ``shortcut`` is None or like ``x``. Without a shortcut ReLU is
@@ -214,9 +157,10 @@ def normalise(
     with stride 2 and padding 1 follows. ``sums``, if the convolution has added them up, are those of
     ``moments``.
     """
+    statistics = running_mean, running_var, momentum, eps, sums
     if pool:
-        return _Stem.apply(x, gamma, beta, running_mean, running_var, momentum, eps)
+        return _Stem.apply(x, gamma, beta, *statistics)
     if shortcut is None:
-        return _Norm.apply(x, gamma, beta, running_mean, running_var, momentum, eps, relu, sums)
-    both = _EndOfBlock.apply(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, sums)
+        return _Norm.apply(x, gamma, beta, relu, *statistics)
+    both = _EndOfBlock.apply(x, shortcut, gamma, beta, *statistics)
     return both if twice else both[0]

@@ -13,13 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from implementations.pytorch.model import (
-    Convolve,
-    Normalise,
-    plain_convolution,
-    separate_normalise,
-    training_loss,
-)
+from implementations.pytorch.model import training_loss
 from rn50.errors import UserError
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -87,27 +81,22 @@ class Graph:
         return self._losses.clone()  # the next replay overwrites the original
 
 
-def normalise_of(mode: str, device: torch.device) -> Normalise:
-    """Return the function that follows each convolution in STEP_MODE ``mode``. Raises UserError if a package
-    is missing."""
+def layers_of(mode: str, device: torch.device, images: int) -> dict[str, Any]:
+    """Return the arguments of ``ResNet50`` that replace its operations in STEP_MODE ``mode``, where a full
+    batch has ``images``. nvidia-cudnn-frontend is used if it is installed. Raises UserError if Triton is
+    missing."""
     if mode != "fused" or device.type != "cuda":
-        return separate_normalise
+        return {}
     try:
         from implementations.pytorch.fused_norm import normalise
     except ImportError as error:
         remedy = "install triton, which PyTorch's builds for CUDA bring, or set STEP_MODE=graph"
         raise UserError("STEP_MODE=fused", error, remedy) from error
-    return normalise
-
-
-def convolution_of(mode: str, device: torch.device, images: int) -> Convolve:
-    """Return the convolution of training in STEP_MODE ``mode``, whose full batches have ``images`` images.
-    nvidia-cudnn-frontend is used if it is installed."""
-    if mode != "fused" or device.type != "cuda" or importlib.util.find_spec("cudnn") is None:
-        return plain_convolution
+    if importlib.util.find_spec("cudnn") is None:
+        return {"normalise": normalise}
     from implementations.pytorch.convolution_statistics import convolve
 
-    return functools.partial(convolve, images=images)
+    return {"normalise": normalise, "convolve": functools.partial(convolve, images=images)}
 
 
 def of_full_batches(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:
