@@ -80,7 +80,7 @@ def convolution_times(layer: Convolution, batch: int) -> dict[str, dict[str, flo
     "read", or "summed" by cuDNN if that is faster."""
     import torch
 
-    from implementations.pytorch.convolution_statistics import Shape, fastest
+    from implementations.pytorch.convolution_statistics import fastest
     from implementations.pytorch.kernels.moments import moments
     from implementations.pytorch.model import plain_convolution
 
@@ -89,7 +89,7 @@ def convolution_times(layer: Convolution, batch: int) -> dict[str, dict[str, flo
         return values.contiguous(memory_format=torch.channels_last)
 
     def plain(x: Any, weight: Any) -> Any:
-        return plain_convolution(x, weight, shape.stride, shape.padding)[0], None
+        return plain_convolution(x, weight, *around)[0], None
 
     def action(convolve: Callable[..., Any]) -> None:
         y, sums = convolve(x, weight)
@@ -98,8 +98,8 @@ def convolution_times(layer: Convolution, batch: int) -> dict[str, dict[str, flo
     x = random(batch, layer.inputs, layer.side, layer.side)
     weight = random(layer.outputs, layer.inputs, layer.kernel, layer.kernel) / 32
     mean, variance = torch.zeros(2, layer.outputs, device="cuda")
-    shape = Shape(x.shape, weight.shape, layer.stride, layer.kernel // 2, x.dtype)
-    ways = {"read": plain, "summed": fastest(shape, x, weight)}
+    around = layer.stride, layer.kernel // 2
+    ways = {"read": plain, "summed": fastest(x, weight, *around)}
     return {name: kernel_milliseconds(functools.partial(action, way)) for name, way in ways.items() if way}
 
 

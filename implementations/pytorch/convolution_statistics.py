@@ -4,18 +4,19 @@ cuDNN has kernels that write, beside the output of a convolution, the sum and th
 channel in float32. PyTorch does not use them; the package nvidia-cudnn-frontend reaches them: a graph of two
 operations, for which cuDNN proposes plans. The gradients are those of any convolution.
 
-Plans are for the batches of one size, the full ones. A shape that is seen first has its plans tried on the
-tensors given: in the steps before a capture, which are before the clock. The fastest plan is kept, if its
-results are right and if it is faster than a convolution and a pass over its output. Else there is no plan for
-the shape, and nothing changes. A plan holds no memory on the device.
+Plans are for the batches of one size, the full ones. A shape that is seen first has its plans tried in
+the steps before a capture, which are before the clock. The fastest plan is kept, if its
+results are right, if it can be captured, and if it is faster than a convolution and a pass over its output.
+Else there is no plan for the shape, and nothing changes. A plan holds no memory on the device.
 """
 
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from implementations.pytorch.fused_norm import Summed, unsummed
 from implementations.pytorch.kernels.moments import moments
@@ -30,33 +31,24 @@ DELAY = 10_000_000
 """Clock cycles of the GPU, some 5 ms, in which the host starts ``REPEATS`` convolutions."""
 TOLERANCE = 0.01
 
-
-class Shape(NamedTuple):
-    """A convolution of images of shape (N, C, H, W) by weights of shape (K, C, R, R)."""
-
-    images: torch.Size
-    weights: torch.Size
-    stride: int
-    padding: int
-    dtype: torch.dtype
+Plan = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""A function of input and weight that returns the output, and sums and sums of squares of its channels in
+float32, shape (2, channels)."""
 
 
-def graph_of(shape: Shape, **device: Any) -> tuple[Any, list[Any]]:
-    """Return cuDNN's graph with the plans it proposes, and its tensors: images, weights, output, and two for
-    the sums. ``device`` is a handle, or properties of a device. Raises cuDNN's errors."""
+def graph_of(x: Tensor, weight: Tensor, stride: int, padding: int, **device: Any) -> tuple[Any, list[Any]]:
+    """Return cuDNN's graph with the plans it proposes, and its tensors: input, weight, output and both sums.
+    ``device`` is a handle, or properties of a device. Raises cuDNN's errors."""
     import cudnn
-
-    def tensor(size: torch.Size) -> Any:
-        _, channels, height, width = size
-        strides = [channels * height * width, 1, channels * width, channels]
-        return graph.tensor(dim=list(size), stride=strides, data_type=shape.dtype)
 
     single = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(intermediate_data_type=single, compute_data_type=single, **device)
-    given = [tensor(shape.images), tensor(shape.weights)]
-    around = {"padding": [shape.padding] * 2, "stride": [shape.stride] * 2, "dilation": [1, 1]}
-    y = graph.conv_fprop(*given, **around)
-    y.set_output(True).set_data_type(shape.dtype)
+    given = [
+        graph.tensor(dim=[n, c, h, w], stride=[c * h * w, 1, c * w, c], data_type=x.dtype)
+        for n, c, h, w in (x.shape, weight.shape)
+    ]
+    y = graph.conv_fprop(*given, padding=[padding] * 2, stride=[stride] * 2, dilation=[1, 1])
+    y.set_output(True).set_data_type(x.dtype)
     sums = graph.genstats(y)
     for each in sums:
         each.set_output(True).set_data_type(single)
@@ -74,26 +66,19 @@ def _handle(device: torch.device) -> Any:
         return cudnn.create_handle()
 
 
-class Plan:
-    """Computes a convolution and its sums by one of the plans of a graph. Raises cuDNN's errors."""
+def execute(graph: Any, tensors: list[Any], plan: int, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Do what ``Plan`` does by a plan of a graph that is built. Raises cuDNN's errors."""
+    import cudnn
 
-    def __init__(self, graph: Any, tensors: list[Any], index: int, device: torch.device):
-        graph.build_plan_at_index(index)
-        self._graph, self._tensors, self._index, self._device = graph, tensors, index, device
-
-    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> Summed:
-        import cudnn
-
-        graph, device, shape = self._graph, self._device, self._tensors[2].get_dim()
-        # During a capture all of this comes from the graph's memory, as it does for PyTorch's operations.
-        y = torch.empty(shape, dtype=x.dtype, device=device, memory_format=torch.channels_last)
-        sums = torch.empty(2, shape[1], device=device)
-        size = graph.get_workspace_size_plan_at_index(self._index)
-        workspace = torch.empty(size, dtype=torch.uint8, device=device)
-        places = dict(zip(self._tensors, (x, weight, y, *sums), strict=True))
-        cudnn.set_stream(handle=_handle(device), stream=torch.cuda.current_stream(device).cuda_stream)
-        graph.execute_plan_at_index(places, workspace, self._index, handle=_handle(device))
-        return y, sums
+    # During a capture this is memory of the captured graph, as it is for PyTorch's operations.
+    empty = functools.partial(torch.empty, device=x.device)
+    y = empty(tensors[2].get_dim(), dtype=x.dtype, memory_format=torch.channels_last)
+    sums = empty(2, y.shape[1])
+    workspace = empty(graph.get_workspace_size_plan_at_index(plan), dtype=torch.uint8)
+    places = dict(zip(tensors, (x, weight, y, *sums), strict=True))
+    cudnn.set_stream(handle=_handle(x.device), stream=torch.cuda.current_stream(x.device).cuda_stream)
+    graph.execute_plan_at_index(places, workspace, plan, handle=_handle(x.device))
+    return y, sums
 
 
 def milliseconds(action: Callable[[], Any]) -> float:
@@ -108,30 +93,27 @@ def milliseconds(action: Callable[[], Any]) -> float:
     return float(begin.elapsed_time(end))
 
 
-def _agree(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def _agree(found: Tensor, expected: Tensor) -> bool:
     norm = functools.partial(torch.linalg.vector_norm, dtype=torch.float32)
     return bool(norm(found - expected) <= TOLERANCE * norm(expected))
 
 
 @contextlib.contextmanager
-def _kept(failures: list[Exception]) -> Iterator[None]:
+def _kept(failures: list[str]) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # cuDNN's are of many classes
-        failures.append(error)
+    except Exception as error:  # cuDNN's are of many classes, and have many lines
+        failures.append(str(error).strip().partition("\n")[0])
 
 
 @functools.cache
-def _say_once(reason: str, device: torch.device) -> None:
-    if not device.index:  # the first one speaks for all of a machine
-        say(
-            f"warning: STEP_MODE=fused: cuDNN does not add up the outputs of all convolutions: {reason}; "
-            "batch norm reads them again",
-            err=True,
-        )
+def _say_once(reason: str) -> None:
+    text = "warning: STEP_MODE=fused: cuDNN does not add up the outputs of all convolutions"
+    say(f"{text}: {reason}; batch norm reads them again", err=True)
 
 
-def fastest(shape: Shape, x: torch.Tensor, weight: torch.Tensor) -> Plan | None:
+@torch.no_grad()
+def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None:
     """Return the fastest plan, or None if a convolution and a pass over its output are faster than all that
     give the same. Say why if plans failed.
 
@@ -140,46 +122,42 @@ def fastest(shape: Shape, x: torch.Tensor, weight: torch.Tensor) -> Plan | None:
     """
     x = torch.randn_like(x).relu_()
 
-    def results(convolve: Callable[..., Any]) -> tuple[torch.Tensor, ...]:
-        y, sums = convolve(x, weight)
+    def results(plan: Plan | None) -> tuple[Tensor, ...]:
+        y, sums = plan(x, weight) if plan else unsummed(x, weight, stride, padding)
         mean, variance = torch.zeros(2, y.shape[1], device=y.device)
         return y, *moments(y, mean, variance, 0.0, BATCH_NORM["eps"], sums)
 
-    plain = functools.partial(unsummed, stride=shape.stride, padding=shape.padding)
-    failures: list[Exception] = []
+    failures: list[str] = []
     times: dict[Plan, float] = {}
-    expected = results(plain)
-    limit = milliseconds(functools.partial(results, plain))
+    expected, limit = results(None), milliseconds(functools.partial(results, None))
     with _kept(failures):
-        graph, tensors = graph_of(shape, handle=_handle(x.device))
+        graph, tensors = graph_of(x, weight, stride, padding, handle=_handle(x.device))
         for index in range(min(PLANS, graph.get_execution_plan_count())):
             with _kept(failures):
-                plan = Plan(graph, tensors, index, x.device)
+                graph.build_plan_at_index(index)
+                plan: Plan = functools.partial(execute, graph, tensors, index)
                 if not all(map(_agree, results(plan), expected)):
-                    raise RuntimeError("its results differ from those of a convolution")
+                    raise RuntimeError("a plan gives other results than a convolution")
                 times[plan] = milliseconds(functools.partial(results, plan))
-    for plan in sorted(times, key=times.__getitem__):
-        if times[plan] >= limit:
-            return None
+    for plan in sorted((each for each in times if times[each] < limit), key=times.__getitem__):
         with _kept(failures):
             captured(functools.partial(results, plan), x.device)
             return plan
-    if failures:
-        _say_once(str(failures[0]).strip().partition("\n")[0], x.device)
+    if failures and not x.device.index:  # the first GPU speaks for all of a machine
+        _say_once(failures[0])
     return None
 
 
-_FASTEST: dict[tuple[Shape, torch.device], Plan | None] = {}
+_FASTEST: dict[Any, Plan | None] = {}
 
 
-def convolve(x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, images: int) -> Summed:
+def convolve(x: Tensor, weight: Tensor, stride: int, padding: int, images: int) -> Summed:
     """Return the convolution, and its sums if there is a plan; for batches of ``images``, channels-last in
     half precision."""
     if x.shape[0] == images:
-        shape = Shape(x.shape, weight.shape, stride, padding, x.dtype)
-        key = shape, x.device
+        key = x.shape, weight.shape, stride, padding, x.dtype, x.device
         if key not in _FASTEST:
-            _FASTEST[key] = fastest(shape, x, weight)
+            _FASTEST[key] = fastest(x, weight, stride, padding)
         plan = _FASTEST[key]
         if plan is not None:
             return plan(x, weight)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from implementations.pytorch.kernels import block, gradients, one_pass, stem
@@ -19,45 +20,37 @@ from implementations.pytorch.kernels.normalise import normalise as normalise_ker
 from implementations.pytorch.kernels.tile import NARROW, SHAPE, divided
 from implementations.pytorch.model import plain_convolution
 
-Gradients = tuple[torch.Tensor | None, ...]
+Gradients = tuple[Tensor | None, ...]
+Summed = tuple[Tensor, Tensor | None]
+"""Output of a convolution, and sums and sums of squares of its channels in float32, shape (2, channels), if
+they were added up."""
 
 
 class Source(NamedTuple):
-    """Where the input of a norm comes from: a convolution that has not been recorded, so that the norm's
+    """Where the input of a norm comes from: a convolution that autograd has not recorded, so that the norm's
     backward pass computes the gradients of both."""
 
-    x: torch.Tensor | None = None
+    x: Tensor | None = None
     """Images, channels-last, in half precision; None: the input comes from elsewhere."""
-    weight: torch.Tensor | None = None
+    weight: Tensor | None = None
     """In the precision of ``x``."""
     stride: int = 1
     padding: int = 0
 
 
-def _channels_last(x: torch.Tensor) -> torch.Tensor:
+def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
 class _Norm(torch.autograd.Function):
-    """Batch norm, and ReLU if ``relu``."""
+    """Batch norm, and ReLU if ``relu``. ``others`` are a source and the arguments of ``moments`` behind
+    ``x``."""
 
     @staticmethod
-    def forward(
-        context: Any,
-        x: torch.Tensor,
-        gamma: torch.Tensor,
-        beta: torch.Tensor,
-        running_mean: torch.Tensor,
-        running_var: torch.Tensor,
-        momentum: float,
-        eps: float,
-        relu: bool,
-        sums: torch.Tensor | None,
-        *source: Any,
-    ) -> torch.Tensor:
-        x = _channels_last(x)
+    def forward(context: Any, x: Tensor, gamma: Tensor, beta: Tensor, relu: bool, *others: Any) -> Tensor:
+        x, source = _channels_last(x), Source(*others[:4])
         division, out = divided(x), torch.empty_like(x)
-        mean, scale = moments(x, running_mean, running_var, momentum, eps, sums)
+        mean, scale = moments(x, *others[4:])
         normalise_kernel[division.programs](
             x, out, mean, scale, gamma, beta, *division.size, RELU=relu, **SHAPE
         )
@@ -66,7 +59,7 @@ class _Norm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> Gradients:
+    def backward(context: Any, gradient: Tensor) -> Gradients:
         x, gamma, beta, mean, scale, *inputs = context.saved_tensors
         division, gradient = divided(x), _channels_last(gradient)
         parts = division.parts(gradients.RESIDENT)
@@ -77,7 +70,7 @@ class _Norm(torch.autograd.Function):
         for_beta, for_gamma = sums.sum(1)
         norm = mean, scale, gamma, beta, for_beta, for_gamma
         dx, *of_source = _input_gradients(gradient, x, norm, context.relu, Source(*inputs, *context.around))
-        return dx, for_gamma, for_beta, None, None, None, None, None, None, *of_source, None, None
+        return dx, for_gamma, for_beta, None, *of_source, *[None] * 7
 
 
 class _EndOfBlock(torch.autograd.Function):
@@ -86,21 +79,11 @@ class _EndOfBlock(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any,
-        x: torch.Tensor,
-        shortcut: torch.Tensor,
-        gamma: torch.Tensor,
-        beta: torch.Tensor,
-        running_mean: torch.Tensor,
-        running_var: torch.Tensor,
-        momentum: float,
-        eps: float,
-        sums: torch.Tensor | None,
-        *source: Any,
-    ) -> tuple[torch.Tensor, ...]:
-        x, shortcut = _channels_last(x), _channels_last(shortcut)
+        context: Any, x: Tensor, shortcut: Tensor, gamma: Tensor, beta: Tensor, *others: Any
+    ) -> tuple[Tensor, ...]:
+        x, shortcut, source = _channels_last(x), _channels_last(shortcut), Source(*others[:4])
         division, out = divided(x, NARROW), torch.empty_like(x)
-        mean, scale = moments(x, running_mean, running_var, momentum, eps, sums)
+        mean, scale = moments(x, *others[4:])
         mask = empty_mask(division, x.device)
         block.end_of_block[division.programs](
             x, shortcut, out, mask, mean, scale, gamma, beta, *division.size, **NARROW
@@ -111,50 +94,31 @@ class _EndOfBlock(torch.autograd.Function):
         return out, out.detach()
 
     @staticmethod
-    def backward(context: Any, *arrived: torch.Tensor | None) -> Gradients:
+    def backward(context: Any, *arrived: Tensor | None) -> Gradients:
         x, mask, gamma, beta, mean, scale, *inputs = context.saved_tensors
         division = divided(x, NARROW)
         given = [_channels_last(gradient) for gradient in arrived if gradient is not None]
         parts = division.parts(block.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
         g = torch.empty_like(x)
+        tensors = given[0], given[-1], x, mask, g, sums, mean, scale
         block.block_sums[(parts * division.column_blocks,)](
-            given[0],
-            given[-1],
-            x,
-            mask,
-            g,
-            sums,
-            mean,
-            scale,
-            *division.size,
-            parts,
-            TWO=len(given) == 2,
-            **NARROW,
+            *tensors, *division.size, parts, TWO=len(given) == 2, **NARROW
         )
         for_beta, for_gamma = sums.sum(1)
         norm = mean, scale, gamma, beta, for_beta, for_gamma
         dx, *of_source = _input_gradients(g, x, norm, False, Source(*inputs, *context.around))
-        return dx, g, for_gamma, for_beta, None, None, None, None, None, *of_source, None, None
+        return dx, g, for_gamma, for_beta, *of_source, *[None] * 7
 
 
 class _Stem(torch.autograd.Function):
     """Batch norm, ReLU and max-pooling of 3x3 with stride 2 and padding 1."""
 
     @staticmethod
-    def forward(
-        context: Any,
-        x: torch.Tensor,
-        gamma: torch.Tensor,
-        beta: torch.Tensor,
-        running_mean: torch.Tensor,
-        running_var: torch.Tensor,
-        momentum: float,
-        eps: float,
-    ) -> torch.Tensor:
+    def forward(context: Any, x: Tensor, gamma: Tensor, beta: Tensor, *statistics: Any) -> Tensor:
         x = _channels_last(x)
         images, channels, *sides = x.shape
-        mean, scale = moments(x, running_mean, running_var, momentum, eps)
+        mean, scale = moments(x, *statistics)
         pooled = images, channels, *((side + 1) // 2 for side in sides)
         out = torch.empty(pooled, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
         positions = torch.empty_like(out, dtype=torch.uint8)
@@ -166,7 +130,7 @@ class _Stem(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> Gradients:
+    def backward(context: Any, gradient: Tensor) -> Gradients:
         x, positions, gamma, mean, scale = context.saved_tensors
         division, gradient, dx = divided(x, NARROW), _channels_last(gradient), torch.empty_like(x)
         sides = *x.shape[2:], *gradient.shape[2:]
@@ -176,25 +140,13 @@ class _Stem(torch.autograd.Function):
             gradient, positions, x, sums, mean, scale, *division.size, parts, *sides, **NARROW
         )
         for_beta, for_gamma = sums.sum(1)
-        stem.stem_input_gradient[division.programs](
-            gradient,
-            positions,
-            x,
-            dx,
-            mean,
-            scale,
-            gamma,
-            for_beta,
-            for_gamma,
-            *division.size,
-            *sides,
-            **NARROW,
-        )
-        return dx, for_gamma, for_beta, None, None, None, None
+        tensors = gradient, positions, x, dx, mean, scale, gamma, for_beta, for_gamma
+        stem.stem_input_gradient[division.programs](*tensors, *division.size, *sides, **NARROW)
+        return dx, for_gamma, for_beta, None, None, None, None, None
 
 
 def _input_gradients(
-    gradient: torch.Tensor, y: torch.Tensor, norm: tuple[torch.Tensor, ...], relu: bool, source: Source
+    gradient: Tensor, y: Tensor, norm: tuple[Tensor, ...], relu: bool, source: Source
 ) -> Gradients:
     """Return the gradients of ``y`` and of images and weight of its source, as far as each is an input of the
     norm. ``norm`` has mean, scale, gamma, beta, dbeta and dgamma."""
@@ -205,28 +157,26 @@ def _input_gradients(
     gradients.input_gradient[division.programs](gradient, y, dy, *norm, *division.size, RELU=relu, **SHAPE)
     if x is None:
         return dy, None, None
-    sides = [stride] * 2, [padding] * 2, [1] * 2
-    dx, dw, _ = torch.ops.aten.convolution_backward(
-        dy, x, weight, None, *sides, False, [0] * 2, 1, [True, True, False]
-    )
-    return None, dx, dw
+    around = [stride] * 2, [padding] * 2, [1] * 2, False, [0] * 2, 1
+    wanted = [True, True, False]
+    return None, *torch.ops.aten.convolution_backward(dy, x, weight, None, *around, wanted)[:2]
 
 
 def normalise(
-    x: torch.Tensor,
-    shortcut: torch.Tensor | None,
-    gamma: torch.Tensor,
-    beta: torch.Tensor,
-    running_mean: torch.Tensor,
-    running_var: torch.Tensor,
+    x: Tensor,
+    shortcut: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
     momentum: float,
     eps: float,
     relu: bool,
     twice: bool = False,
     pool: bool = False,
-    sums: torch.Tensor | None = None,
+    sums: Tensor | None = None,
     source: Source = Source(),  # noqa: B008
-) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
     ``x`` has more than one value per channel. ``shortcut`` is None or like ``x``. Without a shortcut ReLU is
@@ -236,30 +186,25 @@ def normalise(
     with stride 2 and padding 1 follows. ``sums``, if the convolution has added them up, are those of
     ``moments``. With a ``source`` its images and weight get the gradients.
     """
+    statistics = running_mean, running_var, momentum, eps, sums
     if pool:
-        return _Stem.apply(x, gamma, beta, running_mean, running_var, momentum, eps)
+        return _Stem.apply(x, gamma, beta, *statistics)
     if shortcut is None:
-        return _Norm.apply(x, gamma, beta, running_mean, running_var, momentum, eps, relu, sums, *source)
-    both = _EndOfBlock.apply(
-        x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, sums, *source
-    )
+        return _Norm.apply(x, gamma, beta, relu, *source, *statistics)
+    both = _EndOfBlock.apply(x, shortcut, gamma, beta, *source, *statistics)
     return both if twice else both[0]
 
 
-Summed = tuple[torch.Tensor, torch.Tensor | None]
-"""Output of a convolution, and sums and sums of squares of its channels in float32, shape (2, channels)."""
-
-
-def unsummed(x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int) -> Summed:
+def unsummed(x: Tensor, weight: Tensor, stride: int, padding: int) -> Summed:
     """Return the convolution alone."""
     return functional.conv2d(x, weight, stride=stride, padding=padding), None
 
 
 def convolve(
-    x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int, summed: Callable[..., Summed] = unsummed
-) -> tuple[torch.Tensor, dict[str, Any]]:
+    x: Tensor, weight: Tensor, stride: int, padding: int, summed: Callable[..., Summed] = unsummed
+) -> tuple[Tensor, dict[str, Any]]:
     """Return the convolution, and for ``normalise`` its sums, if ``summed`` adds them up, and its source.
-    Autograd records a convolution of images, and one in float32."""
+    Autograd records the first convolution, whose kernel is larger, and one in float32."""
     if x.dtype == torch.float32 or weight.shape[2] > 3:
         return plain_convolution(x, weight, stride, padding)
     x, weight = (each.to(x.dtype, memory_format=torch.channels_last) for each in (x, weight))

@@ -13,13 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from implementations.pytorch.model import (
-    Convolve,
-    Normalise,
-    plain_convolution,
-    separate_normalise,
-    training_loss,
-)
+from implementations.pytorch.model import training_loss
 from rn50.errors import UserError
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -87,15 +81,16 @@ class Graph:
         return self._losses.clone()  # the next replay overwrites the original
 
 
-def normalise_of(mode: str, device: torch.device) -> Normalise:
-    """Return the function that follows each convolution in STEP_MODE ``mode``. Raises UserError if kernels
-    cannot be compiled."""
+def layers_of(mode: str, device: torch.device, images: int) -> dict[str, Any]:
+    """Return the arguments of ``ResNet50`` that replace its operations in STEP_MODE ``mode``, where a full
+    batch has ``images``. nvidia-cudnn-frontend is used if it is installed. Raises UserError if kernels cannot
+    be compiled."""
     if mode != "fused" or device.type != "cuda":
-        return separate_normalise
+        return {}
     try:
         import triton
 
-        from implementations.pytorch.fused_norm import normalise
+        from implementations.pytorch.fused_norm import convolve, normalise
 
         triton.runtime.driver.active.get_current_device()  # compiles what starts kernels, in C
     except Exception as error:  # of many types: no Triton, no C compiler, no headers of Python
@@ -105,23 +100,12 @@ def normalise_of(mode: str, device: torch.device) -> Normalise:
             "or set STEP_MODE=graph"
         )
         raise UserError("STEP_MODE=fused", f"Triton cannot compile ({reason})", remedy) from error
-    return normalise
-
-
-def convolution_of(mode: str, device: torch.device, images: int) -> Convolve:
-    """Return the convolution of training in STEP_MODE ``mode``, whose full batches have ``images`` images.
-    nvidia-cudnn-frontend is used if it is installed."""
-    if mode != "fused" or device.type != "cuda":
-        return plain_convolution
-    from implementations.pytorch import fused_norm
-
     if importlib.util.find_spec("cudnn") is None:
-        return fused_norm.convolve
+        return {"normalise": normalise, "convolve": convolve}
     from implementations.pytorch import convolution_statistics
 
-    return functools.partial(
-        fused_norm.convolve, summed=functools.partial(convolution_statistics.convolve, images=images)
-    )
+    summed = functools.partial(convolution_statistics.convolve, images=images)
+    return {"normalise": normalise, "convolve": functools.partial(convolve, summed=summed)}
 
 
 def of_full_batches(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:

@@ -23,14 +23,7 @@ from implementations.pytorch.model import (
     trainable,
 )
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
-from implementations.pytorch.step import (
-    Eager,
-    captured,
-    convolution_of,
-    is_captured,
-    normalise_of,
-    of_full_batches,
-)
+from implementations.pytorch.step import Eager, captured, is_captured, layers_of, of_full_batches
 from implementations.pytorch.traits import TRAITS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
@@ -134,11 +127,9 @@ class PytorchImplementation(BaseImplementation):
     def _resnet50(self, dtype: str) -> ResNet50:
         """Return our network in a precision, without values."""
         h, data = self.config.hyperparameters, self.config.data
-        mode = self.config.run.step_mode
-        normalise = normalise_of(mode, self.device)
-        convolve = convolution_of(mode, self.device, h.batch_size)
+        layers = layers_of(self.config.run.step_mode, self.device, h.batch_size)
         rounds = self.config.run.quantization == quantization.NAME
-        return ResNet50(data.classes, data.width, h.bn_gamma_zero, dtype, normalise, rounds, convolve)
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, dtype, rounds=rounds, **layers)
 
     def _timed_step(self, dtype: str) -> Callable[[], None]:
         """Return a forward and backward pass of our network in a precision; all-reduce and update take as

@@ -28,6 +28,7 @@ of columns.
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from implementations.pytorch.kernels.tile import SHAPE, columns_of, divided, place, read, read_columns, tile
 
@@ -47,39 +48,28 @@ def rows_of_part(part, parts, rows, ROWS: tl.constexpr):
 
 
 @triton.jit
-def read_sums(sums, column, columns, rows):
-    """Return mean and mean square of columns from their sums and sums of squares, shape (2, columns)."""
-    valid = column < columns
-    return (
-        tl.load(sums + column, mask=valid, other=0.0) / rows,
-        tl.load(sums + columns + column, mask=valid, other=0.0) / rows,
-    )
+def of_sums(sums, column, columns, rows, eps, limit):
+    """Return mean and variance of columns from their sums and sums of squares, and where the variance has
+    lost too many digits."""
+    mean = tl.load(sums + column, mask=column < columns, other=0.0) / rows
+    square = tl.load(sums + columns + column, mask=column < columns, other=0.0) / rows
+    variance = square - mean * mean
+    return mean, variance, square > (variance + eps) * limit
 
 
 @triton.jit
 def moments_of_parts(
-    x,
-    means,
-    deviations,
-    rows,
-    columns,
-    parts,
-    sums,
-    eps,
-    SUMMED: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    x, means, deviations, rows, columns, parts, sums, eps, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
     """Write mean and sum of squared deviations of every column of a part; with ``sums`` only where these do
     not suffice."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     end = rows
-    if SUMMED:
-        mean, square = read_sums(sums, column, columns, rows)
-        # A bit less than the limit: the other kernel may round otherwise, and must find all that it wants.
-        wanted = square > (square - mean * mean + eps) * (CANCELLED * 0.99)
-        end = tl.where(tl.max(wanted.to(tl.int32), 0) > 0, rows, 0)
+    if sums is not None:
+        # Below the limit of the other kernel, which may round otherwise, and must find all that it wants.
+        _, _, lost = of_sums(sums, column, columns, rows, eps, CANCELLED * 0.99)
+        end = tl.where(tl.max(lost.to(tl.int32), 0) > 0, rows, 0)
     shift = read_columns(x + (part * ROWS).to(tl.int64) * columns, column, columns).to(tl.float32)
     sums, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for row in range(part * ROWS, end, parts * ROWS):
@@ -110,7 +100,6 @@ def combine_moments(
     momentum,
     sums,
     eps,
-    SUMMED: tl.constexpr,
     PARTS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -120,11 +109,9 @@ def combine_moments(
     part, column = tl.arange(0, PARTS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = column < columns
     offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & valid[None, :]
-    if SUMMED:
-        mean_of_sums, square = read_sums(sums, column, columns, rows)
-        variance = square - mean_of_sums * mean_of_sums
-        cancelled = square > (variance + eps) * CANCELLED
-        inside = inside & cancelled[None, :]
+    if sums is not None:
+        mean_of_sums, variance, lost = of_sums(sums, column, columns, rows, eps, CANCELLED)
+        inside = inside & lost[None, :]
     counts = rows_of_part(part, parts, rows, ROWS)[:, None]
     of_parts = tl.load(means + offsets, mask=inside, other=0.0)
     mean = tl.sum(of_parts * counts, 0) / rows
@@ -133,10 +120,10 @@ def combine_moments(
         tl.load(deviations + offsets, mask=inside, other=0.0) + tl.where(inside, counts * apart * apart, 0.0),
         0,
     )
-    if SUMMED:
-        mean = tl.where(cancelled, mean, mean_of_sums)
-        # What is not a number stays so, as tl.maximum would not.
-        deviation = tl.where(cancelled, deviation, tl.where(variance < 0, 0.0, variance) * rows)
+    if sums is not None:
+        mean = tl.where(lost, mean, mean_of_sums)
+        # What is not a number stays so, which tl.maximum would not do.
+        deviation = tl.where(lost, deviation, tl.where(variance < 0, 0.0, variance) * rows)
     tl.store(mean_out + column, mean, mask=valid)
     tl.store(scale_out + column, 1 / tl.sqrt(deviation / rows + eps), mask=valid)
     # The running variance is the unbiased one.
@@ -148,35 +135,20 @@ def combine_moments(
 
 
 def moments(
-    x: torch.Tensor,
-    running_mean: torch.Tensor,
-    running_var: torch.Tensor,
-    momentum: float,
-    eps: float,
-    sums: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float, sums: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return mean and 1 / sqrt(variance + eps) of every column of ``x``, and update the running statistics in
     place. ``sums``, if known, has sum and sum of squares of every column, shape (2, columns)."""
     division = divided(x)
     parts = division.parts(RESIDENT)
     means, deviations = torch.empty(2, parts, division.columns, device=x.device)
     mean, scale = torch.empty(2, division.columns, device=x.device)
-    given = means if sums is None else sums, eps, sums is not None
     moments_of_parts[(parts * division.column_blocks,)](
-        x, means, deviations, *division.size, parts, *given, **SHAPE
+        x, means, deviations, *division.size, parts, sums, eps, **SHAPE
     )
+    tensors = means, deviations, mean, scale, running_mean, running_var
+    shape = {**SHAPE, "PARTS": triton.next_power_of_2(parts), "COLUMNS": COMBINED_COLUMNS}
     combine_moments[(triton.cdiv(division.columns, COMBINED_COLUMNS),)](
-        means,
-        deviations,
-        mean,
-        scale,
-        running_mean,
-        running_var,
-        *division.size,
-        parts,
-        momentum,
-        *given,
-        PARTS=triton.next_power_of_2(parts),
-        **{**SHAPE, "COLUMNS": COMBINED_COLUMNS},
+        *tensors, *division.size, parts, momentum, sums, eps, **shape
     )
     return mean, scale

@@ -8,22 +8,23 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
+triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
 
 from torch.nn import functional  # noqa: E402
 
 from benchmarks.step_floor import convolutions  # noqa: E402
 from implementations.pytorch import convolution_statistics, fused_norm, model  # noqa: E402
-from implementations.pytorch.convolution_statistics import PLANS, Plan, Shape, convolve, graph_of  # noqa: E402
+from implementations.pytorch.convolution_statistics import PLANS, convolve, execute, graph_of  # noqa: E402
 from implementations.pytorch.half_weights import HalfWeights  # noqa: E402
 from implementations.pytorch.kernels import tile  # noqa: E402
 from implementations.pytorch.kernels.moments import moments  # noqa: E402
 from implementations.pytorch.optimizer import in_order  # noqa: E402
-from implementations.pytorch.step import Graph, convolution_of  # noqa: E402
+from implementations.pytorch.step import Graph, layers_of  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -95,10 +96,19 @@ def small(monkeypatch):
         monkeypatch.setattr(tile, "multiprocessors", lambda device: 1)
 
 
-def shape_of(layer, batch, dtype=torch.float16):
+def given_to(layer, batch, device="meta", dtype=torch.float16):
+    """Input as after ReLU, weight, stride and padding of a convolution."""
     inputs, outputs, kernel, stride, side = layer
-    images, weights = (batch, inputs, side, side), (outputs, inputs, kernel, kernel)
-    return Shape(torch.Size(images), torch.Size(weights), stride, kernel // 2, dtype)
+    torch.manual_seed(0)
+    x, weight = (
+        torch.randn(size, device=device)
+        for size in ((batch, inputs, side, side), (outputs, inputs, kernel, kernel))
+    )
+    x, weight = (
+        each.to(dtype).contiguous(memory_format=torch.channels_last)
+        for each in (x.relu(), weight * (2 / (inputs * kernel**2)) ** 0.5)
+    )
+    return x, weight, stride, kernel // 2
 
 
 @compiled
@@ -109,7 +119,7 @@ def test_cudnn_has_plans_for_every_convolution_but_the_first(properties, batch):
     device = cudnn.create_device_properties(json.dumps(properties))
     assert len(LAYERS) == 22
     for layer in LAYERS:
-        graph, tensors = graph_of(shape_of(layer, batch), device_property=device)
+        graph, tensors = graph_of(*given_to(layer, batch), device_property=device)
         _, outputs, _, stride, side = layer
         after = side // stride
         assert tensors[2].get_dim() == [batch, outputs, after, after]
@@ -128,7 +138,7 @@ def test_where_cudnn_has_no_plan_it_says_why(layer):
     cudnn = pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend")
     device = cudnn.create_device_properties(json.dumps(H200))
     with pytest.raises(Exception, match="engine"):
-        graph_of(shape_of(layer, 16), device_property=device)
+        graph_of(*given_to(layer, 16), device_property=device)
 
 
 def added_as_cudnn_does(x):
@@ -215,12 +225,12 @@ def sums_of(y):
 class Summing:
     """Computes what a plan of cuDNN computes, anywhere; counts."""
 
-    def __init__(self, shape):
-        self.shape, self.calls = shape, 0
+    def __init__(self, stride, padding):
+        self.around, self.calls = {"stride": stride, "padding": padding}, 0
 
     def __call__(self, x, weight):
         self.calls += 1
-        y = functional.conv2d(x, weight, stride=self.shape.stride, padding=self.shape.padding)
+        y = functional.conv2d(x, weight, **self.around)
         y = y.contiguous(memory_format=torch.channels_last)
         return y, sums_of(y)
 
@@ -251,14 +261,10 @@ def test_a_step_with_sums_gives_the_losses_gradients_and_statistics_of_one_witho
     monkeypatch.setattr(model, "STAGES", ((2, 64),))
     asked = {}
 
-    def fastest(shape, x, weight):
-        assert (x.shape, weight.shape, x.dtype, weight.dtype) == (
-            shape.images,
-            shape.weights,
-            *[shape.dtype] * 2,
-        )
-        assert shape not in asked
-        return asked.setdefault(shape, Summing(shape))
+    def fastest(x, weight, stride, padding):
+        shape = x.shape, weight.shape, stride
+        assert shape not in asked and x.dtype == weight.dtype == model.PRECISIONS[precision]
+        return asked.setdefault(shape, Summing(stride, padding))
 
     monkeypatch.setattr(convolution_statistics, "fastest", fastest)
     batch, sides = images_of(4, 16, "cpu"), []
@@ -267,7 +273,7 @@ def test_a_step_with_sums_gives_the_losses_gradients_and_statistics_of_one_witho
         losses = step(*batch)
         sides.append((losses, gradients, torch.cat(list(network.buffers()))))
     assert sum(plan.calls for plan in asked.values()) == 7  # all but the first
-    assert [shape.weights[2] for shape in asked] == [1, 1, 3, 1]  # three recur
+    assert [weight[2] for _, weight, _ in asked] == [1, 1, 3, 1]  # three recur
     for found, expected in zip(*sides, strict=True):
         assert (found - expected).norm() < 0.02 * expected.norm() and expected.norm() > 0
 
@@ -326,54 +332,51 @@ UNBUILT = None
         ([Failing], [5.0], None, "no memory"),
         ([Uncaptured, Summing], [5.0, 2.0, 3.0], 1, None),
         ([Uncaptured], [5.0, 2.0], None, "not while a stream is captured"),
-        ([Wrong], [5.0], None, "its results differ from those of a convolution"),
+        ([Wrong], [5.0], None, "a plan gives other results than a convolution"),
         (None, [5.0], None, "no valid engine"),
     ],
 )
 def test_the_fastest_plan_of_right_results_is_taken(plans, times, chosen, said, monkeypatch, capsys):
-    shape, left = shape_of((8, 16, 3, 2, 8), 4), list(times)
+    given, left = given_to((8, 16, 3, 2, 8), 4, "cpu"), list(times)
+    x, weight, stride, padding = given
 
     class Planned:
         def get_execution_plan_count(self):
             return len(plans)
 
-    def graph_of(given, handle):
-        assert given == shape
+        def build_plan_at_index(self, index):
+            if plans[index] is UNBUILT:
+                raise Exception("engine 7 has no kernel")
+
+    def graph_of(*asked, handle):
+        assert [each is other for each, other in zip(asked, given, strict=True)]
         if plans is None:
             raise Exception("no valid engine\nand much more")
         return Planned(), []
 
-    def plan(graph, tensors, index, device):
-        if plans[index] is UNBUILT:
-            raise Exception("engine 7 has no kernel")
-        found = plans[index](shape)
-        found.index = index
-        return found
+    def execute(graph, tensors, index, x, weight):
+        chosen_last.append(index)
+        return plans[index](stride, padding)(x, weight)
 
     def milliseconds(action):
         action()
         return left.pop(0)
 
     def captured(run, device):
-        (plan,) = run.args
-        if isinstance(plan, Uncaptured):
+        run()
+        if plans[chosen_last[-1]] is Uncaptured:
             raise RuntimeError("not while a stream is captured")
 
-    for fake in (graph_of, milliseconds, captured):
+    chosen_last = []
+    for fake in (graph_of, execute, milliseconds, captured):
         monkeypatch.setattr(convolution_statistics, fake.__name__, fake)
-    monkeypatch.setattr(convolution_statistics, "Plan", plan)
     monkeypatch.setattr(convolution_statistics, "_handle", lambda device: None)
-    random = torch.Generator().manual_seed(0)
-    x, weight = (
-        torch.randn(size, generator=random).half().contiguous(memory_format=torch.channels_last)
-        for size in (shape.images, shape.weights)
-    )
     for _ in range(2):  # the second time what was found is known
-        y, sums = convolve(x, weight, shape.stride, shape.padding, 4)
+        y, sums = convolve(x, weight, stride, padding, 4)
         assert (sums is not None) == (chosen is not None)
+        assert chosen is None or chosen_last[-1] == chosen
         torch.testing.assert_close(y, functional.conv2d(x, weight, stride=2, padding=1))
-    kept = convolution_statistics._FASTEST[shape, x.device]
-    assert getattr(kept, "index", None) == chosen and not left
+    assert not left
     text = " ".join(capsys.readouterr().err.split())
     assert text.count("warning") == (said is not None)
     assert said is None or f"all convolutions: {said}; batch norm" in text
@@ -381,47 +384,40 @@ def test_the_fastest_plan_of_right_results_is_taken(plans, times, chosen, said, 
 
 @pytest.mark.parametrize("mode, device", [("graph", "cuda"), ("eager", "cuda"), ("fused", "cpu")])
 def test_other_modes_and_devices_convolve_as_ever(mode, device, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cudnn", sys)  # installed
-    assert convolution_of(mode, torch.device(device), 4) is model.plain_convolution
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)  # installed
+    assert layers_of(mode, torch.device(device), 4) == {}
 
 
-def test_without_the_package_nothing_changes(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert convolution_of("fused", torch.device("cuda"), 4) is fused_norm.convolve
+@pytest.mark.parametrize("installed", [None, True])
+def test_without_the_package_no_sums_are_added_up(installed, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: installed)
+    gpu = types.SimpleNamespace(active=types.SimpleNamespace(get_current_device=lambda: 0))
+    monkeypatch.setattr(triton.runtime, "driver", gpu)
+    layers = layers_of("fused", torch.device("cuda"), 4)
+    assert layers["normalise"] is fused_norm.normalise
+    assert (layers["convolve"] is fused_norm.convolve) != bool(installed)
+    assert not installed or layers["convolve"].func is fused_norm.convolve
 
 
 # On a GPU.
 
 
-def plans_of(shape):
-    device = torch.device("cuda", torch.cuda.current_device())
-    graph, tensors = graph_of(shape, handle=convolution_statistics._handle(device))
+def plans_of(given):
+    graph, tensors = graph_of(*given, handle=convolution_statistics._handle(given[0].device))
     for index in range(min(PLANS, graph.get_execution_plan_count())):
-        yield index, Plan(graph, tensors, index, device)
-
-
-def random_inputs(shape):
-    """Images as after ReLU, and weights, on the GPU."""
-    random = torch.Generator("cuda").manual_seed(0)
-    x, weight = (torch.randn(size, generator=random, device="cuda") for size in (shape.images, shape.weights))
-    deviation = (2 / shape.weights[1:].numel()) ** 0.5
-    return [
-        each.to(shape.dtype).contiguous(memory_format=torch.channels_last)
-        for each in (x.relu(), weight * deviation)
-    ]
+        graph.build_plan_at_index(index)
+        yield index, execute(graph, tensors, index, *given[:2])
 
 
 @on_gpu
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_plans_give_convolution_and_moments(layer, device):
     pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend")
-    shape = shape_of(layer, 16)
-    x, weight = random_inputs(shape)
-    expected = functional.conv2d(x.double(), weight.double(), stride=shape.stride, padding=shape.padding)
+    x, weight, stride, padding = given = given_to(layer, 16, device)
+    expected = functional.conv2d(x.double(), weight.double(), stride=stride, padding=padding)
     mean, scale = expected.mean((0, 2, 3)), (expected.var((0, 2, 3), correction=0) + EPSILON).rsqrt()
     ran = 0
-    for index, plan in plans_of(shape):
-        y, sums = plan(x, weight)
+    for index, (y, sums) in plans_of(given):
         assert y.is_contiguous(memory_format=torch.channels_last) and y.shape == expected.shape
         assert (y - expected).norm() < 2e-3 * expected.norm(), index
         found = moments(y, *torch.zeros(2, y.shape[1], device="cuda"), 0.0, EPSILON, sums)
@@ -434,10 +430,8 @@ def test_plans_give_convolution_and_moments(layer, device):
 @on_gpu
 def test_sums_of_the_largest_layer_are_as_exact_as_the_bound_takes_them(device):
     pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend")
-    shape = shape_of((64, 64, 1, 1, 56), 400)
-    x, weight = random_inputs(shape)
-    for index, plan in plans_of(shape):
-        y, sums = plan(x, weight)
+    given = given_to((64, 64, 1, 1, 56), 400, device)
+    for index, (y, sums) in plans_of(given):
         exact = y.double()
         wanted = torch.stack([exact.sum((0, 2, 3)), exact.square().sum((0, 2, 3))])
         most = torch.stack([exact.abs().sum((0, 2, 3)), wanted[1]])
@@ -453,7 +447,7 @@ def test_a_captured_step_with_plans_gives_what_one_without_gives(precision, devi
     monkeypatch.setattr(convolution_statistics, "milliseconds", lambda action: next(faster))
     sides, (images, labels) = [], images_of(16, 64, device)
     ways = [
-        (precision, convolution_of("fused", images.device, 16)),
+        (precision, layers_of("fused", images.device, 16)["convolve"]),
         (precision, model.plain_convolution),
         ("float32", model.plain_convolution),
     ]

@@ -100,8 +100,8 @@ def loop(ptx: str) -> str:
 
 # A tile of 64 x 64 values is two loads a thread and tensor, and one of 32 x 64 is one.
 LOOPS = [
-    (moments.moments_of_parts, {"SUMMED": False}, Counts(0, 2, 0)),  # x
-    (moments.moments_of_parts, {"SUMMED": True}, Counts(0, 2, 0)),
+    (moments.moments_of_parts, {"sums": None}, Counts(0, 2, 0)),  # x
+    (moments.moments_of_parts, {}, Counts(0, 2, 0)),
     (gradients.sums_of_parts, {"RELU": True}, Counts(0, 4, 0)),  # gradient and x
     (gradients.sums_of_parts, {"RELU": False}, Counts(0, 4, 0)),
     (block.block_sums, {"TWO": False, **tile.NARROW}, Counts(0, 2, 1)),  # gradient and x; writes g
@@ -152,7 +152,7 @@ def test_a_kernel_without_a_loop_has_no_barrier(kernel, constants, expected):
 
 @pytest.mark.parametrize("summed", [False, True])
 def test_the_kernel_of_few_bytes_compiles_too(summed):
-    constants = {"PARTS": 1024, "COLUMNS": moments.COMBINED_COLUMNS, "SUMMED": summed}
+    constants = {"PARTS": 1024, "COLUMNS": moments.COMBINED_COLUMNS, **({} if summed else {"sums": None})}
     assert compiled(moments.combine_moments, constants).asm["cubin"]
 
 

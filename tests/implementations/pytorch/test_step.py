@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch.model import Bottleneck, flatten_parameters, trainable  # noqa: E402
-from implementations.pytorch.step import Eager, Graph, normalise_of, of_full_batches  # noqa: E402
+from implementations.pytorch.step import Eager, Graph, layers_of, of_full_batches  # noqa: E402
 from implementations.pytorch.train import create  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from rn50.settings.config_file import is_passed_through  # noqa: E402
@@ -70,8 +70,8 @@ def test_every_mode_trains_as_eager_does(tiny_config, mode):
 @pytest.mark.skipif(HAS_GPU, reason="Triton compiles here")
 def test_kernels_that_cannot_be_compiled_are_named_with_what_runs_without_them():
     with pytest.raises(UserError, match=r"STEP_MODE=fused: Triton cannot compile \(.+\); .* STEP_MODE=graph"):
-        normalise_of("fused", torch.device("cuda"))
-    assert normalise_of("graph", torch.device("cuda")) is normalise_of("fused", torch.device("cpu"))
+        layers_of("fused", torch.device("cuda"), 4)
+    assert layers_of("graph", torch.device("cuda"), 4) == layers_of("fused", torch.device("cpu"), 4) == {}
 
 
 def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
