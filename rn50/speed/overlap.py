@@ -14,8 +14,7 @@ LOST = 0.05
 HIDDEN = 1 / 3
 """Share of the shorter one's time below which the two are said to exclude each other."""
 REMEDIES = {
-    "cpu": "they share the cores, so this is to be expected; DALI_THREADS and OMP_NUM_THREADS divide these "
-    "between input and step",
+    "cpu": "the cores are shared, so that is to be expected; DALI_THREADS and OMP_NUM_THREADS divide them",
     "gpu": "set CUDA_DEVICE_MAX_CONNECTIONS=32 if it is less; rn50 tune input tries other DALI_THREADS and "
     "DALI_HW_DECODER_LOAD",
 }
@@ -67,13 +66,14 @@ class Overlap(NamedTuple):
     @property
     def sentence(self) -> str:
         """Return the three rates, the loss and the remedy, in words."""
-        verdict = "they lose next to nothing to each other"
+        loss = "no less than the slower one, as far as these rounds show"
+        if self.of_slower.shown and self.lost:
+            loss = f"{self.lost:.1%} less than the slower one"
         if self.hold_each_other_up:
-            how = "wait for" if self.exclude_each_other else "slow"
-            verdict = f"they {how} each other; {self.remedy}"
+            loss += f"; they {'wait for' if self.exclude_each_other else 'slow'} each other: {self.remedy}"
         return (
             f"the input can deliver {self.input:,.0f} images/s, the step takes {self.step:,.0f}, together "
-            f"{self.together:,.0f}, {self.lost:.1%} less than the slower ({self.of_slower.spread}): {verdict}"
+            f"{self.together:,.0f}: {loss}"
         )
 
 
