@@ -231,7 +231,7 @@ def _engines() -> tuple[str, ...]:
 @listed(
     "--precisions",
     default="float32",
-    possible=("float32", "bfloat16", "int8"),
+    possible=("float32", "float16", "bfloat16", "int8"),
     help="Precisions of the frameworks' engines, where they have them; an ONNX model has its own.",
 )
 @click.option(
@@ -273,7 +273,7 @@ def bench_inference(
 
     if picture is not None:
         files.refuse_to_replace(picture, files.PICTURE)
-    line, threads = inference.bind(cores)
+    line, threads = inference.bind(cores, engines)
     say(line, err=True)  # before NumPy or a framework starts threads
 
     from rn50.deploy import inference_curve, inference_engines

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rn50.deploy import inference_engines, model_file
-from rn50.deploy.model_file import Run
-from rn50.deploy.outcomes import Subject
+from rn50.deploy import inference_engines
+from rn50.deploy.outcomes import LIMIT_S, Run, Subject
 from rn50.errors import UserError
 from rn50.process import set_default
 
@@ -94,7 +93,7 @@ class Process:
         self._process.join()
 
     def _answer(self, seconds: float = 0) -> Any:
-        limit = seconds + model_file.LIMIT_S
+        limit = seconds + LIMIT_S
         try:
             if not self._pipe.poll(limit):
                 self._process.kill()
@@ -118,6 +117,7 @@ def _serve(pipe: Connection, subject: Subject, threads: int, log: str) -> None:
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     set_default("OMP_NUM_THREADS", str(threads))
+    set_default("NVIDIA_TF32_OVERRIDE", "0")  # else a GPU's float32 has 10 bits of 23 in convolutions
     try:
         run, make = inference_engines.create(subject, threads)
         pipe.send(None)

@@ -1,4 +1,4 @@
-"""What input and training step lose to each other, told from three rates: the figures of an H200 among them."""
+"""What input and training step lose to each other, told from three rates: those of an H200 among them."""
 
 import pytest
 
@@ -49,8 +49,8 @@ def test_a_loss_that_not_every_round_finds_is_none(tiny_config):
     found = overlap.of_rounds(config, [9000.0] * 5, [1000.0] * 5, [800.0, 810.0, 790.0, 800.0, 1001.0])
     assert found.lost == pytest.approx(0.2) and not found.hold_each_other_up and found.remedy == ""
     assert found.sentence == (
-        "the input can deliver 9,000 images/s, the step takes 1,000, together 800: no less than the slower one, "
-        "as far as these rounds show"
+        "the input can deliver 9,000 images/s, the step takes 1,000, together 800: no less than the slower "
+        "one, as far as these rounds show"
     )
     few = overlap.of_rounds(config, [9000.0] * 4, [1000.0] * 4, [500.0] * 4)
     assert not few.hold_each_other_up
