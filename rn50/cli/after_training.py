@@ -276,7 +276,10 @@ def bench_inference(
     line, threads = inference.bind(cores, engines)
     say(line, err=True)  # before NumPy or a framework starts threads
 
-    from rn50.deploy import inference_curve, inference_engines
+    from rn50.deploy import inference_engines
+
+    if picture is not None:
+        from rn50.deploy import inference_curve  # not without: it needs Matplotlib
 
     subjects = inference_engines.subjects(models, engines, precisions)
     measured = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
