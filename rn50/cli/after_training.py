@@ -290,4 +290,4 @@ def bench_inference(
     elif measured.results:
         inference.show(measured, Terminal())
     if measured.failures:
-        raise UserErrors(*(UserError(failed.failure) for failed in measured.failures))
+        raise UserErrors(*map(UserError, dict.fromkeys(failed.failure for failed in measured.failures)))
