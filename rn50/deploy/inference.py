@@ -56,12 +56,9 @@ def measure(
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes = []
-        for number, subject in enumerate(subjects):
-            try:
-                processes.append(Process(subject, threads, folder / f"{number}.log"))
-                stack.callback(processes[-1].close)
-            except UserError as error:
-                failures[subject] = error
+        for number, subject in enumerate(subjects):  # all load at once, and none is measured before its turn
+            processes.append(Process(subject, threads, folder / f"{number}.log"))
+            stack.callback(processes[-1].close)
         progress = stack.enter_context(counting("measuring inference"))
         for round_ in range(rounds + 1):
             for size in batch_sizes:

@@ -3,12 +3,14 @@
 
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from rn50 import frameworks
 from rn50.deploy.outcomes import Run, Subject
 from rn50.errors import UserError
+from rn50.packages import needed_for
 from rn50.weights import weights_file
 
 PROVIDERS = {
@@ -44,10 +46,14 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
     of_weights = [file for file in files if file.suffix == weights_file.SUFFIX]
     for engine in engines:
         if engine in PROVIDERS:
-            from rn50.deploy import onnx_engine
-
-            onnx_engine.refuse_missing(engine, PROVIDERS[engine])
-            runnable += [Subject(file, engine, onnx_engine.model(file).precision) for file in files]
+            with needed_for("rn50 bench inference"):
+                import onnxruntime
+            available = onnxruntime.get_available_providers()
+            if PROVIDERS[engine] not in available:
+                problem = f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(available)}"
+                remedy = "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU"
+                raise UserError(f"--engines {engine}", problem, f"{remedy}, or leave the engine out")
+            runnable += [Subject(file, engine, _model(file).precision) for file in files]
             continue
         if not of_weights:
             problem = "runs weights, and no model is a .safetensors file"
@@ -63,19 +69,36 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
     return list(dict.fromkeys(runnable))
 
 
+def _model(file: pathlib.Path) -> Any:
+    """Read an ONNX file, or convert weights as ``rn50 export`` would."""
+    from rn50.deploy import export, model_file
+
+    return export.convert(file, str(file)) if file.suffix == weights_file.SUFFIX else model_file.read(file)
+
+
 def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:
     """Return a function from images to logits, and one from a batch size to random images for it."""
-    if subject.engine in PROVIDERS:
-        from rn50.deploy import onnx_engine
+    if subject.engine not in PROVIDERS:
+        framework, way = of_frameworks()[subject.engine]
+        read = weights_file.read(subject.file)
+        run: Run = frameworks.module(framework, "inference").create(read, way, subject.precision, threads)
+        return run, lambda batch_size: _images(batch_size, read.image_size)
+    from rn50.deploy import model_file
 
-        model = onnx_engine.model(subject.file)
-        run = onnx_engine.running(model, subject.engine, PROVIDERS[subject.engine], threads)
-        height = int(model.facts.get("eval_resize", "256"))
-        return run, lambda batch_size: _images(batch_size, model.image_size, height)
-    framework, way = of_frameworks()[subject.engine]
-    read = weights_file.read(subject.file)
-    run = frameworks.module(framework, "inference").create(read, way, subject.precision, threads)
-    return run, lambda batch_size: _images(batch_size, read.image_size)
+    model, provider = _model(subject.file), PROVIDERS[subject.engine]
+    session = model_file.session(model, threads, provider)
+    if session.get_providers()[0] != provider:  # it falls back on the CPU without an error
+        problem = f"ONNX Runtime cannot start {provider} here"
+        remedy = "install the libraries of CUDA or TensorRT that this onnxruntime wants"
+        raise UserError(f"--engines {subject.engine}", problem, f"{remedy}, or leave the engine out")
+    # The name is looked up once, because None in its place would be resolved in every request.
+    outputs, name = [session.get_outputs()[0].name], model.input
+
+    def logits_of(images: np.ndarray) -> np.ndarray:
+        return session.run(outputs, {name: images})[0]
+
+    height = int(model.facts.get("eval_resize", "256"))
+    return logits_of, lambda batch_size: _images(batch_size, model.image_size, height)
 
 
 def _images(batch_size: int, size: int | None, height: int | None = None) -> np.ndarray:

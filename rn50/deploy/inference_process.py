@@ -66,20 +66,28 @@ def serve(run: Run, images: np.ndarray, load: Load) -> Round:
 
 
 class Process:
-    """A subject, ready to be measured. It waits, without using a core, while others are measured."""
+    """A subject to be measured. It waits, without using a core, while others are measured."""
 
     def __init__(self, subject: Subject, threads: int, log: pathlib.Path):
-        """Start the process and load the model. Raises UserError if it cannot."""
+        """Start the process, which loads the model."""
         self.subject, self._log = subject, log
+        log.touch()
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, subject, threads, str(log)), daemon=True)
         self._process.start()
         theirs.close()
-        self._answer()
+        self._loaded = False
+
+    def wait(self) -> None:
+        """Wait until the model is loaded. Raises UserError if it cannot be."""
+        if not self._loaded:
+            self._answer()
+        self._loaded = True
 
     def measure(self, load: Load) -> Round:
-        """Return one round of a load. Raises UserError if the engine fails."""
+        """Return one round of a load, when the model is loaded. Raises UserError if the engine fails."""
+        self.wait()
         with contextlib.suppress(BrokenPipeError):  # _answer says why
             self._pipe.send(load)
         answer: Round = self._answer(MOST_OF_SECONDS * load.seconds)

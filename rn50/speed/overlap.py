@@ -81,6 +81,6 @@ def of_rounds(
     config: Config, alone: Sequence[float], step: Sequence[float], together: Sequence[float]
 ) -> Overlap:
     """Return the overlap of rates of the same rounds: the input alone, the step alone, both together."""
-    medians = map(statistics.median, (alone, step, together))
-    slower = [min(pair) for pair in zip(alone, step, strict=True)]
-    return Overlap(config.run.device, *medians, rates.compare(together, slower))
+    median, slower = statistics.median, [min(pair) for pair in zip(alone, step, strict=True)]
+    of_slower = rates.compare(together, slower)
+    return Overlap(config.run.device, median(alone), median(step), median(together), of_slower)

@@ -116,7 +116,7 @@ def test_it_works_or_says_what_to_install(bare, room):
 
 def test_a_frameworks_engine_times_weights_without_onnx(bare):
     pytest.importorskip("torch")
-    load = "--batch-sizes 1 --cores 1 --seconds 0.01 --rounds 1".split()
+    load = ["--batch-sizes", "1", "--cores", "1", "--seconds", "0.01", "--rounds", "1"]
     done = bare("bench", "inference", "{folder}/weights.safetensors", "--engines", "pytorch-eager", *load)
     assert done.returncode == 0 and "weights.safetensors pytorch-eager float32: latency" in done.stdout, done
     done = bare("bench", "inference", "{folder}/weights.safetensors", *load)
