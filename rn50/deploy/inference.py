@@ -75,7 +75,8 @@ def measure(
                         rounds_of.setdefault((process.subject, size), []).append(measured)
                     progress(done, total)
     model = description.read().get("host_processor_model_name", "unknown processor")
-    gpus = hardware.read().gpus if any(inference_engines.on_gpu(each.engine) for each in subjects) else ()
+    engines = {subject.engine for subject in subjects}
+    gpus = hardware.read().gpus if any(map(inference_engines.on_gpu, engines)) else ()
     return Report(
         "".join(f"{gpu.name}, " for gpu in gpus[:1]) + f"{counted(threads, 'core')} of {model}",
         threads,

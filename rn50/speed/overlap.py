@@ -1,4 +1,4 @@
-"""What input and training step lose to each other: the rate of each alone beside that of both together."""
+"""Loss of input and training step to each other: the rate of each alone beside that of both together."""
 
 import statistics
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class Overlap(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What to change; empty if next to nothing is lost."""
+        """Change that may help; empty if they do not hold each other up."""
         return REMEDIES[self.device] if self.hold_each_other_up else ""
 
     @property

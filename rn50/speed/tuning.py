@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
     of_synthetic: float
     """Real over synthetic data, as it is after: relative to training on a batch held on the device."""
     overlap: Overlap
-    """Of the configuration as it is after."""
+    """Overlap of input and step, as the configuration is after."""
 
     @property
     def changes(self) -> dict[str, tuple[str, str]]:
