@@ -62,7 +62,8 @@ class Traits(NamedTuple):
     """Least compute capability of a GPU at which a new configuration takes STEP_MODE=fused, and the package
     that it needs; None: at none."""
     inference: Mapping[str, tuple[str, ...]] = {}
-    """Ways in which ``inference.py`` runs a network on a CPU -> their precisions; empty without that file."""
+    """Ways in which ``inference.py`` runs a network -> their precisions; empty without that file. A way on a
+    GPU begins with "cuda-"."""
     exports: tuple[str, ...] = ()
     """Name suffixes of files in its own format that ``inference.py`` writes and reads; empty: none."""
     calibrations: Mapping[str, str] = {}

@@ -63,6 +63,16 @@ def test_the_comparison_finds_what_differs():
         "images_per_second_after": 1.0,
         "after_of_before": None,
         "of_synthetic": 1.0,
+        "overlap": {
+            "input": 9.0,
+            "step": 1.0,
+            "together": 1.0,
+            "of_slower": {"median": 1.0, "lowest": 1.0, "highest": 1.0, "rounds": 5, "shown": False},
+            "lost": 0.0,
+            "hidden": 1.0,
+            "exclude_each_other": False,
+            "remedy": "",
+        },
         "faster": False,
         "written": None,
     }

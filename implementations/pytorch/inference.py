@@ -1,19 +1,39 @@
-"""Our network with saved weights on a CPU: timed, or exported as a file of torch.export."""
+"""Our network with saved weights: timed on a CPU or a GPU, or exported as a file of torch.export."""
 
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from implementations.pytorch.model import ResNet50, tensors
+from implementations.pytorch.model import PRECISIONS, ResNet50, tensors, trainable
+from implementations.pytorch.step import captured
+from rn50.benchmark import optimizers
+from rn50.errors import UserError
 from rn50.weights.weights_file import Weights
+
+Network = Callable[[torch.Tensor], torch.Tensor]
+CPU = torch.device("cpu")
 
 
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from images (N, 3, S, S) to logits (N, classes); ``way`` is "eager" or "compiled"."""
+    """Return a function from images (N, 3, S, S) to logits (N, classes), both in the host's memory.
+
+    ``way`` is "eager" or "compiled", or one of these or "graph" after "cuda-". Raises UserError without a GPU
+    for the latter.
+    """
     torch.set_num_threads(threads)
-    network = _network(weights, precision)
-    return _running(torch.compile(network) if way == "compiled" else network)
+    on_gpu, way = way.startswith("cuda-"), way.removeprefix("cuda-")
+    if on_gpu and not torch.cuda.is_available():
+        remedy = "rn50 doctor says what is missing, or leave the engine out"
+        raise UserError(f"--engines pytorch-cuda-{way}", "PyTorch sees no GPU", remedy)
+    torch.backends.cudnn.benchmark = on_gpu  # the first requests of a batch size are not timed
+    device = torch.device("cuda" if on_gpu else "cpu")
+    network: Network = _network(weights, precision, device)
+    if way == "compiled":
+        network = torch.compile(network)
+    if way == "graph":
+        network = Graphs(network)
+    return _running(network, device)
 
 
 def write(weights: Weights, path: str) -> None:
@@ -31,19 +51,42 @@ def read(path: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     return _running(torch.export.load(f"{path}.pt2").module())
 
 
-def _network(weights: Weights, precision: str) -> torch.nn.Module:
-    network = ResNet50(weights.classes, weights.width, False, precision).eval()
+class Graphs:
+    """The network as a CUDA graph for each shape of its images."""
+
+    def __init__(self, network: Network):
+        self._network = network
+        self._graphs: dict[torch.Size, tuple[torch.Tensor, Callable[[], None], torch.Tensor]] = {}
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits, which the next images of this shape overwrite."""
+        if images.shape not in self._graphs:
+            held = images.clone()
+            self._graphs[images.shape] = held, *captured(lambda: self._network(held), images.device)
+        held, replay, answer = self._graphs[images.shape]
+        held.copy_(images)
+        replay()
+        return answer
+
+
+def _network(weights: Weights, precision: str, device: torch.device = CPU) -> torch.nn.Module:
+    """Return the network with weights that are cast once: autocast would cast them for every request."""
+    network = ResNet50(weights.classes, weights.width, False, precision).eval().to(device)
     for name, tensor in tensors(network).items():
         tensor.copy_(torch.from_numpy(np.array(weights.arrays[name])))
+    for name, parameter in trainable(network):
+        if optimizers.has_weight_decay(name):
+            parameter.data = parameter.data.to(PRECISIONS[precision])
     return network
 
 
-def _running(network: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarray], np.ndarray]:
+def _running(network: Network, device: torch.device = CPU) -> Callable[[np.ndarray], np.ndarray]:
     def logits(images: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            answer: np.ndarray = network(
-                torch.from_numpy(images).contiguous(memory_format=torch.channels_last)
-            ).numpy()
+            given = torch.from_numpy(images)
+            if device.type == "cuda":  # from pinned memory a copy is several times as fast
+                given = given.pin_memory().to(device, non_blocking=True)
+            answer: np.ndarray = network(given.contiguous(memory_format=torch.channels_last)).cpu().numpy()
         return answer
 
     return logits

@@ -14,7 +14,8 @@ TRAITS = Traits(
     packages=r"torch(vision)?|nvidia-dali-.*|numpy",
     requirements={"cpu": ("pytorch-cpu",), "gpu": ("pytorch-gpu",)},
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16", "bfloat16")},
-    inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16")),
+    inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16"))
+    | dict.fromkeys(("cuda-eager", "cuda-compiled", "cuda-graph"), ("float32", "float16", "bfloat16")),
     exports=(".pt2",),
     input_libraries=("dali", "dataloader", "torchvision"),
     automatic_input={

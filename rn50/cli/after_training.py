@@ -231,7 +231,7 @@ def _engines() -> tuple[str, ...]:
 @listed(
     "--precisions",
     default="float32",
-    possible=("float32", "bfloat16", "int8"),
+    possible=("float32", "float16", "bfloat16", "int8"),
     help="Precisions of the frameworks' engines, where they have them; an ONNX model has its own.",
 )
 @click.option(
@@ -273,10 +273,13 @@ def bench_inference(
 
     if picture is not None:
         files.refuse_to_replace(picture, files.PICTURE)
-    line, threads = inference.bind(cores)
+    line, threads = inference.bind(cores, engines)
     say(line, err=True)  # before NumPy or a framework starts threads
 
-    from rn50.deploy import inference_curve, inference_engines
+    from rn50.deploy import inference_engines
+
+    if picture is not None:
+        from rn50.deploy import inference_curve  # not without: it needs Matplotlib
 
     subjects = inference_engines.subjects(models, engines, precisions)
     measured = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
@@ -287,4 +290,4 @@ def bench_inference(
     elif measured.results:
         inference.show(measured, Terminal())
     if measured.failures:
-        raise UserErrors(*(UserError(failed.failure) for failed in measured.failures))
+        raise UserErrors(*map(UserError, dict.fromkeys(failed.failure for failed in measured.failures)))

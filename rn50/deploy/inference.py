@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rn50 import rates
+from rn50.deploy import inference_engines
 from rn50.deploy.inference_process import Load, Process, Round
 from rn50.deploy.outcomes import Failure, Latency, Report, Result, Subject
 from rn50.errors import UserError
@@ -24,11 +25,11 @@ KEPT_UP = 0.95
 nothing."""
 
 
-def bind(cores: int | None) -> tuple[str, int]:
-    """Bind this process and its children to ``cores`` cores, by default all. Return a line about it and the
-    number of cores."""
+def bind(cores: int | None, engines: Sequence[str]) -> tuple[str, int]:
+    """Bind this process and its children to ``cores`` cores, by default all, near the GPU that an engine has.
+    Return a line about it and the number of cores."""
     machine = hardware.read()
-    plan = binding.plan(machine, 1, near_gpus=False)[0]
+    plan = binding.plan(machine, 1, near_gpus=any(map(inference_engines.on_gpu, engines)))[0]
     core_of = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
     kept = list(dict.fromkeys(core_of[number] for number in plan.cpus))[:cores]
     bound = plan._replace(cpus=tuple(number for number in plan.cpus if core_of[number] in kept))
@@ -55,12 +56,9 @@ def measure(
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes = []
-        for number, subject in enumerate(subjects):
-            try:
-                processes.append(Process(subject, threads, folder / f"{number}.log"))
-                stack.callback(processes[-1].close)
-            except UserError as error:
-                failures[subject] = error
+        for number, subject in enumerate(subjects):  # all load at once, and none is measured before its turn
+            processes.append(Process(subject, threads, folder / f"{number}.log"))
+            stack.callback(processes[-1].close)
         progress = stack.enter_context(counting("measuring inference"))
         for round_ in range(rounds + 1):
             for size in batch_sizes:
@@ -77,8 +75,10 @@ def measure(
                         rounds_of.setdefault((process.subject, size), []).append(measured)
                     progress(done, total)
     model = description.read().get("host_processor_model_name", "unknown processor")
+    engines = {subject.engine for subject in subjects}
+    gpus = hardware.read().gpus if any(map(inference_engines.on_gpu, engines)) else ()
     return Report(
-        f"{counted(threads, 'core')} of {model}",
+        "".join(f"{gpu.name}, " for gpu in gpus[:1]) + f"{counted(threads, 'core')} of {model}",
         threads,
         rate,
         [_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in rounds_of.items()],

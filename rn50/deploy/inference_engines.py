@@ -1,24 +1,20 @@
 """Engines that compute logits from images: ONNX Runtime's providers, and frameworks through their
-``inference.py``."""
+``inference.py``, which run without ONNX."""
 
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from rn50 import frameworks
-from rn50.deploy import export, model_file
-from rn50.deploy.model_file import Model, Run
-from rn50.deploy.outcomes import Subject
+from rn50.deploy.outcomes import Run, Subject
 from rn50.errors import UserError
 from rn50.packages import needed_for
 from rn50.weights import weights_file
 
-with needed_for("rn50 bench inference"):
-    import onnxruntime
-
 PROVIDERS = {
-    "onnxruntime": model_file.CPU,
+    "onnxruntime": "CPUExecutionProvider",
     "onnxruntime-cuda": "CUDAExecutionProvider",
     "onnxruntime-tensorrt": "TensorrtExecutionProvider",
 }
@@ -35,6 +31,11 @@ def names() -> tuple[str, ...]:
     return (*PROVIDERS, *of_frameworks())
 
 
+def on_gpu(engine: str) -> bool:
+    """Return whether an engine computes on a GPU."""
+    return "-cuda" in engine or engine.endswith("-tensorrt")
+
+
 def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> list[Subject]:
     """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
 
@@ -45,6 +46,8 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
     of_weights = [file for file in files if file.suffix == weights_file.SUFFIX]
     for engine in engines:
         if engine in PROVIDERS:
+            with needed_for("rn50 bench inference"):
+                import onnxruntime
             available = onnxruntime.get_available_providers()
             if PROVIDERS[engine] not in available:
                 problem = f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(available)}"
@@ -61,13 +64,15 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
         runnable += [Subject(file, engine, precision) for file in of_weights for precision in having]
     for requested in asked:
         if of_weights and requested not in (subject.precision for subject in runnable):
-            problem = f"none of {', '.join(engines)} computes in it on a CPU"
+            problem = f"none of {', '.join(engines)} computes in it"
             raise UserError(f"--precisions {requested}", problem, "leave it out")
     return list(dict.fromkeys(runnable))
 
 
-def _model(file: pathlib.Path) -> Model:
+def _model(file: pathlib.Path) -> Any:
     """Read an ONNX file, or convert weights as ``rn50 export`` would."""
+    from rn50.deploy import export, model_file
+
     return export.convert(file, str(file)) if file.suffix == weights_file.SUFFIX else model_file.read(file)
 
 
@@ -78,6 +83,8 @@ def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndar
         read = weights_file.read(subject.file)
         run: Run = frameworks.module(framework, "inference").create(read, way, subject.precision, threads)
         return run, lambda batch_size: _images(batch_size, read.image_size)
+    from rn50.deploy import model_file
+
     model, provider = _model(subject.file), PROVIDERS[subject.engine]
     session = model_file.session(model, threads, provider)
     if session.get_providers()[0] != provider:  # it falls back on the CPU without an error

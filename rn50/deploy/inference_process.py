@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rn50.deploy import inference_engines, model_file
-from rn50.deploy.model_file import Run
-from rn50.deploy.outcomes import Subject
+from rn50.deploy import inference_engines
+from rn50.deploy.outcomes import LIMIT_S, Run, Subject
 from rn50.errors import UserError
 from rn50.process import set_default
 
@@ -67,20 +66,28 @@ def serve(run: Run, images: np.ndarray, load: Load) -> Round:
 
 
 class Process:
-    """A subject, ready to be measured. It waits, without using a core, while others are measured."""
+    """A subject to be measured. It waits, without using a core, while others are measured."""
 
     def __init__(self, subject: Subject, threads: int, log: pathlib.Path):
-        """Start the process and load the model. Raises UserError if it cannot."""
+        """Start the process, which loads the model."""
         self.subject, self._log = subject, log
+        log.touch()
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, subject, threads, str(log)), daemon=True)
         self._process.start()
         theirs.close()
-        self._answer()
+        self._loaded = False
+
+    def wait(self) -> None:
+        """Wait until the model is loaded. Raises UserError if it cannot be."""
+        if not self._loaded:
+            self._answer()
+        self._loaded = True
 
     def measure(self, load: Load) -> Round:
-        """Return one round of a load. Raises UserError if the engine fails."""
+        """Return one round of a load, when the model is loaded. Raises UserError if the engine fails."""
+        self.wait()
         with contextlib.suppress(BrokenPipeError):  # _answer says why
             self._pipe.send(load)
         answer: Round = self._answer(MOST_OF_SECONDS * load.seconds)
@@ -94,7 +101,7 @@ class Process:
         self._process.join()
 
     def _answer(self, seconds: float = 0) -> Any:
-        limit = seconds + model_file.LIMIT_S
+        limit = seconds + LIMIT_S
         try:
             if not self._pipe.poll(limit):
                 self._process.kill()
@@ -118,6 +125,7 @@ def _serve(pipe: Connection, subject: Subject, threads: int, log: str) -> None:
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     set_default("OMP_NUM_THREADS", str(threads))
+    set_default("NVIDIA_TF32_OVERRIDE", "0")  # else a GPU's float32 has 10 bits of 23 in convolutions
     try:
         run, make = inference_engines.create(subject, threads)
         pipe.send(None)

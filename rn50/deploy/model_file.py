@@ -8,12 +8,13 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rn50 import files
+from rn50.deploy.outcomes import LIMIT_S, Run
 from rn50.errors import UserError
 from rn50.packages import needed_for
 from rn50.settings.fields import Data
@@ -25,13 +26,8 @@ with needed_for("ONNX models"):
     from google.protobuf.message import DecodeError
     from onnx import TensorProto
 
-Run = Callable[[np.ndarray], np.ndarray]
-"""Images -> logits."""
 REMEDY = "give a file that rn50 export or rn50 quantize wrote"
 CPU = "CPUExecutionProvider"
-LIMIT_S = 300
-"""Time limit in seconds for a batch, or for a round of ``rn50 bench inference`` beyond its own time, because
-a model may loop forever."""
 SILENT = 4
 """Severity from which ONNX Runtime logs: fatal errors. Others are raised as exceptions too."""
 CONVOLUTIONS_AND_PRODUCTS = {"Conv", "Gemm", "MatMul"}

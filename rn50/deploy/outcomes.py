@@ -1,11 +1,20 @@
 """Outcomes of the commands after training, of which none needs its libraries."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
+
+import numpy as np
 
 from rn50.printed import INLINE, prints
 from rn50.rates import Rates
 from rn50.weights.counts import Counts
+
+Run = Callable[[np.ndarray], np.ndarray]
+"""Images -> logits."""
+LIMIT_S = 300
+"""Time limit in seconds for a batch, or for a round of ``rn50 bench inference`` beyond its own time, because
+a model may loop forever."""
 
 
 class Evaluated(NamedTuple):
@@ -54,7 +63,7 @@ class Subject(NamedTuple):
     engine: str
     """Engine."""
     precision: str
-    """float32, bfloat16 or int8."""
+    """float32, float16, bfloat16 or int8."""
 
     @property
     def name(self) -> str:
@@ -104,7 +113,7 @@ class Report(NamedTuple):
     """Latencies and rates of models on engines."""
 
     machine: str
-    """Cores in use, and the processor."""
+    """The GPU of an engine that has one, cores in use, and the processor."""
     cores: int
     """Cores, and threads of an engine."""
     requests_per_second: float | None

@@ -11,11 +11,12 @@ from rn50.rates import Comparison, Rates
 from rn50.run import precision
 from rn50.run.implementation import EpochResult, opened
 from rn50.settings.config import Config
+from rn50.speed import overlap
 from rn50.speed.measurable import Measurable, load
 from rn50.speed.meter import Meter
+from rn50.speed.overlap import Overlap
 from rn50.terminal import Terminal, print_json, table
 
-TRAINING = ("synthetic", "real")
 MEANING = {
     "read": "reading alone",
     "decode": "decoding alone, of images in memory",
@@ -78,6 +79,7 @@ class Report(NamedTuple):
     images_per_second: Stages
     real_of_synthetic: Comparison
     """`real` over `synthetic`."""
+    overlap: Overlap
     waiting: Waiting
     bottleneck: str
     """Bottleneck of training."""
@@ -116,17 +118,18 @@ def as_rank(config: Config, seconds: float, rounds: int, as_json: bool) -> None:
 def measure(config: Config, implementation: Measurable, seconds: float, rounds: int) -> Report:
     """Measure every stage and both kinds of training, once a round."""
     meter = Meter(config, implementation)
-    pipelines = meter.alone()
-    slot = seconds / (rounds + 1) / (len(pipelines) + SHARE_OF_TRAINING * len(TRAINING))
-    inputs = {"synthetic": meter.open(None), "real": meter.open(config.input_pipeline)}
-    steps = {name: meter.steps(source, SHARE_OF_TRAINING * slot) for name, source in inputs.items()}
-    measured: dict[str, list[float]] = {name: [] for name in (*pipelines, *TRAINING)}
+    stages, real = meter.stages(), meter.open(config.input_pipeline)
+    inputs = {"pipeline": real._replace(training=False), "synthetic": meter.open(None), "real": real}
+    shares = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
+    slot = seconds / (rounds + 1) / (len(stages) + sum(shares.values()))
+    steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
+    measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}
     waits: list[EpochResult] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
         for round_ in range(rounds + 1):
             for index, name in enumerate(measured):
-                if name in pipelines:
-                    rate = meter.images_per_second(pipelines[name], slot)
+                if name in stages:
+                    rate = meter.images_per_second(stages[name], slot)
                 else:
                     result = meter.train(inputs[name], steps[name])
                     rate = result.samples / result.seconds
@@ -136,7 +139,6 @@ def measure(config: Config, implementation: Measurable, seconds: float, rounds: 
                     measured[name].append(rate)
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
     of_rounds = {name: rates.of_rounds(values) for name, values in measured.items()}
-    stages = Stages(**of_rounds)
     compared = rates.compare(measured["real"], measured["synthetic"])
     waiting = Waiting(
         statistics.median(result.data_wait_seconds / result.seconds for result in waits),
@@ -146,8 +148,9 @@ def measure(config: Config, implementation: Measurable, seconds: float, rounds: 
     )
     slowest = bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared)
     shown = precision.shown(config, implementation.precision)
-    run = config.run
-    return Report(run.system, run.device, config.ranks, shown, stages, compared, waiting, slowest)
+    run, lost = config.run, overlap.of_rounds(config, *(measured[name] for name in inputs))
+    rated = Stages(**of_rounds)
+    return Report(run.system, run.device, config.ranks, shown, rated, compared, lost, waiting, slowest)
 
 
 def show(report: Report, console: Terminal) -> None:
@@ -164,6 +167,7 @@ def show(report: Report, console: Terminal) -> None:
         f"{waiting.reader_cost_s * 1e3:.2f} ms of a batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, ips "
         f"{waiting.images_per_second:,.0f} images/s"
     )
+    console.print(report.overlap.sentence)
     console.print(
         f"real = {compared.median:.1%} of synthetic ({compared.spread}); the bottleneck is "
         f"{report.bottleneck}"

@@ -49,8 +49,9 @@ class Measurable(Rank, Protocol):
         error here.
         """
 
-    def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
-        """Run ``steps`` training steps at a learning rate of 0 on ``batches`` of ``open_input``.
+    def train_steps(self, batches: Batches, lead_in: int, steps: int, training: bool = True) -> EpochResult:
+        """Run ``steps`` training steps at a learning rate of 0 on ``batches`` of ``open_input``; without
+        ``training`` only take as many batches.
 
         The steps have to cost what they cost in the middle of a long run. So batches that were prepared ahead
         in idle time are discarded, and ``lead_in`` steps run before those that are timed and counted. All
@@ -93,19 +94,18 @@ class TrainingSteps:
         batches.drain()
         return batches
 
-    def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
+    def train_steps(self, batches: Batches, lead_in: int, steps: int, training: bool = True) -> EpochResult:
         """See ``Measurable``."""
+        pace = Pace()
         with self._lost_rank_named():
             batches.drain()
-            for batch in itertools.islice(batches.epoch(), lead_in):
-                self._train_step(batch, learning_rate=0.0)
-            self._wait()
-            pace = Pace()
-            pace.begin(batches)
-            for batch in itertools.islice(batches.epoch(), steps):
-                self._train_step(batch, learning_rate=0.0)
-                pace.add(batch.samples)
-            self._wait()
+            for count in (lead_in, steps):
+                pace.begin(batches)  # again for those that count
+                for batch in itertools.islice(batches.epoch(), count):
+                    if training:
+                        self._train_step(batch, learning_rate=0.0)
+                    pace.add(batch.samples)
+                self._wait()
             return pace.result()
 
     def loss_after(self, batches: Batches, learning_rates: Sequence[float]) -> float:

@@ -1,6 +1,5 @@
 """Measurements of a rank's input pipeline, made by all ranks at once because they share cores and storage."""
 
-import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -30,11 +29,13 @@ SEED = 1
 
 
 class Input(NamedTuple):
-    """Batches to train on."""
+    """Batches, and what is done with them."""
 
     batches: Batches
     depth: int
     """Depth of their queue; 0 for a synthetic batch, which has none."""
+    training: bool = True
+    """False: they are only taken, so that the input runs alone."""
 
 
 class Meter:
@@ -66,20 +67,16 @@ class Meter:
         depth = settings.prefetch_queue_depth if settings else 0
         return Input(self._implementation.open_input(settings), depth)
 
-    def alone(self) -> dict[str, Callable[[], Any]]:
-        """Return functions that wait for the next batch of a pipeline without training. "pipeline" is the
-        whole one. DALI also has "read", which only reads, and "decode", which only decodes images in
-        memory."""
-        rank, ranks = self.communicator.rank, self.communicator.size
+    def stages(self) -> dict[str, Callable[[], Any]]:
+        """Return functions that wait for the next batch of a part of the pipeline. DALI has "read", which
+        only reads, and "decode", which only decodes images in memory; other libraries have none."""
         if training.input_library(self._config) != "dali":
-            opened = self._implementation.open_input(self._config.input_pipeline)
-            batches = itertools.chain.from_iterable(opened.epoch() for _ in itertools.count())
-            return {"pipeline": functools.partial(next, batches)}
+            return {}
+        rank, ranks = self.communicator.rank, self.communicator.size
         form = self._implementation.batch_format
         return {
             "read": dali.build_reader(self._config, rank, ranks, SEED).run,
             "decode": dali.build_decoder(self._config, SEED, form, self._in_memory()).run,
-            "pipeline": dali.build(self._config, "train", rank, ranks, SEED + rank, form).run,
         }
 
     def _in_memory(self) -> Iterator[list[np.ndarray]]:
@@ -90,7 +87,7 @@ class Meter:
         return itertools.cycle([images[begin : begin + size] for begin in range(0, len(images), size)])
 
     def images_per_second(self, next_batch: Callable[[], Any], seconds: float) -> float:
-        """Return the rate of a pipeline alone, over all ranks, measured for about ``seconds``."""
+        """Return the rate of one of ``stages``, over all ranks, measured for about ``seconds``."""
         depth = self._config.input_pipeline.prefetch_queue_depth
         for _ in range(depth + LEAD_IN_STEPS):
             next_batch()
@@ -108,7 +105,8 @@ class Meter:
         """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
         epoch."""
         tried = min(LEAD_IN_STEPS, self._full_batches)
-        result = self._implementation.train_steps(source.batches, 1, tried)
+        lead_in = 1 if source.training else self._lead_in(source.depth)
+        result = self._implementation.train_steps(source.batches, lead_in, tried, source.training)
         # The queue is emptied before the steps and filled again after them.
         fit = round(seconds * tried / result.seconds) - self._lead_in(source.depth) - 2 * source.depth
         return self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
@@ -117,14 +115,16 @@ class Meter:
         return min(depth + LEAD_IN_STEPS, self._full_batches)
 
     def rate(self, source: Input, steps: int) -> float:
-        """Return images/s of training steps on all ranks."""
+        """Return images/s of ``train``."""
         result = self.train(source, steps)
         return result.samples / result.seconds
 
     def train(self, source: Input, steps: int) -> EpochResult:
-        """Time training steps on all ranks. Return the samples of all ranks and the seconds of rank 0."""
+        """Time training steps, or the input alone, on all ranks. Return the samples of all ranks and the
+        seconds of rank 0."""
         self.communicator.barrier()
-        result = self._implementation.train_steps(source.batches, self._lead_in(source.depth), steps)
+        lead_in = self._lead_in(source.depth)
+        result = self._implementation.train_steps(source.batches, lead_in, steps, source.training)
         time.sleep(source.depth * result.seconds / steps)  # as above
         seconds = self.agreed(round(result.seconds * 1e12)) / 1e12  # so that all ranks conclude the same
         return result._replace(samples=round(self.over_ranks(result.samples)), seconds=seconds)

@@ -114,6 +114,7 @@ def show(tuned: Tuned, console: Terminal) -> None:
     console.print(trials)
     if not outcome.in_time:
         console.print("the time was over before every value had its trial; --seconds gives more")
+    console.print(outcome.overlap.sentence)
     if outcome.compared is None:
         speed = f"trains on real data at {outcome.of_synthetic:.1%} of the speed of synthetic data"
         console.print(f"nothing was faster than {base.name}, which {speed}")

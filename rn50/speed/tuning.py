@@ -18,10 +18,11 @@ from rn50.printed import prints
 from rn50.progress import counting
 from rn50.rates import Comparison
 from rn50.settings.config import Config
-from rn50.speed import input_settings
+from rn50.speed import input_settings, overlap
 from rn50.speed.input_settings import Setting
 from rn50.speed.measurable import Measurable
 from rn50.speed.meter import Input, Meter
+from rn50.speed.overlap import Overlap
 
 TRIAL_ROUNDS = 3
 """Rounds of a trial: enough to drop what is slower; the comparison at the end decides whether something is
@@ -49,7 +50,7 @@ class Trial(NamedTuple):
 
 
 @prints(
-    "trials, in_time, of_synthetic, faster, changes=new_values, images_per_second_before, "
+    "trials, in_time, of_synthetic, overlap, faster, changes=new_values, images_per_second_before, "
     "images_per_second_after, after_of_before=compared"
 )
 class Outcome(NamedTuple):
@@ -68,6 +69,8 @@ class Outcome(NamedTuple):
     """null: nothing was found that could be faster."""
     of_synthetic: float
     """Real over synthetic data, as it is after: relative to training on a batch held on the device."""
+    overlap: Overlap
+    """Overlap of input and step, as the configuration is after."""
 
     @property
     def changes(self) -> dict[str, tuple[str, str]]:
@@ -193,7 +196,7 @@ class Tuner:
         # Both are opened again, so that nothing of the search, such as a full cache, favours one of them.
         self._best_input = self._opened(self._best)
         synthetic = self._meter.open(None)
-        measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 2 * TRIAL_ROUNDS
+        measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 3 * rates.ROUNDS
         steps = self._steps(self._seconds - self._elapsed(), measurements)
         compared = None
         if changed:
@@ -201,7 +204,8 @@ class Tuner:
             self._in_turn(both, 1, steps)  # not counted, because the first round fills caches
             before, after = self._in_turn(both, FINAL_ROUNDS, steps)
             compared = rates.compare(after, before)
-        real, bound = self._in_turn([self._best_input, synthetic], TRIAL_ROUNDS, steps)
+        inputs = [self._best_input._replace(training=False), synthetic, self._best_input]
+        alone, bound, real = self._in_turn(inputs, rates.ROUNDS, steps)
         if not changed:
             before = after = real
         return Outcome(
@@ -213,4 +217,5 @@ class Tuner:
             rates.of_rounds(after).median,
             compared,
             rates.compare(real, bound).median,
+            overlap.of_rounds(self._best, alone, bound, real),
         )

@@ -114,6 +114,15 @@ def test_it_works_or_says_what_to_install(bare, room):
         assert [line for line in told.splitlines() if install in line and line.partition(": ")[2]], told
 
 
+def test_a_frameworks_engine_times_weights_without_onnx(bare):
+    pytest.importorskip("torch")
+    load = ["--batch-sizes", "1", "--cores", "1", "--seconds", "0.01", "--rounds", "1"]
+    done = bare("bench", "inference", "{folder}/weights.safetensors", "--engines", "pytorch-eager", *load)
+    assert done.returncode == 0 and "weights.safetensors pytorch-eager float32: latency" in done.stdout, done
+    done = bare("bench", "inference", "{folder}/weights.safetensors", *load)
+    assert done.returncode == 2 and DEPLOY in done.stderr and "Traceback" not in done.stderr, done
+
+
 EVERY_HELP = """
 import click
 from click.testing import CliRunner

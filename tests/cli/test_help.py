@@ -45,7 +45,7 @@ def test_every_verb_has_a_short_help(words):
         assert command.short_help and len(command.short_help) <= SHORT, word
 
 
-NEED_ONNX = ("bench inference", "export", "quantize")
+NEED_ONNX = ("export", "quantize")
 EXAMPLES = [
     pytest.param(words, marks=pytest.mark.slow if " ".join(words) in NEED_ONNX else (), id=" ".join(words))
     for words in VERBS

@@ -130,6 +130,8 @@ def test_steps_that_only_measure_leave_the_weights_as_they_are(request, framewor
             begun = trainer.steps
             result = trainer.train_steps(batches, 2, 5)
             assert (result.samples, trainer.steps - begun) == (5 * batch, 7)
+            alone = trainer.train_steps(batches, 2, 5, training=False)
+            assert (alone.samples, trainer.steps - begun) == (5 * batch, 7)
             assert 0 <= result.data_wait_seconds <= result.seconds
     for name, weight in framework.weights(trainer).items():
         np.testing.assert_array_equal(weight, before[name])

@@ -22,6 +22,7 @@ from rn50.machine import hardware
 from rn50.printed import as_json
 from rn50.rates import Rates
 from rn50.weights import weights_file
+from tests.conftest import ON_GPU
 from tests.contract.frameworks import installed
 from tests.deploy.networks import random_weights
 from tests.support import documented
@@ -56,14 +57,16 @@ def bench(*arguments):
 @pytest.mark.parametrize(
     "framework, way, precision",
     [
-        (framework, way, precision)
+        pytest.param(framework, way, precision, marks=ON_GPU if way.startswith("cuda-") else ())
         for framework, way in inference_engines.of_frameworks().values()
         for precision in frameworks.traits(framework).inference[way]
     ],
 )
-def test_engines_of_frameworks_give_the_logits_of_the_model(models, framework, way, precision):
+def test_engines_of_frameworks_give_the_logits_of_the_model(models, monkeypatch, framework, way, precision):
     installed(framework)
-    if precision == "bfloat16" and not hardware.cpu_names_bfloat16():
+    if way.startswith("cuda-"):  # what the process of an engine sets before its libraries are loaded
+        monkeypatch.setattr(pytest.importorskip("torch").backends.cudnn, "allow_tf32", False)
+    if precision == "bfloat16" and not way.startswith("cuda-") and not hardware.cpu_names_bfloat16():
         pytest.skip("this processor has no bfloat16")
     run, images = inference_engines.create(
         Subject(models / "w.safetensors", f"{framework}-{way}", precision), 1
@@ -74,7 +77,12 @@ def test_engines_of_frameworks_give_the_logits_of_the_model(models, framework, w
         expected = model_file.session(model, 1).run(None, {model.input: given})[0]
         assert given.shape == (batch_size, 3, 32, 32)
         apart = np.abs(run(given) - expected).max() / np.abs(expected).max()
-        least, most = {"float32": (0, 1e-4), "bfloat16": (1e-5, 0.05), "int8": (1e-5, 0.5)}[precision]
+        least, most = {
+            "float32": (0, 1e-4),
+            "float16": (1e-5, 0.01),
+            "bfloat16": (1e-5, 0.05),
+            "int8": (1e-5, 0.5),
+        }[precision]
         assert least <= apart <= most
 
 
@@ -163,7 +171,8 @@ def test_a_process_that_never_answers_is_ended(models, tmp_path, monkeypatch):
     process = inference_process.Process(
         Subject(models / "model.onnx", "onnxruntime", "float32"), 1, tmp_path / "log"
     )
-    monkeypatch.setattr(model_file, "LIMIT_S", 0.2)
+    process.wait()
+    monkeypatch.setattr(inference_process, "LIMIT_S", 0.2)
     with pytest.raises(UserError, match="model.onnx onnxruntime float32: no answer within 1 s; leave it out"):
         process._answer(1)  # it was asked nothing
     process._process.join(inference_process.GRACE_SECONDS)

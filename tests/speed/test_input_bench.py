@@ -129,11 +129,14 @@ def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment,
     assert report["ranks"] == ranks and list(report["images_per_second"]) == list(input_pipeline.MEANING)
     for rate in report["images_per_second"].values():
         assert 0 < rate["lowest"] <= rate["median"] <= rate["highest"]
+    told = [report["images_per_second"][name]["median"] for name in ("pipeline", "synthetic", "real")]
+    assert [report["overlap"][name] for name in ("input", "step", "together")] == told
     assert report["real_of_synthetic"]["rounds"] == 2 and not report["real_of_synthetic"]["shown"]
     assert "measuring input" in said.stderr and said.stderr.count("of 15") == 10  # one rank shows it
     if ranks == 1:
         table = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120).stdout
-        last = table.splitlines()[-1]
+        *_, before, last = table.splitlines()
+        assert before.startswith("the input can deliver ") and " images/s, the step takes " in before
         assert last.startswith("real = ") and "% of synthetic" in last and "; the bottleneck is " in last
 
 

@@ -60,9 +60,10 @@ class Formula:
     def open_input(self, wanted):
         return self._synthetic if wanted is None else self._cost(wanted)
 
-    def train_steps(self, batches, lead_in, steps):
+    def train_steps(self, batches, lead_in, steps, training=True):
+        units = batches if training else 0.05 * batches
         return EpochResult(
-            steps * 16, steps * UNIT_S * batches * math.exp(self._random.gauss(0, self._noise)), 0.0
+            steps * 16, steps * UNIT_S * units * math.exp(self._random.gauss(0, self._noise)), 0.0
         )
 
     def close(self):
@@ -103,6 +104,9 @@ def test_the_best_knobs_are_found_one_after_another(tiny_config):
     measured = outcome.images_per_second_before, outcome.images_per_second_after
     assert measured == pytest.approx((16 / before / UNIT_S, 16 / after / UNIT_S), rel=1e-4)
     assert outcome.of_synthetic == pytest.approx(0.1 / after)
+    alone, bound, together = (16 / units / UNIT_S for units in (0.05 * after, 0.1, after))
+    assert outcome.overlap[1:4] == pytest.approx((alone, bound, together), rel=1e-4)
+    assert outcome.overlap.of_slower.rounds == tuning.rates.ROUNDS
     assert [trial.change for trial in outcome.trials if trial.kept] == [
         "DALI_ROI_DECODE=1",
         "DALI_THREADS=2",
@@ -195,8 +199,9 @@ def test_a_real_gain_is_found_through_noise(tiny_config):
 def outcome_of(config, **changes):
     """That of a search which found these settings."""
     after = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **changes))
+    lost = tuning.overlap.of_rounds(config, [9000.0] * 5, [1130.0] * 5, [1100.0] * 5)
     return tuning.Outcome(
-        config, after, (), True, 1000.0, 1100.0, tuning.rates.compare([1100.0] * 9, [1000.0] * 9), 0.97
+        config, after, (), True, 1000.0, 1100.0, tuning.rates.compare([1100.0] * 9, [1000.0] * 9), 0.97, lost
     )
 
 

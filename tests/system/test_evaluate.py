@@ -12,7 +12,9 @@ import pytest
 from rn50.benchmark import rules
 from rn50.results import run
 from rn50.weights import weights_file
+from tests.conftest import ON_GPU
 from tests.contract.frameworks import FRAMEWORKS, installed
+from tests.deploy.networks import random_weights
 from tests.support import documented
 from tests.system.job import RN50, ROOT
 
@@ -98,6 +100,22 @@ def test_every_framework_and_two_ranks_count_the_same(rn50, trained, tiny_enviro
         and f"report: {page}" in printed
     )
     assert "density" not in printed and page.exists()
+
+
+@pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
+def test_a_gpu_counts_what_the_cpu_counts(rn50, tiny_environment, tmp_path, device):
+    """Of the same images: DALI decodes JPEGs on a GPU by another rounding."""
+    installed("pytorch")
+    file = tmp_path / "weights.safetensors"
+    weights_file.write(file, random_weights())
+    environment = {**tiny_environment, "FRAMEWORK": "pytorch", "INPUT_LIBRARY": "dataloader"}
+    found = []
+    for each in ("cpu", device):
+        status, printed, said = rn50("evaluate", file, "--json", **{**environment, "DEVICE": each})
+        assert status == 0, said
+        told = json.loads(printed)
+        found.append([told[name] for name in ("images", "correct", "top5_correct")])
+    assert found[0] == found[1] and found[0][0] == 57
 
 
 def test_a_run_that_begins_with_pruned_weights_ends_with_half_of_them(
