@@ -69,15 +69,14 @@ def _packages(software: Software, config: Config | None) -> Diagnosis:
         f"{install_command(software, frameworks.traits('mxnet'), device)}, or make image STAGE=mxnet-{device}"
     )
     have = software.packages
-    relevant = [name for name in sorted(have) if re.fullmatch(r"mxnet.*|nvidia-dali-.*|numpy|horovod", name)]
-    shown = ", ".join(f"{name} {have[name]}" for name in relevant)
+    shown = software.shown(frameworks.traits("mxnet"))
     if software.nvidia_container:
         return Diagnosis(OK, "packages", f"NVIDIA's MXNet container {software.nvidia_container}: {shown}")
     if not {"mxnet", "mxnet-cu112"} & set(have):
         return Diagnosis(FAILURE, "packages", f"no MXNet beside {shown or 'this Python'}", install)
     if on_gpus and "mxnet-cu112" not in have:
         return Diagnosis(FAILURE, "packages", f"MXNet is the build for CPUs ({shown})", install)
-    if not any(name.startswith("nvidia-dali-") for name in have):
+    if not software.has_dali:
         return Diagnosis(FAILURE, "packages", f"no DALI beside {shown}", install)
     if (
         config is not None

@@ -1,6 +1,6 @@
 """Batches from PyTorch's DataLoader, for machines without DALI: INPUT_LIBRARY=dataloader."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,22 +15,8 @@ from rn50.process import ask_to_end_with_parent
 from rn50.settings.config import Config
 
 
-class Records(loader_records.Records):
-    """Records whose batches are tensors, which the DataLoader's processes hand over in shared memory."""
-
-    def together(self, samples: list[Any]) -> str | tuple[Any, Any]:
-        """See ``rn50.data.pipeline.loader_records.Records``."""
-        batch = super().together(samples)
-        return batch if isinstance(batch, str) else (batch[0], torch.from_numpy(batch[1]))
-
-    def _batch(self, images: Sequence[Any]) -> Any:
-        return torch.from_numpy(super()._batch(images))
-
-
 class LoaderBatches(loader_batches.LoaderBatches):
     """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
-
-    records = Records
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         self._form, self._device, self._dtype = form, device_of(form), getattr(torch, form.dtype)
@@ -40,12 +26,13 @@ class LoaderBatches(loader_batches.LoaderBatches):
         )
 
     def _load(self, order: loader_records.Order, workers: int, ahead: int) -> Iterator[Any]:
-        end_with_us = ask_to_end_with_parent()
+        end_with_us, together = ask_to_end_with_parent(), self._records.together
         return iter(
             DataLoader(
                 self._records,
                 batch_sampler=order,
-                collate_fn=self._records.together,
+                # Tensors are handed over in shared memory.
+                collate_fn=lambda samples: list(map(torch.from_numpy, together(samples))),
                 num_workers=workers,
                 prefetch_factor=ahead,
                 pin_memory=self._device.type == "cuda",
@@ -53,7 +40,8 @@ class LoaderBatches(loader_batches.LoaderBatches):
             )
         )
 
-    def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _placed(self, prepared: list[torch.Tensor], index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = prepared
         classes = labels.long().to(self._device, non_blocking=True)
         pixels = (
             images.to(self._device, non_blocking=True)

@@ -2,8 +2,6 @@
 
 from rn50.frameworks import Launcher, Traits
 
-DALI = "nvidia.dali.plugin.pytorch"
-ENGINE = "implementations.pytorch.jpeg_engine:refusal"
 MACHINE_CODE = ((7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0))
 """Compute capabilities for which PyTorch's builds for CUDA 13 have code, and PTX of the newest (its release
 notes and build scripts). Builds for an older CUDA have others, which only they can tell."""
@@ -16,11 +14,7 @@ TRAITS = Traits(
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16", "bfloat16")},
     inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16")),
     exports=(".pt2",),
-    input_libraries=("dali", "dataloader", "torchvision"),
-    automatic_input={
-        "cpu": {"dali": DALI, "dataloader": "torch"},
-        "gpu": {"dali": DALI, "torchvision": ENGINE, "dataloader": "torch"},
-    },
+    input_libraries=("dali", "dataloader"),
     step_modes=("eager", "graph", "compile", "fused"),
     launchers={
         "torchrun": Launcher(
