@@ -198,20 +198,8 @@ def test_what_writes_the_log_is_missed_beside_a_framework(packages, missed):
 @pytest.mark.parametrize(
     "device, library, severity, found, remedy",
     [
-        (
-            "gpu",
-            "dali",
-            FAILURE,
-            "no DALI beside",
-            "requirements/install.sh {}-gpu, or set INPUT_LIBRARY=auto",
-        ),
-        (
-            "cpu",
-            "dali",
-            FAILURE,
-            "no DALI beside",
-            "requirements/install.sh {}-cpu, or set INPUT_LIBRARY=auto",
-        ),
+        ("gpu", "dali", FAILURE, "no DALI beside", "install.sh {}-gpu, or set INPUT_LIBRARY=auto"),
+        ("cpu", "dali", FAILURE, "no DALI beside", "install.sh {}-cpu, or set INPUT_LIBRARY=auto"),
         ("gpu", "auto", WARNING, "decodes the images, some 230 a second .* the GPU", "install.sh {}-gpu"),
         ("cpu", "auto", OK, "no DALI: the DataLoader decodes the images$", "^$"),
         ("gpu", "dataloader", OK, "^[^;]*numpy 1.23.5[^;]*$", "^$"),
