@@ -2,7 +2,7 @@
 # What only a GPU can tell, in parts that each have a time limit: `make bench-gpu`, some 25 minutes in all.
 #   benchmarks/gpu.sh                                       every part
 #   benchmarks/gpu.sh --parts probe,tests,data,graph,fused  these, in this order (make bench-gpu PARTS=probe,tests)
-#   STEP_MODE=fused benchmarks/gpu.sh --parts data,seeds    input, torchvision, throughput and seeds train with it (graph)
+#   STEP_MODE=fused benchmarks/gpu.sh --parts data,seeds    input, throughput and seeds train with it (graph)
 # Everything of value is in the folder of --output (results/bench_gpu): log.txt and steps.jsonl, written line by line, and an archive
 # of the report and of the five runs. A part that fails or reaches its limit does not keep the next from running. Ctrl-C ends all.
 # PYTHON names the Python to use, by default that of .venv, else python3.
@@ -19,7 +19,6 @@ parts=( # name, most seconds (eight minutes at most), meaning
   "bfloat16 240 STEP_MODE=fused beside eager in bfloat16"
   "batch256 240 the same with batches of 256 in float16"
   "input 150 input pipeline and training with DALI"
-  "torchvision 150 the same with torchvision"
   "throughput 240 report of training with batches of 256 and 400, or of what fits"
   "seeds 480 five timed runs, or as many as there is time for, checked and scored"
 )
@@ -128,7 +127,6 @@ run() { # NAME
     bfloat16) steps eager,fused 400 bfloat16 ;;
     batch256) steps eager,fused 256 float16 ;;
     input) limited env INPUT_LIBRARY=dali "$python" -m rn50 bench input --seconds 60 ;;
-    torchvision) limited env INPUT_LIBRARY=torchvision "$python" -m rn50 bench input --seconds 60 ;;
     throughput)
       sizes=$("$python" -c 'from benchmarks import gpu_steps; print(*gpu_steps.fitting("256,400"), sep=",")')
       limited "$python" -m rn50 bench throughput --batch-sizes "$sizes" -o results/throughput_gpu

@@ -33,7 +33,6 @@ PARTS = [
     "bfloat16",
     "batch256",
     "input",
-    "torchvision",
     "throughput",
     "seeds",
 ]
