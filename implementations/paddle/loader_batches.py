@@ -8,9 +8,8 @@ from paddle.io import DataLoader
 
 from implementations.paddle import paddle
 from rn50.benchmark import rules
-from rn50.data.pipeline import loader_batches, loader_records
+from rn50.data.pipeline import loader_batches
 from rn50.data.pipeline.batches import BatchFormat, Split
-from rn50.process import ask_to_end_with_parent
 from rn50.settings.config import Config
 
 
@@ -22,18 +21,8 @@ class LoaderBatches(loader_batches.LoaderBatches):
         self._form = form
         self._mean, self._std = (paddle.to_tensor(values, "float32") for values in (rules.MEAN, rules.STD))
 
-    def _load(self, order: loader_records.Order, workers: int, ahead: int) -> Iterator[Any]:
-        end_with_us = ask_to_end_with_parent()
-        batches = iter(
-            DataLoader(
-                self._records,
-                batch_sampler=order,
-                collate_fn=self._records.together,
-                num_workers=workers,
-                prefetch_factor=ahead,
-                worker_init_fn=lambda _: end_with_us(),
-            )
-        )
+    def _load(self, **options: Any) -> Iterator[Any]:
+        batches = iter(DataLoader(collate_fn=self._records.together, **options))
         # DataLoader has no public way to end its processes, and its thread keeps it alive while batches
         # remain, which is for ever.
         weakref.finalize(self, batches._try_shutdown_all)
@@ -42,6 +31,5 @@ class LoaderBatches(loader_batches.LoaderBatches):
     def _placed(self, prepared: list[paddle.Tensor], index: int) -> tuple[paddle.Tensor, paddle.Tensor]:
         images, labels = prepared
         pixels = ((images.astype("float32") - self._mean) / self._std).astype(self._form.dtype)
-        return pixels if self._form.layout == "HWC" else pixels.transpose([0, 3, 1, 2]), labels.astype(
-            "int64"
-        )
+        placed = pixels if self._form.layout == "HWC" else pixels.transpose([0, 3, 1, 2])
+        return placed, labels.astype("int64")

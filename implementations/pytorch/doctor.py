@@ -22,13 +22,10 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
     """Yield findings on installed packages; ``config`` is None where nothing is configured."""
     yield _packages(software, config)
     if config and software.missing_to_compile and config.run.step_mode in COMPILED[config.run.device]:
-        yield Diagnosis(
-            FAILURE,
-            "compiler",
-            f"STEP_MODE={config.run.step_mode} compiles when a run starts, and lacks "
-            f"{' and '.join(software.missing_to_compile)}",
-            f"sudo apt-get install {' '.join(software.missing_to_compile)}, or set STEP_MODE=eager",
-        )
+        missing, mode = software.missing_to_compile, config.run.step_mode
+        text = f"STEP_MODE={mode} compiles when a run starts, and lacks {' and '.join(missing)}"
+        remedy = f"sudo apt-get install {' '.join(missing)}, or set STEP_MODE=eager"
+        yield Diagnosis(FAILURE, "compiler", text, remedy)
 
 
 def gpus(

@@ -31,11 +31,8 @@ def _torchvision() -> Any:
     try:
         from torchvision import models as package
     except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another PyTorch
-        raise UserError(
-            "--models",
-            f"torchvision cannot be imported ({error})",
-            f"install the torchvision that is made for PyTorch {torch.__version__}",
-        ) from error
+        remedy = f"install the torchvision that is made for PyTorch {torch.__version__}"
+        raise UserError("--models", f"torchvision cannot be imported ({error})", remedy) from error
     return package
 
 

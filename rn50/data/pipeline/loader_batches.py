@@ -8,6 +8,7 @@ from typing import Any
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.data.pipeline.loader_records import Order, Records
 from rn50.errors import UserError
+from rn50.process import ask_to_end_with_parent
 from rn50.settings.config import Config
 
 
@@ -36,16 +37,22 @@ class LoaderBatches(Batches):
         super().__init__(config, split, communicator, workers * ahead)
         self._records = Records(config, split, self._set.rec, self._set.idx, seed)
         self._order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
-        self._loader = self._load(self._order, workers, ahead)
+        end_with_us = ask_to_end_with_parent()
+        self._loader = self._load(
+            dataset=self._records,
+            batch_sampler=self._order,
+            num_workers=workers,
+            prefetch_factor=ahead,
+            worker_init_fn=lambda _: end_with_us(),
+        )
 
     def epoch(self) -> Iterator[Batch]:
         yield from super().epoch()
         self.sample_order = self._order.hash_share(self._passes - 1)
 
     @abstractmethod
-    def _load(self, order: Order, workers: int, ahead: int) -> Iterator[Any]:
-        """Return an iterator over the batches that ``Records.together`` makes of ``order``; every worker
-        prepares ``ahead`` of them."""
+    def _load(self, **options: Any) -> Iterator[Any]:
+        """Return an iterator over a DataLoader with these options; ``Records.together`` makes its batches."""
 
     def _next(self) -> Any:
         """Wait for a batch and return it as ``Records.together`` does, in the framework's arrays.
