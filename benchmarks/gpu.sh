@@ -2,7 +2,7 @@
 # What only a GPU can tell, in parts that each have a time limit: `make bench-gpu`, 15 minutes at most, whatever the parts.
 #   benchmarks/gpu.sh                                       the parts that are not marked (by name)
 #   benchmarks/gpu.sh --parts probe,tests,data,steps        these, in this order (make bench-gpu PARTS=probe,tests)
-#   STEP_MODE=graph benchmarks/gpu.sh --parts data,seeds    input, torchvision, throughput and seeds train with it
+#   STEP_MODE=graph benchmarks/gpu.sh --parts data,seeds    input, throughput and seeds train with it
 # Everything of value is in the folder of --output (results/bench_gpu): log.txt and steps.jsonl, written line by line, and an archive
 # of the report and of the five runs. A part that fails or reaches its limit does not keep the next from running. Ctrl-C ends all.
 # PYTHON names the Python to use, by default that of .venv, else python3.
@@ -20,7 +20,6 @@ parts=( # name, most seconds, meaning
   "steps 110 steps of STEP_MODE=eager, graph and fused, float16, batch 400 or what fits the memory"
   "compile 150 STEP_MODE=fused beside compile, and whether our kernels stay"
   "input 90 input pipeline and training with DALI"
-  "torchvision 90 the same with torchvision (by name)"
   "bfloat16 110 STEP_MODE=fused beside eager in bfloat16 (by name)"
   "batch256 110 the same with batches of 256 in float16 (by name)"
   "throughput 240 report of training with batches of 256 and 400, or of what fits (by name)"
@@ -140,7 +139,6 @@ run() { # NAME
     bfloat16) steps eager,fused 400 bfloat16 ;;
     batch256) steps eager,fused 256 float16 ;;
     input) limited env INPUT_LIBRARY=dali "$python" -m rn50 bench input --seconds 40 ;;
-    torchvision) limited env INPUT_LIBRARY=torchvision "$python" -m rn50 bench input --seconds 40 ;;
     throughput)
       sizes=$("$python" -c 'from benchmarks import gpu_steps; print(*gpu_steps.fitting("256,400"), sep=",")')
       limited "$python" -m rn50 bench throughput --batch-sizes "$sizes" -o results/throughput_gpu

@@ -1,4 +1,4 @@
-"""Report a GPU machine's versions, memory and matrix rates as step_floor.py takes them, and JPEG decoders.
+"""Report a GPU machine's versions, memory and matrix rates as step_floor.py takes them.
 
     python benchmarks/gpu_probe.py
 
@@ -10,7 +10,6 @@ import os
 import pathlib
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from rn50.errors import UserError
 from rn50.terminal import say
 
-PACKAGES = "torch torchvision triton numpy nvidia-dali-cuda130 nvidia-dali-cuda120 nvidia-nvimgcodec-cu13"
-IMAGES = 400
+PACKAGES = "torch triton numpy nvidia-dali-cuda130 nvidia-dali-cuda120 nvidia-nvimgcodec-cu13"
 
 
 def require_gpu() -> None:
@@ -74,40 +72,6 @@ def versions() -> str:
     return ", ".join([f"Python {sys.version.split()[0]}", *installed])
 
 
-def jpeg_engine() -> str:
-    """Return whether the nvJPEG that torchvision brings can open the GPU's JPEG engine."""
-    from implementations.pytorch.jpeg_engine import refusal
-
-    return f"JPEG engine: {refusal() or 'nvJPEG opens it'}"
-
-
-def decoding() -> str:
-    """Return images/s of torchvision's decoder on the GPU, a batch at a time, and on one core of the CPU."""
-    import torch
-    from torchvision.io import ImageReadMode, decode_jpeg
-
-    from rn50.data.demo.images import encode
-
-    distinct = [
-        torch.frombuffer(bytearray(encode(1, "train", index, 4)[1]), dtype=torch.uint8)
-        for index in range(100)
-    ]
-    images: list[Any] = distinct * (IMAGES // len(distinct))
-    for _ in range(4):  # the last one counts
-        begin = time.perf_counter()
-        decode_jpeg(images, ImageReadMode.RGB, "cuda")
-        torch.cuda.synchronize()
-        on_gpu = time.perf_counter() - begin
-    begin = time.perf_counter()
-    for image in distinct:
-        decode_jpeg(image, ImageReadMode.RGB)
-    on_core = time.perf_counter() - begin
-    return (
-        f"torchvision decodes {IMAGES / on_gpu:,.0f} images/s on the GPU, {len(distinct) / on_core:,.0f} "
-        "on one core"
-    )
-
-
 def main() -> None:
     import torch
 
@@ -123,11 +87,6 @@ def main() -> None:
         f"benchmarks/step_floor.py --terabytes {rates['bytes'] / 1e12:.2f} --teraflops "
         f"{rates['operations'] / 1e12:.0f}"
     )
-    for probe in (jpeg_engine, decoding):
-        try:
-            say(probe())
-        except (ImportError, OSError, RuntimeError) as error:  # no nvJPEG, or one that fails
-            say(f"{probe.__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -51,11 +51,7 @@ class Traits(NamedTuple):
     precisions: Mapping[str, tuple[str, ...]]
     """Device -> values of PRECISION beside "auto"; a missing device is not supported."""
     input_libraries: tuple[str, ...] = ("dali",)
-    """Values of INPUT_LIBRARY beside "auto"."""
-    automatic_input: Mapping[str, Mapping[str, str]] = {}
-    """Device -> libraries, of which INPUT_LIBRARY=auto takes the first usable one. Library -> the module to
-    import, or "module:function", which returns why the library cannot be used, empty if it can. For a missing
-    device, auto takes the first of ``input_libraries``."""
+    """Values of INPUT_LIBRARY beside "auto", which takes the last where DALI cannot be imported."""
     step_modes: tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
     fused: tuple[tuple[int, int], str] | None = None
@@ -197,15 +193,6 @@ def is_importable(name: str) -> bool:
         return True
     except (ImportError, OSError, RuntimeError):
         return False
-
-
-@functools.cache
-def why_not(library: str) -> str:
-    """Return why a value of ``Traits.automatic_input`` cannot be used, empty if it can."""
-    module, _, function = library.partition(":")
-    if not is_importable(module):
-        return f"{module} cannot be imported"
-    return str(getattr(importlib.import_module(module), function)()) if function else ""
 
 
 def unimported(framework: str, name: str) -> Any | None:

@@ -65,45 +65,27 @@ def gpus(
 def _packages(software: Software, config: Config | None) -> Diagnosis:
     on_gpus = config is not None and config.run.device == "gpu"
     device = "gpu" if on_gpus else "cpu"
-    install = (
-        f"{install_command(software, frameworks.traits('mxnet'), device)}, or make image STAGE=mxnet-{device}"
-    )
-    have = software.packages
-    relevant = [name for name in sorted(have) if re.fullmatch(r"mxnet.*|nvidia-dali-.*|numpy|horovod", name)]
-    shown = ", ".join(f"{name} {have[name]}" for name in relevant)
+    have, traits = software.packages, frameworks.traits("mxnet")
+    shown = software.shown(traits)
+    install = f"{install_command(software, traits, device)}, or make image STAGE=mxnet-{device}"
     if software.nvidia_container:
         return Diagnosis(OK, "packages", f"NVIDIA's MXNet container {software.nvidia_container}: {shown}")
     if not {"mxnet", "mxnet-cu112"} & set(have):
         return Diagnosis(FAILURE, "packages", f"no MXNet beside {shown or 'this Python'}", install)
     if on_gpus and "mxnet-cu112" not in have:
         return Diagnosis(FAILURE, "packages", f"MXNet is the build for CPUs ({shown})", install)
-    if not any(name.startswith("nvidia-dali-") for name in have):
+    if not software.has_dali:
         return Diagnosis(FAILURE, "packages", f"no DALI beside {shown}", install)
-    if (
-        config is not None
-        and config.ranks > 1
-        and (on_gpus or config.run.nodes > 1)
-        and "horovod" not in have
-    ):
-        build = (
-            "requirements/install.sh horovod-build && requirements/install.sh "
-            f"{'horovod-nccl' if on_gpus else 'horovod'}"
-        )
-        return Diagnosis(
-            FAILURE,
-            "packages",
-            f"no Horovod beside {shown}, and {config.ranks} ranks are asked for",
-            f"{build}, or set {config.to_one_rank} in the configuration",
-        )
+    if config and config.ranks > 1 and (on_gpus or config.run.nodes > 1) and "horovod" not in have:
+        text = f"no Horovod beside {shown}, and {config.ranks} ranks are asked for"
+        build = f"requirements/install.sh horovod{'-nccl' if on_gpus else ''}"
+        remedy = f"{build}, or set {config.to_one_rank} in the configuration"
+        return Diagnosis(FAILURE, "packages", text, f"requirements/install.sh horovod-build && {remedy}")
     if have.get("numpy", "1.").split(".")[0] != "1":
         # install.sh would not look: it has done its work already.
         pinned = "1.26.4" if software.python.startswith("3.12") else "1.23.5"
-        return Diagnosis(
-            WARNING,
-            "packages",
-            f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only",
-            f"{sys.executable} -m pip install numpy=={pinned}",
-        )
+        text = f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only"
+        return Diagnosis(WARNING, "packages", text, f"{sys.executable} -m pip install numpy=={pinned}")
     return Diagnosis(OK, "packages", shown)
 
 

@@ -1,12 +1,11 @@
 """PaddlePaddle's part of ``rn50 doctor``. Imports no PaddlePaddle."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
 from rn50.doctor import gpus as gpu_advice
-from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
-from rn50.doctor.packages import install
+from rn50.doctor.diagnosis import FAILURE, Diagnosis
+from rn50.doctor.packages import decoding, install
 from rn50.machine.gpus import Gpu
 from rn50.machine.software import Software
 from rn50.settings.config import Config
@@ -18,8 +17,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
     device = "cpu" if config is None else config.run.device
     package = {"cpu": "paddlepaddle", "gpu": "paddlepaddle-gpu"}[device]
     command = install(software, frameworks.traits("paddle"), device)
-    relevant = [name for name in sorted(have) if re.fullmatch(r"paddlepaddle.*|nvidia-dali-.*|numpy", name)]
-    shown = ", ".join(f"{name} {have[name]}" for name in relevant)
+    shown = software.shown(frameworks.traits("paddle"))
     if {"paddlepaddle", "paddlepaddle-gpu"} <= set(have):
         remedy = f"in another checkout, whose .venv has one of them: {command}"
         yield Diagnosis(
@@ -27,10 +25,8 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
         )
     elif package not in have:
         yield Diagnosis(FAILURE, "packages", f"no {package} beside {shown or 'this Python'}", command)
-    elif not any(name.startswith("nvidia-dali-") for name in have):
-        yield Diagnosis(FAILURE, "packages", f"no DALI beside {shown}", command)
     else:
-        yield Diagnosis(OK, "packages", shown)
+        yield decoding(software, config, shown, command)
 
 
 def gpus(

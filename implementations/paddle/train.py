@@ -9,7 +9,6 @@ import numpy as np
 
 from implementations.paddle import paddle
 from implementations.paddle.communicator import connect, lost_rank_named
-from implementations.paddle.input_library import open_batches, prepare
 from implementations.paddle.input_pipeline import synthetic
 from implementations.paddle.model import (
     ResNet50,
@@ -21,7 +20,7 @@ from implementations.paddle.model import (
 )
 from implementations.paddle.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
-from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
+from rn50.data.pipeline.batches import Batch, Batches, BatchFormat
 from rn50.run import training
 from rn50.run.base_implementation import BaseImplementation
 from rn50.run.implementation import EpochResult, OnProgress
@@ -57,7 +56,7 @@ class PaddleImplementation(BaseImplementation):
         """Build everything and run it on synthetic batches, then restore the weights of ``seed``."""
         h = self.config.hyperparameters
         self._seed = seed
-        prepare(self.config, self.batch_format)
+        training.prepare_input(self.config, self.batch_format)
         self.network = self._untrained()
         self.network.initialize(seed)
         self.parameters = trainable(self.network)
@@ -85,9 +84,6 @@ class PaddleImplementation(BaseImplementation):
     def _synthetic(self) -> Batches:
         """Return a random batch, held on the device and repeated."""
         return synthetic(self.config, self.communicator.size, self.batch_format)
-
-    def _open(self, config: Config, split: Split) -> Batches:
-        return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
     def _tensors(self) -> dict[str, paddle.Tensor]:
         return tensors(self.network)

@@ -14,9 +14,6 @@ TRAITS = Traits(
     # On a CPU it takes bfloat16 with a warning, and computes in float32.
     precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
     input_libraries=("dali", "dataloader"),
-    automatic_input={
-        device: {"dali": "nvidia.dali.plugin.paddle", "dataloader": "paddle"} for device in ("cpu", "gpu")
-    },
     inference={"native": ("float32",), "onednn": ("float32", "bfloat16", "int8")},
     calibrations={"minmax": "abs_max", "entropy": "KL", "percentile": "hist"},
     exports=(".pdmodel", ".pdiparams"),

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
 from rn50.doctor import gpus as gpu_advice
-from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
-from rn50.doctor.packages import install
+from rn50.doctor.diagnosis import FAILURE, Diagnosis
+from rn50.doctor.packages import decoding, install
 from rn50.machine.gpus import Gpu
 from rn50.machine.software import Software
 from rn50.settings.config import Config
@@ -22,14 +22,11 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
     """Yield findings on installed packages; ``config`` is None where nothing is configured."""
     yield _packages(software, config)
     if config and software.missing_to_compile and config.run.step_mode in COMPILED[config.run.device]:
-        yield Diagnosis(
-            FAILURE,
-            "compiler",
-            f"STEP_MODE={config.run.step_mode} compiles when a run starts, and lacks "
-            f"{' and '.join(software.missing_to_compile)}",
-            f"sudo apt-get install {' '.join(software.missing_to_compile)}, or set "
-            f"STEP_MODE={'graph' if config.run.device == 'gpu' else 'eager'}",
-        )
+        missing, mode = software.missing_to_compile, config.run.step_mode
+        text = f"STEP_MODE={mode} compiles when a run starts, and lacks {' and '.join(missing)}"
+        without = "graph" if config.run.device == "gpu" else "eager"
+        remedy = f"sudo apt-get install {' '.join(missing)}, or set STEP_MODE={without}"
+        yield Diagnosis(FAILURE, "compiler", text, remedy)
 
 
 def gpus(
@@ -61,27 +58,13 @@ def _cuda(have: Mapping[str, str], of_set: int) -> int | None:
 
 def _packages(software: Software, config: Config | None) -> Diagnosis:
     device = "cpu" if config is None else config.run.device
-    library = "auto" if config is None else config.input_pipeline.library
     have = software.packages
     command = install(software, frameworks.traits("pytorch"), device)
     if any(name.startswith("nvidia-dali-") and name != DALI_OF[device] for name in have):
         command = f"rm -rf .venv && {command}"  # else it is refused
-    relevant = [name for name in sorted(have) if re.fullmatch(r"torch(vision)?|nvidia-dali-.*|numpy", name)]
-    shown = ", ".join(f"{name} {have[name]}" for name in relevant)
+    shown = software.shown(frameworks.traits("pytorch"))
     if "torch" not in have:
         return Diagnosis(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", command)
     if device == "gpu" and have["torch"].endswith("+cpu"):
         return Diagnosis(FAILURE, "packages", f"PyTorch is the build for CPUs ({shown})", command)
-    another = "set INPUT_LIBRARY=auto in the configuration"
-    no_dali = not any(name.startswith("nvidia-dali-") for name in have)
-    if library == "dali" and no_dali:
-        return Diagnosis(FAILURE, "packages", f"no DALI beside {shown}", f"{command}, or {another}")
-    if library == "torchvision" and "torchvision" not in have:
-        remedy = f"{command}, or {another}" if device == "gpu" else another  # no set for CPUs has it
-        return Diagnosis(FAILURE, "packages", f"no torchvision beside {shown}", remedy)
-    if library == "auto" and no_dali:
-        decoder = "DataLoader"
-        if device == "gpu" and "torchvision" in have:
-            decoder = "torchvision, or without a JPEG engine in the GPU the DataLoader,"
-        shown += f"; no DALI: {decoder} decodes the images"
-    return Diagnosis(OK, "packages", shown)
+    return decoding(software, config, shown, command)

@@ -1,6 +1,6 @@
 """Batches from PyTorch's DataLoader, for machines without DALI: INPUT_LIBRARY=dataloader."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,28 +9,13 @@ from torch.utils.data import DataLoader
 
 from implementations.pytorch.input_pipeline import device_of
 from rn50.benchmark import rules
-from rn50.data.pipeline import loader_batches, loader_records
+from rn50.data.pipeline import loader_batches
 from rn50.data.pipeline.batches import BatchFormat, Split
-from rn50.process import ask_to_end_with_parent
 from rn50.settings.config import Config
-
-
-class Records(loader_records.Records):
-    """Records whose batches are tensors, which the DataLoader's processes hand over in shared memory."""
-
-    def together(self, samples: list[Any]) -> str | tuple[Any, Any]:
-        """See ``rn50.data.pipeline.loader_records.Records``."""
-        batch = super().together(samples)
-        return batch if isinstance(batch, str) else (batch[0], torch.from_numpy(batch[1]))
-
-    def _batch(self, images: Sequence[Any]) -> Any:
-        return torch.from_numpy(super()._batch(images))
 
 
 class LoaderBatches(loader_batches.LoaderBatches):
     """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
-
-    records = Records
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         self._form, self._device, self._dtype = form, device_of(form), getattr(torch, form.dtype)
@@ -39,29 +24,19 @@ class LoaderBatches(loader_batches.LoaderBatches):
             torch.tensor(values, device=self._device) for values in (rules.MEAN, rules.STD)
         )
 
-    def _load(self, order: loader_records.Order, workers: int, ahead: int) -> Iterator[Any]:
-        end_with_us = ask_to_end_with_parent()
-        return iter(
-            DataLoader(
-                self._records,
-                batch_sampler=order,
-                collate_fn=self._records.together,
-                num_workers=workers,
-                prefetch_factor=ahead,
-                pin_memory=self._device.type == "cuda",
-                worker_init_fn=lambda _: end_with_us(),
-            )
-        )
+    def _load(self, **options: Any) -> Iterator[Any]:
+        together, pinned = self._records.together, self._device.type == "cuda"
 
-    def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def tensors(samples: list[Any]) -> list[torch.Tensor]:  # which are handed over in shared memory
+            return list(map(torch.from_numpy, together(samples)))
+
+        return iter(DataLoader(collate_fn=tensors, pin_memory=pinned, **options))
+
+    def _placed(self, prepared: list[torch.Tensor], index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = prepared
         classes = labels.long().to(self._device, non_blocking=True)
-        pixels = (
-            images.to(self._device, non_blocking=True)
-            .float()
-            .sub_(self._mean)
-            .div_(self._std)
-            .to(self._dtype)
-        )
+        pixels = images.to(self._device, non_blocking=True).float()
+        pixels = pixels.sub_(self._mean).div_(self._std).to(self._dtype)
         if self._form.channels > 3:
             pixels = functional.pad(pixels, (0, self._form.channels - 3))
         return pixels.permute(0, 3, 1, 2), classes

@@ -11,7 +11,6 @@ import torch
 
 from implementations.pytorch.communicator import connect, lost_rank_named
 from implementations.pytorch.half_weights import HalfWeights
-from implementations.pytorch.input_library import open_batches, prepare
 from implementations.pytorch.input_pipeline import synthetic
 from implementations.pytorch.look_back import LookBack
 from implementations.pytorch.model import (
@@ -26,7 +25,7 @@ from implementations.pytorch.optimizer import OPTIMIZERS, in_order
 from implementations.pytorch.step import Eager, captured, is_captured, layers_of, of_full_batches
 from implementations.pytorch.traits import TRAITS
 from rn50.benchmark import quantization
-from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
+from rn50.data.pipeline.batches import Batch, Batches, BatchFormat
 from rn50.errors import UserError
 from rn50.run import precision, training
 from rn50.run.base_implementation import BaseImplementation
@@ -89,7 +88,7 @@ class PytorchImplementation(BaseImplementation):
         """Build and compile everything on synthetic batches, then restore the weights of ``seed``."""
         h = self.config.hyperparameters
         self._seed = seed
-        prepare(self.config, self.batch_format)
+        training.prepare_input(self.config, self.batch_format)
         self.precision = precision.choose(self.config, self.communicator, self._timed_step)
         self.network = self._untrained().to(self.device)
         self.network.initialize(seed)
@@ -154,9 +153,6 @@ class PytorchImplementation(BaseImplementation):
     def _synthetic(self) -> Batches:
         """Return a random batch, held on the device and repeated."""
         return synthetic(self.config, self.communicator.size, self.batch_format)
-
-    def _open(self, config: Config, split: Split) -> Batches:
-        return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         return tensors(self.network)

@@ -2,11 +2,10 @@
 
 from rn50.frameworks import Launcher, Traits
 
-DALI = "nvidia.dali.plugin.pytorch"
-ENGINE = "implementations.pytorch.jpeg_engine:refusal"
 MACHINE_CODE = ((7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0))
 """Compute capabilities for which PyTorch's builds for CUDA 13 have code, and PTX of the newest (its release
 notes and build scripts). Builds for an older CUDA have others, which only they can tell."""
+TORCHRUN = "torch.distributed.run --standalone --nproc-per-node {ranks} --log-dir {folder} --no-python"
 
 TRAITS = Traits(
     name="PyTorch",
@@ -17,27 +16,10 @@ TRAITS = Traits(
     inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16"))
     | dict.fromkeys(("cuda-eager", "cuda-compiled", "cuda-graph"), ("float32", "float16", "bfloat16")),
     exports=(".pt2",),
-    input_libraries=("dali", "dataloader", "torchvision"),
-    automatic_input={
-        "cpu": {"dali": DALI, "dataloader": "torch"},
-        "gpu": {"dali": DALI, "torchvision": ENGINE, "dataloader": "torch"},
-    },
+    input_libraries=("dali", "dataloader"),
     step_modes=("eager", "graph", "compile", "fused"),
     fused=((8, 0), "triton"),
-    launchers={
-        "torchrun": Launcher(
-            (
-                "torch.distributed.run",
-                "--standalone",
-                "--nproc-per-node",
-                "{ranks}",
-                "--log-dir",
-                "{folder}",
-                "--no-python",
-            ),
-            rank="RANK",
-        )
-    },
+    launchers={"torchrun": Launcher(tuple(TORCHRUN.split()), rank="RANK")},
     prefixes=("TORCH_", "TORCHINDUCTOR_", "PYTORCH_"),
     meanings={
         "TORCHINDUCTOR_CACHE_DIR": "folder that keeps what STEP_MODE=compile has compiled, for later runs",

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from implementations.pytorch.model import PRECISIONS
-from implementations.pytorch.torchvision_package import torchvision
+from rn50.errors import UserError
 
 # Leave out the auxiliary heads, which Gluon's Inception-v3 does not have either, and initial values that take
 # long to draw.
@@ -27,7 +27,13 @@ def models() -> dict[str, int]:
 
 
 def _torchvision() -> Any:
-    return torchvision("--models").models
+    """Return torchvision's models. Raises UserError if it is missing, or does not fit PyTorch."""
+    try:
+        from torchvision import models as package
+    except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another PyTorch
+        remedy = f"install the torchvision that is made for PyTorch {torch.__version__}"
+        raise UserError("--models", f"torchvision cannot be imported ({error})", remedy) from error
+    return package
 
 
 class ZooNetwork(nn.Module):

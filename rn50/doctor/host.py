@@ -127,8 +127,7 @@ def _of_batches(machine: Machine, software: Software, config: Config | None) -> 
     if config is None:
         return 0
     library = config.input_pipeline.library
-    has_dali = any(name.startswith("nvidia-dali-") for name in software.packages)
-    if library == "dali" or library == "auto" and has_dali:
+    if library == "dali" or library == "auto" and software.has_dali:
         return 0
     return config.run.ranks_per_node * loader_batches.shared_memory(config, _input_threads(machine, config))
 

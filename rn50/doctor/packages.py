@@ -1,10 +1,9 @@
 """Check that Python and the installed packages suit a run."""
 
-import re
 from collections.abc import Iterator
 
 from rn50 import frameworks
-from rn50.doctor.diagnosis import FAILURE, OK, Diagnosis
+from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.packages import install as install_package
@@ -12,6 +11,8 @@ from rn50.settings.config import Config
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 12)
 """rn50 and DALI 1.34 run on these versions only."""
+WITH_DALI = ", some 230 a second on a core; with DALI the GPU does, an H200 21,303 a second"
+"""Rates of images of 110 KB: half of what two cores of an EPYC decode, and those of DALI alone on an H200."""
 PYTHON = "3.11"
 """Python version that every set of ``requirements/`` supports."""
 
@@ -54,6 +55,21 @@ def install(software: Software, traits: frameworks.Traits, device: str) -> str:
     return f"PYTHON=python{PYTHON} {command} (to get it: {get})"
 
 
+def decoding(software: Software, config: Config | None, shown: str, command: str) -> Diagnosis:
+    """Return a finding on what decodes images for a framework that has a DataLoader, and on what DALI would
+    bring. ``command`` installs it, and ``shown`` are the packages."""
+    library = "auto" if config is None else config.input_pipeline.library
+    if library == "dataloader" or software.has_dali:
+        return Diagnosis(OK, "packages", shown)
+    if library == "dali":
+        remedy = f"{command}, or set INPUT_LIBRARY=auto in the configuration"
+        return Diagnosis(FAILURE, "packages", f"no DALI beside {shown}", remedy)
+    text = f"{shown}; no DALI: the DataLoader decodes the images"
+    if config is None or config.run.device == "cpu":
+        return Diagnosis(OK, "packages", text)
+    return Diagnosis(WARNING, "packages", text + WITH_DALI, command)
+
+
 def _version(software: Software) -> tuple[int, ...]:
     return tuple(map(int, software.python.split(".")[:2]))
 
@@ -67,8 +83,7 @@ def _python(software: Software, traits: frameworks.Traits, device: str) -> Diagn
 
 
 def _packages(software: Software, traits: frameworks.Traits, device: str) -> Diagnosis:
-    have = software.packages
-    shown = ", ".join(f"{name} {have[name]}" for name in sorted(have) if re.fullmatch(traits.packages, name))
+    shown = software.shown(traits)
     if software.has(traits):
         return Diagnosis(OK, "packages", shown)
     text = f"no {traits.name} beside {shown or 'this Python'}"

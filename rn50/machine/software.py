@@ -42,6 +42,16 @@ class Software:
             for name, version in self.packages.items()
         )
 
+    @property
+    def has_dali(self) -> bool:
+        """True if a build of DALI is installed."""
+        return any(name.startswith("nvidia-dali-") for name in self.packages)
+
+    def shown(self, traits: frameworks.Traits) -> str:
+        """Return names and versions of the packages that count for a framework."""
+        named = (name for name in sorted(self.packages) if re.fullmatch(traits.packages, name))
+        return ", ".join(f"{name} {self.packages[name]}" for name in named)
+
 
 def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> Software:
     """Return the software that this process would train with, without importing it."""

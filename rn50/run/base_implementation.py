@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.data.pipeline.batches import Batch, Batches, Split
+from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
 from rn50.settings.config import Config
 
@@ -22,6 +22,7 @@ class BaseImplementation(ABC):
 
     network: Any
     optimizer: Any
+    batch_format: BatchFormat
     _seed: int
 
     def __init__(self, config: Config, communicator: Any):
@@ -96,6 +97,10 @@ class BaseImplementation(ABC):
         self.training_data = self.validation_data = None
         self.communicator.close()
 
+    def _open(self, config: Config, split: Split) -> Batches:
+        """Return the batches of a split."""
+        return training.open_batches(config, split, self.communicator, self._seed, self.batch_format)
+
     def _trial_step(self, batch: Batch) -> None:
         self._train_step(batch, learning_rate=0.0)
         self._wait()
@@ -118,10 +123,6 @@ class BaseImplementation(ABC):
     @abstractmethod
     def _set(self, tensor: Any, array: np.ndarray) -> None:
         """Give a tensor the values of an array of ``_array``, in place."""
-
-    @abstractmethod
-    def _open(self, config: Config, split: Split) -> Batches:
-        """Return the batches of a split."""
 
     @abstractmethod
     def _train_step(self, batch: Batch, learning_rate: float) -> Any:

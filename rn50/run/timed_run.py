@@ -129,7 +129,7 @@ class _Rank:
             display.remark(f"{name}: {rule}; so the log names the open division")
         display.initialising("compiling and warming up on synthetic data")
         agreement.on_input_library(config, implementation.communicator)
-        for line in (*training.passed_over(config), *checkpoint.passed_over(config)):
+        for line in checkpoint.passed_over(config):
             display.remark(line)
         # Build the network, and run a few steps on synthetic data, which decides the precision.
         self.watch.doing = watchdog.WARMING_UP

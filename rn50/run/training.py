@@ -10,8 +10,8 @@ from typing import Any
 
 from rn50 import frameworks
 from rn50.benchmark import schedule
-from rn50.data.pipeline import record_set
-from rn50.data.pipeline.batches import Batch, Batches
+from rn50.data.pipeline import dali, record_set
+from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.errors import UserError
 from rn50.run import precision
 from rn50.run.implementation import EpochResult
@@ -24,33 +24,41 @@ WARM_UP_STEPS = 3
 
 
 def input_library(config: Config) -> str:
-    """Return the library that reads and decodes images: INPUT_LIBRARY, or for "auto" the framework's first
-    usable one."""
+    """Return the library that reads and decodes images: INPUT_LIBRARY, or for "auto" DALI if it can be
+    imported."""
     if config.input_pipeline.library != "auto":
         return config.input_pipeline.library
-    traits = frameworks.traits(config.run.framework)
-    libraries = traits.automatic_input.get(config.run.device, {})
-    usable = (name for name, module in libraries.items() if not frameworks.why_not(module))
-    return next(usable, traits.input_libraries[0])
+    framework = config.run.framework
+    if frameworks.is_importable(f"nvidia.dali.plugin.{framework}"):
+        return "dali"
+    return frameworks.traits(framework).input_libraries[-1]
 
 
-def passed_over(config: Config) -> list[str]:
-    """Return a line for each library that is installed and that INPUT_LIBRARY=auto does not take."""
-    if config.input_pipeline.library != "auto":
-        return []
-    taken = input_library(config)
-    libraries = frameworks.traits(config.run.framework).automatic_input.get(config.run.device, {})
-    return [
-        f"INPUT_LIBRARY=auto: {taken}, not {name}: {frameworks.why_not(module)}"
-        for name, module in itertools.takewhile(lambda library: library[0] != taken, libraries.items())
-        if frameworks.is_importable(module.partition(":")[0])
-    ]
+def prepare_input(config: Config, form: BatchFormat) -> None:
+    """Import, compile or start what the batches of ``open_batches`` need. Raises UserError if it is
+    missing."""
+    _batches(config)
+    if input_library(config) == "dali":
+        dali.prepare(config, form)
 
 
-def without_dali(config: Config, error: ImportError) -> UserError:
-    """Return the error to raise if DALI, or its plugin for the framework, cannot be imported."""
-    install = frameworks.traits(config.run.framework).install(config.run.device)
-    return UserError("INPUT_LIBRARY=dali", error, f"{install}, or set INPUT_LIBRARY=auto")
+def open_batches(config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat) -> Batches:
+    """Return the batches of a split, from ``dali_batches.py`` or ``loader_batches.py`` of the framework."""
+    batches: Batches = _batches(config)(config, split, communicator, seed, form)
+    return batches
+
+
+def _batches(config: Config) -> Any:
+    """Return the class of the batches. What reads for the other library is not imported."""
+    framework = config.run.framework
+    if input_library(config) != "dali":
+        return frameworks.module(framework, "loader_batches").LoaderBatches
+    try:
+        return frameworks.module(framework, "dali_batches").DaliBatches
+    except UserError as error:
+        install = frameworks.traits(framework).install(config.run.device)
+        remedy = f"{install}, or set INPUT_LIBRARY=auto"
+        raise UserError("INPUT_LIBRARY=dali", error.__cause__, remedy) from error
 
 
 def require_gpus(config: Config, seen: int, remedy: str) -> None:

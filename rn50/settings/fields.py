@@ -175,7 +175,7 @@ class InputPipeline:
     """Variables of the input pipeline. They affect speed only."""
 
     library: str = env("INPUT_LIBRARY", "auto", parse=one_of("auto", *frameworks.values("input_libraries")))
-    """Library that reads and decodes images; auto: dali if it is installed, else another library of the
+    """Library that reads and decodes images; auto: dali if it is installed, else the DataLoader of the
     framework."""
     threads: int = env("DALI_THREADS", 3, Range(0, 1_024))
     """CPU threads of each rank that decode and augment images; 0: one less than the cores of a rank."""

@@ -10,6 +10,7 @@ import pytest
 
 from rn50.data.pipeline.batches import Batch, BatchFormat
 from rn50.data.pipeline.numpy_batches import NumpyBatches
+from rn50.run import training
 from tests.conftest import with_changes
 
 LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
@@ -96,10 +97,8 @@ class Pytorch(Framework):
 
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
-        from implementations.pytorch import input_library
-
         config = with_changes(config, run={"framework": "pytorch"}, input_pipeline={"library": cls.library})
-        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "HWC", False))
+        return training.open_batches(config, split, communicator, seed, BatchFormat(None, "HWC", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -134,12 +133,6 @@ class PytorchDataLoader(Pytorch):
     library = "dataloader"
 
 
-class PytorchTorchvision(Pytorch):
-    """FRAMEWORK=pytorch INPUT_LIBRARY=torchvision."""
-
-    package = library = "torchvision"
-
-
 class Paddle(Framework):
     """FRAMEWORK=paddle."""
 
@@ -154,10 +147,8 @@ class Paddle(Framework):
 
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
-        from implementations.paddle import input_library
-
         config = with_changes(config, run={"framework": "paddle"}, input_pipeline={"library": cls.library})
-        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        return training.open_batches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -222,12 +213,7 @@ class Toy(Framework):
 
 FRAMEWORKS = {"mxnet": Mxnet, "paddle": Paddle, "pytorch": Pytorch}
 WITH_TOY: dict[str, Any] = {**FRAMEWORKS, "toy": Toy}
-INPUTS = {
-    **WITH_TOY,
-    "paddle, dataloader": PaddleDataLoader,
-    "pytorch, dataloader": PytorchDataLoader,
-    "pytorch, torchvision": PytorchTorchvision,
-}
+INPUTS = {**WITH_TOY, "paddle, dataloader": PaddleDataLoader, "pytorch, dataloader": PytorchDataLoader}
 """The frameworks, with every library that reads for them."""
 
 

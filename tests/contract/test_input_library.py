@@ -33,7 +33,7 @@ DATALOADER = {
 }
 
 
-@pytest.fixture(params=["pytorch, dataloader", "pytorch, torchvision", "paddle, dataloader"])
+@pytest.fixture(params=["pytorch, dataloader", "paddle, dataloader"])
 def library(request):
     """FRAMEWORK and INPUT_LIBRARY, both installed."""
     installed(request.param)
@@ -122,31 +122,24 @@ def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path
         ("pytorch", "cpu", {}, "dali"),
         ("pytorch", "gpu", {}, "dali"),
         ("pytorch", "cpu", {"nvidia.dali"}, "dataloader"),
-        ("pytorch", "gpu", {"nvidia.dali"}, "torchvision"),
-        ("pytorch", "gpu", {"nvidia.dali", "torchvision"}, "dataloader"),
-        ("pytorch", "gpu", {"nvidia.dali", "the JPEG engine"}, "dataloader"),
+        ("pytorch", "gpu", {"nvidia.dali"}, "dataloader"),
+        ("pytorch", "gpu", {"nvidia.dali.plugin.pytorch"}, "dataloader"),
         ("paddle", "cpu", {}, "dali"),
         ("paddle", "gpu", {}, "dali"),
-        ("paddle", "cpu", {"nvidia.dali"}, "dataloader"),
+        ("paddle", "gpu", {"nvidia.dali"}, "dataloader"),
     ],
 )
-def test_auto_takes_the_first_that_can_be_used(
+def test_auto_takes_dali_and_without_it_the_dataloader(
     tiny_config, monkeypatch, framework, device, missing, expected
 ):
-    for module in ("nvidia.dali", f"nvidia.dali.plugin.{framework}", "torchvision", "torch", "paddle"):
+    for module in ("nvidia.dali", f"nvidia.dali.plugin.{framework}"):
         there = module.startswith(tuple(missing)) if missing else False
         monkeypatch.setitem(sys.modules, module, None if there else types.ModuleType(module))
-    engine = types.ModuleType("implementations.pytorch.jpeg_engine")
-    engine.refusal = lambda: "status 2" if "the JPEG engine" in missing else ""
-    monkeypatch.setitem(sys.modules, engine.__name__, None if "torchvision" in missing else engine)
-    for remembers in ("is_importable", "why_not"):
-        monkeypatch.setattr(frameworks, remembers, getattr(frameworks, remembers).__wrapped__)
+    monkeypatch.setattr(frameworks, "is_importable", frameworks.is_importable.__wrapped__)
     config = with_changes(tiny_config, run={"framework": framework, "device": device})
     assert training.input_library(config) == expected
     explicit = with_changes(config, input_pipeline={"library": "dataloader"})
-    assert training.input_library(explicit) == "dataloader" and training.passed_over(explicit) == []
-    refused = ["INPUT_LIBRARY=auto: dataloader, not torchvision: status 2"]
-    assert training.passed_over(config) == (refused if "the JPEG engine" in missing else [])
+    assert training.input_library(explicit) == "dataloader"
 
 
 def test_ranks_that_would_read_through_different_libraries_are_refused(tiny_config):

@@ -97,24 +97,6 @@ def test_a_full_memory_of_a_gpu_names_the_batch_size(tiny_config, tmp_path):
         timed_run.run(config, lambda config: Full(config, [800], []), timed_run.Display())
 
 
-def test_an_input_library_that_is_passed_over_is_said(tiny_config, tmp_path, monkeypatch):
-    remarks = []
-
-    class Listening(timed_run.Display):
-        def remark(self, line):
-            remarks.append(line)
-
-    monkeypatch.setattr(timed_run.training, "passed_over", lambda config: ["INPUT_LIBRARY=auto: another"])
-    config = with_changes(
-        tiny_config,
-        hyperparameters={"num_epochs": 3, "eval_offset": 2, "eval_period": 4},
-        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
-        run={"result_file": str(tmp_path / "result_0.txt")},
-    )
-    timed_run.run(config, lambda config: Toy(config, [800], []), Listening())
-    assert "INPUT_LIBRARY=auto: another" in remarks
-
-
 def test_each_epoch_logs_the_mean_of_the_losses_that_rank_0_has_seen(tiny_config, tmp_path):
     class Learning(Toy):
         def train_epoch(self, epoch, progress):

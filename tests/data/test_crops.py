@@ -45,8 +45,7 @@ def test_where_no_window_fits_it_is_the_greatest_in_the_middle(width, height):
 
 
 def training_input(jpeg, size, min_area, random):
-    pixels = crops.decode(jpeg)
-    return crops.cut(pixels, crops.training_crop(*crops.size_of(jpeg), min_area, random), size)
+    return crops.training_crop(crops.decode(jpeg), size, min_area, random)
 
 
 def noise(width, height):
@@ -76,7 +75,7 @@ def test_crops_are_those_of_the_reference_and_half_of_them_mirrored(size):
 @pytest.mark.parametrize("size, resize", [(32, 36), (33, 40), (224, 256)])
 def test_evaluation_is_the_centre_of_the_resized_image(width, height, size, resize):
     jpeg = noise(width, height)
-    made = crops.cut(crops.decode(jpeg), crops.evaluation_crop(width, height, size, resize), size)
+    made = crops.evaluation_crop(crops.decode(jpeg), size, resize)
     # As in test_augmentation.py, for DALI.
     shorter = min(width, height)
     out_w, out_h = (int(np.floor(side * resize / shorter + 0.5)) for side in (width, height))

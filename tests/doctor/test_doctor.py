@@ -102,7 +102,6 @@ def test_advice_for_paddle(machine, severity):
         ("cpu", ("paddlepaddle", "paddlepaddle-gpu", "nvidia-dali-cuda110"), "two builds of Paddle"),
         ("cpu", ("paddlepaddle-gpu", "nvidia-dali-cuda110"), "no paddlepaddle beside"),
         ("gpu", ("paddlepaddle", "nvidia-dali-cuda110"), "no paddlepaddle-gpu beside"),
-        ("cpu", ("paddlepaddle",), "no DALI beside"),
     ],
 )
 def test_packages_that_paddle_lacks(device, packages, says):

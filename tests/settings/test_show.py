@@ -63,7 +63,6 @@ WITHOUT_EFFECT = [
     ("DALI_TMP_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("DALI_DECODER_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", **DATALOADER}, {}, "without DALI"),
-    ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", "INPUT_LIBRARY": "torchvision"}, {}, "without DALI"),
     ("STEP_MODE", "graph", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
     ("STEP_MODE", "fused", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
 ]

@@ -22,22 +22,8 @@ torch = pytest.importorskip("torch")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-PARTS = [
-    "probe",
-    "norms",
-    "tests",
-    "long_tests",
-    "data",
-    "steps",
-    "compile",
-    "input",
-    "torchvision",
-    "bfloat16",
-    "batch256",
-    "throughput",
-    "seeds",
-]
-BY_NAME = ["torchvision", "bfloat16", "batch256", "throughput"]
+PARTS = ["probe", "norms", "tests", "long_tests", "data", "steps", "compile", "input", "throughput", "seeds"]
+BY_NAME = ["bfloat16", "batch256", "throughput"]
 
 
 def started(command, **environment):

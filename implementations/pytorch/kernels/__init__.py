@@ -1,1 +1,1 @@
-"""Kernels of our own, in Triton, for STEP_MODE=fused and for INPUT_LIBRARY=torchvision."""
+"""Kernels of our own, in Triton, for STEP_MODE=fused."""

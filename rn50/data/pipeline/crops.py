@@ -24,25 +24,6 @@ class Window(NamedTuple):
     height: float
 
 
-class Crop(NamedTuple):
-    """The source rectangle of an input: ``window``, in coordinates of ``part``. Sampling outside ``part``
-    repeats its edge."""
-
-    part: tuple[int, int, int, int]
-    """Left, top, width and height in pixels of the image."""
-    window: Window
-    mirrored: bool
-
-
-def size_of(image: bytes) -> tuple[int, int]:
-    """Return width and height from the header of a JPEG or PNG. Raises what Pillow raises if it cannot open
-    the image."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(image)) as decoder:
-        return decoder.size
-
-
 def decode(image: bytes) -> np.ndarray:
     """Return a JPEG or PNG as uint8 (H, W, 3) in RGB. Raises what Pillow raises for a damaged one: errors of
     many types."""
@@ -105,20 +86,16 @@ def _taps(begin: float, length: float, count: int, side: int) -> tuple[np.ndarra
     return low, np.minimum(low + 1, side - 1), (at - low).astype(np.float32)
 
 
-def training_crop(width: int, height: int, min_area: float, random: np.random.Generator) -> Crop:
-    """Return a random crop of an image of that size, mirrored or not. Sampling outside it repeats its own
-    edge pixels."""
+def training_crop(image: np.ndarray, size: int, min_area: float, random: np.random.Generator) -> np.ndarray:
+    """Return a random crop of ``image``, uint8 (H, W, 3), mirrored or not, as an input: uint8 (``size``,
+    ``size``, 3). Beyond the crop its own edge pixels are repeated."""
+    height, width, _ = image.shape
     x, y, w, h = (int(value) for value in random_window(width, height, min_area, random))
-    return Crop((x, y, w, h), Window(0, 0, w, h), random.random() < rules.MIRROR_PROBABILITY)
+    made = resample(image[y : y + h, x : x + w], Window(0, 0, w, h), size)
+    return made[:, ::-1] if random.random() < rules.MIRROR_PROBABILITY else made
 
 
-def evaluation_crop(width: int, height: int, size: int, resize: int) -> Crop:
-    """Return the centre crop of an image of that size when its shorter side is resized to ``resize``."""
-    return Crop((0, 0, width, height), centre_window(width, height, size, resize), False)
-
-
-def cut(image: np.ndarray, crop: Crop, size: int) -> np.ndarray:
-    """Return ``crop`` of ``image``, uint8 (H, W, 3), as an input: uint8 (``size``, ``size``, 3)."""
-    x, y, w, h = crop.part
-    made = resample(image[y : y + h, x : x + w], crop.window, size)
-    return made[:, ::-1] if crop.mirrored else made
+def evaluation_crop(image: np.ndarray, size: int, resize: int) -> np.ndarray:
+    """Return the centre crop of ``image`` when its shorter side is resized to ``resize``, as an input."""
+    height, width, _ = image.shape
+    return resample(image, centre_window(width, height, size, resize), size)

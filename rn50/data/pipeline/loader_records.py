@@ -1,7 +1,7 @@
 """Records for the DataLoader of a framework: how its processes prepare each one, and in which order."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,35 +45,25 @@ class Records:
             return str(error)
         # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file.
         except Exception as error:
-            return self.undecodable(drawn.position, image, error)
+            damage = damage_of(image) or f"does not decode ({error})"
+            return self._reader.named(drawn.position, f"{damage}; {preflight.REPLACE}")
 
-    def undecodable(self, position: int, image: bytes, error: Exception) -> str:
-        """Return the error line for a record whose image is damaged."""
-        damage = damage_of(image) or f"does not decode ({error})"
-        return self._reader.named(position, f"{damage}; {preflight.REPLACE}")
-
-    def together(self, samples: list[Any]) -> str | tuple[Any, np.ndarray]:
-        """Return a batch of samples: (result of ``_batch``, float32 labels (B,)); or the first error line
-        among them."""
+    def together(self, samples: list[Any]) -> list[np.ndarray]:
+        """Return a batch of samples, in arrays alone, as a DataLoader hands over nothing else: images
+        (B, S, S, 3) and float32 labels (B,), or the bytes of the first error line among them."""
         fault = next((sample for sample in samples if isinstance(sample, str)), None)
         if fault is not None:
-            return fault
+            return [np.array(bytearray(fault.encode()))]
         images, labels = zip(*samples, strict=False)
-        return self._batch(images), np.array(labels, np.float32)
+        return [np.stack(images), np.array(labels, np.float32)]
 
-    def _prepared(self, image: bytes, drawn: Drawn) -> Any:
-        pixels = crops.decode(image)
-        return crops.cut(pixels, self._crop(pixels.shape[1], pixels.shape[0], drawn), self._data.image_size)
-
-    def _batch(self, images: Sequence[Any]) -> Any:
-        return np.stack(images)
-
-    def _crop(self, width: int, height: int, drawn: Drawn) -> crops.Crop:
+    def _prepared(self, image: bytes, drawn: Drawn) -> np.ndarray:
+        pixels, data = crops.decode(image), self._data
         if self._split == "val":
-            return crops.evaluation_crop(width, height, self._data.image_size, self._data.eval_resize)
+            return crops.evaluation_crop(pixels, data.image_size, data.eval_resize)
         # A generator per image, so that neither the number of ranks nor that of workers changes the crop.
         random = np.random.default_rng((self._seed, *drawn))
-        return crops.training_crop(width, height, self._data.crop_area_min, random)
+        return crops.training_crop(pixels, data.image_size, data.crop_area_min, random)
 
 
 class Order:

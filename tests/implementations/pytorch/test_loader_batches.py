@@ -1,0 +1,87 @@
+"""Batches of PyTorch's DataLoader: every kind of image, the fourth channel, a process that is killed."""
+
+import io
+import multiprocessing
+import os
+import signal
+import threading
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+torch = pytest.importorskip("torch")
+
+from rn50.benchmark import rules  # noqa: E402
+from rn50.data import recordio  # noqa: E402
+from rn50.data.pipeline.batches import BatchFormat  # noqa: E402
+from rn50.errors import UserError  # noqa: E402
+from rn50.run import training  # noqa: E402
+from tests.conftest import with_changes  # noqa: E402
+
+KINDS = [("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "PNG")]
+"""Those that ImageNet has: Pillow's name of the colours, and the format of the file."""
+COLOUR = (200, 100, 50)
+
+
+@pytest.fixture
+def opened(tiny_config, tmp_path):
+    """Opens batches of four images that the library reads."""
+
+    def encoded(mode, kind):
+        file = io.BytesIO()
+        Image.fromarray(np.full((50, 60, 3), COLOUR, np.uint8)).convert(mode).save(file, kind)
+        return file.getvalue()
+
+    def open_batches(library, channels=3):
+        for name in ("train", "val"):
+            with recordio.IndexedRecordWriter(tmp_path / name) as writer:
+                for index, kind in enumerate(KINDS):
+                    writer.write(index, float(index), encoded(*kind))
+        config = with_changes(
+            tiny_config,
+            input_pipeline={"library": library, "threads": 1},
+            data={"folder": str(tmp_path), "train_samples": len(KINDS), "eval_samples": len(KINDS)},
+            hyperparameters={"batch_size": len(KINDS)},
+        )
+        form = BatchFormat(None, "HWC", False, channels)
+        return training.open_batches(config, "val", types.SimpleNamespace(rank=0, size=1), 5, form)
+
+    return open_batches
+
+
+def pixels(batches):
+    [batch] = batches.epoch()
+    assert batch.images.is_contiguous(memory_format=torch.channels_last)
+    return batch.images.clone()
+
+
+def test_every_kind_of_image_is_decoded_to_the_same_colour(opened):
+    mean, std = (torch.tensor(each).view(3, 1, 1) for each in (rules.MEAN, rules.STD))
+    made = pixels(opened("dataloader")) * std + mean
+    grey = (124, 124, 124)  # the luminance of the colour
+    for kind, image in zip(KINDS, made, strict=True):
+        expected = torch.tensor(grey if "L" in kind else COLOUR).view(3, 1, 1)
+        assert (image - expected).abs().max() < 3, kind  # JPEG is a level off
+
+
+@pytest.mark.parametrize("library", ["dali", "dataloader"])
+def test_a_fourth_channel_is_zero_and_the_others_are_as_without_it(opened, library):
+    pytest.importorskip({"dali": "nvidia.dali", "dataloader": "torch"}[library])
+    made = pixels(opened(library, 4))
+    assert torch.equal(made[:, :3], pixels(opened(library))) and made.shape[1] == 4 and not made[:, 3].any()
+
+
+def test_a_killed_process_is_named(opened):
+    others = set(multiprocessing.active_children())
+    batches = opened("dataloader")
+    next(batches.epoch())
+    for process in set(multiprocessing.active_children()) - others:
+        os.kill(process.pid, signal.SIGSTOP)
+        threading.Timer(1, process.kill).start()  # once a batch is waited for, where PyTorch tells of it
+    with pytest.raises(
+        UserError, match=r"val\.rec.*DataLoader cannot read it: DataLoader worker .*; lower DALI_THREADS"
+    ):
+        while True:
+            pixels(batches)
