@@ -50,8 +50,8 @@ def graph_of(x: Tensor, weight: Tensor, stride: int, padding: int, **device: Any
     y = graph.conv_fprop(*given, padding=[padding] * 2, stride=[stride] * 2, dilation=[1, 1])
     y.set_output(True).set_data_type(x.dtype)
     sums = graph.genstats(y)
-    for each in sums:
-        each.set_output(True).set_data_type(single)
+    for total in sums:
+        total.set_output(True).set_data_type(single)
     graph.validate()
     graph.build_operation_graph()
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -139,7 +139,7 @@ def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None
                 if not all(map(_agree, results(plan), expected)):
                     raise RuntimeError("a plan gives other results than a convolution")
                 times[plan] = milliseconds(functools.partial(results, plan))
-    for plan in sorted((each for each in times if times[each] < limit), key=times.__getitem__):
+    for plan in sorted((plan for plan in times if times[plan] < limit), key=times.__getitem__):
         with _kept(failures):
             captured(functools.partial(results, plan), x.device)
             return plan

@@ -207,7 +207,7 @@ def convolve(
     Autograd records the first convolution, whose kernel is larger, and one in float32."""
     if x.dtype == torch.float32 or weight.shape[2] > 3:
         return plain_convolution(x, weight, stride, padding)
-    x, weight = (each.to(x.dtype, memory_format=torch.channels_last) for each in (x, weight))
+    x, weight = (tensor.to(x.dtype, memory_format=torch.channels_last) for tensor in (x, weight))
     with torch.no_grad():
         y, sums = summed(x, weight, stride, padding)
     return y, {"sums": sums, "source": Source(x, weight, stride, padding)}

@@ -22,7 +22,20 @@ torch = pytest.importorskip("torch")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-PARTS = ["probe", "norms", "tests", "long_tests", "data", "steps", "compile", "input", "throughput", "seeds"]
+PARTS = [
+    "probe",
+    "norms",
+    "tests",
+    "long_tests",
+    "data",
+    "steps",
+    "compile",
+    "input",
+    "bfloat16",
+    "batch256",
+    "throughput",
+    "seeds",
+]
 BY_NAME = ["bfloat16", "batch256", "throughput"]
 
 

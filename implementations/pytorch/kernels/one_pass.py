@@ -46,7 +46,7 @@ SHAPES = {
 """C, K -> the fastest of the shapes measured on an H200. In layers that are not here the separate kernels are
 as fast, or dW does not fit into the registers."""
 CAPABILITY = 9, 0
-"""Of the GPUs that it was measured on. The tiles need 216 KiB of shared memory."""
+"""Compute capability of the GPUs that it was measured on. The tiles need 216 KiB of shared memory."""
 ADDED_PARTS = 32
 BLOCK = 256
 
