@@ -63,8 +63,8 @@ class LoaderBatches(Batches):
         try:
             with self._waiting():
                 batch = next(self._loader)
-        except (RuntimeError, SystemError) as error:
-            reason = str(error).strip().splitlines()[0]
+        except (RuntimeError, SystemError, OSError, EOFError) as error:
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
             fault = f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE"
             raise self._set.fault(fault) from error
         if len(batch) == 1:
