@@ -117,8 +117,8 @@ def compare_sums(batch: int) -> None:
         _, inputs, outputs, kernel, stride, side, _ = layer
         say(f"{inputs} x {side} x {side} to {outputs}, {kernel} x {kernel}, stride {stride}, {count} layers")
         for name, kernels in times.items():
-            each = ", ".join(f"{kernel} {value:.3f}" for kernel, value in kernels.items())
-            say(f"  {name} {sums[name]:.3f} ms: {each}")
+            parts = ", ".join(f"{kernel} {value:.3f}" for kernel, value in kernels.items())
+            say(f"  {name} {sums[name]:.3f} ms: {parts}")
     for name, total in totals.items():
         say(f"{name}: {total:.2f} ms a step")
 

@@ -47,10 +47,9 @@ def graph_of(x: Tensor, weight: Tensor, stride: int, padding: int, **device: Any
         for n, c, h, w in (x.shape, weight.shape)
     ]
     y = graph.conv_fprop(*given, padding=[padding] * 2, stride=[stride] * 2, dilation=[1, 1])
-    y.set_output(True).set_data_type(x.dtype)
     sums = graph.genstats(y)
-    for each in sums:
-        each.set_output(True).set_data_type(single)
+    for output in (y, *sums):
+        output.set_output(True).set_data_type(x.dtype if output is y else single)
     graph.validate()
     graph.build_operation_graph()
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -133,7 +132,7 @@ def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None
                 if not all(map(_agree, results(plan), expected)):
                     raise RuntimeError("a plan gives other results than a convolution")
                 times[plan] = milliseconds(functools.partial(results, plan))
-    for plan in sorted((each for each in times if times[each] < limit), key=times.__getitem__):
+    for plan in sorted((plan for plan in times if times[plan] < limit), key=times.__getitem__):
         with _kept(failures):
             captured(functools.partial(results, plan), x.device)
             return plan
@@ -172,7 +171,7 @@ def convolve(
     See ``Convolve``."""
     # cuDNN has no plan for the 7x7 convolution of images.
     if x.shape[0] == images and x.dtype != torch.float32 and weight.shape[2] < 7:
-        x, weight = (each.to(x.dtype, memory_format=torch.channels_last) for each in (x, weight))
+        x, weight = (value.to(x.dtype, memory_format=torch.channels_last) for value in (x, weight))
         key = x.shape, weight.shape, stride, padding, x.dtype, x.device
         if key not in _FASTEST:
             _FASTEST[key] = fastest(x, weight, stride, padding)
