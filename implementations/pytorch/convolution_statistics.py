@@ -91,9 +91,9 @@ def milliseconds(action: Callable[[], Any]) -> float:
     return float(begin.elapsed_time(end))
 
 
-def _agree(found: Tensor, expected: Tensor) -> bool:
+def _agree(result: Tensor, expected: Tensor) -> bool:
     norm = functools.partial(torch.linalg.vector_norm, dtype=torch.float32)
-    return bool(norm(found - expected) <= TOLERANCE * norm(expected))
+    return bool(norm(result - expected) <= TOLERANCE * norm(expected))
 
 
 @contextlib.contextmanager
@@ -158,9 +158,9 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor, _: None) -> tuple[Tensor | None, ...]:
-        wanted = [*context.needs_input_grad[:2], False]
+        mask = [*context.needs_input_grad[:2], False]
         back = torch.ops.aten.convolution_backward
-        dx, for_weight, _ = back(gradient, *context.saved_tensors, *context.around, wanted)
+        dx, for_weight, _ = back(gradient, *context.saved_tensors, *context.around, mask)
         return dx, for_weight, None, None, None
 
 
