@@ -48,10 +48,9 @@ def graph_of(x: Tensor, weight: Tensor, stride: int, padding: int, **device: Any
         for n, c, h, w in (x.shape, weight.shape)
     ]
     y = graph.conv_fprop(*given, padding=[padding] * 2, stride=[stride] * 2, dilation=[1, 1])
-    y.set_output(True).set_data_type(x.dtype)
     sums = graph.genstats(y)
-    for total in sums:
-        total.set_output(True).set_data_type(single)
+    for output in (y, *sums):
+        output.set_output(True).set_data_type(x.dtype if output is y else single)
     graph.validate()
     graph.build_operation_graph()
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -93,9 +92,9 @@ def milliseconds(action: Callable[[], Any]) -> float:
     return float(begin.elapsed_time(end))
 
 
-def _agree(found: Tensor, expected: Tensor) -> bool:
+def _agree(result: Tensor, expected: Tensor) -> bool:
     norm = functools.partial(torch.linalg.vector_norm, dtype=torch.float32)
-    return bool(norm(found - expected) <= TOLERANCE * norm(expected))
+    return bool(norm(result - expected) <= TOLERANCE * norm(expected))
 
 
 @contextlib.contextmanager

@@ -158,8 +158,8 @@ def _input_gradients(
     if x is None:
         return dy, None, None
     around = [stride] * 2, [padding] * 2, [1] * 2, False, [0] * 2, 1
-    wanted = [True, True, False]
-    return None, *torch.ops.aten.convolution_backward(dy, x, weight, None, *around, wanted)[:2]
+    which = [True, True, False]
+    return None, *torch.ops.aten.convolution_backward(dy, x, weight, None, *around, which)[:2]
 
 
 def normalise(

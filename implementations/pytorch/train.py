@@ -12,6 +12,7 @@ import torch
 from implementations.pytorch.communicator import connect, lost_rank_named
 from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.input_pipeline import synthetic
+from implementations.pytorch.layers import layers_of
 from implementations.pytorch.look_back import LookBack
 from implementations.pytorch.model import (
     PRECISIONS,
@@ -22,7 +23,7 @@ from implementations.pytorch.model import (
     trainable,
 )
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
-from implementations.pytorch.step import Eager, captured, is_captured, layers_of, of_full_batches
+from implementations.pytorch.step import Eager, captured, is_captured, of_full_batches
 from implementations.pytorch.traits import TRAITS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat

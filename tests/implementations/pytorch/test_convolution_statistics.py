@@ -1,10 +1,7 @@
 """Convolutions that add up their outputs: cuDNN's plans for every shape, their sums in the kernels of batch
 norm, and a step with them."""
 
-import functools
 import importlib.util
-import itertools
-import json
 import os
 import subprocess
 import sys
@@ -17,61 +14,19 @@ triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's bui
 
 from torch.nn import functional  # noqa: E402
 
-from benchmarks.step_floor import convolutions  # noqa: E402
 from implementations.pytorch import convolution_statistics, fused_norm, model  # noqa: E402
-from implementations.pytorch.convolution_statistics import PLANS, convolve, execute, graph_of  # noqa: E402
-from implementations.pytorch.half_weights import HalfWeights  # noqa: E402
+from implementations.pytorch.convolution_statistics import convolve  # noqa: E402
 from implementations.pytorch.kernels import tile  # noqa: E402
 from implementations.pytorch.kernels.moments import moments  # noqa: E402
-from implementations.pytorch.optimizer import in_order  # noqa: E402
-from implementations.pytorch.step import Graph, layers_of  # noqa: E402
-from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
+from implementations.pytorch.layers import layers_of  # noqa: E402
+from tests.conftest import HAS_GPU  # noqa: E402
+from tests.support.fused_steps import given_to, images_of, network_of, summing  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process of test_by_the_interpreter")
 EPSILON = 1e-5
 BFLOAT16 = 2.0**-8
 """The relative error of rounding to bfloat16."""
-LAYERS = sorted({each[1:6] for each in convolutions(224) if each.kernel < 7})
-"""Inputs, outputs, kernel, stride and side of the 22 different convolutions."""
-H200 = {
-    "maxGridSize": [2147483647, 65535, 65535],
-    "maxBlockSize": [1024, 1024, 64],
-    "deviceVer": 900,
-    "driverVer": 13000,
-    "cudaDeviceId": 0,
-    "regsPerBlock": 65536,
-    "multiProcessorCount": 132,
-    "smClockRateKHz": 1980000,
-    "memClockRateKHz": 3201000,
-    "l2CacheSize": 62914560,
-    "warpSize": 32,
-    "maxSharedMemoryPerBlock": 49152,
-    "maxSharedMemoryPerBlockOptin": 232448,
-    "reservedSharedMemoryPerBlock": 1024,
-    "maxRegistersPerSM": 65536,
-    "pciDeviceId": 0,
-    "maxCtasPerSM": 32,
-    "maxThreadsPerBlock": 1024,
-    "maxThreadsPerSM": 2048,
-    "isTccDriver": 0,
-    "supportCoopLaunch": 1,
-    "totalGlobalMem": 150754820096,
-    "name": "NVIDIA H200",
-    "deviceName": "NVIDIA H200",
-}
-A100 = {
-    **H200,
-    "deviceVer": 800,
-    "multiProcessorCount": 108,
-    "smClockRateKHz": 1410000,
-    "memClockRateKHz": 1512000,
-    "l2CacheSize": 41943040,
-    "maxSharedMemoryPerBlockOptin": 166912,
-    "totalGlobalMem": 85041283072,
-    "name": "NVIDIA A100-SXM4-80GB",
-    "deviceName": "NVIDIA A100-SXM4-80GB",
-}
 
 
 @pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="the tests of this file run here themselves")
@@ -83,10 +38,6 @@ def test_by_the_interpreter():
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
 
-on_gpu = pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
-compiled = pytest.mark.skipif(INTERPRETED, reason="has nothing for Triton's interpreter")
-
-
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """No plans of other tests, and several tiles a program of the kernels."""
@@ -94,51 +45,6 @@ def small(monkeypatch):
     convolution_statistics._say_once.cache_clear()
     if not HAS_GPU:
         monkeypatch.setattr(tile, "multiprocessors", lambda device: 1)
-
-
-def given_to(layer, batch, device="meta", dtype=torch.float16):
-    """Input as after ReLU, weight, stride and padding of a convolution."""
-    inputs, outputs, kernel, stride, side = layer
-    torch.manual_seed(0)
-    x, weight = (
-        torch.randn(size, device=device)
-        for size in ((batch, inputs, side, side), (outputs, inputs, kernel, kernel))
-    )
-    x, weight = (
-        each.to(dtype).contiguous(memory_format=torch.channels_last)
-        for each in (x.relu(), weight * (2 / (inputs * kernel**2)) ** 0.5)
-    )
-    return x, weight, stride, kernel // 2
-
-
-@compiled
-@pytest.mark.parametrize("batch", [400, 256, 408])
-@pytest.mark.parametrize("properties", [H200, A100], ids=lambda properties: properties["name"])
-def test_cudnn_has_plans_for_every_convolution_but_the_first(properties, batch):
-    cudnn = pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend")
-    device = cudnn.create_device_properties(json.dumps(properties))
-    assert len(LAYERS) == 22
-    for layer in LAYERS:
-        graph, tensors = graph_of(*given_to(layer, batch), device_property=device)
-        _, outputs, _, stride, side = layer
-        after = side // stride
-        assert tensors[2].get_dim() == [batch, outputs, after, after]
-        assert tensors[2].get_stride() == [outputs * after**2, 1, outputs * after, outputs]
-        assert [each.get_dim() for each in tensors[3:]] == [[1, outputs, 1, 1]] * 2
-        for plan in range(min(PLANS, graph.get_execution_plan_count())):
-            graph.build_plan_at_index(plan)  # raises if it cannot
-            # The bound of kernels/moments.py takes two numbers for a channel and a tile of 32 rows or more.
-            tiles = graph.get_workspace_size_plan_at_index(plan) / 8 / outputs
-            assert tiles < 1.01 * batch * after**2 / 32 + 64, layer
-
-
-@compiled
-@pytest.mark.parametrize("layer", [(4, 64, 7, 2, 224), (12, 20, 1, 1, 8)])
-def test_where_cudnn_has_no_plan_it_says_why(layer):
-    cudnn = pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend")
-    device = cudnn.create_device_properties(json.dumps(H200))
-    with pytest.raises(Exception, match="engine"):
-        graph_of(*given_to(layer, 16), device_property=device)
 
 
 def added_as_cudnn_does(x):
@@ -233,26 +139,6 @@ class Summing:
         y = functional.conv2d(x, weight, **self.around)
         y = y.contiguous(memory_format=torch.channels_last)
         return y, sums_of(y)
-
-
-def summing(images):
-    """The convolution of STEP_MODE=fused with plans for batches of ``images``."""
-    return functools.partial(fused_norm.convolve, summed=functools.partial(convolve, images=images))
-
-
-def network_of(convolution, precision, width, device):
-    network = model.ResNet50(10, width, False, precision, fused_norm.normalise, convolve=convolution)
-    network.to(device).initialize(0)
-    parameters = in_order(model.trainable(network))
-    weights, gradients = model.flatten_parameters(parameters, lambda count: torch.zeros(count, device=device))
-    step = HalfWeights(network, parameters, weights, gradients, 0.1, model.PRECISIONS[precision])
-    return network, step, gradients
-
-
-def images_of(batch, side, device):
-    random = torch.Generator().manual_seed(0)
-    images = torch.randn(batch, 3, side, side, generator=random).to(device, memory_format=torch.channels_last)
-    return images, torch.arange(batch, device=device) % 10
 
 
 @interpreted
@@ -397,69 +283,3 @@ def test_without_the_package_no_sums_are_added_up(installed, monkeypatch):
     assert layers["normalise"] is fused_norm.normalise
     assert (layers["convolve"] is fused_norm.convolve) != bool(installed)
     assert not installed or layers["convolve"].func is fused_norm.convolve
-
-
-# On a GPU.
-
-
-def plans_of(given):
-    graph, tensors = graph_of(*given, handle=convolution_statistics._handle(given[0].device))
-    for index in range(min(PLANS, graph.get_execution_plan_count())):
-        graph.build_plan_at_index(index)
-        yield index, execute(graph, tensors, index, *given[:2])
-
-
-@on_gpu
-@pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_plans_give_convolution_and_moments(layer, device):
-    pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend")
-    x, weight, stride, padding = given = given_to(layer, 16, device)
-    expected = functional.conv2d(x.double(), weight.double(), stride=stride, padding=padding)
-    mean, scale = expected.mean((0, 2, 3)), (expected.var((0, 2, 3), correction=0) + EPSILON).rsqrt()
-    ran = 0
-    for index, (y, sums) in plans_of(given):
-        assert y.is_contiguous(memory_format=torch.channels_last) and y.shape == expected.shape
-        assert (y - expected).norm() < 2e-3 * expected.norm(), index
-        found = moments(y, *torch.zeros(2, y.shape[1], device="cuda"), 0.0, EPSILON, sums)
-        assert ((found[0] - mean) * scale).abs().max() < 1e-3, index
-        assert (found[1] / scale - 1).abs().max() < 1e-3, index
-        ran += 1
-    assert ran
-
-
-@on_gpu
-def test_sums_of_the_largest_layer_are_as_exact_as_the_bound_takes_them(device):
-    pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend")
-    given = given_to((64, 64, 1, 1, 56), 400, device)
-    for index, (y, sums) in plans_of(given):
-        exact = y.double()
-        wanted = torch.stack([exact.sum((0, 2, 3)), exact.square().sum((0, 2, 3))])
-        most = torch.stack([exact.abs().sum((0, 2, 3)), wanted[1]])
-        assert ((sums - wanted).abs() / most).max() < 5.9e-5, index
-
-
-@on_gpu
-@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-@pytest.mark.usefixtures("comparable_convolutions")
-def test_a_captured_step_with_plans_gives_what_one_without_gives(precision, device, monkeypatch):
-    pytest.importorskip("cudnn", reason="needs nvidia-cudnn-frontend")
-    faster = itertools.count(0, -1)  # whatever is tried is faster than what was tried before
-    monkeypatch.setattr(convolution_statistics, "milliseconds", lambda action: next(faster))
-    sides, (images, labels) = [], images_of(16, 64, device)
-    ways = [
-        (precision, layers_of("fused", images.device, 16)["convolve"]),
-        (precision, model.plain_convolution),
-        ("float32", model.plain_convolution),
-    ]
-    for how, convolution in ways:
-        network, step, gradients = network_of(convolution, how, 1.0, device)
-        graph = Graph(step, images, labels)
-        for parameter in (0.5, 1.0):  # other images than those of the capture, twice
-            losses = graph(images * parameter, labels)
-        sides.append((losses, gradients.clone(), torch.cat(list(network.buffers()))))
-    plans = list(convolution_statistics._FASTEST.values())
-    assert len(plans) >= 20
-    assert precision == "bfloat16" or all(plans)  # of bfloat16 cuDNN may have none
-    for found, other, exact in zip(*sides, strict=True):
-        # Both round as they must, so many layers make much of that, and neither is much farther from float32.
-        assert (found - exact).norm() < 1.5 * (other - exact).norm() + 1e-3 * exact.norm()

@@ -8,8 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from implementations.pytorch.layers import layers_of  # noqa: E402
 from implementations.pytorch.model import Bottleneck, flatten_parameters, trainable  # noqa: E402
-from implementations.pytorch.step import Eager, Graph, layers_of, of_full_batches  # noqa: E402
+from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
 from implementations.pytorch.train import create  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from rn50.settings.config_file import is_passed_through  # noqa: E402
