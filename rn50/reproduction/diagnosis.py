@@ -3,9 +3,9 @@
 import json
 import pathlib
 import subprocess
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from rn50 import files
 from rn50.errors import UserError
 from rn50.process import ask_to_end_with_parent, python
 from rn50.rates import Rates
@@ -50,10 +50,9 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
     Raises UserError if it cannot be measured.
     """
     file = folder / FILE
-    if file.exists():
-        kept = files.read_json(file, remedy="remove it")
-        return Diagnosis(Rates(*kept["real"]), Rates(*kept["synthetic"]), *kept["rest"])
     config = here.config
+    if file.exists() and (diagnosis := worker.kept(file, lambda told: _of(told, config.sha256))):
+        return diagnosis
     run, batch = config.run, config.hyperparameters.batch_size
     one = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
     result = cell.run(one, here.environ, (SYNTHETIC, REAL), SECONDS, ROUNDS, folder / "measured.log")
@@ -63,8 +62,17 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
     figures = real, synthetic, result.step.communication or 0.0
     diagnosis = Diagnosis(*figures, *_slow(here, expected, *figures))
     if not diagnosis.slow:  # what is slow may be mended, and is measured again
-        worker.write_json(file, {"real": real, "synthetic": synthetic, "rest": diagnosis[2:]})
+        told = {"real": real, "synthetic": synthetic, "communication": diagnosis.communication}
+        worker.write_json(file, {**told, "configuration": config.sha256})
     return diagnosis
+
+
+def _of(told: Mapping[str, Any], configuration: str) -> Diagnosis | None:
+    """Return what was measured and kept, None of another configuration. Raises what ``worker.kept`` reports."""
+    if told["configuration"] != configuration:
+        return None
+    real, synthetic = (Rates(*map(worker.positive, told[name])) for name in ("real", "synthetic"))
+    return Diagnosis(real, synthetic, float(told["communication"]), "", "")
 
 
 def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: float) -> tuple[str, str]:

@@ -39,6 +39,7 @@ _LOGGED = (
     "submission_division",
     "submission_org",
     "submission_status",
+    "submission_platform",
 )
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
@@ -99,7 +100,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
                     for fault in run_findings
                 ]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
-    findings += [*_seeds(runs), *_copies(runs), *_configuration(runs), *_labels(runs)]
+    findings += [*_seeds(runs), *_copies(runs), *_configuration(runs), *labels(runs)]
     labelled = next((run.label for run in runs if run.label), None)
     return Judgement(
         tuple(findings), labelled, tuple(chosen), excused=missed[0] if len(missed) == 1 else None
@@ -154,13 +155,25 @@ def _alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
     same = sum(one.accuracy == two.accuracy for one, two in accuracies)
     if same >= _TOO_SHORT and 2 * same > len(accuracies):
         yield f"{same} of its {len(log.evaluations)} accuracies are"
+    if _same_course(log, other):
+        yield f"the times of its {len(_course(log))} events are, but for a factor and {_SAME_MS} ms,"
+
+
+def is_copy(log: ResultLog, other: ResultLog) -> bool:
+    """Return True for two logs of one run: of the same times, or of the same seed and accuracies. Few equal
+    accuracies alone prove nothing of small data sets."""
+    same = log.seed is not None and log.seed == other.seed and log.evaluations == other.evaluations
+    return same or _same_course(log, other)
+
+
+def _same_course(log: ResultLog, other: ResultLog) -> bool:
     course, others = _course(log), _course(other)
-    if len(course) >= _TOO_SHORT and [key for key, _ in course] == [key for key, _ in others]:
-        last, others_last = course[-1][1], others[-1][1]
-        scale = last / others_last if last and others_last else 1
-        times = ((at, at_other) for (_, at), (_, at_other) in zip(course, others, strict=True))
-        if all(abs(at - scale * at_other) <= _SAME_MS for at, at_other in times):
-            yield f"the times of its {len(course)} events are, but for a factor and {_SAME_MS} ms,"
+    if len(course) < _TOO_SHORT or [key for key, _ in course] != [key for key, _ in others]:
+        return False
+    last, others_last = course[-1][1], others[-1][1]
+    scale = last / others_last if last and others_last else 1
+    times = ((at, at_other) for (_, at), (_, at_other) in zip(course, others, strict=True))
+    return all(abs(at - scale * at_other) <= _SAME_MS for at, at_other in times)
 
 
 def _course(log: ResultLog) -> list[tuple[str, int]]:
@@ -224,7 +237,8 @@ def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str
     return "; ".join(shown)
 
 
-def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
+def labels(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Yield findings on runs that are labelled in one place and not in another."""
     rule = "a run that is not a result of the benchmark says so in its log"
     labelled = [run for run in runs if run.label]
     for run in labelled:
