@@ -38,10 +38,10 @@ class Campaign:
     def __init__(self, way: Way, folder: pathlib.Path):
         self.way, self.folder = way, folder
         self.keys = list(dict.fromkeys(epochs_key(point) for point in way.points))
-        first = configuration.from_environment(way.first).sha256
-        about = {"differences": way.differences, "first": first}
+        about = {"differences": way.differences, "of": configuration.from_environment(way.first).sha256}
         worker.begin(folder / WAY, about, "pair of configurations")
-        self.runs()  # what does not count is told before hours of others
+        for key in self.keys:
+            self._runs(key)  # what does not count is told before hours of others
 
     def _place(self, point: Point) -> str:
         return files.path_part(name_of(point).replace(" + ", "+").replace(", ", "_").replace(" ", "-"))
@@ -52,10 +52,7 @@ class Campaign:
         kept = {point: sorted(self.folder.glob(f"rates/*/{at}.json")) for point, at in places.items()}
         whole = min(map(len, kept.values()))
         return {
-            point: [
-                worker.kept(file, lambda told: worker.positive(told["epoch_seconds"]))
-                for file in timed[:whole]
-            ]
+            point: [worker.kept(file, "epoch_seconds")[0] for file in timed[:whole]]
             for point, timed in kept.items()
         }
 
@@ -112,24 +109,21 @@ class Campaign:
     def _environment(self, key: Point) -> dict[str, str]:
         return {**self.way.environment(key), **EVALUATION}
 
-    def runs(self) -> dict[Point, list[Run]]:
-        """Return the finished runs. Raises UserError for one that does not count."""
-        every: dict[Point, list[Run]] = {}
-        for key in self.keys:
-            folder = self.folder / "runs" / self._place(key)
-            runs = filter(counted.is_finished, map(read_run, sorted(folder.glob("result_*.txt"))))
-            others = [run for before in every.values() for run in before]
-            every[key] = list(runs)
-            asked = configuration.from_environment(self._environment(key)).as_environment()
-            counted.refuse_others(every[key], asked, others)
-        return every
+    def _runs(self, key: Point) -> list[Run]:
+        """Return the finished runs of these groups. Raises UserError for one that does not count."""
+        logs = sorted((self.folder / "runs" / self._place(key)).glob("result_*.txt"))
+        finished = [run for run in map(read_run, logs) if counted.is_finished(run)]
+        asked = configuration.from_environment(self._environment(key))
+        counted.refuse_others(finished, asked.as_environment())
+        return finished
 
     def measured(self) -> tuple[Measured, list[str]]:
         """Return all measurements so far, and a caution for runs that missed the target: they count as all
         the epochs that they trained."""
         every: dict[Point, list[float]] = {}
         cautions = []
-        for key, runs in self.runs().items():
+        for key in self.keys:
+            runs = self._runs(key)
             reached = [epochs_to_target(run.log.evaluations) for run in runs]
             last = [run.log.evaluations[-1].epoch for run in runs]
             every[key] = [epochs or most for epochs, most in zip(reached, last, strict=True)]

@@ -3,11 +3,11 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rn50.benchmark import rules
-from rn50.errors import UserError, UserErrors
+from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.borrow.origin import Origin
@@ -15,11 +15,8 @@ from rn50.hyperparameters.plan import accelerators, images_per_second
 from rn50.machine.hardware import Machine
 from rn50.printed import prints
 from rn50.results import counted, published, score, sidecar, timing, tree
-from rn50.results.run import Run
-from rn50.results.validity import result_rules, sidecar_rules
-from rn50.settings import rewrite
+from rn50.results.validity import result_rules
 
-_RECIPE = set(rewrite.GROUP) - {"BATCHSIZE"}
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
 
@@ -48,8 +45,6 @@ class Claim(NamedTuple):
     logs: tuple[pathlib.Path, ...] = ()
     saved: Mapping[str, Any] = {}
     """Contents of the file that rn50 saved beside its first log."""
-    uncounted: tuple[str, ...] = ()
-    """Runs that do not count, and why."""
 
     @property
     def images_per_second(self) -> list[float]:
@@ -105,16 +100,17 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     if len(systems) > 1:
         folders = ", ".join(str(system.runs[0].file.parent) for system in systems[:3])
         raise UserError(name, f"results of {len(systems)} systems", f"name one of them, like {folders}")
-    runs, source = systems[0].runs, origin.find(name)
+    runs = systems[0].runs
     saved = next((run.saved for run in runs if run.saved), {})
-    _refuse_contradictions([run for run in runs if counted.is_finished(run)], saved)
-    known = {key: text for key, text in saved.get("variables", {}).items() if key in _RECIPE}
-    states = ((run, counted.is_finished(run)) for run in runs if not run.converged)
+    finished = [run for run in runs if counted.is_finished(run)]
+    counted.refuse_others(finished, saved.get("variables", {}))
+    for fault in result_rules.labels(finished):
+        raise UserError(fault.file, fault.message, fault.remedy)
     about = saved.get("system") or tree.described(runs[0].file.parent)
     ranks = sidecar.section(saved, "run")
     count = ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None
     return _claim(
-        dataclasses.replace(source, values={**source.values, **known}),
+        origin.find(name),
         ((run.epochs, run.minutes) for run in runs if run.converged),
         training_rate=timing.training_rate([run.log for run in runs]),
         accelerator=str(
@@ -124,26 +120,7 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
         framework=str(ranks.get("framework") or about.get("framework") or "not said"),
         logs=tuple(run.file for run in runs),
         saved=saved,
-        uncounted=tuple(
-            f"{run.file.name} {'missed the target' if finished else 'is not finished'}"
-            for run, finished in states
-        ),
     )
-
-
-def _refuse_contradictions(runs: Sequence[Run], saved: Mapping[str, Any]) -> None:
-    """Raise UserErrors where logs, or what is saved beside them, say different things of one result."""
-    for run in runs:
-        beside = sidecar.path(run.file)
-        if not run.saved and os.path.lexists(beside):
-            raise UserError(beside, "is not what rn50 saves beside a log", "put that back, or move it away")
-    counted.refuse_others(runs, saved.get("variables", {}), remedy="claim the runs of one configuration")
-    findings = [
-        *(finding for run in runs for finding in sidecar_rules.check(run)),
-        *result_rules.labels(runs),
-    ]
-    if findings:
-        raise UserErrors(*(UserError(one.file, one.message, one.remedy) for one in findings))
 
 
 def _claim(source: Origin, runs: Iterable[tuple[float | None, float | None]], **facts: Any) -> Claim:

@@ -3,8 +3,7 @@
 import json
 import pathlib
 import subprocess
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rn50.errors import UserError
 from rn50.process import ask_to_end_with_parent, python
@@ -19,7 +18,7 @@ SECONDS, ROUNDS = 40, 5
 STAGES_S = 30
 MUCH = 0.2
 """Share of a step that the all-reduce may take before it is named as the slow part."""
-FILE = "measured.json"
+_KEPT = (*(f"{data} {rate}" for data in (REAL, SYNTHETIC) for rate in Rates._fields), "communication")
 
 
 class Diagnosis(NamedTuple):
@@ -49,10 +48,11 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
 
     Raises UserError if it cannot be measured.
     """
-    file = folder / FILE
     config = here.config
-    if file.exists() and (diagnosis := worker.kept(file, lambda told: _of(told, config.sha256))):
-        return diagnosis
+    file = folder / f"measured-{config.sha256[:12]}.json"
+    if file.exists():
+        numbers = worker.kept(file, *_KEPT, least=0)
+        return Diagnosis(Rates(*numbers[:3]), Rates(*numbers[3:6]), numbers[6], "", "")
     run, batch = config.run, config.hyperparameters.batch_size
     one = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
     result = cell.run(one, here.environ, (SYNTHETIC, REAL), SECONDS, ROUNDS, folder / "measured.log")
@@ -62,17 +62,8 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
     figures = real, synthetic, result.step.communication or 0.0
     diagnosis = Diagnosis(*figures, *_slow(here, expected, *figures))
     if not diagnosis.slow:  # what is slow may be mended, and is measured again
-        told = {"real": real, "synthetic": synthetic, "communication": diagnosis.communication}
-        worker.write_json(file, {**told, "configuration": config.sha256})
+        worker.write_json(file, dict(zip(_KEPT, (*real, *synthetic, diagnosis.communication), strict=True)))
     return diagnosis
-
-
-def _of(told: Mapping[str, Any], configuration: str) -> Diagnosis | None:
-    """Return what was measured and kept, None of another configuration. Raises what ``worker.kept`` reports."""
-    if told["configuration"] != configuration:
-        return None
-    real, synthetic = (Rates(*map(worker.positive, told[name])) for name in ("real", "synthetic"))
-    return Diagnosis(real, synthetic, float(told["communication"]), "", "")
 
 
 def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: float) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from rn50 import files, process
 from rn50.data.certification import certificate
@@ -17,7 +17,8 @@ from rn50.machine.hardware import Machine
 from rn50.new_config import choices, new_config
 from rn50.printed import HIDDEN
 from rn50.reproduction.claim import Claim
-from rn50.results import sidecar
+from rn50.results import counted, sidecar
+from rn50.results.run import read as read_run
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config
@@ -27,10 +28,7 @@ from rn50.settings.shell import assignments
 from rn50.submission import source
 
 _SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "DGXNGPU", "DGXNNODES")
-_TASK = (
-    *("TARGET", "INITIAL_WEIGHTS", "SPARSITY", "QUANTIZATION", "BENCHMARK_STEPS"),
-    *("CROP_AREA_MIN", "IMAGE_SIZE", "EVAL_RESIZE", "WIDTH", "NUMCLASSES"),
-)
+_TASK = ("TARGET", "INITIAL_WEIGHTS", "SPARSITY", "QUANTIZATION", "CROP_AREA_MIN", "IMAGE_SIZE", "WIDTH")
 """Variables beside the hyperparameters on which the epochs depend."""
 
 
@@ -117,8 +115,7 @@ def _refuse_commands(file: pathlib.Path) -> None:
     found = assignments.read(file)
     odd = [*map(str, found.not_read), *(found.values.keys() - configuration.known_names() - HARMLESS)]
     if odd:
-        problem = f"is not what this command writes, and has {excerpt(odd[0])}"
-        raise UserError(file, problem, "remove it, or give another --output")
+        raise UserError(file, f"is not what was written there: {excerpt(odd[0])}", "give another --output")
 
 
 def _other_data(claim: Claim, config: Config) -> bool:
@@ -131,18 +128,14 @@ def _other_data(claim: Claim, config: Config) -> bool:
 
 def _changed(claim: Claim, config: Config) -> list[str]:
     """Return the variables on which epochs depend that are others here than in the claim."""
-    ours = config.as_environment()
-    others = {name: text for name, text in claim.variables.items() if name in _TASK}
-    theirs = {**dict.fromkeys(_TASK), **claim.origin.values, **others}
+    decide = {*rewrite.GROUP, *_TASK} - {"BATCHSIZE"}
+    known = {name: text for name, text in claim.variables.items() if name in decide}
+    ours, theirs = config.as_environment(), {**dict.fromkeys(_TASK), **claim.origin.values, **known}
     return [
-        f"{name}={theirs[name] or 'not set'} there, {ours.get(name, 'not set')} here"
-        for name in theirs
-        if _value(name, theirs[name]) != _value(name, ours.get(name))
+        f"{name}={text or 'not set'} there, {ours.get(name, 'not set')} here"
+        for name, text in theirs.items()
+        if VARIABLES[name].value(text, {}) != VARIABLES[name].value(ours.get(name), {})
     ]
-
-
-def _value(name: str, text: str | None) -> Any:
-    return VARIABLES[name].default if text is None else VARIABLES[name].read(text)
 
 
 def _differences(
@@ -173,7 +166,10 @@ def _differences(
     left_out = ", ".join(sidecar.left_out(claim.saved))
     if left_out:
         yield f"variables of its runs that are not taken, because they could run code: {left_out}"
-    yield from (f"its runs: {run}, and does not count" for run in claim.uncounted)
+    for run in map(read_run, claim.logs):
+        if not run.converged:
+            how = "missed the target" if counted.is_finished(run) else "is not finished"
+            yield f"its runs: {run.file.name} {how}, and does not count"
     if config.run.framework not in claim.framework.lower():
         its = claim.framework or "not said"
         yield f"framework: {its} there, {config.run.framework} here, which decides speed"

@@ -101,7 +101,7 @@ def plan(
     """
     claim = claims.find(source)
     on = f"{base.resolve()}, SHA-256 {files.sha256(base)}" if base else None
-    worker.begin(folder / CLAIM, {**as_json(claim), "on": on}, "claim, or --on")
+    worker.begin(folder / CLAIM, {**as_json(claim), "on": on}, "claim or --on")
     here = heres.make(claim, base, folder)
     expectation = expected(claim, here, runs)
     advice = "the same command without --dry-run, once nothing prevents it"
@@ -131,8 +131,8 @@ def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) ->
 def _runs(before: Reproduction, results: pathlib.Path) -> tuple[list[Run], list[Run]]:
     """Return the runs of the claim and those in a folder. Raises UserError for one there that is not a run
     here of the configuration that repeats the claim."""
-    claimed = [read_run(file) for file in before.claim.logs]
-    ours = [read_run(file) for file in sorted(results.glob("result_*.txt"))]
+    logs = before.claim.logs, sorted(results.glob("result_*.txt"))
+    claimed, ours = ([read_run(file) for file in side] for side in logs)
     counted.refuse_others(ours, before.here.config.as_environment(), claimed)
     return claimed, ours
 

@@ -1,14 +1,14 @@
 """Say which runs a study may count: those that are finished, of the configuration asked for, and nobody's
 copy."""
 
+import os
 from collections.abc import Mapping, Sequence
 
 from rn50.errors import UserError
+from rn50.results import sidecar
 from rn50.results.run import Run
-from rn50.results.validity import result_rules
+from rn50.results.validity import result_rules, sidecar_rules
 from rn50.settings.fields import RUNS_OWN_NAMES
-
-MADE_AGAIN = "move it away, and the same command makes that run again"
 
 
 def is_finished(run: Run) -> bool:
@@ -23,25 +23,22 @@ def shared(variables: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, 
     return {name: value for name, value in variables.items() if name not in ignored}
 
 
-def refuse_others(
-    runs: Sequence[Run], asked: Mapping[str, str], claimed: Sequence[Run] = (), remedy: str = MADE_AGAIN
-) -> None:
-    """Raise UserError for the first of ``runs`` that is not finished, was not made with the variables
-    ``asked``, or is a copy of one before it or of one in ``claimed``.
+def refuse_others(runs: Sequence[Run], asked: Mapping[str, str], claimed: Sequence[Run] = ()) -> None:
+    """Raise UserError for the first of ``runs`` that is not finished, contradicts the file beside it, was not
+    made with the variables ``asked``, or is a copy of one before it or of one in ``claimed``.
 
-    Without variables any configuration will do.
+    Without ``asked`` any configuration will do.
     """
     for number, run in enumerate(runs):
-        names = (run.file.name, "the configuration")
-        its, wanted = (shared(given, asked) for given in (run.saved.get("variables", {}), asked))
-        others = [*claimed, *runs[:number]]
-        copied = next((one.file for one in others if result_rules.is_copy(run.log, one.log)), None)
-        if not is_finished(run):
-            raise UserError(run.file, "is no finished run", remedy)
-        if wanted and not its:
-            raise UserError(run.file, "nothing beside it says its configuration", remedy)
-        if wanted and its != wanted:
-            different = result_rules.differences(names, (its, wanted))
-            raise UserError(run.file, f"is of another configuration: {different}", remedy)
-        if copied:
-            raise UserError(run.file, f"is a copy of {copied}", remedy)
+        beside, saved = sidecar.path(run.file), run.saved.get("variables", {})
+        faults = [] if is_finished(run) else ["is no finished run"]
+        if not saved and (asked or os.path.lexists(beside)):
+            faults.append(f"{beside.name} beside it is missing, or not what rn50 saves")
+        facts = [shared(variables, asked) for variables in (saved, asked or saved)]
+        if different := result_rules.differences((run.file.name, "the configuration"), facts):
+            faults.append(f"is of another configuration: {different}")
+        faults += [finding.message for finding in sidecar_rules.check(run)]
+        alike = (one for one in (*claimed, *runs[:number]) if any(result_rules.alike(run.log, one.log)))
+        faults += [f"is a copy of {one.file}" for one in alike]
+        if faults:
+            raise UserError(run.file, faults[0], "move it away; a run of this command is made again")

@@ -10,7 +10,7 @@ from rn50 import files
 from rn50.errors import UserError
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 from rn50.settings.libraries import HARMLESS
-from rn50.settings.shell.exports import NAME, is_line
+from rn50.settings.shell.exports import is_name
 
 LARGEST = 8 << 20
 """Bytes; files that we write have some tens of thousands."""
@@ -54,7 +54,7 @@ def _is_ours(saved: Any) -> bool:
     return (
         all(isinstance(text, str) and "\0" not in text for text in texts)
         and all(type(run[name]) is int and run[name] > 0 for name in _COUNTS if name in run)
-        and all(NAME.fullmatch(name) for table in tables[2:] for name in table)
+        and all(is_name(name) for table in tables[2:] for name in table)
         and _COMMIT.fullmatch(saved.get("commit") or "unknown") is not None
     )
 
@@ -74,14 +74,10 @@ def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
 def variables(saved: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables that may become a configuration: those that rn50 reads and that are not of one run
     alone, and harmless ones of libraries. Any other could run what came with the result."""
-    shared = VARIABLES.keys() - RUNS_OWN_NAMES
-    tables = (saved.get("variables", {}), shared), (saved.get("environment", {}), HARMLESS)
-    return {
-        name: value
-        for table, taken in tables
-        for name, value in table.items()
-        if name in taken and is_line(value)
-    }
+    ours = saved.get("variables", {})
+    taken = (VARIABLES.keys() | HARMLESS) - RUNS_OWN_NAMES
+    given = {**ours, **saved.get("environment", {}), **ours}
+    return {name: value for name, value in given.items() if name in taken and value.isprintable()}
 
 
 def left_out(saved: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from rn50 import files
 from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.settings import config, config_file
 from rn50.settings.fields import RUNS_OWN_NAMES
-from rn50.settings.shell.exports import NAME, exported, remark
+from rn50.settings.shell.exports import exported, remark
 
 _LONGEST = 100
 """Most characters of a system's name, which becomes the name of a folder."""
@@ -41,8 +41,7 @@ def write(folder: Path, name: str | None, values: Sequence[str], environ: Mappin
     found = config_file.sourced_environment(file, environ)
     config.from_environment(found)
     asked = {**given, **config_file.absolute_paths(given, files.ROOT)}
-    read = {variable: text.removesuffix(label) for variable, text in found.items()}
-    lost = [f"{variable}={value}" for variable, value in asked.items() if read.get(variable) != value]
+    lost = [name for name, value in asked.items() if found.get(name, "").removesuffix(label) != value]
     if lost or not found.get("SUBMISSION_PLATFORM", "").endswith(label):
         raise UserError(f"--set {' '.join(lost or parts)}", f"{base} keeps its own value", _COPY)
     return file
@@ -52,7 +51,7 @@ def _pair(given: str) -> tuple[str, str]:
     """Return name and value. Refuse a variable that no configuration can set, or that differs from run to
     run."""
     name, equals, value = given.partition("=")
-    if not equals or not value.isprintable() or not NAME.fullmatch(name):
+    if not equals or not value.isprintable():
         raise UserError(f"--set {given}", "no NAME=VALUE", "write --set LR=1")
     if name in RUNS_OWN_NAMES:
         raise UserError(f"--set {given}", "each run has its own", f"set {name} in the environment")

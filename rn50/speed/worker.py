@@ -6,8 +6,8 @@ import pathlib
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
@@ -17,8 +17,6 @@ from rn50.results.parse import finite
 OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
 _MARK = "rn50 measured "
-_LEAST, _MOST = 1e-9, 1e12
-T = TypeVar("T")
 _NO_MEMORY = re.compile(
     r"out of memory|OutOfMemory|bad_alloc|(cannot|failed to) allocate|MemoryError", re.IGNORECASE
 )
@@ -45,22 +43,15 @@ def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
     files.write(file, _text(data), remedy=REMEDY)
 
 
-def kept(file: pathlib.Path, read: Callable[[Any], T]) -> T:
-    """Return what ``read`` makes of a measurement that was kept. Raises UserError if it makes nothing."""
+def kept(file: pathlib.Path, *names: str, least: float = 1e-9) -> list[float]:
+    """Return the numbers of a measurement that was kept. Raises UserError if it is none."""
     remedy = "remove it, and the same command measures again"
-    content = files.read_json(file, remedy=remedy)
-    try:
-        return read(content)
-    except (TypeError, ValueError, LookupError):
-        raise UserError(file, "is not what rn50 measured", remedy) from None
-
-
-def positive(value: Any) -> float:
-    """Return a measured rate or time. Raises ValueError for what none can be."""
-    number = finite(value)
-    if number is None or not _LEAST < number < _MOST:
-        raise ValueError
-    return number
+    told = files.read_json(file, remedy=remedy)
+    numbers = [finite(told.get(name)) if isinstance(told, dict) else None for name in names]
+    known = [number for number in numbers if number is not None and least <= number < 1e12]
+    if len(known) < len(names):
+        raise UserError(file, "is not what rn50 measured", remedy)
+    return known
 
 
 def _text(data: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from rn50.attribution import campaign, display, shares, steps
 from rn50.attribution.steps import COMMUNICATION, CONTAINER, GROUPS, HYPERPARAMETERS, INPUT, PRECISION
 from rn50.errors import UserError
 from rn50.printed import as_json
+from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.terminal import Terminal
 from tests.results.scored import write_run
@@ -138,6 +139,14 @@ def test_it_is_shown_and_drawn(tmp_path):
         display.draw(attribution, tmp_path)
 
 
+def write_attributed(log, environ, seconds, **options):
+    """A run as a campaign makes it: with the recipe that its configuration says, and that saved beside it."""
+    config = configuration.from_environment(environ)
+    write_run(log, seconds, **options)
+    saved = {"variables": config.as_environment()}
+    log.with_suffix(".json").write_text(json.dumps(saved))
+
+
 class Jobs:
     """Stands in for the jobs of a campaign: minutes of training are not to be waited for."""
 
@@ -154,7 +163,8 @@ class Jobs:
 
     def train(self, command, env, **_):
         self.trained.append((env["LR"], env["EVAL_PERIOD"], "SEED" in env))
-        write_run(pathlib.Path(env["RESULT_FILE"]), 60, epochs=7 if env["LR"] == "3.0" else 11)
+        log = pathlib.Path(env["RESULT_FILE"])
+        write_attributed(log, env, 60 + len(self.trained), epochs=7 if env["LR"] == "3.0" else 11)
 
 
 def test_a_campaign_measures_and_goes_on(tmp_path, monkeypatch):
@@ -181,12 +191,9 @@ def test_a_run_that_misses_counts_as_all_its_epochs_and_is_said(tmp_path, monkey
     measuring = campaign.Campaign(found, tmp_path)
     for number, accuracy in enumerate((0.8, 0.7)):
         for key in measuring.keys:
-            write_run(
-                tmp_path / "runs" / measuring._place(key) / f"result_{number}.txt",
-                60,
-                epochs=11,
-                accuracy=accuracy,
-            )
+            log = tmp_path / "runs" / measuring._place(key) / f"result_{number}.txt"
+            environ = measuring._environment(key)
+            write_attributed(log, environ, 60 + number, epochs=11, accuracy=accuracy)
     measured, cautions = measuring.measured()
     assert all(values[1] == 11 and values[0] < 11 for values in measured.epochs.values())
     assert len(cautions) == 2 and "1 of 2 runs missed the target" in cautions[0]

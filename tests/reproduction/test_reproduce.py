@@ -20,7 +20,7 @@ from rn50.reproduction import diagnosis, expectation, here, page, reproduction
 from rn50.results import published
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED
 from tests.conftest import with_changes
-from tests.results.scored import write_runs
+from tests.results.scored import save_beside, write_runs
 from tests.support import documented
 from tests.system.job import ROOT, configuration_file
 
@@ -84,7 +84,7 @@ def test_another_recipe_is_expected_to_take_what_is_known_of_it(tmp_path):
     assert told.here.values["DGXNGPU"] == "8" and told.here.values["LR"] == "10.5"
     assert told.here.same_recipe and not told.here.same_machine
     assert told.expected[0].basis == "its 5 runs" and told.expected[1].value is None
-    with pytest.raises(UserError, match="of another claim; give another --output"):
+    with pytest.raises(UserError, match="of another claim or --on; give another --output"):
         planned("v1.0/NVIDIA/dgxa100_ngc21.05_mxnet", tmp_path / "to")
 
 
@@ -108,6 +108,7 @@ def test_a_recipe_at_a_batch_size_that_nobody_published_is_expected_without_an_i
 
 def of(told, seconds, folder, **options):
     write_runs(folder, *seconds, **options)
+    save_beside(folder, told.here.config)
     return reproduction.judge(told, folder)
 
 

@@ -145,35 +145,24 @@ def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
     rule, remedy = "every run of a result is a run of its own", "put the log of another run in its place"
     logs = [run.log for run in runs]
     for i, log in enumerate(logs):
-        texts = (f"{text} those of {other.path.name}" for other in logs[:i] for text in _alike(log, other))
+        texts = (f"{text} those of {other.path.name}" for other in logs[:i] for text in alike(log, other))
         yield from (finding(log, None, rule, text, remedy) for text in itertools.islice(texts, 1))
 
 
-def _alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
-    """Yield what two logs share that no two separate runs do."""
+def alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
+    """Yield what two logs share that no two separate runs do. Equal accuracies count once: one that learns
+    nothing has the same after every epoch."""
     accuracies = list(zip(log.evaluations, other.evaluations, strict=False))
-    same = sum(one.accuracy == two.accuracy for one, two in accuracies)
+    same = len({one.accuracy for one, two in accuracies if one.accuracy == two.accuracy})
     if same >= _TOO_SHORT and 2 * same > len(accuracies):
         yield f"{same} of its {len(log.evaluations)} accuracies are"
-    if _same_course(log, other):
-        yield f"the times of its {len(_course(log))} events are, but for a factor and {_SAME_MS} ms,"
-
-
-def is_copy(log: ResultLog, other: ResultLog) -> bool:
-    """Return True for two logs of one run: of the same times, or of the same seed and accuracies. Few equal
-    accuracies alone prove nothing of small data sets."""
-    same = log.seed is not None and log.seed == other.seed and log.evaluations == other.evaluations
-    return same or _same_course(log, other)
-
-
-def _same_course(log: ResultLog, other: ResultLog) -> bool:
     course, others = _course(log), _course(other)
-    if len(course) < _TOO_SHORT or [key for key, _ in course] != [key for key, _ in others]:
-        return False
-    last, others_last = course[-1][1], others[-1][1]
-    scale = last / others_last if last and others_last else 1
-    times = ((at, at_other) for (_, at), (_, at_other) in zip(course, others, strict=True))
-    return all(abs(at - scale * at_other) <= _SAME_MS for at, at_other in times)
+    if len(course) >= _TOO_SHORT and [key for key, _ in course] == [key for key, _ in others]:
+        last, others_last = course[-1][1], others[-1][1]
+        scale = last / others_last if last and others_last else 1
+        times = ((at, at_other) for (_, at), (_, at_other) in zip(course, others, strict=True))
+        if all(abs(at - scale * at_other) <= _SAME_MS for at, at_other in times):
+            yield f"the times of its {len(course)} events are, but for a factor and {_SAME_MS} ms,"
 
 
 def _course(log: ResultLog) -> list[tuple[str, int]]:
