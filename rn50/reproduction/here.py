@@ -30,6 +30,8 @@ from rn50.submission import source
 _SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "DGXNGPU", "DGXNNODES")
 _TASK = ("TARGET", "INITIAL_WEIGHTS", "SPARSITY", "QUANTIZATION", "CROP_AREA_MIN", "IMAGE_SIZE", "WIDTH")
 """Variables beside the hyperparameters on which the epochs depend."""
+_GUESSED = {"EVAL_OFFSET", "EVAL_PERIOD", "NUMEPOCHS", "DECAY_EPOCHS"}
+"""Hyperparameters that no log says, but its epochs tell about."""
 
 
 class Here(NamedTuple):
@@ -128,13 +130,14 @@ def _other_data(claim: Claim, config: Config) -> bool:
 
 def _changed(claim: Claim, config: Config) -> list[str]:
     """Return the variables on which epochs depend that are others here than in the claim."""
-    decide = {*rewrite.GROUP, *_TASK} - {"BATCHSIZE"}
-    known = {name: text for name, text in claim.variables.items() if name in decide}
-    ours, theirs = config.as_environment(), {**dict.fromkeys(_TASK), **claim.origin.values, **known}
+    known = {name: claim.variables[name] for name in (*rewrite.GROUP, *_TASK) if name in claim.variables}
+    logged = {name: text for name, text in claim.origin.values.items() if name not in known.keys() & _GUESSED}
+    ours, theirs = config.as_environment(), {**dict.fromkeys(_TASK), **known, **logged}
     return [
         f"{name}={text or 'not set'} there, {ours.get(name, 'not set')} here"
         for name, text in theirs.items()
-        if VARIABLES[name].value(text, {}) != VARIABLES[name].value(ours.get(name), {})
+        if name != "BATCHSIZE"
+        and VARIABLES[name].value(text, {}) != VARIABLES[name].value(ours.get(name), {})
     ]
 
 

@@ -86,7 +86,7 @@ def write_runs(folder, *seconds, **options):
 def save_beside(folder, config, **facts):
     """What rn50 saves beside each log of a folder, as far as studies read it."""
     for log in folder.glob("result_*.txt"):
-        saved = {"variables": config.as_environment(), "config": config.to_dict(), **facts}
+        saved = {"variables": config.as_environment(), **facts}
         log.with_suffix(".json").write_text(json.dumps(saved))
 
 
