@@ -103,7 +103,7 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     runs = systems[0].runs
     saved = next((run.saved for run in runs if run.saved), {})
     finished = [run for run in runs if counted.is_finished(run)]
-    counted.refuse_others(finished, saved.get("variables", {}))
+    counted.refuse_others(finished, saved.get("variables", {}), remedy="claim what belongs together")
     for fault in result_rules.labels(finished):
         raise UserError(fault.file, fault.message, fault.remedy)
     about = saved.get("system") or tree.described(runs[0].file.parent)

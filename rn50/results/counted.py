@@ -10,6 +10,8 @@ from rn50.results.run import Run
 from rn50.results.validity import result_rules, sidecar_rules
 from rn50.settings.fields import RUNS_OWN_NAMES
 
+MADE_AGAIN = "move it away, and the same command makes the run again"
+
 
 def is_finished(run: Run) -> bool:
     """Return True if the clock of a run stopped after an evaluation."""
@@ -23,7 +25,9 @@ def shared(variables: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, 
     return {name: value for name, value in variables.items() if name not in ignored}
 
 
-def refuse_others(runs: Sequence[Run], asked: Mapping[str, str], claimed: Sequence[Run] = ()) -> None:
+def refuse_others(
+    runs: Sequence[Run], asked: Mapping[str, str], claimed: Sequence[Run] = (), remedy: str = MADE_AGAIN
+) -> None:
     """Raise UserError for the first of ``runs`` that is not finished, contradicts the file beside it, was not
     made with the variables ``asked``, or is a copy of one before it or of one in ``claimed``.
 
@@ -41,4 +45,4 @@ def refuse_others(runs: Sequence[Run], asked: Mapping[str, str], claimed: Sequen
         alike = (one for one in (*claimed, *runs[:number]) if any(result_rules.alike(run.log, one.log)))
         faults += [f"is a copy of {one.file}" for one in alike]
         if faults:
-            raise UserError(run.file, faults[0], "move it away; a run of this command is made again")
+            raise UserError(run.file, faults[0], remedy)
