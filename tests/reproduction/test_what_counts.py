@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -64,6 +65,13 @@ def test_a_copy_whose_times_and_seed_are_changed_is_one(begun):
     assert text.count("17001") > 20
     (begun[1] / "results" / "result_1.txt").write_text(text)
     refused(begun, "result_1.txt: is a copy of ")
+
+
+def test_runs_that_learn_nothing_are_alike_and_no_copies(begun):
+    """Each of their accuracies is that of guessing."""
+    for log in (begun[1] / "results").glob("*.txt"):
+        log.write_text(re.sub(r'("eval_accuracy", "value": )[0-9.]+', r"\g<1>0.1", log.read_text()))
+    assert reproduction.judge(begun[0], begun[1] / "results").missed == 2
 
 
 def test_runs_of_another_configuration_do_not_count(begun):
