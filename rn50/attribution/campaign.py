@@ -17,7 +17,9 @@ from rn50.hyperparameters.search import training
 from rn50.hyperparameters.search.objective import epochs_to_target
 from rn50.hyperparameters.search.subject import EVALUATION
 from rn50.process import ask_to_end_with_parent
-from rn50.results.parse import read_log
+from rn50.results import counted
+from rn50.results.run import Run
+from rn50.results.run import read as read_run
 from rn50.settings import config as configuration
 from rn50.speed import cell, worker
 from rn50.speed.networks import OURS
@@ -36,7 +38,10 @@ class Campaign:
     def __init__(self, way: Way, folder: pathlib.Path):
         self.way, self.folder = way, folder
         self.keys = list(dict.fromkeys(epochs_key(point) for point in way.points))
-        worker.begin(folder / WAY, {"differences": way.differences}, "pair of configurations")
+        about = {"differences": way.differences, "of": configuration.from_environment(way.first).sha256}
+        worker.begin(folder / WAY, about, "pair of configurations")
+        for key in self.keys:
+            self._runs(key)  # what does not count is told before hours of others
 
     def _place(self, point: Point) -> str:
         return files.path_part(name_of(point).replace(" + ", "+").replace(", ", "_").replace(" ", "-"))
@@ -47,7 +52,7 @@ class Campaign:
         kept = {point: sorted(self.folder.glob(f"rates/*/{at}.json")) for point, at in places.items()}
         whole = min(map(len, kept.values()))
         return {
-            point: [float(files.read_json(file)["epoch_seconds"]) for file in timed[:whole]]
+            point: [worker.kept(file, "epoch_seconds")[0] for file in timed[:whole]]
             for point, timed in kept.items()
         }
 
@@ -83,9 +88,11 @@ class Campaign:
         """Make a run of these groups, unless it was made before. It is stopped at the target."""
         log = self.folder / "runs" / self._place(key) / f"result_{number}.txt"
         if log.exists():
-            return
+            if counted.is_finished(read_run(log)):
+                return
+            log.replace(log.with_suffix(".unfinished"))
         log.parent.mkdir(parents=True, exist_ok=True)
-        environ = {**self.way.environment(key), **EVALUATION, "RESULT_FILE": str(log.absolute())}
+        environ = {**self._environment(key), "RESULT_FILE": str(log.absolute())}
         environ.pop("SEED", None)  # a run then draws its own
         with open(log.with_suffix(".out"), "wb") as output:
             subprocess.run(
@@ -99,16 +106,26 @@ class Campaign:
         if not log.exists():
             raise UserError(name_of(key), "its run left no log", f"{log.with_suffix('.out')} says why")
 
+    def _environment(self, key: Point) -> dict[str, str]:
+        return {**self.way.environment(key), **EVALUATION}
+
+    def _runs(self, key: Point) -> list[Run]:
+        """Return the finished runs of these groups. Raises UserError for one that does not count."""
+        logs = sorted((self.folder / "runs" / self._place(key)).glob("result_*.txt"))
+        finished = [run for run in map(read_run, logs) if counted.is_finished(run)]
+        asked = configuration.from_environment(self._environment(key))
+        counted.refuse_others(finished, asked.as_environment())
+        return finished
+
     def measured(self) -> tuple[Measured, list[str]]:
         """Return all measurements so far, and a caution for runs that missed the target: they count as all
         the epochs that they trained."""
         every: dict[Point, list[float]] = {}
         cautions = []
         for key in self.keys:
-            runs = self.folder / "runs" / self._place(key)
-            logs = [read_log(file) for file in sorted(runs.glob("result_*.txt"))]
-            reached = [epochs_to_target(log.evaluations) for log in logs]
-            last = [log.evaluations[-1].epoch if log.evaluations else 1.0 for log in logs]
+            runs = self._runs(key)
+            reached = [epochs_to_target(run.log.evaluations) for run in runs]
+            last = [run.log.evaluations[-1].epoch for run in runs]
             every[key] = [epochs or most for epochs, most in zip(reached, last, strict=True)]
             missed = reached.count(None)
             if missed:

@@ -6,7 +6,7 @@ import tempfile
 
 import click
 
-from rn50 import process
+from rn50 import files, process
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.hyperparameters import sources
@@ -76,10 +76,11 @@ def reproduce(
     outcome = reproduction.plan(source, base, folder, runs, margin)
     print_rows(page.planned(outcome), console)
     here.refuse_prevented(outcome.here)
-    console.print("timing training, for about a minute" + " ..." * console.live)
-    outcome = reproduction.measured(outcome, folder)
-    if outcome.verdict != reproduction.STOPPED or anyway:
-        outcome = reproduction.run(outcome, folder, runs, as_json)
+    with files.only_process(folder, "reproducing a result"):
+        console.print("timing training, for about a minute" + " ..." * console.live)
+        outcome = reproduction.measured(outcome, folder)
+        if outcome.verdict != reproduction.STOPPED or anyway:
+            outcome = reproduction.run(outcome, folder, runs, as_json)
     file = page.write(outcome, folder, sys.argv[1:])
     print_json(outcome) if as_json else print_rows(page.found(outcome), console)
     console.print(f"page: {file}")

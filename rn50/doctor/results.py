@@ -5,18 +5,16 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rn50.benchmark import rules
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.doctor.host import shown
 from rn50.errors import UserError
 from rn50.machine import software
-from rn50.results import sidecar
+from rn50.results import counted, sidecar
 from rn50.results.parse import read_log
 from rn50.results.validity.result_rules import differences
 from rn50.settings.config import Config
-from rn50.settings.fields import RUNS_OWN_NAMES
 from rn50.settings.variables import UNNAMED_ORGANISATION
 
 ROOM = 100 << 20
@@ -43,15 +41,13 @@ def diagnoses(result_file: pathlib.Path, config: Config) -> Iterator[Diagnosis]:
 def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
     """Return how variables and code of the kept runs differ from those of ``config``; empty if they do
     not."""
-    ignored = set(RUNS_OWN_NAMES)
-    if not config.input_pipeline.threads:
-        ignored.add("DALI_THREADS")  # a run saves how many it took
     runs = {log.name: sidecar.read(log) for log in kept}
-    runs["the next run"] = {"variables": config.as_environment(), "commit": software.commit()}
-    facts: list[dict[str, Any]] = []
-    for run in runs.values():
-        compared = {**run["variables"], "commit": run.get("commit")} if "variables" in run else {}
-        facts.append({name: value for name, value in compared.items() if name not in ignored})
+    asked = config.as_environment()
+    runs["the next run"] = {"variables": asked, "commit": software.commit()}
+    facts = [
+        {**counted.shared(run["variables"], asked), "commit": run.get("commit")} if "variables" in run else {}
+        for run in runs.values()
+    ]
     return differences(list(runs), facts)
 
 

@@ -37,7 +37,6 @@ from rn50.terminal import counted
 DEMO = "DEMO_CPU"
 """Configuration for a machine without a GPU."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
-_PLAIN = re.compile(r"[\w./+-]+", re.ASCII)
 
 
 @prints(
@@ -181,16 +180,15 @@ def _run(
     if dataclasses.asdict(data) == dataclasses.asdict(Data(folder=data.folder)):
         yield "SUBMISSION_PLATFORM", f"1x{name}", "as the log names it"
         return
-    yield "SUBMISSION_ORG", shlex.quote(rules.NOT_A_RESULT), "not ImageNet"
+    yield "SUBMISSION_ORG", rules.NOT_A_RESULT, "not ImageNet"
     yield "SUBMISSION_STATUS", "research", "not ImageNet"
-    yield "SUBMISSION_PLATFORM", shlex.quote(f"{name} ({rules.NOT_A_RESULT})"), "as the log names it"
+    yield "SUBMISSION_PLATFORM", f"{name} ({rules.NOT_A_RESULT})", "as the log names it"
 
 
 def _data(source: Source) -> Iterator[Line]:
     """Yield the folder, and every value that is not ImageNet's."""
     data, whose = source.data, f"as {source.base.name}" if source.base else "packed by rn50 pack"
-    folder = f'"${{DATADIR:-{data.folder}}}"' if _PLAIN.fullmatch(data.folder) else shlex.quote(data.folder)
-    yield "DATADIR", folder, whose
+    yield "DATADIR", data.folder, whose
     for section, field, variable in variables():
         value = getattr(data, field, None) if section == "data" else None
         if value is not None and field != "folder" and value != variable.default:

@@ -14,7 +14,8 @@ from rn50.hyperparameters.borrow.origin import Origin
 from rn50.hyperparameters.plan import accelerators, images_per_second
 from rn50.machine.hardware import Machine
 from rn50.printed import prints
-from rn50.results import published, score, sidecar, timing, tree
+from rn50.results import counted, published, score, sidecar, timing, tree
+from rn50.results.validity import result_rules
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
@@ -54,8 +55,8 @@ class Claim(NamedTuple):
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return every variable of its runs, empty where rn50 did not make them."""
-        return {**self.saved.get("variables", {}), **self.saved.get("environment", {})}
+        """Return the variables of its runs that may be set here, empty where rn50 did not make them."""
+        return sidecar.variables(self.saved)
 
     def is_of(self, machine: Machine, description: Mapping[str, str]) -> bool:
         """Return whether a machine has the same accelerators, or without any the same processors."""
@@ -100,7 +101,11 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
         folders = ", ".join(str(system.runs[0].file.parent) for system in systems[:3])
         raise UserError(name, f"results of {len(systems)} systems", f"name one of them, like {folders}")
     runs = systems[0].runs
-    saved = runs[0].saved
+    saved = next((run.saved for run in runs if run.saved), {})
+    finished = [run for run in runs if counted.is_finished(run)]
+    counted.refuse_others(finished, saved.get("variables", {}), remedy="claim what belongs together")
+    for fault in result_rules.labels(finished):
+        raise UserError(fault.file, fault.message, fault.remedy)
     about = saved.get("system") or tree.described(runs[0].file.parent)
     ranks = sidecar.section(saved, "run")
     count = ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None

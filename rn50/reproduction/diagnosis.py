@@ -5,7 +5,6 @@ import pathlib
 import subprocess
 from typing import NamedTuple
 
-from rn50 import files
 from rn50.errors import UserError
 from rn50.process import ask_to_end_with_parent, python
 from rn50.rates import Rates
@@ -19,7 +18,7 @@ SECONDS, ROUNDS = 40, 5
 STAGES_S = 30
 MUCH = 0.2
 """Share of a step that the all-reduce may take before it is named as the slow part."""
-FILE = "measured.json"
+_KEPT = (*(f"{data} {rate}" for data in (REAL, SYNTHETIC) for rate in Rates._fields), "communication")
 
 
 class Diagnosis(NamedTuple):
@@ -49,11 +48,11 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
 
     Raises UserError if it cannot be measured.
     """
-    file = folder / FILE
-    if file.exists():
-        kept = files.read_json(file, remedy="remove it")
-        return Diagnosis(Rates(*kept["real"]), Rates(*kept["synthetic"]), *kept["rest"])
     config = here.config
+    file = folder / f"measured-{config.sha256[:12]}.json"
+    if file.exists():
+        numbers = worker.kept(file, *_KEPT, least=0)
+        return Diagnosis(Rates(*numbers[:3]), Rates(*numbers[3:6]), numbers[6], "", "")
     run, batch = config.run, config.hyperparameters.batch_size
     one = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
     result = cell.run(one, here.environ, (SYNTHETIC, REAL), SECONDS, ROUNDS, folder / "measured.log")
@@ -63,7 +62,7 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
     figures = real, synthetic, result.step.communication or 0.0
     diagnosis = Diagnosis(*figures, *_slow(here, expected, *figures))
     if not diagnosis.slow:  # what is slow may be mended, and is measured again
-        worker.write_json(file, {"real": real, "synthetic": synthetic, "rest": diagnosis[2:]})
+        worker.write_json(file, dict(zip(_KEPT, (*real, *synthetic, diagnosis.communication), strict=True)))
     return diagnosis
 
 

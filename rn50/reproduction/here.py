@@ -9,7 +9,7 @@ from rn50 import files, process
 from rn50.data.certification import certificate
 from rn50.doctor import doctor
 from rn50.doctor.diagnosis import FAILURE, Diagnosis
-from rn50.errors import UserError, UserErrors
+from rn50.errors import UserError, UserErrors, excerpt
 from rn50.hyperparameters.borrow import borrow
 from rn50.hyperparameters.expected_epochs import Prediction
 from rn50.machine import description, hardware, software
@@ -17,13 +17,21 @@ from rn50.machine.hardware import Machine
 from rn50.new_config import choices, new_config
 from rn50.printed import HIDDEN
 from rn50.reproduction.claim import Claim
+from rn50.results import counted, sidecar
+from rn50.results.run import read as read_run
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config
 from rn50.settings.fields import VARIABLES
+from rn50.settings.libraries import HARMLESS
+from rn50.settings.shell import assignments
 from rn50.submission import source
 
 _SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "DGXNGPU", "DGXNNODES")
+_TASK = ("TARGET", "INITIAL_WEIGHTS", "SPARSITY", "QUANTIZATION", "CROP_AREA_MIN", "IMAGE_SIZE", "WIDTH")
+"""Variables beside the hyperparameters on which the epochs depend."""
+_GUESSED = {"EVAL_OFFSET", "EVAL_PERIOD", "NUMEPOCHS", "DECAY_EPOCHS"}
+"""Hyperparameters that no log says, but its epochs tell about."""
 
 
 class Here(NamedTuple):
@@ -78,18 +86,22 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
         text, prediction = new.text, new.borrowed.prediction
     if not file.exists():
         files.write(file, text.encode("utf-8", "surrogateescape"), remedy="give another --output")
+    elif assignments.text_of(file) != text:
+        _refuse_commands(file)
     environ = config_file.sourced_environment(file, process.environment())
     config = configuration.from_environment(environ, str(file))
     diagnoses = doctor.examine(machine, installed, config, environ)
     same_machine = claim.is_of(machine, description.read())
     same_data = config.data.train_samples == claim.origin.train_samples and not _other_data(claim, config)
     differences = list(_differences(claim, config, machine, same_machine, same_data))
+    same_size = config.global_batch_size == claim.origin.global_batch_size
+    same_task = not claim.borrowed and not config.run.initial_weights and not _changed(claim, config)
     return Here(
         choices.described(machine, choices.devices(machine)),
         str(file),
         {name: value for name, value in config.as_environment().items() if name in (*_SHOWN, *rewrite.GROUP)},
         same_machine,
-        config.global_batch_size == claim.origin.global_batch_size and same_data and not claim.borrowed,
+        same_size and same_data and same_task,
         differences,
         [one for one in diagnoses if one.severity == FAILURE],
         config,
@@ -99,12 +111,34 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     )
 
 
+def _refuse_commands(file: pathlib.Path) -> None:
+    """Raise UserError if a file of a folder, which may be somebody else's, does more than set variables that
+    rn50 reads or harmless ones of libraries."""
+    found = assignments.read(file)
+    odd = [*map(str, found.not_read), *(found.values.keys() - configuration.known_names() - HARMLESS)]
+    if odd:
+        raise UserError(file, f"is not what was written there: {excerpt(odd[0])}", "give another --output")
+
+
 def _other_data(claim: Claim, config: Config) -> bool:
     """Return whether the certificates of both data sets say that they are not the same."""
     ours = certificate.read(pathlib.Path(config.data.folder))
-    sides = claim.saved.get("data certificate") or {}, ours.content if ours else {}
-    hashes = {side.get("set_sha256") for side in sides}
-    return len(hashes) > 1 and None not in hashes
+    sides = claim.saved.get("data certificate"), ours.content if ours else {}
+    hashes = [side.get("set_sha256") for side in sides if isinstance(side, dict)]
+    return len(hashes) > 1 and hashes[0] != hashes[1] and all(isinstance(digest, str) for digest in hashes)
+
+
+def _changed(claim: Claim, config: Config) -> list[str]:
+    """Return the variables on which epochs depend that are others here than in the claim."""
+    known = {name: claim.variables[name] for name in (*rewrite.GROUP, *_TASK) if name in claim.variables}
+    logged = {name: text for name, text in claim.origin.values.items() if name not in known.keys() & _GUESSED}
+    ours, theirs = config.as_environment(), {**dict.fromkeys(_TASK), **known, **logged}
+    return [
+        f"{name}={text or 'not set'} there, {ours.get(name, 'not set')} here"
+        for name, text in theirs.items()
+        if name != "BATCHSIZE"
+        and VARIABLES[name].value(text, {}) != VARIABLES[name].value(ours.get(name), {})
+    ]
 
 
 def _differences(
@@ -126,14 +160,19 @@ def _differences(
     if not same_data:
         sizes = f"{claim.origin.train_samples} images there, {config.data.train_samples} here"
         yield f"data: another set, {sizes}, so epochs are not comparable"
-    values = rewrite.hyperparameters(config)
-    changed = [
-        f"{name}={text} there, {values.get(name, 'not set')} here"
-        for name, text in claim.origin.values.items()
-        if VARIABLES[name].read(text) != VARIABLES[name].read(values.get(name, text))
-    ]
+    changed = _changed(claim, config)
     if changed:
-        yield f"hyperparameters: {', '.join(changed)}"
+        yield f"hyperparameters and task: {', '.join(changed)}, so epochs are not comparable"
+    if config.run.initial_weights:
+        weights = f"whether {config.run.initial_weights} is the claim's file is not known"
+        yield f"INITIAL_WEIGHTS: {weights}, so epochs are not comparable"
+    left_out = ", ".join(sidecar.left_out(claim.saved))
+    if left_out:
+        yield f"variables of its runs that are not taken, because they could run code: {left_out}"
+    for run in map(read_run, claim.logs):
+        if not run.converged:
+            how = "missed the target" if counted.is_finished(run) else "is not finished"
+            yield f"its runs: {run.file.name} {how}, and does not count"
     if config.run.framework not in claim.framework.lower():
         its = claim.framework or "not said"
         yield f"framework: {its} there, {config.run.framework} here, which decides speed"

@@ -8,6 +8,7 @@ from rn50 import files
 from rn50.machine import software
 from rn50.reproduction.reproduction import PLANNED, RESULTS, STOPPED, Reproduction
 from rn50.results.equivalence import CONFIDENCE, DIFFERENT, EQUIVALENT, UNDECIDED
+from rn50.settings.shell.exports import remark
 from rn50.terminal import markdown
 
 PAGE = "reproduction.md"
@@ -60,7 +61,7 @@ def _values(values: Sequence[float], form: str) -> str:
 
 def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str]) -> pathlib.Path:
     """Write the page into a folder, whole or not at all, and return it."""
-    here, name = outcome.here, outcome.claim.origin.name
+    here, name = outcome.here, remark(outcome.claim.origin.name)
     command = " ".join(map(shlex.quote, ["rn50", *arguments]))
     parts = [f"# Reproduction of {name}", f"<!-- {files.MARK} -->", f"**{answer(outcome)}**"]
     parts += ["## What was claimed?", _claimed(outcome) + "."]

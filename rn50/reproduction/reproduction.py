@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rn50 import process
+from rn50 import files, process
 from rn50.errors import Status
 from rn50.launch.campaign import watch
 from rn50.printed import as_json
@@ -15,7 +15,7 @@ from rn50.reproduction.claim import Claim
 from rn50.reproduction.diagnosis import Diagnosis
 from rn50.reproduction.expectation import RATE, Expected, expected
 from rn50.reproduction.here import Here
-from rn50.results import compare, equivalence, score
+from rn50.results import compare, counted, equivalence, score
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED, Equivalence
 from rn50.results.run import Run
 from rn50.results.run import read as read_run
@@ -100,7 +100,8 @@ def plan(
     Raises UserError if the source claims nothing that could be reproduced, or the folder is of another claim.
     """
     claim = claims.find(source)
-    worker.begin(folder / CLAIM, as_json(claim), "claim")
+    on = f"{base.resolve()}, SHA-256 {files.sha256(base)}" if base else None
+    worker.begin(folder / CLAIM, {**as_json(claim), "on": on}, "claim or --on")
     here = heres.make(claim, base, folder)
     expectation = expected(claim, here, runs)
     advice = "the same command without --dry-run, once nothing prevents it"
@@ -110,6 +111,7 @@ def plan(
 
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
     """Return it with a minute's measurement: stopped where that is too slow."""
+    _runs(planned, folder / RESULTS)
     rate = next(one for one in planned.expected if one.quantity == RATE)
     diagnosis = diagnoses.measure(planned.here, rate, folder)
     if not diagnosis.slow:
@@ -126,9 +128,18 @@ def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) ->
     return judge(before, folder / RESULTS)
 
 
+def _runs(before: Reproduction, results: pathlib.Path) -> tuple[list[Run], list[Run]]:
+    """Return the runs of the claim and those in a folder. Raises UserError for one there that is not a run
+    here of the configuration that repeats the claim."""
+    logs = before.claim.logs, sorted(results.glob("result_*.txt"))
+    claimed, ours = ([read_run(file) for file in side] for side in logs)
+    counted.refuse_others(ours, before.here.config.as_environment(), claimed)
+    return claimed, ours
+
+
 def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
-    """Judge the runs in a folder by the claim."""
-    claim, here = before.claim, before.here
+    """Judge the runs in a folder by the claim. Raises UserError as ``_runs`` does."""
+    claim, here, runs = before.claim, before.here, _runs(before, results)
     [system] = score.score([results])
     missed = sum(not run.converged for run in system.runs)
     judged = []
@@ -143,7 +154,6 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
             pair = equivalence.judge(one, other, before.margin) if enough else None
             judged.append(Judged(quantity, comparable, pair))
     verdict = _verdict(judged, missed, here.same_recipe)
-    runs = [read_run(file) for file in claim.logs], system.runs
     return before._replace(
         judged=judged,
         missed=missed,

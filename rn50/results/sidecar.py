@@ -8,6 +8,9 @@ from typing import Any
 
 from rn50 import files
 from rn50.errors import UserError
+from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
+from rn50.settings.libraries import HARMLESS
+from rn50.settings.shell.exports import is_name
 
 LARGEST = 8 << 20
 """Bytes; files that we write have some tens of thousands."""
@@ -16,7 +19,6 @@ _TABLES = ("packages", "system", "variables", "environment")
 _SECTIONS = ("hyperparameters", "run", "data", "input_pipeline")
 _COUNTS = ("ranks_per_node", "nodes")
 _NAMES = ("framework", "device", "system")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COMMIT = re.compile(r"\w[\w./+-]*")  # neither an option of git nor several words
 
 
@@ -52,7 +54,7 @@ def _is_ours(saved: Any) -> bool:
     return (
         all(isinstance(text, str) and "\0" not in text for text in texts)
         and all(type(run[name]) is int and run[name] > 0 for name in _COUNTS if name in run)
-        and all(_VARIABLE.fullmatch(name) for table in tables[2:] for name in table)
+        and all(is_name(name) for table in tables[2:] for name in table)
         and _COMMIT.fullmatch(saved.get("commit") or "unknown") is not None
     )
 
@@ -67,6 +69,21 @@ def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a section of the saved configuration; empty where it is missing."""
     fields: dict[str, Any] = saved.get("config", {}).get(name, {})
     return fields
+
+
+def variables(saved: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that may become a configuration: those that rn50 reads and that are not of one run
+    alone, and harmless ones of libraries. Any other could run what came with the result."""
+    ours = saved.get("variables", {})
+    taken = (VARIABLES.keys() | HARMLESS) - RUNS_OWN_NAMES
+    given = {**ours, **saved.get("environment", {}), **ours}
+    return {name: value for name, value in given.items() if name in taken and value.isprintable()}
+
+
+def left_out(saved: Mapping[str, Any]) -> list[str]:
+    """Return the names of the other variables, but for those of one run alone."""
+    given = {**saved.get("variables", {}), **saved.get("environment", {})}
+    return [name for name in given if name not in variables(saved) and name not in RUNS_OWN_NAMES]
 
 
 def named(saved: Mapping[str, Any]) -> dict[str, str]:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rn50 import files
-from rn50.errors import UserError, did_you_mean
+from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.settings import config, config_file
 from rn50.settings.fields import RUNS_OWN_NAMES
+from rn50.settings.shell.exports import exported, remark
 
 _LONGEST = 100
 """Most characters of a system's name, which becomes the name of a folder."""
+_COPY = "change a copy of the file"
 _SOURCES = re.compile(r"^\s*(\.|source)\s", re.MULTILINE)
 
 
@@ -26,16 +28,22 @@ def write(folder: Path, name: str | None, values: Sequence[str], environ: Mappin
     parts = [f"{variable}={re.sub(r'[^A-Za-z0-9_.-]+', '_', value)}" for variable, value in given.items()]
     system = "+".join([config_file.system_of(base), *parts])
     if len(system) > _LONGEST:
-        raise UserError("--set", f"the system would be called {system}", "change a copy of the file")
+        raise UserError("--set", f"the system would be called {excerpt(system)}", _COPY)
     text = files.read_text(base, errors="surrogateescape")
     if _SOURCES.search(text):  # a copy would not find the files beside it
         text = f". {shlex.quote(str(base))}\n"
-    lines = [f"export {variable}={shlex.quote(value)}" for variable, value in given.items()]
-    platform = shlex.quote(" ".join(["", *parts]))
-    lines.append(f'export SUBMISSION_PLATFORM="${{SUBMISSION_PLATFORM:-$DGXSYSTEM}}"{platform}')
+    label = " ".join(["", *parts])
+    lines = [f"# {remark(base.name)}; {files.MARK}, --set", text, "# --set"]
+    lines += [exported(variable, value) for variable, value in given.items()]
+    lines.append(f'export SUBMISSION_PLATFORM="${{SUBMISSION_PLATFORM:-$DGXSYSTEM}}"{shlex.quote(label)}')
     file = folder / f"config_{system}.sh"
-    files.write(file, f"# {base.name}; {files.MARK}, --set\n{text}\n# --set\n" + "\n".join(lines) + "\n")
-    config.from_environment(config_file.sourced_environment(file, environ))
+    files.write(file, ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
+    found = config_file.sourced_environment(file, environ)
+    config.from_environment(found)
+    asked = {**given, **config_file.absolute_paths(given, files.ROOT)}
+    lost = [name for name, value in asked.items() if found.get(name, "").removesuffix(label) != value]
+    if lost or not found.get("SUBMISSION_PLATFORM", "").endswith(label):
+        raise UserError(f"--set {' '.join(lost or parts)}", f"{base} keeps its own value", _COPY)
     return file
 
 

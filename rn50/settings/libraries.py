@@ -1,7 +1,10 @@
 """Variables passed unchanged to libraries and launchers: who reads them, and what some of them mean."""
 
+import re
+
 from rn50 import frameworks
 
+_OF_FILES = re.compile("DIR|FILE|LIBRARY|PATH|PLUGIN|TIMELINE")
 READERS: dict[str, str] = {
     **{prefix: traits.name for traits in frameworks.every().values() for prefix in traits.prefixes},
     "NCCL_": "NCCL",
@@ -66,6 +69,9 @@ MEANINGS: dict[str, str] = {
     "LD_PRELOAD": "libraries that are loaded before all others",
 }
 """Variable that published configurations often set -> its meaning."""
+
+HARMLESS = frozenset(name for name in MEANINGS if not name.startswith("LD_") and not _OF_FILES.search(name))
+"""Variables that may be taken from somebody's result: they neither load code nor name a file."""
 
 
 def reader(name: str) -> str:

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rn50 import files
-from rn50.errors import UserError, UserErrors, excerpt
+from rn50.errors import UserError, UserErrors
 from rn50.settings.config import Config, from_environment
 from rn50.settings.fields import VARIABLES, variables
 from rn50.settings.shell import assignments
+from rn50.settings.shell.exports import exported, remark
 
 _SECTIONS = {
     "hyperparameters": re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL),
@@ -24,7 +25,7 @@ GROUP = tuple(variable.name for section, _, variable in variables() if section =
 """Names of the hyperparameters, which decide convergence together."""
 _CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
 Line = tuple[str, str, str]
-"""Name, value as the shell reads it, and reason, which may be empty."""
+"""Name, value and reason, which may be empty."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,14 @@ def render(
 
 def beginning(title: str, rows: Sequence[tuple[str, str]], lines: Iterable[Line]) -> str:
     """Return the text of a file up to the end of its hyperparameters, ``lines``."""
-    header = ["# shellcheck shell=bash", f"# ResNet-50 {title}", "#", *header_lines(rows), "", ""]
+    header = ["# shellcheck shell=bash", f"# ResNet-50 {remark(title)}", "#", *header_lines(rows), "", ""]
     title = "hyperparameters (one group: together they decide convergence)"
     return "\n".join(header) + section_text(title, lines)
 
 
 def header_lines(rows: Sequence[tuple[str, str]]) -> list[str]:
     """Return the lines of a file's header."""
-    return [f"#   {name:<11} {_one_line(text)}" for name, text in rows]
+    return [f"#   {name:<11} {remark(text)}" for name, text in rows]
 
 
 def heading(title: str) -> str:
@@ -104,8 +105,8 @@ def section_text(title: str, lines: Iterable[Line]) -> str:
     """Return the text of a section."""
     text = heading(title)
     for name, value, reason in lines:
-        line = f"export {name}={value}"
-        text += f"{line:<35} # {reason}\n" if reason else f"{line}\n"
+        line = exported(name, value, overridable=name == "DATADIR")
+        text += f"{line:<35} # {remark(reason)}\n" if reason else f"{line}\n"
     return text + "\n"
 
 
@@ -125,13 +126,6 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     if not kept or not asked.items() <= has.items():
         raise UserError(base.file, f"sets {_CONTENT[base.section]} outside of their section too", _FORM)
     return config
-
-
-def _one_line(text: str) -> str:
-    """Return text as one printable line of at most 200 characters, because names from other files must not
-    end the comment."""
-    text = "".join(character if character.isprintable() else " " for character in text)
-    return excerpt(text, 200)
 
 
 def write(text: str, output: pathlib.Path, force: bool) -> None:

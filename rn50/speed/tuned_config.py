@@ -12,6 +12,7 @@ from rn50.run.implementation import opened
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config
 from rn50.settings.rewrite import Base
+from rn50.settings.shell.exports import exported
 from rn50.speed import input_settings
 from rn50.speed.measurable import load
 from rn50.speed.tuning import Outcome, Tuner
@@ -56,10 +57,9 @@ def text(base: Base, outcome: Outcome) -> str:
     changed = outcome.new_values
     inside = base.inside.rstrip("\n")
     for name, value in changed.items():
-        inside, lines = re.subn(
-            rf"^(?:export[ \t]+)?{name}=.*$", f"export {name}={value}", inside, flags=re.MULTILINE
-        )
-        inside += "" if lines else f"\nexport {name}={value}"
+        line = exported(name, value)
+        inside, lines = re.subn(rf"^(?:export[ \t]+)?{name}=.*$", line, inside, flags=re.MULTILINE)
+        inside += "" if lines else f"\n{line}"
     rows = rewrite.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
     tuned = "".join(f"{row}\n" for row in rows)
     before = _HEADER.sub(lambda header: header[0] + tuned, _EARLIER.sub("", base.before))

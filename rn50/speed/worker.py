@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rn50 import files
 from rn50.errors import UserError
 from rn50.process import python
+from rn50.results.parse import finite
 
 OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
@@ -40,6 +41,17 @@ def make(folder: pathlib.Path) -> None:
 def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
     """Write plain data, marked as ours. Raises UserError if that is impossible."""
     files.write(file, _text(data), remedy=REMEDY)
+
+
+def kept(file: pathlib.Path, *names: str, least: float = 1e-9) -> list[float]:
+    """Return the numbers of a measurement that was kept. Raises UserError if it is none."""
+    remedy = "remove it, and the same command measures again"
+    told = files.read_json(file, remedy=remedy)
+    numbers = [finite(told.get(name)) if isinstance(told, dict) else None for name in names]
+    known = [number for number in numbers if number is not None and least <= number < 1e12]
+    if len(known) < len(names):
+        raise UserError(file, "is not what rn50 measured", remedy)
+    return known
 
 
 def _text(data: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.printed import Minutes, prints
-from rn50.results import tree
+from rn50.results import sidecar, tree
 from rn50.results.validity.findings import ERROR, Finding, print_findings
 from rn50.submission import check, describe, own_results, package_checks, source
 from rn50.submission.own_results import OwnResult
@@ -152,6 +152,8 @@ def _plan(
         description = describe.describe(result, details, here)
         problems += description.problems
         warnings += description.warnings
+        if left_out := ", ".join(sidecar.left_out(result.first)):
+            warnings.append(f"{result.folder}: the packaged configuration leaves out {left_out}")
         commit, reason = source.find(result, checkout)
         if reason:
             problems.append(reason)

@@ -14,7 +14,9 @@ from typing import Any
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
+from rn50.results import sidecar
 from rn50.settings.fields import RUNS_OWN
+from rn50.settings.shell.exports import exported, remark
 from rn50.submission.own_results import OwnResult
 
 CHECKOUT = files.ROOT
@@ -25,7 +27,6 @@ _FILES = (
 )
 """Files for setup and runs, beside the folders. The pages of docs/ belong too, because README refers to
 them."""
-_NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}
 
 
 def find(result: OwnResult, checkout: pathlib.Path) -> tuple[str, str | None]:
@@ -103,7 +104,7 @@ def write_scripts(
     data = f'ls "$DATADIR"/{{train,val}}.{{rec,idx}} || {refused}'
     if demo:
         purpose, data = "Draws the demo data set.", '.venv/bin/rn50 demo-data "$DATADIR"'
-    run = (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{config_file}" exec ./run_and_time.sh')
+    run = (exported("RN50_COMMIT", commit), f'CONFIG_FILE="$here/{config_file}" exec ./run_and_time.sh')
     for name, comment, lines in (
         ("setup.sh", "Installs the pinned packages into .venv.", _install(result)),
         ("init_datasets.sh", purpose, (*configured, data)),
@@ -124,7 +125,7 @@ def _install(result: OwnResult) -> tuple[str, ...]:
     framework, device = result.run.get("framework", ""), result.run.get("device", "")
     traits = frameworks.every().get(framework)
     if traits is None:  # a framework of another checkout
-        return (f"requirements/install.sh {framework}-{device}",)
+        return (f"requirements/install.sh {shlex.quote(f'{framework}-{device}')}",)
     packages = [*traits.requirements.get(device, ())]
     if traits.horovod and result.run.get("ranks_per_node", 1) * result.run.get("nodes", 1) > 1:
         packages += ["horovod-build", "horovod-nccl" if device == "gpu" else "horovod"]
@@ -134,12 +135,12 @@ def _install(result: OwnResult) -> tuple[str, ...]:
 def configuration(saved: Mapping[str, Any], system: str, data: str = "/data") -> str:
     """Return a configuration file of the settings that runs share, of what rn50 saved beside one of them.
     DATADIR may be anywhere, by default in ``data``."""
-    values = {**saved.get("variables", {}), **saved.get("environment", {})}
-    names = [name for name in values if name not in _NOT_EXPORTED]
-    lines = [f"export {name}={shlex.quote(values[name])}" for name in names]
-    heading = f"# Every variable of the runs of {system}, defaults included."
-    folder = f"export DATADIR=${{DATADIR:-{shlex.quote(data)}}}"
-    return "\n".join(["# shellcheck shell=bash", heading, *lines, folder, ""])
+    values, left_out = sidecar.variables(saved), sidecar.left_out(saved)
+    lines = [exported(name, value) for name, value in values.items() if name != "DATADIR"]
+    remarks = [f"Every variable of the runs of {system}, defaults included."]
+    remarks += [f"Left out: {' '.join(left_out)}"] if left_out else []
+    heading = [f"# {remark(text)}" for text in ("shellcheck shell=bash", *remarks)]
+    return "\n".join([*heading, *lines, exported("DATADIR", data, overridable=True), ""])
 
 
 def _readme(result: OwnResult, system: str, implementation: str, commit: str) -> str:

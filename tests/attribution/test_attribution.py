@@ -12,6 +12,7 @@ from rn50.attribution import campaign, display, shares, steps
 from rn50.attribution.steps import COMMUNICATION, CONTAINER, GROUPS, HYPERPARAMETERS, INPUT, PRECISION
 from rn50.errors import UserError
 from rn50.printed import as_json
+from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.terminal import Terminal
 from tests.results.scored import write_run
@@ -138,6 +139,14 @@ def test_it_is_shown_and_drawn(tmp_path):
         display.draw(attribution, tmp_path)
 
 
+def write_attributed(log, environ, seconds, **options):
+    """A run as a campaign makes it: with the recipe that its configuration says, and that saved beside it."""
+    config = configuration.from_environment(environ)
+    write_run(log, seconds, **options)
+    saved = {"variables": config.as_environment()}
+    log.with_suffix(".json").write_text(json.dumps(saved))
+
+
 class Jobs:
     """Stands in for the jobs of a campaign: minutes of training are not to be waited for."""
 
@@ -154,7 +163,8 @@ class Jobs:
 
     def train(self, command, env, **_):
         self.trained.append((env["LR"], env["EVAL_PERIOD"], "SEED" in env))
-        write_run(pathlib.Path(env["RESULT_FILE"]), 60, epochs=7 if env["LR"] == "3.0" else 11)
+        log = pathlib.Path(env["RESULT_FILE"])
+        write_attributed(log, env, 60 + len(self.trained), epochs=7 if env["LR"] == "3.0" else 11)
 
 
 def test_a_campaign_measures_and_goes_on(tmp_path, monkeypatch):
@@ -181,15 +191,94 @@ def test_a_run_that_misses_counts_as_all_its_epochs_and_is_said(tmp_path, monkey
     measuring = campaign.Campaign(found, tmp_path)
     for number, accuracy in enumerate((0.8, 0.7)):
         for key in measuring.keys:
-            write_run(
-                tmp_path / "runs" / measuring._place(key) / f"result_{number}.txt",
-                60,
-                epochs=11,
-                accuracy=accuracy,
-            )
+            log = tmp_path / "runs" / measuring._place(key) / f"result_{number}.txt"
+            environ = measuring._environment(key)
+            write_attributed(log, environ, 60 + number, epochs=11, accuracy=accuracy)
     measured, cautions = measuring.measured()
     assert all(values[1] == 11 and values[0] < 11 for values in measured.epochs.values())
     assert len(cautions) == 2 and "1 of 2 runs missed the target" in cautions[0]
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A whole campaign, its folder and what stands in for its jobs."""
+    jobs, found = Jobs(monkeypatch), way(LR="1.0")
+    campaign.go(campaign.Campaign(found, tmp_path), 600, lambda line: None, lambda done, total: None)
+    return found, tmp_path, jobs
+
+
+def test_an_unfinished_run_is_made_again(measured):
+    found, folder, jobs = measured
+    log = next((folder / "runs").glob("*/result_1.txt"))
+    whole, made = log.read_text(), len(jobs.trained)
+    for lost in ('"key": "run_stop"', '"key": "eval_accuracy"'):
+        log.write_text("".join(line for line in whole.splitlines(True) if lost not in line))
+        again = campaign.Campaign(found, folder)
+        campaign.go(again, 600, lambda line: None, lambda done, total: None)
+        made += 1
+        assert len(jobs.trained) == made and '"run_stop"' in log.read_text()
+        assert lost not in log.with_suffix(".unfinished").read_text()
+        assert all(len(epochs) == 3 for epochs in again.measured()[0].epochs.values())
+
+
+def test_runs_of_another_configuration_and_copies_do_not_count(measured):
+    found, folder, jobs = measured
+    one, other = sorted((folder / "runs").iterdir())
+    foreign = one / "result_7.txt"
+    write_run(foreign, 90)
+    with pytest.raises(UserError, match="result_7.json beside it is missing, or not what rn50 saves"):
+        campaign.Campaign(found, folder)
+    foreign.with_suffix(".json").write_bytes((other / "result_0.json").read_bytes())
+    with pytest.raises(UserError, match="result_7.txt: is of another configuration: LR is "):
+        campaign.Campaign(found, folder)
+    foreign.write_bytes((one / "result_0.txt").read_bytes())
+    foreign.with_suffix(".json").write_bytes((one / "result_0.json").read_bytes())
+    with pytest.raises(UserError, match="result_7.txt: is a copy of .*result_0.txt; move it away"):
+        campaign.Campaign(found, folder)
+
+
+def test_another_beginning_of_the_same_way_is_another_pair(measured):
+    found, folder, _ = measured
+    other = {**DEMO, "DALI_THREADS": "3"}
+    way_of_three = steps.between(other, {**other, "LR": "1.0"})
+    assert way_of_three.differences == found.differences
+    with pytest.raises(UserError, match="way.json: of another pair of configurations"):
+        campaign.Campaign(way_of_three, folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            "{}",
+            "[]",
+            "null",
+            "{",
+            '{"epoch_seconds": "x"}',
+            '{"epoch_seconds": null}',
+            '{"epoch_seconds": 0}',
+        ),
+        *('{"epoch_seconds": -1}', '{"epoch_seconds": [1]}', '{"epoch_seconds": 1e308}'),
+    ],
+)
+def test_a_broken_rate_names_itself(measured, content):
+    found, folder, _ = measured
+    file = next((folder / "rates").glob("01/*.json"))
+    file.write_text(content)
+    with pytest.raises(
+        UserError, match=f"01/{file.name}: .*; remove it, and the same command measures again"
+    ):
+        campaign.Campaign(found, folder).measured()
+
+
+def test_an_evaluation_of_epoch_0_is_no_run(measured):
+    found, folder, jobs = measured
+    log = next((folder / "runs").glob("*/result_1.txt"))
+    write_run(log, 60, epochs=1)
+    log.write_text(log.read_text().replace('"epoch_num": 1}', '"epoch_num": 0}'))
+    made = len(jobs.trained)
+    campaign.go(campaign.Campaign(found, folder), 600, lambda line: None, lambda done, total: None)
+    assert len(jobs.trained) == made + 1
 
 
 def test_a_run_without_a_log_ends_it(tmp_path, monkeypatch):

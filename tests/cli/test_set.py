@@ -45,14 +45,49 @@ def test_what_a_file_sources_is_found(tmp_path):
         ("LR", "--set LR: no NAME=VALUE"),
         ("LRR=1", "--set LRR=1: no such variable; did you mean LR?"),
         ("SEED=4", "each run has its own"),
+        ("NCCL_$(touch P)=1", "'NCCL_$(touch P)=1': not the name of a variable"),
+        ("NCCL_a;touch P;B=1", "not the name of a variable"),
+        ("NCCL_`touch P`=1", "not the name of a variable"),
+        ("NCCL_a\ntouch P\nB=1", "not the name of a variable"),
+        ("NCCL_a[$(touch P)0]=1", "not the name of a variable"),
+        ("MXNET_x;: >P;B=1", "not the name of a variable"),
+        ("NCCL_a b=1", "not the name of a variable"),
+        ("NCCL_a[0]=1", "not the name of a variable"),
+        ("NCCL_\u00e9=1", "not the name of a variable"),
         ("LR=x", "LR=x is not a number"),
         ("SUBMISSION_ORG=" + "x" * 120, "the system would be called"),
     ],
 )
-def test_what_cannot_be_set(tmp_path, value, says):
+def test_what_cannot_be_set(tmp_path, monkeypatch, value, says):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as refused:
-        changed.write(tmp_path, DEMO, [value], {})
-    assert says in str(refused.value)
+        changed.write(tmp_path, DEMO, [value], {"HOME": str(tmp_path)})
+    assert says in str(refused.value) and str(refused.value).isprintable()
+    assert not list(tmp_path.rglob("P"))
+
+
+@pytest.mark.parametrize(
+    "end, values, says",
+    [
+        ("readonly LR", ["LR=1.5"], "--set LR: .*OWN.sh keeps its own value; change a copy of the file"),
+        ("return", ["LR=1.5", "MOM=0.8"], "--set LR MOM: .*config_OWN.sh keeps its own value"),
+        ("readonly DATADIR=/a", ["DATADIR=b"], "--set DATADIR: .*keeps its own value"),
+    ],
+)
+def test_a_value_that_the_file_would_not_have_is_refused(tmp_path, end, values, says):
+    """Nobody trains with another value than the name of the system says."""
+    own = tmp_path / "config_OWN.sh"
+    own.write_text(f"{config_file.file_of(DEMO).read_text()}{end}\n")
+    with pytest.raises(UserError, match=says):
+        changed.write(tmp_path, str(own), values, {"PATH": os.environ["PATH"]})
+
+
+def test_the_name_of_a_file_is_no_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "config_a\ntouch P\n#.sh"
+    own.write_text(config_file.file_of(DEMO).read_text())
+    changed.write(tmp_path, str(own), ["SUBMISSION_PLATFORM=mine"], {"PATH": os.environ["PATH"]})
+    assert not list(tmp_path.rglob("P"))
 
 
 @pytest.mark.slow  # starts a whole run

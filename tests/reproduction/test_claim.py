@@ -66,4 +66,5 @@ def test_folders_without_a_claim(tmp_path):
     with pytest.raises(UserError, match="no result_"):
         claim.find(str(tmp_path / "empty"))
     (tmp_path / "one" / "result_0.json").write_text(json.dumps({"config": 7}))
-    assert claim.find(str(tmp_path / "one")).variables == {}
+    with pytest.raises(UserError, match=r"result_0.json beside it is missing, or not what rn50 saves"):
+        claim.find(str(tmp_path / "one"))

@@ -83,6 +83,13 @@ def write_runs(folder, *seconds, **options):
         write_run(folder / f"result_{number}.txt", each, **options)
 
 
+def save_beside(folder, config, **facts):
+    """What rn50 saves beside each log of a folder, as far as studies read it."""
+    for log in folder.glob("result_*.txt"):
+        saved = {"variables": config.as_environment(), **facts}
+        log.with_suffix(".json").write_text(json.dumps(saved))
+
+
 def kept(system):
     return [run.file.name for run in system.runs if run.kept]
 

@@ -62,6 +62,10 @@ FAULTS = {
         lambda f: rewrite(f, value("submission_org", "Other")),
         "submission_org is Somebody in",
     ),
+    "another platform": (
+        lambda f: rewrite(f, value("submission_platform", "another")),
+        "submission_platform is 1xNF5688M6 in",
+    ),
     "another configuration": (
         lambda f: replace(f / "result_1.json", '"threads": 5', '"threads": 6'),
         "config / input_pipeline / threads is 5 in",

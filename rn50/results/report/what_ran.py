@@ -15,6 +15,7 @@ from rn50.results.run import Run
 from rn50.settings import config_file, header
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 from rn50.settings.shell import assignments
+from rn50.settings.shell.exports import exported
 
 _SHORT = 12
 """Characters shown of a hash."""
@@ -169,14 +170,13 @@ def repetition(run: Run) -> Repetition | None:
     given = _beside_the_file(system, variables)
     configuration = None
     if given is None:
-        everything = {**variables, **saved.get("environment", {})}
-        configuration = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in everything.items())
+        configuration = "".join(f"{exported(*variable)}\n" for variable in sidecar.variables(saved).items())
         given = {"CONFIG_FILE": "config_REPEAT.sh"}
     settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
     commit = str(saved.get("commit") or "")
     lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []
-    beside = f"RESULTS=results/{system}_again "  # in the campaign's folder, its runs would be kept
-    lines += ["# the campaign, with new seeds:", f"{beside}{settings} ./run_experiments.sh"]
+    again = shlex.quote(f"results/{system}_again")  # in the campaign's folder, its runs would be kept
+    lines += ["# the campaign, with new seeds:", f"RESULTS={again} {settings} ./run_experiments.sh"]
     if run.log.seed is not None:
         lines += [
             "# its first run alone, with the same seed:",

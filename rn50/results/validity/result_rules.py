@@ -39,6 +39,7 @@ _LOGGED = (
     "submission_division",
     "submission_org",
     "submission_status",
+    "submission_platform",
 )
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
@@ -99,7 +100,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
                     for fault in run_findings
                 ]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
-    findings += [*_seeds(runs), *_copies(runs), *_configuration(runs), *_labels(runs)]
+    findings += [*_seeds(runs), *_copies(runs), *_configuration(runs), *labels(runs)]
     labelled = next((run.label for run in runs if run.label), None)
     return Judgement(
         tuple(findings), labelled, tuple(chosen), excused=missed[0] if len(missed) == 1 else None
@@ -144,14 +145,15 @@ def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
     rule, remedy = "every run of a result is a run of its own", "put the log of another run in its place"
     logs = [run.log for run in runs]
     for i, log in enumerate(logs):
-        texts = (f"{text} those of {other.path.name}" for other in logs[:i] for text in _alike(log, other))
+        texts = (f"{text} those of {other.path.name}" for other in logs[:i] for text in alike(log, other))
         yield from (finding(log, None, rule, text, remedy) for text in itertools.islice(texts, 1))
 
 
-def _alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
-    """Yield what two logs share that no two separate runs do."""
+def alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
+    """Yield what two logs share that no two separate runs do. Equal accuracies count once: one that learns
+    nothing has the same after every epoch."""
     accuracies = list(zip(log.evaluations, other.evaluations, strict=False))
-    same = sum(one.accuracy == two.accuracy for one, two in accuracies)
+    same = len({one.accuracy for one, two in accuracies if one.accuracy == two.accuracy})
     if same >= _TOO_SHORT and 2 * same > len(accuracies):
         yield f"{same} of its {len(log.evaluations)} accuracies are"
     course, others = _course(log), _course(other)
@@ -224,7 +226,8 @@ def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str
     return "; ".join(shown)
 
 
-def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
+def labels(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Yield findings on runs that are labelled in one place and not in another."""
     rule = "a run that is not a result of the benchmark says so in its log"
     labelled = [run for run in runs if run.label]
     for run in labelled:

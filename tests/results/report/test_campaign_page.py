@@ -202,6 +202,21 @@ def test_the_command_that_repeats_the_run(results, changes, given):
     }
 
 
+def test_commands_and_configuration_to_repeat_hold_nothing_that_runs(results, tmp_path):
+    """They are copied into a shell; what they say comes from a file of somebody else."""
+    log = results / "result_0.txt"
+    odd = {"DGXSYSTEM": f"x; touch {tmp_path}/P #", "SUBMISSION_PLATFORM": f"$(touch {tmp_path}/P)"}
+    variables = imagenet_run.configured(RESULT_FILE=str(log), **odd).as_environment()
+    loads = {"LD_PRELOAD": "e.so", "PATH": str(tmp_path), "OMP_NUM_THREADS": "2"}
+    change(log, variables=variables, environment=loads)
+    commands, configuration_ = map(html.unescape, re.findall("<pre>(.*?)</pre>", page_of(results), re.DOTALL))
+    assert "export OMP_NUM_THREADS=2" in configuration_
+    assert "LD_PRELOAD" not in configuration_ and "PATH" not in configuration_
+    script = configuration_ + commands.replace("./run", "echo ./run").replace("git", "echo git")
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
+    assert not (tmp_path / "P").exists()
+
+
 def test_a_result_beside_its_own_copy(results, tmp_path):
     copy = shutil.copytree(str(results), str(tmp_path / "copy"))
     page = page_of(results, tmp_path / "copy")
