@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.process import python
+from rn50.process import ask_to_end_with_parent, python
 
 OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
@@ -64,15 +64,24 @@ def run(module: str, environ: Mapping[str, str], log: pathlib.Path, **arguments:
     """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of the system that ``environ``
     describes; its output becomes ``log``.
 
-    Raises UserError if ``log`` cannot be written or is a file that is not ours.
+    Raises UserError if ``log`` cannot be written or is a file that is not ours, and KeyboardInterrupt if
+    Ctrl-C ended the job.
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
     command = python("-m", "rn50", *verb)
-    done = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(
+        command,
+        env=dict(environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=ask_to_end_with_parent(),
+    )
     text = done.stdout.decode("utf-8", errors="replace")
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
+    if done.returncode == 128 + signal.SIGINT:  # which this process may ignore: a script started it with &
+        raise KeyboardInterrupt
     if done.returncode == 0 and reported:
         return Outcome(json.loads(reported[1]), "")
     return Outcome(None, failure(done.returncode, text))

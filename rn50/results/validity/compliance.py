@@ -6,10 +6,13 @@ for a file that failed and for a crash.
 """
 
 import concurrent.futures
+import functools
 import itertools
 import os
 import pathlib
 import re
+import resource
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -17,11 +20,14 @@ from dataclasses import dataclass
 
 from rn50 import files
 from rn50.packages import needed_for
-from rn50.process import environment, python
+from rn50.process import ask_to_end_with_parent, environment, python
 from rn50.results import tree
 from rn50.results.parse import copy_records
 from rn50.terminal import Terminal, styled, table
 
+LIMIT_S = 60
+"""Seconds of processor time that an official checker may take, and a tenth of all its time; the published logs
+take one."""
 _SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
 """Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs
 each checker once."""
@@ -86,24 +92,30 @@ def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
 
 
-def run(
-    checker: str, *arguments: str, cwd: pathlib.Path | None = None, timeout: float | None = None
-) -> tuple[int, str]:
+def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple[int, str]:
     """Run an official checker, a module of ``mlperf_logging`` or code. Return its exit status and standard
-    error."""
+    error, of which the last line says so if it took longer than ``LIMIT_S``."""
     # --log_output: else the checker leaves a log in the current folder. utf8: whatever the locale.
     module = ("-m", f"mlperf_logging.{checker}", "--log_output", os.devnull)
-    process = subprocess.run(
-        python(*(module if checker.isidentifier() else ("-c", checker)), *arguments),
-        cwd=cwd,
-        env={**environment(), "PYTHONUTF8": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        timeout=timeout,
-    )
-    return process.returncode, process.stderr
+    # Of processor time too, which the load of the machine does not change.
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
+    too_long = f"it did not end within {LIMIT_S} s"
+    try:
+        process = subprocess.run(
+            python(*(module if checker.isidentifier() else ("-c", checker)), *arguments),
+            cwd=cwd,
+            env={**environment(), "PYTHONUTF8": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            timeout=10 * LIMIT_S,
+            preexec_fn=ask_to_end_with_parent(then=limit),
+        )
+    except subprocess.TimeoutExpired:
+        return 1, too_long
+    ended = "" if process.returncode != -signal.SIGXCPU else f"\n{too_long}"
+    return process.returncode, process.stderr + ended
 
 
 def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
