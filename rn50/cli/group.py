@@ -17,17 +17,11 @@ import click
 from click.shell_completion import CompletionItem
 
 import rn50
-from rn50 import packages, terminal
+from rn50 import packages, process, terminal
 from rn50.benchmark import rules
 from rn50.cli import ranks
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
-from rn50.process import (
-    environment,
-    keep_working_folder_off_paths,
-    memory_limit_kib,
-    not_ignored,
-    refuse_little_memory,
-)
+from rn50.process import environment, keep_working_folder_off_paths, memory_limit_kib, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
 
@@ -52,7 +46,9 @@ def cleaned_up() -> Iterator[None]:
     def end(number: int, _: object) -> None:
         raise _Terminated(number)
 
-    before = {number: signal.signal(number, end) for number in not_ignored(signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, end) for number in process.not_ignored(signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:

@@ -1,14 +1,25 @@
-"""Meters of this machine's power: NVIDIA's GPUs (NVML) and the processors' energy counters (RAPL)."""
+"""Meters of this machine's power: NVIDIA's GPUs (NVML), the processors' energy counters (RAPL), and the file
+of an external meter."""
 
+import contextlib
 import errno
 import importlib
+import os
+import pathlib
 import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from rn50 import files
+from rn50.errors import UserError
 from rn50.machine.sources import Sources
 
+FILE = "file:"
+LARGEST_WATTS = 1e7
+APART_S = 600
+"""Most seconds between now and the last reading of a meter's file: it may write several at once."""
+_TAIL = 1 << 16
 ZONES = "sys/class/powercap"
 ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
 
@@ -132,3 +143,61 @@ def left_out(counters: Sequence[Counter]) -> str:
     names = {"GPU": "GPUs", "package": "processors", "dram": "memory"}
     absent = [name for part, name in names.items() if part not in parts]
     return ", ".join([*absent, "disks, fans, power supplies and network"])
+
+
+def refuse_impossible(how: str) -> str:
+    """Return why POWER=auto measures nothing, empty if it does. Raises UserError if another POWER names what
+    cannot be read, or a meter's file without a reading of now."""
+    if how == "off":
+        return ""
+    if not how.startswith(FILE):
+        readable, reasons = counters(how)
+        if not readable and how != "auto":
+            raise UserError(f"POWER={how}", "; ".join(reasons), "set POWER=off")
+        return "" if readable else f"no power is measured: {'; '.join(reasons)}"
+    readings, _ = read_meter(how, -_TAIL)
+    problem = "no reading at its end, a line of time,watts with the time in seconds since 1970"
+    if readings:
+        late = time.time() - max(at for at, _ in readings) / 1000
+        if abs(late) <= APART_S:
+            return ""
+        problem = f"its last reading is {min(abs(late), 1e12):,.0f} s {'old' if late > 0 else 'ahead of now'}"
+    remedy = f"start the meter first; if its clock is ahead, {FILE}PATH,SECONDS says by how much"
+    raise UserError(f"POWER={how}", problem, remedy)
+
+
+def meter_file(how: str) -> tuple[pathlib.Path, int]:
+    """Return the file of ``file:PATH,SECONDS``, and by how many ms the meter's clock is ahead."""
+    name = how.removeprefix(FILE)
+    path, _, ahead = name.rpartition(",")
+    if path and not os.path.exists(name):
+        with contextlib.suppress(ValueError, OverflowError):
+            return pathlib.Path(path), round(float(ahead) * 1000)
+    return pathlib.Path(name), 0
+
+
+def read_meter(how: str, begin: int) -> tuple[list[tuple[int, float]], int]:
+    """Return (ms of this machine's clock, watts) of each line of a meter's file from byte ``begin`` on, and
+    the number of lines that are no reading.
+
+    A negative ``begin`` counts from the end; a file that is shorter is read whole. Raises UserError if it is
+    no regular file.
+    """
+    path, ahead = meter_file(how)
+    with files.open_regular(path, "name the file that the meter writes") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        begin = begin if begin >= 0 else size + begin
+        if 0 < begin <= size:
+            stream.seek(begin - 1)
+            stream.readline()
+        lines = stream.readlines()
+    readings = [reading for line in lines if (reading := _reading(line, ahead))]
+    return readings, len(lines) - len(readings)
+
+
+def _reading(line: bytes, ahead: int) -> tuple[int, float] | None:
+    with contextlib.suppress(ValueError, OverflowError):
+        at, watts, *_ = map(float, line.replace(b'"', b"").split(b",")[:2])
+        at_ms = round(at * 1000) - ahead  # not of NaN or infinity
+        return (at_ms, watts) if 0 <= watts <= LARGEST_WATTS else None
+    return None  # the heading, or a line that is being written

@@ -35,8 +35,8 @@ NOT_STARTED = "not started"
 MOST_FINDINGS = 100
 """Most broken records listed, because a file full of them would fill the memory."""
 LONGEST_RECORD = 20_000
-"""Most characters of a record. The official checkers' time grows with the square of it, to minutes at 200,000;
-the longest of the published logs has 1,300."""
+"""Most characters of a record. The official checkers' time grows with the square of it, to minutes at
+200,000; the longest of the published logs has 1,300."""
 _PIECE = 1 << 20
 _LONGEST_INTEGER = 20
 """Characters of the largest 64-bit integer. Arithmetic on one of 400 digits would overflow."""

@@ -29,14 +29,6 @@ class Outcome(NamedTuple):
     """Empty, ``OUT_OF_MEMORY``, or one line that says what went wrong."""
 
 
-def make(folder: pathlib.Path) -> None:
-    """Make the folder of a measurement. Raises UserError if that is impossible."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(folder, f"cannot be made ({error.strerror})", REMEDY) from None
-
-
 def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
     """Write plain data, marked as ours. Raises UserError if that is impossible."""
     files.write(file, _text(data), remedy=REMEDY)
@@ -49,7 +41,7 @@ def _text(data: dict[str, Any]) -> str:
 def begin(file: pathlib.Path, data: dict[str, Any], another: str) -> None:
     """Make the folder of ``file``, which says what its measurements are of. Raises UserError if it says
     otherwise, which makes them ``another`` thing's, or if it cannot be written."""
-    make(file.parent)
+    files.make_folder(file.parent, REMEDY)
     if file.exists() and files.read_text(file) != _text(data):
         raise UserError(file, f"of another {another}", REMEDY)
     write_json(file, data)

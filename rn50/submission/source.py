@@ -50,9 +50,7 @@ def _git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
     """Return exit status, standard output, and the last line of standard error."""
     try:
         prepare = ask_to_end_with_parent()
-        done = subprocess.run(
-            ["git", *arguments], cwd=str(checkout), capture_output=True, preexec_fn=prepare
-        )
+        done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, preexec_fn=prepare)
     except OSError as error:
         return 127, b"", f"git: {error.strerror}"
     complaints = done.stderr.decode(errors="replace").strip().splitlines()

@@ -156,6 +156,6 @@ def test_the_energy_of_a_timed_run(tiny_environment, tmp_path):
     done = subprocess.run([sys.executable, "-m", "rn50", "launch"], env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr
     read = parse.read_log(log)
-    energy = power.energy(read)
+    energy = power.judge([read])[0][0]
     assert energy.mean_watts == pytest.approx(80) and energy.peak_watts == 80
     assert energy.kilojoules * 1000 == pytest.approx(80 * 60 * read.minutes)

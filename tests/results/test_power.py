@@ -45,13 +45,17 @@ def log(tmp_path):
     return tmp_path / "result_0.txt"
 
 
+def energy_of(log):
+    return power.judge([parse.read_log(log)])[0][0]
+
+
 def findings(log):
-    return list(power.findings([parse.read_log(log)]))
+    return power.judge([parse.read_log(log)])[1]
 
 
 def test_a_constant_power(log):
     write(log, [(at, 250.0) for at in np.arange(-4, 106)])
-    energy = power.energy(parse.read_log(log))
+    energy = energy_of(log)
     assert energy.kilojoules == pytest.approx(25) and energy.mean_watts == pytest.approx(250)
     images = 35 * 1_281_167
     assert energy.joules_an_image == pytest.approx(25_000 / images)
@@ -65,7 +69,7 @@ def test_a_constant_power(log):
 def test_the_parts_of_intervals_outside_the_run_do_not_count(log):
     write(log, [(-0.5, 1e6), (50, 100.0), (100.5, 300.0), (101, 1e6)], begin=-10)
     joules = 100 * 50 + 300 * 50 + 1e6 * 0
-    assert power.energy(parse.read_log(log)).kilojoules * 1000 == pytest.approx(joules)
+    assert energy_of(log).kilojoules * 1000 == pytest.approx(joules)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -79,7 +83,7 @@ def test_replayed_logs_integrate_to_an_independent_sum(log, seed):
         write(log, list(zip(ends, watts, strict=True)), begin=ends[0] - 0.5, node=node)
         grid = np.arange(0, 100, 0.001) + 0.0005
         total += watts[np.searchsorted(ends, grid)].sum() * 0.001
-    assert power.energy(parse.read_log(log)).kilojoules * 1000 == pytest.approx(total, rel=1e-3)
+    assert energy_of(log).kilojoules * 1000 == pytest.approx(total, rel=1e-3)
 
 
 def test_the_score_has_the_mean_of_the_runs_that_count(tmp_path):
@@ -191,11 +195,11 @@ def test_a_damaged_log_is_reported(log, name, damage, says):
     assert any(any(words in fault.message for words in says.split("|")) for fault in found), found
     assert all(fault.file == file and fault.remedy for fault in found)
     if any("before run_stop" in fault.message or "clocks" in fault.message for fault in found):
-        assert power.energy(parse.read_log(log)) is None
+        assert energy_of(log) is None
 
 
 def test_a_run_without_power_logs_is_as_before(log):
-    assert power.energy(parse.read_log(log)) is None and findings(log) == []
+    assert energy_of(log) is None and findings(log) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"no record\n"])
@@ -212,9 +216,9 @@ def test_a_node_without_a_reading_in_the_run_is_not_counted_as_nothing(tmp_path)
     write_run(tmp_path / "result_0.txt", 1)
     log = tmp_path / "result_0.txt"
     write(log, [(at / 4, 250.0) for at in range(-8, 8)])
-    assert power.energy(parse.read_log(log)).mean_watts == pytest.approx(250)
+    assert energy_of(log).mean_watts == pytest.approx(250)
     write(log, [(-1, 250.0), (0, 250.0)], node=1)
-    assert power.energy(parse.read_log(log)) is None
+    assert energy_of(log) is None
 
 
 def test_random_damage_is_never_a_traceback(log):
@@ -226,7 +230,7 @@ def test_random_damage_is_never_a_traceback(log):
             spoiled[rng.randrange(len(spoiled))] = rng.randrange(256)
         file.write_bytes(spoiled)
         findings(log)
-        power.energy(parse.read_log(log))
+        energy_of(log)
 
 
 @needs_published
@@ -237,7 +241,7 @@ def test_the_published_sample(tmp_path):
     node.parent.mkdir(parents=True)
     shutil.copy(SAMPLE / "node_1.txt", node)
     log = parse.read_log(tmp_path / "result_2.txt")
-    energy = power.energy(log)
+    energy = power.judge([log])[0][0]
     lines = [parts(line) for line in pathlib.Path(node).read_text().splitlines()]
     at, summed = lines[0]["time_ms"], 0.0
     for line in lines:
@@ -248,6 +252,6 @@ def test_the_published_sample(tmp_path):
         summed * (log.run_stop_ms - log.run_start_ms) / (lines[-1]["time_ms"] - lines[0]["time_ms"]) / 1000
     )
     assert energy.kilojoules * 1000 == pytest.approx(official, rel=0.02)
-    found = list(power.findings([log]))
+    found = power.judge([log])[1]
     assert {fault.severity for fault in found} == {"warning"} and "a reading each 2.0 s" in found[0].message
     assert not any(fault.severity == ERROR for fault in found)
