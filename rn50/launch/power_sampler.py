@@ -22,7 +22,7 @@ from rn50.results.parse import TOKEN
 from rn50.results.power import LEFT_OUT, READING, SOURCES, START, STOP, file_of
 from rn50.run.clock import now_ms
 from rn50.settings.config import Config
-from rn50.terminal import say
+from rn50.terminal import counted, say
 
 INTERVAL_S = 0.5
 READY_S = 20
@@ -95,8 +95,8 @@ def main(how: str, file: pathlib.Path) -> None:
         if not meter:
             readings, skipped = power.read_meter(how, size)
             lines = [_record(READING, watts, at) for at, watts in readings if begun <= at <= now_ms()]
-            counted = f"{len(lines):,} readings in this run, {skipped:,} lines that are none"
-            say(f"POWER={how}: {counted}", err=True)
+            in_run, none = counted(len(lines), "reading"), counted(skipped, "other line")
+            say(f"POWER={how}: {in_run} in this run, {none}", err=True)
         lines.append(_record(STOP, None, now_ms()))
     except (OSError, UserError) as error:
         say(f"rn50: POWER={how}: {error}; the power of this run is not known", err=True)
