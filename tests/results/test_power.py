@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from rn50.files import ROOT
 from rn50.results import parse, power, score
 from rn50.results.validity.findings import ERROR
 from rn50.submission import check
@@ -231,6 +232,152 @@ def test_random_damage_is_never_a_traceback(log):
         file.write_bytes(spoiled)
         findings(log)
         energy_of(log)
+
+
+H200 = ROOT / "docs" / "evidence" / "h200" / "seeds_fused"
+"""Five runs on an H200 whose energy NVML measured: 79 W before the clock, 489 in the run, 700 its limit."""
+
+
+def judged(folder):
+    """Energy of the score, and the errors of the power logs."""
+    [system] = score.score([folder])
+    found = power.judge([run.log for run in system.runs])[1]
+    return system.energy, [fault.message for fault in found if fault.severity == ERROR]
+
+
+def test_the_power_logs_of_an_h200_are_valid():
+    energy, errors = judged(H200)
+    assert errors == []
+    assert energy.kilojoules == pytest.approx(10.17, abs=0.01) and energy.nodes == 1
+    assert energy.mean_watts == pytest.approx(489, abs=1) and 650 < energy.peak_watts < 700
+    [before, *_], _ = zip(*power.read(power.file_of(H200 / "result_0.txt", 0))[0].readings, strict=True)
+    assert before < parse.read_log(H200 / "result_0.txt").run_start_ms
+
+
+def scaled(by, runs=range(5)):
+    def change(folder):
+        for run in runs:
+            edit(folder, run, lambda value: None if value is None else round(value * by, 3))
+
+    return change
+
+
+def edit(folder, run, of_value, node=0, **metadata):
+    """Change the readings, and the metadata of the first record."""
+    file = power.file_of(folder / f"result_{run}.txt", node)
+    records = [parts(line) for line in file.read_text().splitlines()]
+    records[0]["metadata"].update(metadata)
+    for fields in records:
+        if fields["key"] == power.READING:
+            fields["value"] = of_value(fields["value"])
+    file.write_text("".join(f":::MLLOG {json.dumps(fields)}\n" for fields in records))
+
+
+def factor(*values, runs=range(5)):
+    def change(folder):
+        for run in runs:
+            file = power.file_of(folder / f"result_{run}.txt", 0)
+            start, *lines = file.read_text().splitlines()
+            file.write_text(
+                "\n".join([start, *(record("conversion_eff", 0, value) for value in values), *lines])
+            )
+
+    return change
+
+
+def copies(by=1.0, change=lambda lines: lines):
+    """The readings of run 0 beside all others of its length or less, shifted in time and scaled."""
+
+    def copy(folder):
+        logs = [parse.read_log(folder / f"result_{run}.txt") for run in range(5)]
+        first = change(power.file_of(logs[0].path, 0).read_text().splitlines())
+        for log in logs[1:]:
+            late = (log.run_stop_ms - logs[0].run_stop_ms) / 1000
+            file = power.file_of(log.path, 0)
+            file.write_text("\n".join(shifted(line, round(late)) for line in first) + "\n")
+            edit(folder, int(log.path.stem[-1]), lambda value: round(value * by, 3))
+
+    return copy
+
+
+def nodes(number):
+    def change(folder):
+        for run in range(5):
+            for node in range(1, number):
+                log = folder / f"result_{run}.txt"
+                shutil.copy(power.file_of(log, 0), power.file_of(log, node))
+
+    return change
+
+
+def metadata(run, **values):
+    return lambda folder: edit(folder, run, lambda value: value, **values)
+
+
+def gone(run):
+    return lambda folder: shutil.rmtree(folder / "power" / f"result_{run}")
+
+
+FORGERIES = {
+    "all readings x 0.001": (scaled(0.001), "where at least 10 W are possible"),
+    "all readings x 0.01": (scaled(0.01), "where at least 10 W are possible"),
+    "all 0 W": (scaled(0), "a mean of 0 W"),
+    "10 MW": (scaled(20_000), "at most 2,500 W are possible"),
+    "one reading of 1 MW": (
+        lambda folder: edit(folder, 2, lambda value: 1e6 if value > 650 else value),
+        "1,000,000",
+    ),
+    "factor 0.001": (factor(0.001), "conversion_eff 0.001"),
+    "two factors": (factor(1.0, 0.5), "conversion_eff 1.0, 0.5"),
+    "a factor in one run": (factor(0.5, runs=[2]), "times 0.5"),
+    "readings of run 0": (copies(), "has the readings of result_0/node_0.txt"),
+    "those, scaled": (copies(0.97), "has the readings of result_0/node_0.txt"),
+    "those, but the first ten": (copies(change=lambda lines: [lines[0], *lines[11:]]), "has the readings of"),
+    "other sources in a run": (metadata(2, sources="package-0"), "measured is package-0"),
+    "nothing left out in a run": (metadata(3, not_included=""), "without ,"),
+    "a copy as second node": (nodes(2), "2 power logs, and the run has 1 nodes"),
+    "100 nodes": (nodes(100), "100 power logs, and the run has 1 nodes"),
+    "none in a run": (gone(2), "0 power logs, and another run has 1"),
+    "none at all": (lambda folder: shutil.rmtree(folder / "power"), "no power log, and POWER=nvml"),
+}
+
+
+@pytest.mark.parametrize("forge, says", FORGERIES.values(), ids=FORGERIES)
+def test_forged_energy_is_an_error_and_shown_nowhere(tmp_path, forge, says):
+    shutil.copytree(H200, tmp_path / "results")
+    forge(tmp_path / "results")
+    energy, errors = judged(tmp_path / "results")
+    assert any(says in message for message in errors), errors
+    assert energy is None
+
+
+def test_the_same_factor_in_all_runs_is_none(tmp_path):
+    """A supply's efficiency, and a meter with a resolution of 1 W that shows little but its noise."""
+    shutil.copytree(H200, tmp_path / "results")
+    factor(1.1)(tmp_path / "results")
+    for run in range(5):
+        edit(tmp_path / "results", run, lambda value: 400 + round(value) % 3)
+    energy, errors = judged(tmp_path / "results")
+    assert errors == [] and energy.mean_watts == pytest.approx(1.1 * 401, abs=1)
+
+
+def test_nodes_that_were_not_measured_are_told(tmp_path, log):
+    write(log, [(at, 250.0) for at in np.arange(-4, 106)])
+    saved = {"config": {"run": {"nodes": 4, "ranks_per_node": 8, "device": "gpu"}}}
+    log.with_suffix(".json").write_text(json.dumps(saved))
+    assert energy_of(log).not_included == "3 of 4 nodes; GPUs"
+
+
+def test_what_the_log_leaves_out_is_not_repeated_at_length(log):
+    write(log, [(at, 250.0) for at in np.arange(-4, 106)])
+    file = power.file_of(log, 0)
+    file.write_text(file.read_text().replace('"GPUs"', json.dumps("G" * 10_000)))
+    assert len(energy_of(log).sentence) < 400
+
+
+def test_readings_after_the_run_are_not_its_peak(log):
+    write(log, [(at, 250.0) for at in np.arange(-4, 103)] + [(103, 9_000.0)])
+    assert energy_of(log).peak_watts == 250
 
 
 @needs_published
