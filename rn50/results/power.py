@@ -34,6 +34,8 @@ RULE = "a power log has a reading each second from before run_start to after run
 _NEEDED = "nvml", "rapl", "file"
 """Beginnings of POWER of a run that was measured."""
 _AGAIN = "measure again, and let the meter run longer than the run"
+SAME = "the energy of every run of a result is measured, of all its nodes and by the same meters"
+_OWN = "put the power logs of this run beside it, or measure all runs again, or leave all power logs out"
 
 
 class Energy(NamedTuple):
@@ -169,7 +171,7 @@ def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]
             f"measured is {about[0]}; of another run {first[0]}" if {*about} - {*first} else "",
             *(_copied(node, seen) for node in nodes),
         ]
-        faults += [_fault(log.path, None, text) for text in contradictions if text]
+        faults += [Finding(ERROR, log.path, None, SAME, text, _OWN) for text in contradictions if text]
         wrong = any(fault.severity == ERROR for fault in faults)
         energies.append(None if wrong else _energy(log, nodes, of_run or len(nodes)))
         findings += faults

@@ -12,31 +12,12 @@ from rn50.files import ROOT
 from rn50.results import parse, power, score
 from rn50.results.validity.findings import ERROR
 from rn50.submission import check
+from tests.results.scored import power_record as record
 from tests.results.scored import printed, write_run
+from tests.results.scored import write_power as write
 from tests.support.published import FOLDER, needs_published
 
 SAMPLE = FOLDER / "power_sample"
-
-
-def record(key, at, value=None, **metadata):
-    return ":::MLLOG " + json.dumps({"time_ms": round(at), "key": key, "value": value, "metadata": metadata})
-
-
-def write(log, readings, begin=None, end=None, node=0, more=()):
-    """A power log of (seconds after run_start, watts)."""
-    start = parse.read_log(log).run_start_ms
-    file = log.parent / "power" / log.stem / f"node_{node}.txt"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    begin = readings[0][0] - 1 if begin is None else begin
-    end = readings[-1][0] if end is None else end
-    lines = [
-        record(power.START, start + 1000 * begin, not_included="GPUs"),
-        *more,
-        *(record(power.READING, start + 1000 * at, watts) for at, watts in readings),
-        record(power.STOP, start + 1000 * end),
-    ]
-    file.write_text("\n".join(lines) + "\n")
-    return file
 
 
 @pytest.fixture

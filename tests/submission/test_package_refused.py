@@ -7,13 +7,16 @@ import shutil
 import signal
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from rn50 import files
 from rn50.cli import main
 from rn50.errors import UserError
+from rn50.results import parse, power, score
 from rn50.submission import describe, own_results, package, source
+from tests.results.scored import write_power
 from tests.support.campaigns import DETAILS, change, details, nobody, packaged, replace, snapshot
 
 
@@ -45,7 +48,42 @@ SAVED: dict[str, dict[str, Any]] = {
 }
 """What a changed result_2.json says."""
 
+
+def measured(results):
+    """Power logs of eight GPUs beside the runs."""
+    rng = np.random.default_rng(1)
+    for log in results.glob("result_*.txt"):
+        seconds = round(60 * parse.read_log(log).minutes)
+        write_power(log, list(enumerate(rng.normal(2_800, 90, seconds + 3))), begin=-1)
+
+
+def measured_but(spoil):
+    def change(results):
+        measured(results)
+        spoil(results / "power")
+
+    return change
+
+
 REFUSED = {
+    "a power log is missing": (
+        measured_but(lambda power: shutil.rmtree(power / "result_3")),
+        ["result_3.txt: 0 power logs, and another run has 1"],
+    ),
+    "a power log of another run": (
+        measured_but(
+            lambda power: shutil.copytree(power / "result_0", power / "result_3", dirs_exist_ok=True)
+        ),
+        ["result_3/node_0.txt: it lies 10,", "s before the run: the clocks are apart", "has the readings of"],
+    ),
+    "no power log": (
+        lambda r: [
+            replace(file, old, old.replace("off", "nvml"))
+            for file in r.glob("*.json")
+            for old in ('"power": "off"', '"POWER": "off"')
+        ],
+        ["result_0.txt: no power log, and POWER=nvml"],
+    ),
     "a run is missing": (
         lambda r: (r / "result_4.txt").unlink(),
         ["NF5688M6: 4 of 5 runs; the same ./run_experiments.sh again"],
@@ -179,8 +217,15 @@ REFUSED = {
 }
 
 
-LINES = {"no details": len(DETAILS), "two learning rates": 2, "two organisations": 2}
-"""Lines of what has several reasons; the log of the latter two also contradicts what is beside it."""
+LINES = {
+    "no details": len(DETAILS),
+    "two learning rates": 2,
+    "two organisations": 2,
+    "a power log of another run": 2,
+    "no power log": 5,
+}
+"""Lines of what has several reasons; logs of two learning rates or organisations also contradict what is
+beside them."""
 
 
 @pytest.mark.parametrize("spoiled", REFUSED)
@@ -194,6 +239,24 @@ def test_what_is_incomplete_is_refused_and_leaves_nothing_behind(results, checko
         assert words in str(refused.value)
     assert len(str(refused.value).splitlines()) == LINES.get(spoiled, 1), str(refused.value)
     assert snapshot(tmp_path) == before and not (tmp_path / "submission").exists()
+
+
+def test_power_logs_are_packaged_and_checked_in_the_tree(results, checkout, tmp_path):
+    measured(results)
+    outcome = packaged(results, tmp_path / "submission", checkout)
+    [each] = outcome.packages
+    assert outcome.written and outcome.errors == 0
+    for number in range(5):
+        copy = power.file_of(each.place.results / f"result_{number}.txt", 0)
+        assert copy.read_bytes() == power.file_of(results / f"result_{number}.txt", 0).read_bytes()
+    [system] = score.score([each.place.results])
+    assert system.energy.mean_watts == pytest.approx(2_800, rel=0.01)
+    shutil.copy(copy, copy.with_name("node_1.txt"))  # the description says one node
+    assert [fault.message for fault in power.judge([run.log for run in system.runs])[1]] == [
+        *["1 power logs, and another run has 2"] * 4,
+        "2 power logs, and the run has 1 nodes",
+        "node_1.txt has the readings of result_4/node_0.txt",
+    ]
 
 
 def test_everything_that_is_missing_is_named_at_once(results, checkout, tmp_path):
