@@ -67,7 +67,6 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     checkpoint.refuse_impossible(config)
     beginning.initial_weights(config)
     watchdog.limits(environ)
-    power_sampler.refuse_impossible(config)
     with power_sampler.beside(config, environ, result_file):
         return run_ranks(config, environ, ("train",), result_file)
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from subprocess import PIPE
 from typing import Any
 
 from rn50 import files
@@ -28,46 +29,35 @@ INTERVAL_S = 0.5
 READY_S = 20
 
 
-def refuse_impossible(config: Config) -> None:
-    """Raise UserError if POWER names a source that cannot be read. With auto, that is only said."""
-    reason = power.refuse_impossible(config.run.power)
-    if reason:
-        say(f"POWER=auto: {reason}", err=True)
-
-
 @contextlib.contextmanager
 def beside(config: Config, environ: Mapping[str, str], log: pathlib.Path | None) -> Iterator[None]:
     """Measure while the body runs, if POWER says so and this process is the first of its machine.
 
-    Raises UserError if the folder of the power log cannot be made.
+    Raises UserError before it runs if that is impossible; with POWER=auto it is only said.
     """
     how, first = config.run.power, environ.get("SLURM_LOCALID", "0") == "0"
-    if how == "off" or log is None or not first or not (how.startswith(FILE) or power.counters(how)[0]):
+    reason = power.refuse_impossible(how) if first else ""
+    if reason:
+        say(f"POWER={how}: {reason}", err=True)
+    if how == "off" or log is None or not first or reason:
         yield
         return
     file = file_of(log, environ.get("SLURM_NODEID", "0"))
     files.make_folder(file.parent, "name another RESULT_FILE, or set POWER=off")
     file.unlink(missing_ok=True)  # of a run that left no log
-    sampler = subprocess.Popen(
-        python("-m", "rn50.launch.power_sampler", how, str(file)),
-        env=dict(environ),
-        stdout=subprocess.PIPE,
-        preexec_fn=ask_to_end_with_parent(),
-    )
-    assert sampler.stdout is not None
-    sampler.stdout.readline()  # it has begun, or ended with a line of its own
-    try:
-        yield
-    finally:
-        sampler.terminate()
+    command = python("-m", "rn50.launch.power_sampler", how, str(file))
+    with subprocess.Popen(command, env=environ, stdout=PIPE, preexec_fn=ask_to_end_with_parent()) as sampler:
+        assert sampler.stdout is not None
+        sampler.stdout.readline()  # it has begun, or ended with a line of its own
         try:
-            sampler.wait(READY_S)
-        except subprocess.TimeoutExpired:
-            sampler.kill()
-            sampler.wait()
-            text = f"its readings took longer than {READY_S} s; the power of this run is not known"
-            say(f"rn50: POWER={how}: {text}", err=True)
-        sampler.stdout.close()
+            yield
+        finally:
+            sampler.terminate()
+            try:
+                sampler.wait(READY_S)
+            except subprocess.TimeoutExpired:
+                sampler.kill()
+                say(f"rn50: POWER={how}: no end in {READY_S} s; the power of this run is not known", err=True)
 
 
 def main(how: str, file: pathlib.Path) -> None:
@@ -93,10 +83,10 @@ def main(how: str, file: pathlib.Path) -> None:
             if meter:
                 lines.append(_record(READING, meter.watts(), now_ms()))
         if not meter:
-            readings, skipped = power.read_meter(how, size)
+            readings, bad = power.read_meter(how, size)
             lines = [_record(READING, watts, at) for at, watts in readings if begun <= at <= now_ms()]
-            in_run, none = counted(len(lines), "reading"), counted(skipped, "other line")
-            say(f"POWER={how}: {in_run} in this run, {none}", err=True)
+            told = f"{counted(len(lines), 'reading')} in this run, {counted(bad, 'other line')}"
+            say(f"POWER={how}: {told}", err=True)
         lines.append(_record(STOP, None, now_ms()))
     except (OSError, UserError) as error:
         say(f"rn50: POWER={how}: {error}; the power of this run is not known", err=True)

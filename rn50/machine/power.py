@@ -9,6 +9,7 @@ import pathlib
 import re
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from rn50 import files
@@ -19,7 +20,6 @@ FILE = "file:"
 LARGEST_WATTS = 1e7
 APART_S = 600
 """Most seconds between now and the last reading of a meter's file: it may write several at once."""
-_TAIL = 1 << 16
 ZONES = "sys/class/powercap"
 ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
 
@@ -49,13 +49,9 @@ class Meter:
         values, at = [counter.read() for counter in self._counters], self._now()
         total = 0.0
         for counter, before, value in zip(self._counters, self._last, values, strict=True):
-            if counter.is_power:
-                total += (before + value) / 2
-                continue
-            counted = value - before
-            if counted < 0:
-                counted += counter.wraps_at or 0.0
-            total += counted / max(at - self._at, 1e-9)
+            wrapped = counter.wraps_at or 0.0 if value < before else 0.0
+            counted = (value - before + wrapped) / max(at - self._at, 1e-9)
+            total += (before + value) / 2 if counter.is_power else counted
         self._last, self._at = values, at
         return total
 
@@ -69,10 +65,9 @@ def counters(how: str) -> tuple[list[Counter], list[str]]:
 
 
 def _pynvml() -> Any:
-    try:
+    with contextlib.suppress(ImportError):
         return importlib.import_module("pynvml")
-    except ImportError:
-        return None
+    return None
 
 
 def rapl(sources: Sources) -> tuple[list[Counter], str]:
@@ -85,7 +80,9 @@ def rapl(sources: Sources) -> tuple[list[Counter], str]:
             continue
         file = sources.root / ZONES / zone / "energy_uj"
         wraps = sources.text(f"{ZONES}/{zone}/max_energy_range_uj")
-        counters.append(Counter(name, _microjoules(file), float(wraps) / 1e6 if wraps.isdigit() else None))
+        counters.append(
+            Counter(name, partial(_joules, file), float(wraps) / 1e6 if wraps.isdigit() else None)
+        )
         try:
             counters[-1].read()
         except OSError as error:
@@ -93,14 +90,11 @@ def rapl(sources: Sources) -> tuple[list[Counter], str]:
     return counters, "" if counters else "RAPL: /sys/class/powercap has no package, as in a virtual machine"
 
 
-def _microjoules(file: Any) -> Callable[[], float]:
-    def read() -> float:
-        try:
-            return float(file.read_text()) / 1e6
-        except ValueError:
-            raise OSError(errno.EINVAL, "is not a number", str(file)) from None
-
-    return read
+def _joules(file: pathlib.Path) -> float:
+    try:
+        return float(file.read_text()) / 1e6
+    except ValueError:
+        raise OSError(errno.EINVAL, "is not a number", str(file)) from None
 
 
 def nvml(library: Any) -> tuple[list[Counter], str]:
@@ -120,20 +114,17 @@ def nvml(library: Any) -> tuple[list[Counter], str]:
 def _gpu(library: Any, number: int, handle: Any) -> Counter:
     """Return a GPU's energy counter, or its power where the GPU counts no energy (before Volta)."""
 
-    def asked(what: Callable[[Any], int]) -> Callable[[], float]:
-        def read() -> float:
-            try:
-                return what(handle) / 1000  # millijoules, milliwatts
-            except library.NVMLError as error:
-                raise OSError(f"GPU {number}: {error}") from None
+    def read(what: Callable[[Any], float]) -> float:
+        try:
+            return what(handle) / 1000  # millijoules, milliwatts
+        except library.NVMLError as error:
+            raise OSError(f"GPU {number}: {error}") from None
 
-        return read
-
-    joules = asked(library.nvmlDeviceGetTotalEnergyConsumption)
+    joules = partial(read, library.nvmlDeviceGetTotalEnergyConsumption)
     try:
         joules()
     except OSError:
-        return Counter(f"GPU {number}", asked(library.nvmlDeviceGetPowerUsage), is_power=True)
+        return Counter(f"GPU {number}", partial(read, library.nvmlDeviceGetPowerUsage), is_power=True)
     return Counter(f"GPU {number}", joules)
 
 
@@ -148,20 +139,17 @@ def left_out(counters: Sequence[Counter]) -> str:
 def refuse_impossible(how: str) -> str:
     """Return why POWER=auto measures nothing, empty if it does. Raises UserError if another POWER names what
     cannot be read, or a meter's file without a reading of now."""
-    if how == "off":
-        return ""
     if not how.startswith(FILE):
         readable, reasons = counters(how)
-        if not readable and how != "auto":
+        if not readable and how not in ("auto", "off"):
             raise UserError(f"POWER={how}", "; ".join(reasons), "set POWER=off")
-        return "" if readable else f"no power is measured: {'; '.join(reasons)}"
-    readings, _ = read_meter(how, -_TAIL)
-    problem = "no reading at its end, a line of time,watts with the time in seconds since 1970"
-    if readings:
-        late = time.time() - max(at for at, _ in readings) / 1000
-        if abs(late) <= APART_S:
-            return ""
-        problem = f"its last reading is {min(abs(late), 1e12):,.0f} s {'old' if late > 0 else 'ahead of now'}"
+        return f"no power is measured: {'; '.join(reasons)}" if reasons and not readable else ""
+    readings, _ = read_meter(how, -(1 << 16))  # its end is enough
+    late = time.time() - max((at for at, _ in readings), default=0) / 1000
+    if abs(late) <= APART_S:
+        return ""
+    age = f"its last reading is {min(abs(late), 1e12):,.0f} s {'old' if late > 0 else 'ahead of now'}"
+    problem = age if readings else "no reading at its end (time,watts with the time in seconds since 1970)"
     remedy = f"start the meter first; if its clock is ahead, {FILE}PATH,SECONDS says by how much"
     raise UserError(f"POWER={how}", problem, remedy)
 

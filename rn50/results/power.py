@@ -31,8 +31,6 @@ so many where their number is not known."""
 WINDOW, DISTINCT = 20, 12
 """Readings that follow each other as in another log, and how many of these steps differ: it is a copy."""
 RULE = "a power log has a reading each second from before run_start to after run_stop"
-_NEEDED = "nvml", "rapl", "file"
-"""Beginnings of POWER of a run that was measured."""
 _AGAIN = "measure again, and let the meter run longer than the run"
 SAME = "the energy of every run of a result is measured, of all its nodes and by the same meters"
 _OWN = "put the power logs of this run beside it, or measure all runs again, or leave all power logs out"
@@ -139,9 +137,8 @@ def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
     factor = finite(factors[0]) if factors else 1.0
     if factor is None or not 0.5 <= factor <= 2 or len(factors) > 1:
         text = excerpt(", ".join(map(repr, factors)))
-        faults.append(_fault(path, None, f"conversion_eff {text} is not a factor from 0.5 to 2"))
-        factor = None
-    if not start or not readings or not factor:
+        return None, [*faults, _fault(path, None, f"conversion_eff {text} is not a factor from 0.5 to 2")]
+    if not start or not readings:
         return None, faults
     ordered = sorted((end, watts * factor) for end, watts in readings)
     end_ms = stop.time_ms if stop else ordered[-1][0]
@@ -157,17 +154,16 @@ def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]
     first: list[str] = []
     seen: dict[tuple[float, ...], pathlib.Path] = {}
     for log in logs:
-        of_run, accelerators, how = _machine(log)
+        of_run, accelerators = _machine(log)
         files = [read(path) for path in files_of(log.path)]
         nodes, number = [node for node, _ in files if node], f"{len(files)} power logs, and"
         faults = [fault for _, of_form in files for fault in of_form]
         faults += [fault for node in nodes for fault in _of_run(node, accelerators, log)]
-        about = [f"{node.sources}, without {node.not_included}, times {node.factor:g}" for node in nodes]
+        about = [f"'{node.sources}' without '{node.not_included}', times {node.factor:g}" for node in nodes]
         first = first or about
         contradictions = [
             f"{number} another run has {most}" if len(files) < most else "",
             f"{number} the run has {of_run} nodes" if len(files) > (of_run or most) else "",
-            f"no power log, and POWER={how}" if not most and how[:4] in _NEEDED else "",
             f"measured is {about[0]}; of another run {first[0]}" if {*about} - {*first} else "",
             *(_copied(node, seen) for node in nodes),
         ]
@@ -207,13 +203,13 @@ def mean_of(energies: Sequence[Energy | None]) -> Energy | None:
     return measured[0]._replace(**dict(zip(Energy._fields, means, strict=False)))
 
 
-def _machine(log: ResultLog) -> tuple[int | None, int | None, str]:
-    """Return what a run or its description says: nodes, accelerators of a node, and POWER."""
+def _machine(log: ResultLog) -> tuple[int | None, int | None]:
+    """Return nodes and accelerators of a node, as a run or its description says."""
     nodes, accelerators = tree.counts(tree.described(log.path.parent)) or (None, None)
     run = sidecar.section(sidecar.read(log.path), "run")
     if "ranks_per_node" in run:
         nodes, accelerators = run.get("nodes"), run["ranks_per_node"] if run.get("device") == "gpu" else 0
-    return nodes, accelerators, str(run.get("power"))
+    return nodes, accelerators
 
 
 def _impossible(node: PowerLog, accelerators: int | None, begin: int, end: int) -> str:
@@ -235,10 +231,8 @@ def _uncovered(node: PowerLog, begin: int, end: int) -> str:
     usual = statistics.median(later - earlier for earlier, later, _ in node.spans)
     most = 2 * max(1000 * rules.POWER_INTERVAL_S, usual)
     if node.end_ms <= begin or node.begin_ms >= end:
-        apart = (begin - node.begin_ms) / 1000
-        return (
-            f"it lies {abs(apart):,.0f} s {'before' if apart > 0 else 'after'} the run: the clocks are apart"
-        )
+        apart, side = (begin - node.begin_ms) / 1000, "before" if begin > node.begin_ms else "after"
+        return f"it lies {abs(apart):,.0f} s {side} the run: the clocks are apart"
     if node.begin_ms - begin > most:
         return f"it begins {(node.begin_ms - begin) / 1000:,.1f} s after run_start"
     if end - last > most:
@@ -258,8 +252,7 @@ def _of_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterato
     if len(inside) < rules.POWER_READINGS:
         text = f"{len(inside)} readings in the run, and the rules want {rules.POWER_READINGS}"
         yield _fault(node.path, None, text, WARNING)
-    between = node.spans[1:]
-    gaps = [(later - earlier) / 1000 for earlier, later, _ in between if later > begin and earlier < end]
+    gaps = [(to - at) / 1000 for at, to, _ in node.spans[1:] if to > begin and at < end]
     if not gaps:
         return
     usual, longest = statistics.median(gaps), max(gaps)

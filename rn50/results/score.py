@@ -176,11 +176,10 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     judged = result_rules.judge(runs, (ruleset,), accelerators)
     chosen = [runs[i] for i in judged.chosen]
     reasons = _too_few(chosen)
-    energies, _ = power.judge([one.log for one in runs])
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
     scores = tuple(
         RunScore(one.log, one.saved, i in in_mean, i in judged.chosen, energy)
-        for i, (one, energy) in enumerate(zip(runs, energies, strict=True))
+        for i, (one, energy) in enumerate(zip(runs, power.judge([one.log for one in runs])[0], strict=True))
     )
     kept = [scores[i] for i in in_mean]
     minutes = [score.log.minutes or 0.0 for score in kept]

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Mapping
+from subprocess import PIPE, STDOUT
 from typing import Any, NamedTuple
 
 from rn50 import files
@@ -62,13 +63,8 @@ def run(module: str, environ: Mapping[str, str], log: pathlib.Path, **arguments:
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
     command = python("-m", "rn50", *verb)
-    done = subprocess.run(
-        command,
-        env=dict(environ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        preexec_fn=ask_to_end_with_parent(),
-    )
+    prepare = ask_to_end_with_parent()
+    done = subprocess.run(command, env=dict(environ), stdout=PIPE, stderr=STDOUT, preexec_fn=prepare)
     text = done.stdout.decode("utf-8", errors="replace")
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50.benchmark import rules
-from rn50.results import power, score, sidecar
+from rn50.results import score, sidecar
 from rn50.results.parse import ResultLog
 from rn50.results.score import SystemScore
-from rn50.results.validity.findings import ERROR
 from rn50.settings.variables import UNNAMED_ORGANISATION
 
 _MOST_REASONS = 20
@@ -68,14 +67,10 @@ def problems(result: OwnResult) -> Iterator[str]:
         text = f"{len(failed)} runs did not reach the target ({', '.join(failed)}), and one may; make more"
         counts = "the five consecutive ones with the median score count"
         yield f"{folder}: {text}: of NEXP={rules.RUNS + 1} or above {counts}"
-    errors = [
-        *result.score.errors,
-        *(fault for fault in power.judge(result.logs)[1] if fault.severity == ERROR),
-    ]
-    for finding in errors[:_MOST_REASONS]:
+    for finding in result.score.errors[:_MOST_REASONS]:
         where = finding.file if finding.line is None else f"{finding.file}: line {finding.line}"
         yield f"{where}: {finding.message}; {finding.remedy}"
-    more = len(errors) - _MOST_REASONS
+    more = len(result.score.errors) - _MOST_REASONS
     if more > 0:
         yield f"{folder}: {more} more errors; rn50 check tells them"
     if made_elsewhere(result):

@@ -195,10 +195,8 @@ def _build(plan: _Plan, place: tree.Place, checkout: pathlib.Path) -> None:
     place.results.mkdir(parents=True)
     for name, log in plan.package.runs.items():
         shutil.copyfile(str(log), str(place.results / name))
-        for node, power_log in enumerate(power.files_of(log)):
-            copy = power.file_of(place.results / name, node)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(str(power_log), str(copy))
+        if power.files_of(log):
+            shutil.copytree(power.file_of(log, 0).parent, power.file_of(place.results / name, 0).parent)
     place.description.parent.mkdir(exist_ok=True)
     files.write(place.description, json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n")
     implementation, folder = plan.package.implementation, place.implementations

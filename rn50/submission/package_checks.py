@@ -115,8 +115,8 @@ class _Job:
         Raises _CrashError if its last line is no verdict.
         """
         checked: pathlib.Path = getattr(self.copy, self.checker.part)
-        command = (self.checker.code, str(checked), self.checker.option, self.ruleset)
-        status, printed = compliance.run(*command, cwd=checked.parent)
+        options = self.checker.option, self.ruleset
+        status, printed = compliance.run(self.checker.code, str(checked), *options, cwd=checked.parent)
         lines = [line for line in printed.splitlines() if line.removeprefix("INFO - ").strip(" -")]
         last = lines[-1] if lines else "it wrote nothing"
         traced = any(line.startswith("Traceback (most recent call last)") for line in lines)

@@ -31,6 +31,19 @@ def readings(file, begin_s, end_s, watts=100.0):
     file.write_text("\n".join(["time,watts", *rows, f"{end_s:.3f}"[:8]]))
 
 
+def running(tmp_path, ahead=0.0):
+    """The file of a meter that has begun to measure."""
+    file = tmp_path / "meter.csv"
+    file.write_text(f"time,watts\n{time.time() + ahead:.3f},80\n")
+    return file
+
+
+def begin(config, how):
+    """What happens before a run that is not logged."""
+    with power_sampler.beside(with_changes(config, run={"power": how}), {}, None):
+        pass
+
+
 @pytest.mark.parametrize("text", ["on", "file:", "rapl,nvml", "1"])
 def test_another_value_is_refused(tiny_environment, text):
     with pytest.raises(UserError, match=f"POWER={text} is not one of auto, nvml, rapl, file:PATH, off"):
@@ -40,12 +53,12 @@ def test_another_value_is_refused(tiny_environment, text):
 @pytest.mark.skipif(not NO_RAPL, reason="this machine has RAPL")
 def test_a_meter_that_is_asked_for_and_missing_is_refused(tiny_config, capsys):
     with pytest.raises(UserError, match="POWER=rapl: RAPL: .*; set POWER=off"):
-        power_sampler.refuse_impossible(with_changes(tiny_config, run={"power": "rapl"}))
-    power_sampler.refuse_impossible(with_changes(tiny_config, run={"power": "auto"}))
+        begin(tiny_config, "rapl")
+    begin(tiny_config, "auto")
     said = capsys.readouterr().err
     assert said.startswith("POWER=auto: no power is measured: NVML: ") and said.count("\n") == 1
     with pytest.raises(UserError, match="absent.csv"):
-        power_sampler.refuse_impossible(with_changes(tiny_config, run={"power": "file:absent.csv"}))
+        begin(tiny_config, "file:absent.csv")
 
 
 NOW = 1_800_000_000
@@ -72,11 +85,10 @@ def test_a_useless_meter_is_refused_before_the_run(tiny_config, tmp_path, monkey
     monkeypatch.setattr(meters.time, "time", lambda: NOW)
     file = tmp_path / "meter.csv"
     file.write_bytes(content)
-    config = with_changes(tiny_config, run={"power": f"file:{file}"})
     with pytest.raises(UserError, match=f"POWER=file:{file}: .*{says}"):
-        power_sampler.refuse_impossible(config)
+        begin(tiny_config, f"file:{file}")
     file.write_bytes(b'time,watts\n"%d.5","80"\n%d' % (NOW - 3, NOW))  # and half a line
-    power_sampler.refuse_impossible(config)
+    begin(tiny_config, f"file:{file}")
 
 
 def test_the_doctor_refuses_the_same_before_the_first_run(tiny_config, tmp_path):
@@ -125,15 +137,14 @@ def test_the_file_and_how_far_its_clock_is_ahead(tmp_path, monkeypatch, how, pat
 @pytest.mark.parametrize("ahead", [0.0, 3600.0])
 def test_a_meters_readings_become_a_power_log(tiny_config, tmp_path, capfd, ahead):
     """Those of the time in which it measured, and no others."""
-    file = tmp_path / "meter.csv"
-    file.write_text("")
+    file = running(tmp_path, ahead)
     config = with_changes(tiny_config, run={"power": f"file:{file},{ahead}"})
     begin = time.time()
     with power_sampler.beside(config, {**os.environ, "SLURM_NODEID": "2"}, tmp_path / "result_1.txt"):
         time.sleep(0.5)
         now = time.time()
-        readings(file, begin - 60 + ahead, now + 600 + ahead)
-    assert "readings in this run, 2 other lines" in capfd.readouterr().err
+        readings(file, begin - 60 + ahead, now + 600 + ahead)  # in place of what was there
+    assert "readings in this run, 1 other line" in capfd.readouterr().err
     node, faults = power.read(tmp_path / "power" / "result_1" / "node_2.txt")
     assert faults == [] and begin * 1000 - 1 <= node.begin_ms < now * 1000 < node.end_ms
     times = [at for at, _ in node.readings]
@@ -183,8 +194,7 @@ def test_counters_are_read_until_one_vanishes(tmp_path):
 
 
 def test_a_meters_file_that_vanishes_is_said(tiny_config, tmp_path, capfd):
-    file = tmp_path / "meter.csv"
-    file.write_text("")
+    file = running(tmp_path)
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
     with power_sampler.beside(config, os.environ, tmp_path / "result_0.txt"):
         file.unlink()
@@ -194,8 +204,9 @@ def test_a_meters_file_that_vanishes_is_said(tiny_config, tmp_path, capfd):
 
 def test_bad_lines_are_skipped_and_counted(tiny_config, tmp_path, capfd):
     """One of them cost the energy of the whole run."""
-    file = tmp_path / "meter.csv"
-    file.write_text("time,watts\n1,2\n3")  # the meter is writing this line
+    file = running(tmp_path)
+    with file.open("a") as meter:
+        meter.write("3")  # the meter is writing this line
     bad = [
         "inf,80",
         "1e400,80",
@@ -219,8 +230,8 @@ def test_bad_lines_are_skipped_and_counted(tiny_config, tmp_path, capfd):
 
 
 def test_a_file_that_became_another_is_read_whole_and_a_pipe_is_not_waited_for(tiny_config, tmp_path, capfd):
-    file = tmp_path / "meter.csv"
-    file.write_text("1,2\n" * 1000)
+    file = running(tmp_path)
+    file.write_text(file.read_text() * 1000)
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
     log = tmp_path / "result_0.txt"
     with power_sampler.beside(config, os.environ, log):
@@ -233,8 +244,7 @@ def test_a_file_that_became_another_is_read_whole_and_a_pipe_is_not_waited_for(t
 
 
 def test_a_sampler_that_is_late_does_not_outlive_the_run(tiny_config, tmp_path, monkeypatch, capfd):
-    file = tmp_path / "meter.csv"
-    file.touch()
+    file = running(tmp_path)
     started, late = [], "import time; print('ready', flush=True); time.sleep(600)"
     before = subprocess.Popen
 
@@ -254,8 +264,7 @@ def test_a_sampler_that_is_late_does_not_outlive_the_run(tiny_config, tmp_path, 
 
 
 def test_the_power_log_of_a_run_that_left_no_log_is_replaced(tiny_config, tmp_path):
-    file, old = tmp_path / "meter.csv", power.file_of(tmp_path / "result_0.txt", 0)
-    file.touch()
+    file, old = running(tmp_path), power.file_of(tmp_path / "result_0.txt", 0)
     old.parent.mkdir(parents=True)
     old.write_text(':::MLLOG {"key": "power_reading"}\n')
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
@@ -265,9 +274,8 @@ def test_the_power_log_of_a_run_that_left_no_log_is_replaced(tiny_config, tmp_pa
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tiny_config, tmp_path):
-    (tmp_path / "meter.csv").touch()
     (tmp_path / "power").touch()
-    config = with_changes(tiny_config, run={"power": f"file:{tmp_path}/meter.csv"})
+    config = with_changes(tiny_config, run={"power": f"file:{running(tmp_path)}"})
     with (
         pytest.raises(UserError, match="power/result_0: cannot be made"),
         power_sampler.beside(config, {}, tmp_path / "result_0.txt"),

@@ -314,12 +314,11 @@ FORGERIES = {
     "readings of run 0": (copies(), "has the readings of result_0/node_0.txt"),
     "those, scaled": (copies(0.97), "has the readings of result_0/node_0.txt"),
     "those, but the first ten": (copies(change=lambda lines: [lines[0], *lines[11:]]), "has the readings of"),
-    "other sources in a run": (metadata(2, sources="package-0"), "measured is package-0"),
-    "nothing left out in a run": (metadata(3, not_included=""), "without ,"),
+    "other sources in a run": (metadata(2, sources="package-0"), "measured is 'package-0'"),
+    "nothing left out in a run": (metadata(3, not_included=""), "'GPU 0' without '', times 1"),
     "a copy as second node": (nodes(2), "2 power logs, and the run has 1 nodes"),
     "100 nodes": (nodes(100), "100 power logs, and the run has 1 nodes"),
     "none in a run": (gone(2), "0 power logs, and another run has 1"),
-    "none at all": (lambda folder: shutil.rmtree(folder / "power"), "no power log, and POWER=nvml"),
 }
 
 

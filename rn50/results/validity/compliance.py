@@ -10,12 +10,12 @@ import itertools
 import os
 import pathlib
 import re
-import resource
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from resource import RLIMIT_CPU, setrlimit
 
 from rn50 import files
 from rn50.packages import needed_for
@@ -93,7 +93,7 @@ def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...
 
 def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple[int, str]:
     """Run an official checker, a module of ``mlperf_logging`` or code. Return its exit status and standard
-    error, of which the last line says so if it took longer than ``LIMIT_S``."""
+    error, or that it took longer than ``LIMIT_S``."""
     # --log_output: else the checker leaves a log in the current folder. utf8: whatever the locale.
     module = ("-m", f"mlperf_logging.{checker}", "--log_output", os.devnull)
     process = subprocess.run(
@@ -104,15 +104,10 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
-        preexec_fn=ask_to_end_with_parent(then=_limit),
+        preexec_fn=ask_to_end_with_parent(then=lambda: setrlimit(RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))),
     )
-    if process.returncode == -signal.SIGXCPU:
-        return process.returncode, f"it did not end within {LIMIT_S} s of processor time"
-    return process.returncode, process.stderr
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
+    too_long = f"it did not end within {LIMIT_S} s of processor time"
+    return process.returncode, too_long if process.returncode == -signal.SIGXCPU else process.stderr
 
 
 def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
