@@ -234,6 +234,14 @@ def write(
         raise UserError(path, f"cannot be written ({_reason(error)})", remedy) from error
 
 
+def make_folder(folder: pathlib.Path, remedy: str) -> None:
+    """Make a folder, if there is none. Raises UserError, ending in ``remedy``, if that is impossible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(folder, f"cannot be made ({_reason(error)})", remedy) from None
+
+
 def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
     """Write new files, as ``write`` does: all of them or none. Raises UserError if one exists or cannot be
     written."""

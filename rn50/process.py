@@ -72,6 +72,12 @@ def refuse_little_memory() -> None:
         )
 
 
+def not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
+    """Return the signals that this process does not ignore: what was ignored when it started, as SIGHUP under
+    nohup, stays so."""
+    return [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+
+
 def end_with_parent() -> None:
     """Have the kernel send this process SIGTERM when the thread that started it ends, whatever ends it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import rn50
-from rn50 import packages, terminal
+from rn50 import packages, process, terminal
 from rn50.benchmark import rules
 from rn50.cli import ranks
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
@@ -46,10 +46,9 @@ def cleaned_up() -> Iterator[None]:
     def end(number: int, _: object) -> None:
         raise _Terminated(number)
 
-    numbers = [
-        signum for signum in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(signum) != signal.SIG_IGN
-    ]  # nohup
-    before = {number: signal.signal(number, end) for number in numbers}
+    before = {
+        number: signal.signal(number, end) for number in process.not_ignored(signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from rn50.data import layout, preflight
 from rn50.data.pipeline import loader_batches
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.errors import UserError
-from rn50.machine import binding, cpu_list
+from rn50.machine import binding, cpu_list, power
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.settings.config import Config
@@ -43,6 +43,7 @@ def diagnoses(
     yield _network(machine, config)
     if config is not None:
         yield _data(machine, config)
+        yield from _power(config.run.power)
 
 
 def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]) -> Diagnosis:
@@ -202,3 +203,12 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
         else_advice = "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there"
         return Diagnosis(WARNING, "DATADIR", f"{text}: a network file system", f"{remedy}; {else_advice}")
     return Diagnosis(OK, "DATADIR", text)
+
+
+def _power(how: str) -> Iterator[Diagnosis]:
+    try:
+        reason = power.refuse_impossible(how)
+        if how != "off":
+            yield Diagnosis(OK, "POWER", reason or how)
+    except UserError as error:
+        yield Diagnosis(FAILURE, error.subject, error.problem, error.remedy)

@@ -18,7 +18,7 @@ from rn50.launch import launchers, power_sampler
 from rn50.launch.local_launcher import kill, later
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
-from rn50.process import adopt_orphans, ask_to_end_with_parent, memory_limit_kib
+from rn50.process import adopt_orphans, ask_to_end_with_parent, memory_limit_kib, not_ignored
 from rn50.run import beginning, checkpoint, log_file, saved_weights, watchdog
 from rn50.settings.config import Config
 from rn50.terminal import say
@@ -73,7 +73,6 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     checkpoint.refuse_impossible(config)
     beginning.initial_weights(config)
     watchdog.limits(environ)
-    power_sampler.refuse_impossible(config)
     with power_sampler.beside(config, environ, result_file):
         return run_ranks(config, environ, ("train",), result_file)
 
@@ -233,10 +232,7 @@ class _StopOnSignal:
     def __init__(self) -> None:
         self.asked: signal.Signals | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        handled = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # under nohup
-            handled.remove(signal.SIGHUP)
-        for number in handled:
+        for number in (signal.SIGINT, signal.SIGTERM, *not_ignored(signal.SIGHUP)):
             signal.signal(number, self._handle)
 
     def watch(self, process: "subprocess.Popen[bytes]") -> None:

@@ -34,6 +34,9 @@ NOT_STARTED = "not started"
 """Status of a run whose clock never started."""
 MOST_FINDINGS = 100
 """Most broken records listed, because a file full of them would fill the memory."""
+LONGEST_RECORD = 20_000
+"""Most characters of a record. The official checkers' time grows with the square of it, to minutes at
+200,000; the longest of the published logs has 1,300."""
 _PIECE = 1 << 20
 _LONGEST_INTEGER = 20
 """Characters of the largest 64-bit integer. Arithmetic on one of 400 digits would overflow."""
@@ -232,6 +235,8 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] |
 
 def _event(line: int, record: str) -> Event:
     """Parse one record. Raise KeyError, TypeError or ValueError where it breaks the format."""
+    if len(record) > LONGEST_RECORD:
+        raise ValueError(f"{len(record):,} characters, and {LONGEST_RECORD:,} are the most")
     # Only files.parse_json limits the nesting depth. It is slower, so it reads only records that might be
     # nested too deep.
     nested = record.count("[") + record.count("{") > files.DEEPEST
@@ -257,11 +262,14 @@ _DECODER = json.JSONDecoder(parse_int=_whole, object_pairs_hook=files.one_value_
 
 def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
     """Copy the lines of ``source`` that hold records to ``target``. The official checkers use only these
-    lines but read a file whole, and the other text may be larger than the memory."""
+    lines but read a file whole, and the other text may be larger than the memory. A longer line than
+    ``LONGEST_RECORD``, which ``read_log`` reports, is left out."""
     with files.open_regular(source, _REMEDY) as stream, target.open("wb") as copy:
         for _, line in _lines(stream):
-            if TOKEN.encode() in line:
-                copy.write(line)
+            for piece in line.split(b"\r"):
+                _, token, record = piece.rstrip(b"\n").partition(TOKEN.encode())
+                if token and len(record) <= LONGEST_RECORD:
+                    copy.write(token + record + b"\n")
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -5,24 +5,35 @@ before) and power_measurement_stop, in ms of the node's clock (mlperf_logging, r
 conversion_eff is a factor of all readings.
 """
 
+import itertools
 import pathlib
+import re
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rn50.benchmark import rules
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
+from rn50.machine.power import LARGEST_WATTS
 from rn50.printed import Share, Tenths
-from rn50.results import parse
+from rn50.results import parse, sidecar, tree
 from rn50.results.parse import ResultLog, finite
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 START, READING, STOP = "power_measurement_start", "power_reading", "power_measurement_stop"
 SOURCES, LEFT_OUT = "sources", "not_included"
 """Metadata of ``START`` in our logs: what was read, and what is not in it."""
-LARGEST_WATTS = 10_000_000.0
+GPU_WATTS = 10.0, 2_500.0
+"""Least mean power and highest reading of a GPU that trains. Idle, a T4 takes 9 W and an H200 79."""
+NODE_WATTS, UNKNOWN_PARTS = (1.0, 5_000.0), 16
+"""Least mean power of a node; highest reading at the wall for each accelerator, of a node without one, or of
+so many where their number is not known."""
+WINDOW, DISTINCT = 20, 12
+"""Readings that follow each other as in another log, and how many of these steps differ: it is a copy."""
 RULE = "a power log has a reading each second from before run_start to after run_stop"
 _AGAIN = "measure again, and let the meter run longer than the run"
+SAME = "the energy of every run of a result is measured, of all its nodes and by the same meters"
+_OWN = "put the power logs of this run beside it, or measure all runs again, or leave all power logs out"
 
 
 class Energy(NamedTuple):
@@ -62,7 +73,9 @@ class PowerLog(NamedTuple):
     end_ms: int
     readings: Sequence[tuple[int, float]]
     """(end of the interval in ms, watts in it), in the order of time."""
+    sources: str
     not_included: str
+    factor: float
 
     @property
     def spans(self) -> list[tuple[int, int, float]]:
@@ -70,21 +83,29 @@ class PowerLog(NamedTuple):
         begins = [self.begin_ms, *(end for end, _ in self.readings)]
         return [(begin, end, watts) for begin, (end, watts) in zip(begins, self.readings, strict=False)]
 
-    def joules(self, begin_ms: int, end_ms: int) -> float:
-        """Return the energy between two times: the mean power of the readings between them, times that
-        time."""
-        inside = [
-            (max(0, min(end, end_ms) - max(begin, begin_ms)), watts) for begin, end, watts in self.spans
-        ]
-        covered = sum(span for span, _ in inside)
-        summed = sum(span * watts for span, watts in inside)
-        return summed / covered * (end_ms - begin_ms) / 1000 if covered else 0.0
+    def within(self, begin_ms: int, end_ms: int) -> tuple[float, float]:
+        """Return mean and highest power of the readings between two times, 0 where there is none."""
+        spans = [(min(end, end_ms) - max(begin, begin_ms), watts) for begin, end, watts in self.spans]
+        inside = [(span, watts) for span, watts in spans if span > 0] or [(1, 0.0)]
+        mean = sum(span * watts for span, watts in inside) / sum(span for span, _ in inside)
+        return mean, max(watts for _, watts in inside)
+
+    def windows(self, step: int) -> Iterator[tuple[float, ...]]:
+        """Yield how readings follow each other, ``WINDOW`` of them at a time: the same if all are scaled."""
+        pairs = itertools.pairwise(watts for _, watts in self.readings)
+        ratios = [round(after / before, 4) if before else 0.0 for before, after in pairs]
+        windows = (tuple(ratios[first : first + WINDOW]) for first in range(0, len(ratios), step))
+        return (window for window in windows if len(set(window)) >= DISTINCT)
+
+
+def file_of(log: pathlib.Path, node: object) -> pathlib.Path:
+    """Return the path of a node's power log, beside a run's log."""
+    return log.parent / "power" / log.stem / f"node_{node}.txt"
 
 
 def files_of(log: pathlib.Path) -> list[pathlib.Path]:
     """Return the power logs of a run's log."""
-    folder = log.parent / "power" / log.stem
-    return sorted(folder.glob("node_*.txt")) if folder.is_dir() else []
+    return sorted(file_of(log, "").parent.glob("node_*.txt"))
 
 
 def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
@@ -114,32 +135,62 @@ def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
         faults.append(_fault(path, None, "its readings are not in the order of time"))
     factors = [event.value for event in logged.by_key.get("conversion_eff", ())]
     factor = finite(factors[0]) if factors else 1.0
-    if factor is None or not 0 < factor <= 10:
-        faults.append(_fault(path, None, f"conversion_eff {factors[0]!r} is not a factor"))
-    if not start or not readings or not factor:
+    if factor is None or not 0.5 <= factor <= 2 or len(factors) > 1:
+        text = excerpt(", ".join(map(repr, factors)))
+        return None, [*faults, _fault(path, None, f"conversion_eff {text} is not a factor from 0.5 to 2")]
+    if not start or not readings:
         return None, faults
     ordered = sorted((end, watts * factor) for end, watts in readings)
     end_ms = stop.time_ms if stop else ordered[-1][0]
-    return PowerLog(path, start.time_ms, end_ms, ordered, str(start.metadata.get(LEFT_OUT, ""))), faults
+    sources, left_out = (excerpt(str(start.metadata.get(name, ""))) for name in (SOURCES, LEFT_OUT))
+    return PowerLog(path, start.time_ms, end_ms, ordered, sources, left_out, factor), faults
 
 
-def energy(log: ResultLog) -> Energy | None:
-    """Return the energy of a run, None without power logs, or if one of them does not cover the run."""
-    begin, end = log.run_start_ms, log.run_stop_ms
-    nodes = [read(path) for path in files_of(log.path)]
-    if not nodes or begin is None or end is None or end <= begin:
-        return None
-    read_logs = [node for node, _ in nodes if node is not None]
-    if len(read_logs) < len(nodes) or any(_uncovered(node, begin, end) for node in read_logs):
-        return None
-    of_nodes = [node.joules(begin, end) for node in read_logs]
-    joules = sum(of_nodes)
+def judge(logs: Sequence[ResultLog]) -> tuple[list[Energy | None], list[Finding]]:
+    """Return the energy of each run of a result, None where it has no power log or an error in one, and what
+    is wrong with the power logs: each by itself, by its run, and by those before."""
+    energies, findings = [], []
+    most = max((len(files_of(log.path)) for log in logs), default=0)
+    first: list[str] = []
+    seen: dict[tuple[float, ...], pathlib.Path] = {}
+    for log in logs:
+        of_run, accelerators = _machine(log)
+        files = [read(path) for path in files_of(log.path)]
+        nodes, number = [node for node, _ in files if node], f"{len(files)} power logs, and"
+        faults = [fault for _, of_form in files for fault in of_form]
+        faults += [fault for node in nodes for fault in _of_run(node, accelerators, log)]
+        about = [f"'{node.sources}' without '{node.not_included}', times {node.factor:g}" for node in nodes]
+        first = first or about
+        contradictions = [
+            f"{number} another run has {most}" if len(files) < most else "",
+            f"{number} the run has {of_run} nodes" if len(files) > (of_run or most) else "",
+            f"measured is {about[0]}; of another run {first[0]}" if {*about} - {*first} else "",
+            *(_copied(node, seen) for node in nodes),
+        ]
+        faults += [Finding(ERROR, log.path, None, SAME, text, _OWN) for text in contradictions if text]
+        wrong = any(fault.severity == ERROR for fault in faults)
+        energies.append(None if wrong else _energy(log, nodes, of_run or len(nodes)))
+        findings += faults
+    return energies, findings
+
+
+def _copied(node: PowerLog, seen: dict[tuple[float, ...], pathlib.Path]) -> str:
+    """Return of which log with windows in ``seen`` this one is a copy, empty if of none; add its own."""
+    other = next((seen[window] for window in node.windows(1) if window in seen), None)
+    seen.update(dict.fromkeys(node.windows(WINDOW), node.path))
+    return f"{node.path.name} has the readings of {other.parent.name}/{other.name}" if other else ""
+
+
+def _energy(log: ResultLog, nodes: Sequence[PowerLog], of_run: int) -> Energy | None:
+    """Return the energy of a run that had ``of_run`` nodes, None if it has no end or no power log."""
     images = (log.reached.epoch if log.reached else 0) * (log.epoch_samples or 0)
-    if not all(of_nodes) or not images:
+    begin, end = log.run_start_ms, log.run_stop_ms
+    if not nodes or not images or begin is None or end is None:
         return None
-    peak = sum(max(watts for at, watts in node.readings if begin < at) for node in read_logs)
-    left_out = "; ".join(dict.fromkeys(node.not_included for node in read_logs if node.not_included))
-    mean = joules * 1000 / (end - begin)
+    mean, peak = map(sum, zip(*(node.within(begin, end) for node in nodes), strict=True))
+    absent = [f"{of_run - len(nodes)} of {of_run} nodes"] if len(nodes) < of_run else []
+    left_out = "; ".join(filter(None, dict.fromkeys([*absent, *(node.not_included for node in nodes)])))
+    joules = mean * (end - begin) / 1000
     return Energy(joules / 1000, joules / images, images / joules, mean, peak, len(nodes), left_out)
 
 
@@ -152,19 +203,26 @@ def mean_of(energies: Sequence[Energy | None]) -> Energy | None:
     return measured[0]._replace(**dict(zip(Energy._fields, means, strict=False)))
 
 
-def findings(logs: Iterable[ResultLog]) -> Iterator[Finding]:
-    """Yield what is wrong with the power logs of runs."""
-    measured = {log.path: files_of(log.path) for log in logs}
-    most = max(map(len, measured.values()), default=0)
-    for log in logs:
-        paths = measured[log.path]
-        if len(paths) < most:
-            yield _fault(log.path, None, f"{len(paths)} power logs, and another run has {most}")
-        for path in paths:
-            node, faults = read(path)
-            yield from faults
-            if node is not None and log.run_start_ms is not None and log.run_stop_ms is not None:
-                yield from _of_run(node, log.run_start_ms, log.run_stop_ms)
+def _machine(log: ResultLog) -> tuple[int | None, int | None]:
+    """Return nodes and accelerators of a node, as a run or its description says."""
+    nodes, accelerators = tree.counts(tree.described(log.path.parent)) or (None, None)
+    run = sidecar.section(sidecar.read(log.path), "run")
+    if "ranks_per_node" in run:
+        nodes, accelerators = run.get("nodes"), run["ranks_per_node"] if run.get("device") == "gpu" else 0
+    return nodes, accelerators
+
+
+def _impossible(node: PowerLog, accelerators: int | None, begin: int, end: int) -> str:
+    """Return why the readings of a run cannot be of its node, empty if they can."""
+    named, others = len(re.findall(r"\bGPU \d", node.sources)), re.search("package|dram", node.sources)
+    used = 0 if others and not named else named if accelerators is None else accelerators
+    least = max(NODE_WATTS[0], GPU_WATTS[0] * used)
+    most = NODE_WATTS[1] * (UNKNOWN_PARTS if accelerators is None else max(1, accelerators))
+    most = GPU_WATTS[1] * named if named and not others else most
+    mean, peak = node.within(begin, end)
+    if mean < least:
+        return f"a mean of {mean:,.3g} W, where at least {least:,.0f} W are possible"
+    return f"a reading of {peak:,.0f} W, where at most {most:,.0f} W are possible" if peak > most else ""
 
 
 def _uncovered(node: PowerLog, begin: int, end: int) -> str:
@@ -173,10 +231,8 @@ def _uncovered(node: PowerLog, begin: int, end: int) -> str:
     usual = statistics.median(later - earlier for earlier, later, _ in node.spans)
     most = 2 * max(1000 * rules.POWER_INTERVAL_S, usual)
     if node.end_ms <= begin or node.begin_ms >= end:
-        apart = (begin - node.begin_ms) / 1000
-        return (
-            f"it lies {abs(apart):,.0f} s {'before' if apart > 0 else 'after'} the run: the clocks are apart"
-        )
+        apart, side = (begin - node.begin_ms) / 1000, "before" if begin > node.begin_ms else "after"
+        return f"it lies {abs(apart):,.0f} s {side} the run: the clocks are apart"
     if node.begin_ms - begin > most:
         return f"it begins {(node.begin_ms - begin) / 1000:,.1f} s after run_start"
     if end - last > most:
@@ -184,17 +240,19 @@ def _uncovered(node: PowerLog, begin: int, end: int) -> str:
     return ""
 
 
-def _of_run(node: PowerLog, begin: int, end: int) -> Iterator[Finding]:
-    uncovered = _uncovered(node, begin, end)
-    if uncovered:
-        yield _fault(node.path, None, uncovered)
+def _of_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterator[Finding]:
+    begin, end = log.run_start_ms, log.run_stop_ms
+    if begin is None or end is None:
+        return
+    wrong = _uncovered(node, begin, end) or _impossible(node, accelerators, begin, end)
+    if wrong:
+        yield _fault(node.path, None, wrong)
         return
     inside = [at for at, _ in node.readings if begin <= at <= end]
     if len(inside) < rules.POWER_READINGS:
         text = f"{len(inside)} readings in the run, and the rules want {rules.POWER_READINGS}"
         yield _fault(node.path, None, text, WARNING)
-    between = node.spans[1:]
-    gaps = [(later - earlier) / 1000 for earlier, later, _ in between if later > begin and earlier < end]
+    gaps = [(to - at) / 1000 for at, to, _ in node.spans[1:] if to > begin and at < end]
     if not gaps:
         return
     usual, longest = statistics.median(gaps), max(gaps)

@@ -178,8 +178,8 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     reasons = _too_few(chosen)
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
     scores = tuple(
-        RunScore(one.log, one.saved, i in in_mean, i in judged.chosen, power.energy(one.log))
-        for i, one in enumerate(runs)
+        RunScore(one.log, one.saved, i in in_mean, i in judged.chosen, energy)
+        for i, (one, energy) in enumerate(zip(runs, power.judge([one.log for one in runs])[0], strict=True))
     )
     kept = [scores[i] for i in in_mean]
     minutes = [score.log.minutes or 0.0 for score in kept]

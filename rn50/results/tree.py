@@ -92,9 +92,13 @@ def described(folder: pathlib.Path) -> dict[str, Any]:
 def accelerators(folder: pathlib.Path) -> int | None:
     """Return nodes times accelerators per node of a system in a published tree; None where there are none or
     no description says how many."""
-    fields = described(folder)
+    nodes, of_a_node = counts(described(folder)) or (0, 0)
+    return nodes * of_a_node if nodes * of_a_node > 0 else None
+
+
+def counts(fields: dict[str, Any]) -> tuple[int, int] | None:
+    """Return nodes and accelerators per node of a description; None where it does not say how many."""
     try:
-        count = int(fields["number_of_nodes"]) * int(fields["accelerators_per_node"])
+        return int(fields["number_of_nodes"]), int(fields["accelerators_per_node"])
     except (KeyError, TypeError, ValueError):
         return None
-    return count if count > 0 else None

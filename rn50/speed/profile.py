@@ -95,7 +95,7 @@ def measure(
 
     Raises UserError if one of the jobs fails or ``folder`` cannot be written.
     """
-    worker.make(folder)
+    files.make_folder(folder, worker.REMEDY)
     reported: dict[str, Any] = {}
     variables, how_long = environ, {"seconds": seconds, "rounds": rounds, "steps": steps}
     separately = frameworks.traits(from_environment(environ).run.framework).profiling

@@ -115,7 +115,7 @@ class Bench:
     def __post_init__(self) -> None:
         """Make ``folder``. Raises UserError if it cannot be made, or if files that are not ours have our
         names."""
-        worker.make(self.folder)
+        files.make_folder(self.folder, worker.REMEDY)
         for name, kind in ((PLAIN, files.JSON), (CURVE, files.PICTURE), (REPORT, files.TEXT)):
             files.refuse_to_replace(self.folder / name, kind, remedy=worker.REMEDY)
 

@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 from collections.abc import Mapping
+from subprocess import PIPE, STDOUT
 from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.process import python
+from rn50.process import ask_to_end_with_parent, python
 from rn50.results.parse import finite
 
 OUT_OF_MEMORY = "out of memory"
@@ -28,14 +29,6 @@ class Outcome(NamedTuple):
     reported: Any
     failure: str
     """Empty, ``OUT_OF_MEMORY``, or one line that says what went wrong."""
-
-
-def make(folder: pathlib.Path) -> None:
-    """Make the folder of a measurement. Raises UserError if that is impossible."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(folder, f"cannot be made ({error.strerror})", REMEDY) from None
 
 
 def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
@@ -61,7 +54,7 @@ def _text(data: dict[str, Any]) -> str:
 def begin(file: pathlib.Path, data: dict[str, Any], another: str) -> None:
     """Make the folder of ``file``, which says what its measurements are of. Raises UserError if it says
     otherwise, which makes them ``another`` thing's, or if it cannot be written."""
-    make(file.parent)
+    files.make_folder(file.parent, REMEDY)
     if file.exists() and files.read_text(file) != _text(data):
         raise UserError(file, f"of another {another}", REMEDY)
     write_json(file, data)
@@ -76,15 +69,19 @@ def run(module: str, environ: Mapping[str, str], log: pathlib.Path, **arguments:
     """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of the system that ``environ``
     describes; its output becomes ``log``.
 
-    Raises UserError if ``log`` cannot be written or is a file that is not ours.
+    Raises UserError if ``log`` cannot be written or is a file that is not ours, and KeyboardInterrupt if
+    Ctrl-C ended the job.
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
     command = python("-m", "rn50", *verb)
-    done = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    prepare = ask_to_end_with_parent()
+    done = subprocess.run(command, env=dict(environ), stdout=PIPE, stderr=STDOUT, preexec_fn=prepare)
     text = done.stdout.decode("utf-8", errors="replace")
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
+    if done.returncode == 128 + signal.SIGINT:  # which this process may ignore: a script started it with &
+        raise KeyboardInterrupt
     if done.returncode == 0 and reported:
         return Outcome(json.loads(reported[1]), "")
     return Outcome(None, failure(done.returncode, text))

@@ -85,7 +85,7 @@ def check(
         for log in logs:
             official += explain.explain([verdict for verdict in of_folder if verdict.file == log.path], log)
         findings += _said_once(judged.findings, official)
-        findings += power.findings(logs)
+        findings += power.judge(logs)[1]
         findings += _incomplete(runs, paths)
         judgements.append(judged)
         if place:

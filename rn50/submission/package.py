@@ -18,7 +18,7 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.printed import Minutes, prints
-from rn50.results import sidecar, tree
+from rn50.results import power, sidecar, tree
 from rn50.results.validity.findings import ERROR, Finding, print_findings
 from rn50.submission import check, describe, own_results, package_checks, source
 from rn50.submission.own_results import OwnResult
@@ -197,6 +197,8 @@ def _build(plan: _Plan, place: tree.Place, checkout: pathlib.Path) -> None:
     place.results.mkdir(parents=True)
     for name, log in plan.package.runs.items():
         shutil.copyfile(str(log), str(place.results / name))
+        if power.files_of(log):
+            shutil.copytree(power.file_of(log, 0).parent, power.file_of(place.results / name, 0).parent)
     place.description.parent.mkdir(exist_ok=True)
     files.write(place.description, json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n")
     implementation, folder = plan.package.implementation, place.implementations

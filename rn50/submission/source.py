@@ -14,6 +14,7 @@ from typing import Any
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
+from rn50.process import ask_to_end_with_parent
 from rn50.results import sidecar
 from rn50.settings.fields import RUNS_OWN
 from rn50.settings.shell.exports import exported, remark
@@ -49,7 +50,8 @@ def find(result: OwnResult, checkout: pathlib.Path) -> tuple[str, str | None]:
 def _git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
     """Return exit status, standard output, and the last line of standard error."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=str(checkout), capture_output=True)
+        prepare = ask_to_end_with_parent()
+        done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, preexec_fn=prepare)
     except OSError as error:
         return 127, b"", f"git: {error.strerror}"
     complaints = done.stderr.decode(errors="replace").strip().splitlines()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.settings import changed, config, config_file
+from rn50.settings.fields import RUNS_OWN_NAMES
 from tests.system.job import configuration_file
 
 DEMO = "DEMO_CPU"
@@ -30,6 +32,15 @@ def test_the_file_has_the_values_and_a_name_that_says_them(tmp_path):
     )
     again = changed.write(tmp_path, str(file), ["LR=2"], {})
     assert values(again)["LR"] == "2" and values(again)["DATADIR"] == "/a b"
+
+
+def test_no_page_tells_to_set_what_each_run_has_of_its_own():
+    told = {
+        (page.name, name)
+        for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+        for name in re.findall(r"--set (\w+)=", page.read_text())
+    }
+    assert len(told) > 5 and [each for each in told if each[1] in RUNS_OWN_NAMES] == []
 
 
 def test_what_a_file_sources_is_found(tmp_path):

@@ -10,8 +10,11 @@ import time
 import numpy as np
 import pytest
 
+from rn50.doctor import host
+from rn50.doctor.diagnosis import FAILURE, OK
 from rn50.errors import UserError
 from rn50.launch import power_sampler
+from rn50.machine import hardware, software
 from rn50.machine import power as meters
 from rn50.machine.sources import Sources
 from rn50.results import parse, power
@@ -28,6 +31,19 @@ def readings(file, begin_s, end_s, watts=100.0):
     file.write_text("\n".join(["time,watts", *rows, f"{end_s:.3f}"[:8]]))
 
 
+def running(tmp_path, ahead=0.0):
+    """The file of a meter that has begun to measure."""
+    file = tmp_path / "meter.csv"
+    file.write_text(f"time,watts\n{time.time() + ahead:.3f},80\n")
+    return file
+
+
+def begin(config, how):
+    """What happens before a run that is not logged."""
+    with power_sampler.beside(with_changes(config, run={"power": how}), {}, None):
+        pass
+
+
 @pytest.mark.parametrize("text", ["on", "file:", "rapl,nvml", "1"])
 def test_another_value_is_refused(tiny_environment, text):
     with pytest.raises(UserError, match=f"POWER={text} is not one of auto, nvml, rapl, file:PATH, off"):
@@ -37,12 +53,59 @@ def test_another_value_is_refused(tiny_environment, text):
 @pytest.mark.skipif(not NO_RAPL, reason="this machine has RAPL")
 def test_a_meter_that_is_asked_for_and_missing_is_refused(tiny_config, capsys):
     with pytest.raises(UserError, match="POWER=rapl: RAPL: .*; set POWER=off"):
-        power_sampler.refuse_impossible(with_changes(tiny_config, run={"power": "rapl"}))
-    power_sampler.refuse_impossible(with_changes(tiny_config, run={"power": "auto"}))
+        begin(tiny_config, "rapl")
+    begin(tiny_config, "auto")
     said = capsys.readouterr().err
     assert said.startswith("POWER=auto: no power is measured: NVML: ") and said.count("\n") == 1
     with pytest.raises(UserError, match="absent.csv"):
-        power_sampler.refuse_impossible(with_changes(tiny_config, run={"power": "file:absent.csv"}))
+        begin(tiny_config, "file:absent.csv")
+
+
+NOW = 1_800_000_000
+USELESS = {
+    "nothing": (b"", "no reading"),
+    "a heading": (b"time,watts\n", "no reading"),
+    "ms": (b"%d000,80\n" % NOW, "ahead of now"),
+    "semicolons": (b"%d;80\n" % NOW, "no reading"),
+    "UTF-16": (f"{NOW},80\n".encode("utf-16"), "no reading"),
+    "columns exchanged": (b"80,%d\n" % NOW, "no reading"),
+    "NaN": (b"%d,nan\n" % NOW, "no reading"),
+    "infinite": (b"%d,inf\n" % NOW, "no reading"),
+    "negative": (b"%d,-80\n" % NOW, "no reading"),
+    "an infinite time": (b"inf,80\n1e400,80\nnan,80\n", "no reading"),
+    "a huge time": (b"1e300,80\n", "ahead of now"),
+    "of yesterday": (b"%d,80\n" % (NOW - 86_400), "its last reading is 86,400 s old"),
+    "an hour ahead": (b"%d,80\n" % (NOW + 3600), "3,600 s ahead of now; .*PATH,SECONDS"),
+    "text": (b"root:x:0:0:root:/root:/bin/bash\n", "no reading"),
+}
+
+
+@pytest.mark.parametrize("content, says", USELESS.values(), ids=USELESS)
+def test_a_useless_meter_is_refused_before_the_run(tiny_config, tmp_path, monkeypatch, content, says):
+    monkeypatch.setattr(meters.time, "time", lambda: NOW)
+    file = tmp_path / "meter.csv"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=f"POWER=file:{file}: .*{says}"):
+        begin(tiny_config, f"file:{file}")
+    file.write_bytes(b'time,watts\n"%d.5","80"\n%d' % (NOW - 3, NOW))  # and half a line
+    begin(tiny_config, f"file:{file}")
+
+
+def test_the_doctor_refuses_the_same_before_the_first_run(tiny_config, tmp_path):
+    machine = hardware.read()
+
+    def found(how):
+        config = with_changes(tiny_config, run={"power": how})
+        return [
+            each for each in host.diagnoses(machine, software.read(), config, {}) if "POWER" in each.subject
+        ]
+
+    (tmp_path / "meter.csv").touch()
+    [useless] = found(f"file:{tmp_path}/meter.csv")
+    assert useless.severity == FAILURE and "no reading" in useless.found and useless.remedy
+    [auto] = found("auto")
+    assert auto.severity == OK
+    assert found("off") == []
 
 
 def test_off_starts_nothing_and_leaves_the_hash(tiny_config, tmp_path, monkeypatch):
@@ -60,23 +123,28 @@ def test_off_starts_nothing_and_leaves_the_hash(tiny_config, tmp_path, monkeypat
         ("file:/b/a.csv,1.5", "/b/a.csv", 1.5),
         ("file:a,b.csv", "a,b.csv", 0.0),
         ("file:a,b.csv,-2", "a,b.csv", -2.0),
+        ("file:a,inf", "a,inf", 0.0),
+        ("file:a,nan", "a,nan", 0.0),
+        ("file:there,5", "there,5", 0.0),
     ],
 )
-def test_the_file_and_how_far_its_clock_is_ahead(how, path, ahead):
-    assert power_sampler.meter_file(how) == (pathlib.Path(path), ahead)
+def test_the_file_and_how_far_its_clock_is_ahead(tmp_path, monkeypatch, how, path, ahead):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("there,5").touch()
+    assert meters.meter_file(how) == (pathlib.Path(path), ahead * 1000)
 
 
 @pytest.mark.parametrize("ahead", [0.0, 3600.0])
-def test_a_meters_readings_become_a_power_log(tiny_config, tmp_path, ahead):
+def test_a_meters_readings_become_a_power_log(tiny_config, tmp_path, capfd, ahead):
     """Those of the time in which it measured, and no others."""
-    file = tmp_path / "meter.csv"
-    file.write_text("")
+    file = running(tmp_path, ahead)
     config = with_changes(tiny_config, run={"power": f"file:{file},{ahead}"})
     begin = time.time()
     with power_sampler.beside(config, {**os.environ, "SLURM_NODEID": "2"}, tmp_path / "result_1.txt"):
         time.sleep(0.5)
         now = time.time()
-        readings(file, begin - 60 + ahead, now + 600 + ahead)
+        readings(file, begin - 60 + ahead, now + 600 + ahead)  # in place of what was there
+    assert "readings in this run, 1 other line" in capfd.readouterr().err
     node, faults = power.read(tmp_path / "power" / "result_1" / "node_2.txt")
     assert faults == [] and begin * 1000 - 1 <= node.begin_ms < now * 1000 < node.end_ms
     times = [at for at, _ in node.readings]
@@ -126,17 +194,98 @@ def test_counters_are_read_until_one_vanishes(tmp_path):
 
 
 def test_a_meters_file_that_vanishes_is_said(tiny_config, tmp_path, capfd):
-    file = tmp_path / "meter.csv"
-    file.write_text("")
+    file = running(tmp_path)
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
     with power_sampler.beside(config, os.environ, tmp_path / "result_0.txt"):
         file.unlink()
-    assert "meter.csv'; the power of this run is not known" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "meter.csv: cannot be read" in said and "the power of this run is not known" in said
+
+
+def test_bad_lines_are_skipped_and_counted(tiny_config, tmp_path, capfd):
+    """One of them cost the energy of the whole run."""
+    file = running(tmp_path)
+    with file.open("a") as meter:
+        meter.write("3")  # the meter is writing this line
+    bad = [
+        "inf,80",
+        "1e400,80",
+        "nan,80",
+        "{},nan",
+        "{},inf",
+        "{},-1",
+        "{},1e9",
+        '"{},80',
+        "x" * 200_000,
+        ";",
+    ]
+    config = with_changes(tiny_config, run={"power": f"file:{file}"})
+    with power_sampler.beside(config, os.environ, tmp_path / "result_0.txt"), file.open("a") as meter:
+        meter.write(",4\n")
+        for number, line in enumerate(bad):
+            meter.write(line.format(time.time()) + f"\n{time.time()},{number}\n")
+    assert "11 readings in this run, 9 other lines" in capfd.readouterr().err
+    node, faults = power.read(tmp_path / "power" / "result_0" / "node_0.txt")
+    assert faults == [] and sorted(watts for _, watts in node.readings) == [*range(10), 80]
+
+
+def test_a_file_that_became_another_is_read_whole_and_a_pipe_is_not_waited_for(tiny_config, tmp_path, capfd):
+    file = running(tmp_path)
+    file.write_text(file.read_text() * 1000)
+    config = with_changes(tiny_config, run={"power": f"file:{file}"})
+    log = tmp_path / "result_0.txt"
+    with power_sampler.beside(config, os.environ, log):
+        file.write_text(f"{time.time()},7\n")
+    assert "1 reading in this run, 0 other lines" in capfd.readouterr().err
+    with power_sampler.beside(config, os.environ, log):
+        file.unlink()
+        os.mkfifo(file)
+    assert "is a pipe, no regular file" in capfd.readouterr().err
+
+
+def test_a_sampler_that_is_late_does_not_outlive_the_run(tiny_config, tmp_path, monkeypatch, capfd):
+    file = running(tmp_path)
+    started, late = [], "import time; print('ready', flush=True); time.sleep(600)"
+    before = subprocess.Popen
+
+    def start(command, **options):
+        started.append(
+            before([sys.executable, "-c", f"import signal; signal.signal(15, 1); {late}"], **options)
+        )
+        return started[-1]
+
+    monkeypatch.setattr(power_sampler.subprocess, "Popen", start)
+    monkeypatch.setattr(power_sampler, "READY_S", 0.1)
+    config = with_changes(tiny_config, run={"power": f"file:{file}"})
+    with power_sampler.beside(config, os.environ, tmp_path / "result_0.txt"):
+        pass
+    assert started[0].returncode == -signal.SIGKILL
+    assert "the power of this run is not known" in capfd.readouterr().err
+
+
+def test_the_power_log_of_a_run_that_left_no_log_is_replaced(tiny_config, tmp_path):
+    file, old = running(tmp_path), power.file_of(tmp_path / "result_0.txt", 0)
+    old.parent.mkdir(parents=True)
+    old.write_text(':::MLLOG {"key": "power_reading"}\n')
+    config = with_changes(tiny_config, run={"power": f"file:{file}"})
+    with power_sampler.beside(config, os.environ, tmp_path / "result_0.txt"):
+        pass
+    assert set(parse.read_log(old).by_key) == {power.START, power.STOP}
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tiny_config, tmp_path):
+    (tmp_path / "power").touch()
+    config = with_changes(tiny_config, run={"power": f"file:{running(tmp_path)}"})
+    with (
+        pytest.raises(UserError, match="power/result_0: cannot be made"),
+        power_sampler.beside(config, {}, tmp_path / "result_0.txt"),
+    ):
+        raise AssertionError("the run began")
 
 
 def test_it_ends_on_sigterm_with_a_whole_log(tmp_path):
     (tmp_path / "meter.csv").write_text("")
-    log = tmp_path / "power" / "node_0.txt"
+    log = tmp_path / "node_0.txt"
     command = [sys.executable, "-m", "rn50.launch.power_sampler", f"file:{tmp_path}/meter.csv", str(log)]
     sampler = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert sampler.stdout.readline() == b"ready\n"
@@ -146,16 +295,31 @@ def test_it_ends_on_sigterm_with_a_whole_log(tmp_path):
     assert set(parse.read_log(log).by_key) == {power.START, power.STOP}
 
 
-@pytest.mark.slow
+METER = """
+import time
+while True:
+    print(f"{time.time()},80.0")
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow  # a real run of three epochs
 def test_the_energy_of_a_timed_run(tiny_environment, tmp_path):
     pytest.importorskip("implementations.mxnet")
     file, log = tmp_path / "meter.csv", tmp_path / "result_0.txt"
-    readings(file, time.time() - 10, time.time() + 600, 80.0)  # as if the meter had measured already
+    meter = subprocess.Popen([sys.executable, "-uc", METER], stdout=file.open("w"))
     environment = {**os.environ, **tiny_environment, "RESULT_FILE": str(log), "POWER": f"file:{file}"}
     environment.update(TARGET="none", NUMEPOCHS="3", EVAL_OFFSET="2")
-    done = subprocess.run([sys.executable, "-m", "rn50", "launch"], env=environment, capture_output=True)
+    while not file.stat().st_size:
+        time.sleep(0.02)
+    try:
+        done = subprocess.run([sys.executable, "-m", "rn50", "launch"], env=environment, capture_output=True)
+    finally:
+        meter.kill()
+        meter.wait()
     assert done.returncode == 0, done.stderr
+    assert b" readings in this run, 0 other lines" in done.stderr
     read = parse.read_log(log)
-    energy = power.energy(read)
+    energy = power.judge([read])[0][0]
     assert energy.mean_watts == pytest.approx(80) and energy.peak_watts == 80
     assert energy.kilojoules * 1000 == pytest.approx(80 * 60 * read.minutes)

@@ -4,7 +4,7 @@ import io
 import json
 
 from rn50.benchmark import rules
-from rn50.results import scoreboard
+from rn50.results import parse, power, scoreboard
 from rn50.terminal import Terminal
 
 
@@ -88,6 +88,27 @@ def save_beside(folder, config, **facts):
     for log in folder.glob("result_*.txt"):
         saved = {"variables": config.as_environment(), **facts}
         log.with_suffix(".json").write_text(json.dumps(saved))
+
+
+def power_record(key, at, value=None, **metadata):
+    return ":::MLLOG " + json.dumps({"time_ms": round(at), "key": key, "value": value, "metadata": metadata})
+
+
+def write_power(log, readings, begin=None, end=None, node=0, more=()):
+    """A power log of (seconds after run_start, watts)."""
+    start = parse.read_log(log).run_start_ms
+    file = log.parent / "power" / log.stem / f"node_{node}.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    begin = readings[0][0] - 1 if begin is None else begin
+    end = readings[-1][0] if end is None else end
+    lines = [
+        power_record(power.START, start + 1000 * begin, not_included="GPUs"),
+        *more,
+        *(power_record(power.READING, start + 1000 * at, watts) for at, watts in readings),
+        power_record(power.STOP, start + 1000 * end),
+    ]
+    file.write_text("\n".join(lines) + "\n")
+    return file
 
 
 def kept(system):

@@ -2,17 +2,18 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import as_json
-from rn50.results import run
-from rn50.results.parse import read_log
+from rn50.results import run, tree
+from rn50.results.parse import copy_records, read_log
 from rn50.results.result_files import find_result_files
 from rn50.results.validity import compliance, result_rules
-from rn50.submission import check
+from rn50.submission import check, package_checks
 from rn50.terminal import Terminal
 from tests.support import imagenet_run
 from tests.support.published import LOGS, needs_published
@@ -247,3 +248,48 @@ def test_published_logs():
     dell = LOGS / "v2.0" / "Dell" / "results" / "2xXE8545x4A100-SXM-40GB" / "resnet" / "result_0.txt"
     [verdict] = compliance.check([dell], ["2.0.0"])
     assert verdict.ok and len(verdict.messages) == 5
+
+
+BUSY = {
+    "a long value": {"value": "x" * 200_000, "metadata": {}},
+    "many keys": {"value": None, "metadata": {f"key{number}": number for number in range(10_000)}},
+}
+
+
+@pytest.mark.parametrize("record", BUSY.values(), ids=BUSY)
+def test_a_record_that_would_keep_the_checker_busy_is_named_and_left_out(tmp_path, record):
+    """The checker's time grows with the square of its length: minutes of each of these."""
+    log = write_log(tmp_path / "result_0.txt")
+    first, *others = log.read_text().splitlines(keepends=True)
+    long = f":::MLLOG {json.dumps({'time_ms': 0, 'key': 'made_up', **record})}\n"
+    log.write_text("".join([first, long, *others]))
+    report = check.check([log], ["4.0.0"])
+    [finding] = [each for each in report.findings if "characters" in each.message]
+    assert finding.line == 2 and finding.severity == "error" and not report.ok
+    assert finding.message.startswith("not an MLPerf record (ValueError: ")
+    assert finding.message.endswith(" characters, and 20,000 are the most)")
+    copy_records(log, tmp_path / "copy")
+    assert (tmp_path / "copy").read_text() == "".join([first, *others])
+
+
+def test_only_the_records_of_a_long_line_reach_the_checker(tmp_path):
+    records = [':::MLLOG {"key": "a"}', ':::MLLOG {"key": "b"}']
+    (tmp_path / "log").write_text("." * 50_000 + records[0] + "\r 10 %" * 10_000 + "\r" + records[1] + "\n")
+    copy_records(tmp_path / "log", tmp_path / "copy")
+    assert (tmp_path / "copy").read_text().splitlines() == records
+
+
+def test_a_checker_that_does_not_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(compliance, "LIMIT_S", 1)
+    endless = "while True: pass"
+    status, said = compliance.run(endless)
+    assert status != 0 and said == "it did not end within 1 s of processor time"
+    checker = replace(package_checks._SEED, code=endless)
+    place = tree.Place(tmp_path, "system")
+    place.results.parent.mkdir(parents=True)
+    [finding] = package_checks._Job(checker, "4.0.0", place, place).findings()
+    assert finding.message == f"the checker crashed: {said}" and finding.severity == "error"
+    run_any = compliance.run
+    monkeypatch.setattr(compliance, "run", lambda *_: run_any(endless))
+    [verdict] = compliance.check([write_log(tmp_path / "result_0.txt", seed=987)], ["4.0.0"])
+    assert (verdict.ok, verdict.messages) == (False, (f"the checker gave no verdict: {said}",))

@@ -8,34 +8,16 @@ import shutil
 import numpy as np
 import pytest
 
+from rn50.files import ROOT
 from rn50.results import parse, power, score
 from rn50.results.validity.findings import ERROR
 from rn50.submission import check
+from tests.results.scored import power_record as record
 from tests.results.scored import printed, write_run
+from tests.results.scored import write_power as write
 from tests.support.published import FOLDER, needs_published
 
 SAMPLE = FOLDER / "power_sample"
-
-
-def record(key, at, value=None, **metadata):
-    return ":::MLLOG " + json.dumps({"time_ms": round(at), "key": key, "value": value, "metadata": metadata})
-
-
-def write(log, readings, begin=None, end=None, node=0, more=()):
-    """A power log of (seconds after run_start, watts)."""
-    start = parse.read_log(log).run_start_ms
-    file = log.parent / "power" / log.stem / f"node_{node}.txt"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    begin = readings[0][0] - 1 if begin is None else begin
-    end = readings[-1][0] if end is None else end
-    lines = [
-        record(power.START, start + 1000 * begin, not_included="GPUs"),
-        *more,
-        *(record(power.READING, start + 1000 * at, watts) for at, watts in readings),
-        record(power.STOP, start + 1000 * end),
-    ]
-    file.write_text("\n".join(lines) + "\n")
-    return file
 
 
 @pytest.fixture
@@ -45,13 +27,17 @@ def log(tmp_path):
     return tmp_path / "result_0.txt"
 
 
+def energy_of(log):
+    return power.judge([parse.read_log(log)])[0][0]
+
+
 def findings(log):
-    return list(power.findings([parse.read_log(log)]))
+    return power.judge([parse.read_log(log)])[1]
 
 
 def test_a_constant_power(log):
     write(log, [(at, 250.0) for at in np.arange(-4, 106)])
-    energy = power.energy(parse.read_log(log))
+    energy = energy_of(log)
     assert energy.kilojoules == pytest.approx(25) and energy.mean_watts == pytest.approx(250)
     images = 35 * 1_281_167
     assert energy.joules_an_image == pytest.approx(25_000 / images)
@@ -65,7 +51,7 @@ def test_a_constant_power(log):
 def test_the_parts_of_intervals_outside_the_run_do_not_count(log):
     write(log, [(-0.5, 1e6), (50, 100.0), (100.5, 300.0), (101, 1e6)], begin=-10)
     joules = 100 * 50 + 300 * 50 + 1e6 * 0
-    assert power.energy(parse.read_log(log)).kilojoules * 1000 == pytest.approx(joules)
+    assert energy_of(log).kilojoules * 1000 == pytest.approx(joules)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -79,7 +65,7 @@ def test_replayed_logs_integrate_to_an_independent_sum(log, seed):
         write(log, list(zip(ends, watts, strict=True)), begin=ends[0] - 0.5, node=node)
         grid = np.arange(0, 100, 0.001) + 0.0005
         total += watts[np.searchsorted(ends, grid)].sum() * 0.001
-    assert power.energy(parse.read_log(log)).kilojoules * 1000 == pytest.approx(total, rel=1e-3)
+    assert energy_of(log).kilojoules * 1000 == pytest.approx(total, rel=1e-3)
 
 
 def test_the_score_has_the_mean_of_the_runs_that_count(tmp_path):
@@ -191,11 +177,11 @@ def test_a_damaged_log_is_reported(log, name, damage, says):
     assert any(any(words in fault.message for words in says.split("|")) for fault in found), found
     assert all(fault.file == file and fault.remedy for fault in found)
     if any("before run_stop" in fault.message or "clocks" in fault.message for fault in found):
-        assert power.energy(parse.read_log(log)) is None
+        assert energy_of(log) is None
 
 
 def test_a_run_without_power_logs_is_as_before(log):
-    assert power.energy(parse.read_log(log)) is None and findings(log) == []
+    assert energy_of(log) is None and findings(log) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"no record\n"])
@@ -212,9 +198,9 @@ def test_a_node_without_a_reading_in_the_run_is_not_counted_as_nothing(tmp_path)
     write_run(tmp_path / "result_0.txt", 1)
     log = tmp_path / "result_0.txt"
     write(log, [(at / 4, 250.0) for at in range(-8, 8)])
-    assert power.energy(parse.read_log(log)).mean_watts == pytest.approx(250)
+    assert energy_of(log).mean_watts == pytest.approx(250)
     write(log, [(-1, 250.0), (0, 250.0)], node=1)
-    assert power.energy(parse.read_log(log)) is None
+    assert energy_of(log) is None
 
 
 def test_random_damage_is_never_a_traceback(log):
@@ -226,7 +212,152 @@ def test_random_damage_is_never_a_traceback(log):
             spoiled[rng.randrange(len(spoiled))] = rng.randrange(256)
         file.write_bytes(spoiled)
         findings(log)
-        power.energy(parse.read_log(log))
+        energy_of(log)
+
+
+H200 = ROOT / "docs" / "evidence" / "h200" / "seeds_fused"
+"""Five runs on an H200 whose energy NVML measured: 79 W before the clock, 489 in the run, 700 its limit."""
+
+
+def judged(folder):
+    """Energy of the score, and the errors of the power logs."""
+    [system] = score.score([folder])
+    found = power.judge([run.log for run in system.runs])[1]
+    return system.energy, [fault.message for fault in found if fault.severity == ERROR]
+
+
+def test_the_power_logs_of_an_h200_are_valid():
+    energy, errors = judged(H200)
+    assert errors == []
+    assert energy.kilojoules == pytest.approx(10.17, abs=0.01) and energy.nodes == 1
+    assert energy.mean_watts == pytest.approx(489, abs=1) and 650 < energy.peak_watts < 700
+    [before, *_], _ = zip(*power.read(power.file_of(H200 / "result_0.txt", 0))[0].readings, strict=True)
+    assert before < parse.read_log(H200 / "result_0.txt").run_start_ms
+
+
+def scaled(by, runs=range(5)):
+    def change(folder):
+        for run in runs:
+            edit(folder, run, lambda value: None if value is None else round(value * by, 3))
+
+    return change
+
+
+def edit(folder, run, of_value, node=0, **metadata):
+    """Change the readings, and the metadata of the first record."""
+    file = power.file_of(folder / f"result_{run}.txt", node)
+    records = [parts(line) for line in file.read_text().splitlines()]
+    records[0]["metadata"].update(metadata)
+    for fields in records:
+        if fields["key"] == power.READING:
+            fields["value"] = of_value(fields["value"])
+    file.write_text("".join(f":::MLLOG {json.dumps(fields)}\n" for fields in records))
+
+
+def factor(*values, runs=range(5)):
+    def change(folder):
+        for run in runs:
+            file = power.file_of(folder / f"result_{run}.txt", 0)
+            start, *lines = file.read_text().splitlines()
+            file.write_text(
+                "\n".join([start, *(record("conversion_eff", 0, value) for value in values), *lines])
+            )
+
+    return change
+
+
+def copies(by=1.0, change=lambda lines: lines):
+    """The readings of run 0 beside all others of its length or less, shifted in time and scaled."""
+
+    def copy(folder):
+        logs = [parse.read_log(folder / f"result_{run}.txt") for run in range(5)]
+        first = change(power.file_of(logs[0].path, 0).read_text().splitlines())
+        for log in logs[1:]:
+            late = (log.run_stop_ms - logs[0].run_stop_ms) / 1000
+            file = power.file_of(log.path, 0)
+            file.write_text("\n".join(shifted(line, round(late)) for line in first) + "\n")
+            edit(folder, int(log.path.stem[-1]), lambda value: round(value * by, 3))
+
+    return copy
+
+
+def nodes(number):
+    def change(folder):
+        for run in range(5):
+            for node in range(1, number):
+                log = folder / f"result_{run}.txt"
+                shutil.copy(power.file_of(log, 0), power.file_of(log, node))
+
+    return change
+
+
+def metadata(run, **values):
+    return lambda folder: edit(folder, run, lambda value: value, **values)
+
+
+def gone(run):
+    return lambda folder: shutil.rmtree(folder / "power" / f"result_{run}")
+
+
+FORGERIES = {
+    "all readings x 0.001": (scaled(0.001), "where at least 10 W are possible"),
+    "all readings x 0.01": (scaled(0.01), "where at least 10 W are possible"),
+    "all 0 W": (scaled(0), "a mean of 0 W"),
+    "10 MW": (scaled(20_000), "at most 2,500 W are possible"),
+    "one reading of 1 MW": (
+        lambda folder: edit(folder, 2, lambda value: 1e6 if value > 650 else value),
+        "1,000,000",
+    ),
+    "factor 0.001": (factor(0.001), "conversion_eff 0.001"),
+    "two factors": (factor(1.0, 0.5), "conversion_eff 1.0, 0.5"),
+    "a factor in one run": (factor(0.5, runs=[2]), "times 0.5"),
+    "readings of run 0": (copies(), "has the readings of result_0/node_0.txt"),
+    "those, scaled": (copies(0.97), "has the readings of result_0/node_0.txt"),
+    "those, but the first ten": (copies(change=lambda lines: [lines[0], *lines[11:]]), "has the readings of"),
+    "other sources in a run": (metadata(2, sources="package-0"), "measured is 'package-0'"),
+    "nothing left out in a run": (metadata(3, not_included=""), "'GPU 0' without '', times 1"),
+    "a copy as second node": (nodes(2), "2 power logs, and the run has 1 nodes"),
+    "100 nodes": (nodes(100), "100 power logs, and the run has 1 nodes"),
+    "none in a run": (gone(2), "0 power logs, and another run has 1"),
+}
+
+
+@pytest.mark.parametrize("forge, says", FORGERIES.values(), ids=FORGERIES)
+def test_forged_energy_is_an_error_and_shown_nowhere(tmp_path, forge, says):
+    shutil.copytree(H200, tmp_path / "results")
+    forge(tmp_path / "results")
+    energy, errors = judged(tmp_path / "results")
+    assert any(says in message for message in errors), errors
+    assert energy is None
+
+
+def test_the_same_factor_in_all_runs_is_none(tmp_path):
+    """A supply's efficiency, and a meter with a resolution of 1 W that shows little but its noise."""
+    shutil.copytree(H200, tmp_path / "results")
+    factor(1.1)(tmp_path / "results")
+    for run in range(5):
+        edit(tmp_path / "results", run, lambda value: 400 + round(value) % 3)
+    energy, errors = judged(tmp_path / "results")
+    assert errors == [] and energy.mean_watts == pytest.approx(1.1 * 401, abs=1)
+
+
+def test_nodes_that_were_not_measured_are_told(tmp_path, log):
+    write(log, [(at, 250.0) for at in np.arange(-4, 106)])
+    saved = {"config": {"run": {"nodes": 4, "ranks_per_node": 8, "device": "gpu"}}}
+    log.with_suffix(".json").write_text(json.dumps(saved))
+    assert energy_of(log).not_included == "3 of 4 nodes; GPUs"
+
+
+def test_what_the_log_leaves_out_is_not_repeated_at_length(log):
+    write(log, [(at, 250.0) for at in np.arange(-4, 106)])
+    file = power.file_of(log, 0)
+    file.write_text(file.read_text().replace('"GPUs"', json.dumps("G" * 10_000)))
+    assert len(energy_of(log).sentence) < 400
+
+
+def test_readings_after_the_run_are_not_its_peak(log):
+    write(log, [(at, 250.0) for at in np.arange(-4, 103)] + [(103, 9_000.0)])
+    assert energy_of(log).peak_watts == 250
 
 
 @needs_published
@@ -237,7 +368,7 @@ def test_the_published_sample(tmp_path):
     node.parent.mkdir(parents=True)
     shutil.copy(SAMPLE / "node_1.txt", node)
     log = parse.read_log(tmp_path / "result_2.txt")
-    energy = power.energy(log)
+    energy = power.judge([log])[0][0]
     lines = [parts(line) for line in pathlib.Path(node).read_text().splitlines()]
     at, summed = lines[0]["time_ms"], 0.0
     for line in lines:
@@ -248,6 +379,6 @@ def test_the_published_sample(tmp_path):
         summed * (log.run_stop_ms - log.run_start_ms) / (lines[-1]["time_ms"] - lines[0]["time_ms"]) / 1000
     )
     assert energy.kilojoules * 1000 == pytest.approx(official, rel=0.02)
-    found = list(power.findings([log]))
+    found = power.judge([log])[1]
     assert {fault.severity for fault in found} == {"warning"} and "a reading each 2.0 s" in found[0].message
     assert not any(fault.severity == ERROR for fault in found)

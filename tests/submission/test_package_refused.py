@@ -7,13 +7,16 @@ import shutil
 import signal
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from rn50 import files
 from rn50.cli import main
 from rn50.errors import UserError
+from rn50.results import parse, power, score
 from rn50.submission import describe, own_results, package, source
+from tests.results.scored import write_power
 from tests.support.campaigns import DETAILS, change, details, nobody, packaged, replace, snapshot
 
 
@@ -44,6 +47,15 @@ SAVED: dict[str, dict[str, Any]] = {
     },
 }
 """What a changed result_2.json says."""
+
+
+def measured(results):
+    """Power logs of eight GPUs beside the runs."""
+    rng = np.random.default_rng(1)
+    for log in results.glob("result_*.txt"):
+        seconds = round(60 * parse.read_log(log).minutes)
+        write_power(log, list(enumerate(rng.normal(2_800, 90, seconds + 3))), begin=-1)
+
 
 REFUSED = {
     "a run is missing": (
@@ -194,6 +206,44 @@ def test_what_is_incomplete_is_refused_and_leaves_nothing_behind(results, checko
         assert words in str(refused.value)
     assert len(str(refused.value).splitlines()) == LINES.get(spoiled, 1), str(refused.value)
     assert snapshot(tmp_path) == before and not (tmp_path / "submission").exists()
+
+
+def test_power_logs_are_packaged_and_checked_in_the_tree(results, checkout, tmp_path):
+    measured(results)
+    outcome = packaged(results, tmp_path / "submission", checkout)
+    [each] = outcome.packages
+    assert outcome.written and outcome.errors == 0
+    for number in range(5):
+        copy = power.file_of(each.place.results / f"result_{number}.txt", 0)
+        assert copy.read_bytes() == power.file_of(results / f"result_{number}.txt", 0).read_bytes()
+    [system] = score.score([each.place.results])
+    assert system.energy.mean_watts == pytest.approx(2_800, rel=0.01)
+    shutil.copy(copy, copy.with_name("node_1.txt"))  # the description says one node
+    assert [fault.message for fault in power.judge([run.log for run in system.runs])[1]] == [
+        *["1 power logs, and another run has 2"] * 4,
+        "2 power logs, and the run has 1 nodes",
+        "node_1.txt has the readings of result_4/node_0.txt",
+    ]
+
+
+@pytest.mark.parametrize(
+    "spoil, says",
+    [
+        (lambda power: shutil.rmtree(power / "result_3"), "0 power logs, and another run has 1"),
+        (
+            lambda power: shutil.copy(power / "result_0" / "node_0.txt", power / "result_3" / "node_0.txt"),
+            "node_0.txt has the readings of result_0/node_0.txt",
+        ),
+        (lambda power: (power / "result_3" / "node_0.txt").write_text("watts\n"), "no :::MLLOG line in it"),
+    ],
+    ids=["missing", "another's", "none"],
+)
+def test_spoilt_power_logs_are_refused(results, checkout, tmp_path, spoil, says):
+    measured(results)
+    spoil(results / "power")
+    outcome = packaged(results, tmp_path / "submission", checkout)
+    assert not outcome.written and not (tmp_path / "submission").exists()
+    assert any(fault.message == says and "result_3" in str(fault.file) for fault in outcome.findings)
 
 
 def test_everything_that_is_missing_is_named_at_once(results, checkout, tmp_path):

@@ -12,6 +12,7 @@ from rn50.hyperparameters.search.method import Evidence
 from rn50.hyperparameters.search.training import Training, was_killed
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler, tell
 from rn50.machine import binding, hardware
+from rn50.process import not_ignored
 from rn50.results.parse import read_log
 
 POLL_S = 1.0
@@ -51,9 +52,7 @@ class Search:
 
         Raises UserError if a run cannot be made. No run of this call is left then.
         """
-        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup ignores it for us
-            numbers.remove(signal.SIGHUP)
+        numbers = [signal.SIGINT, signal.SIGTERM, *not_ignored(signal.SIGHUP)]
         handlers = {number: signal.signal(number, self._ask) for number in numbers}
         try:
             with self._scheduler.bar as bar:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import state, view
-from rn50.process import ask_to_end_with_parent
+from rn50.process import ask_to_end_with_parent, not_ignored
 from rn50.run.display import PROGRESS, EpochProgress, read_progress
 from rn50.terminal import Terminal, say
 
@@ -100,10 +100,9 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
 def _signals_passed_on(child: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
     """Leave Ctrl-C to ``child``, which also gets it from the terminal, and pass on SIGTERM and SIGHUP:
     ``child`` ends the run."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    signal.signal(signal.SIGINT, lambda *_: None)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: child.send_signal(signal.SIGTERM))
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
+    for number in (signal.SIGTERM, *not_ignored(signal.SIGHUP)):
+        before[number] = signal.signal(number, lambda *_: child.send_signal(signal.SIGTERM))
     try:
         yield child
     finally:

@@ -10,18 +10,23 @@ import itertools
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from resource import RLIMIT_CPU, setrlimit
 
 from rn50 import files
 from rn50.packages import needed_for
-from rn50.process import environment, python
+from rn50.process import ask_to_end_with_parent, environment, python
 from rn50.results import tree
 from rn50.results.parse import copy_records
 from rn50.terminal import Terminal, styled, table
 
+LIMIT_S = 60
+"""Seconds of processor time that an official checker may take, however busy the machine is; a published log
+takes one."""
 _SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
 """Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs
 each checker once."""
@@ -86,11 +91,9 @@ def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
 
 
-def run(
-    checker: str, *arguments: str, cwd: pathlib.Path | None = None, timeout: float | None = None
-) -> tuple[int, str]:
+def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple[int, str]:
     """Run an official checker, a module of ``mlperf_logging`` or code. Return its exit status and standard
-    error."""
+    error, or that it took longer than ``LIMIT_S``."""
     # --log_output: else the checker leaves a log in the current folder. utf8: whatever the locale.
     module = ("-m", f"mlperf_logging.{checker}", "--log_output", os.devnull)
     process = subprocess.run(
@@ -101,9 +104,10 @@ def run(
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
-        timeout=timeout,
+        preexec_fn=ask_to_end_with_parent(then=lambda: setrlimit(RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))),
     )
-    return process.returncode, process.stderr
+    too_long = f"it did not end within {LIMIT_S} s of processor time"
+    return process.returncode, too_long if process.returncode == -signal.SIGXCPU else process.stderr
 
 
 def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:

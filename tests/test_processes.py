@@ -1,0 +1,123 @@
+"""Signals and children of every verb: what was ignored at the start stays so, every child ends with its
+parent."""
+
+import ast
+import os
+import re
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from rn50 import process
+from rn50.files import ROOT
+from rn50.launch import job
+from rn50.launch.campaign import watch
+from rn50.process import python
+from rn50.speed import worker
+
+SOURCES = sorted((ROOT / "rn50").rglob("*.py"))
+
+
+@pytest.fixture
+def hang_up():
+    """Sets what SIGHUP does; what it did before comes back."""
+    before = signal.getsignal(signal.SIGHUP)
+    yield lambda handler: signal.signal(signal.SIGHUP, handler)
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("ignored, status", [(True, 0), (False, -signal.SIGTERM)])
+def test_a_campaign_under_nohup_outlives_its_terminal(hang_up, ignored, status):
+    hang_up(signal.SIG_IGN if ignored else signal.SIG_DFL)
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    with watch._signals_passed_on(child):
+        os.kill(os.getpid(), signal.SIGHUP)
+        if ignored:
+            child.stdin.close()
+        assert child.wait() == status
+    assert signal.getsignal(signal.SIGHUP) == (signal.SIG_IGN if ignored else signal.SIG_DFL)
+
+
+def test_what_is_ignored_at_the_start_stays_ignored(hang_up):
+    hang_up(signal.SIG_IGN)
+    assert process.not_ignored(signal.SIGTERM, signal.SIGHUP) == [signal.SIGTERM]
+    hang_up(signal.SIG_DFL)
+    assert process.not_ignored(signal.SIGHUP) == [signal.SIGHUP]
+
+
+def test_no_other_place_handles_a_hang_up():
+    """Each asks ``process.not_ignored`` first."""
+    lines = [line for file in SOURCES for line in file.read_text().splitlines() if "signal.SIGHUP" in line]
+    assert len(lines) == 4 and [line for line in lines if "not_ignored(" not in line] == []
+
+
+def started_in(file):
+    """(line, the call) of every process that a file starts."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and re.fullmatch(
+            r"subprocess\.(Popen|run|call|check_call|check_output)", ast.unparse(node.func)
+        ):
+            yield f"{file.relative_to(ROOT)}:{node.lineno}", {each.arg for each in node.keywords}
+
+
+def test_every_child_ends_with_its_parent():
+    """Or within seconds: facts about the machine are read beside MXNet too, whose engine a fork stops."""
+    started = dict(call for file in SOURCES for call in started_in(file))
+    assert len(started) > 12
+    assert [place for place, options in started.items() if not options & {"preexec_fn", "timeout"}] == []
+    limited = {place.split(":")[0] for place, options in started.items() if "preexec_fn" not in options}
+    assert limited == {"rn50/machine/software.py", "rn50/machine/sources.py"}
+
+
+JOB = """
+import os, pathlib, sys, time
+pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+time.sleep(600)
+"""
+MEASURED = """
+import pathlib, sys
+from rn50.speed import worker
+worker.python = lambda *_: [sys.executable, "-c", *sys.argv[1:3]]
+worker.run("speed.cell", {}, pathlib.Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_measurement_whose_parent_is_killed_leaves_nothing(tmp_path, number):
+    started = tmp_path / "started"
+    command = python("-c", MEASURED, JOB, str(started), str(tmp_path / "cell.log"))
+    measuring = subprocess.Popen(command, cwd=ROOT)
+    while not started.exists() or not started.read_text():
+        assert measuring.poll() is None
+        time.sleep(0.02)
+    its_job = psutil.Process(int(started.read_text()))
+    measuring.send_signal(number)
+    measuring.wait()
+    try:
+        its_job.wait(60)
+    finally:
+        if its_job.is_running():
+            its_job.kill()
+            pytest.fail("the job went on")
+
+
+@pytest.mark.parametrize("status", [130, 2])
+def test_ctrl_c_that_ended_a_measurement_ends_the_verb(tmp_path, monkeypatch, status):
+    """Also where this process ignores it: a script that starts it with & has it so."""
+    monkeypatch.setattr(worker, "python", lambda *_: ["sh", "-c", f"exit {status}"])
+    if status == 130:
+        with pytest.raises(KeyboardInterrupt):
+            worker.run("speed.cell", {}, tmp_path / "cell.log")
+    else:
+        assert worker.run("speed.cell", {}, tmp_path / "cell.log").failure == "exit status 2"
+
+
+def test_the_job_of_a_run_asks_too(hang_up, monkeypatch):
+    handled = []
+    hang_up(signal.SIG_IGN)
+    monkeypatch.setattr(job.signal, "signal", lambda number, _: handled.append(number))
+    job._StopOnSignal()
+    assert signal.SIGHUP not in handled and {signal.SIGINT, signal.SIGTERM} <= set(handled)
