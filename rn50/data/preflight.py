@@ -10,7 +10,7 @@ import numpy as np
 from rn50 import files
 from rn50.data.jpeg import damage_of
 from rn50.data.layout import FILES
-from rn50.data.recordio import Header, IndexedRecordReader, repeated
+from rn50.data.recordio import Header, IndexedRecordReader, remedy_for, repeated
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
@@ -43,7 +43,7 @@ def preflight(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -> 
         try:
             stat = path.stat()
         except OSError as error:
-            raise UserError(path, error.strerror, remedy) from error
+            raise UserError(path, error.strerror, remedy_for(path, remedy)) from error
         if path != folder:
             files.refuse_irregular(path, stat.st_mode, remedy)
             if stat.st_size == 0:

@@ -6,10 +6,13 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from rn50.benchmark import rules
 from rn50.data.packing import validation_truth
 from rn50.errors import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
+FIRST_IMAGE = "ILSVRC2012_val_00000001.JPEG", "n01751748"
+"""A validation image of ImageNet and its class."""
 
 
 class Image(NamedTuple):
@@ -76,6 +79,13 @@ def _listed(folder: Path, truth: Path | None) -> Source:
         problem = "holds no class folders"
         raise UserError(train, problem, "extract each class's archive into a folder of its name")
     val_classes = _class_folders(val)
+    for nested in (train / classes[0] / "images", val / "images"):
+        if nested.is_dir() and nested.name not in classes:
+            remedy = (
+                "move what it holds one folder up, as every such folder's, and the lists *_boxes.txt and "
+            )
+            remedy += "val_annotations.txt out of train/ and val/; --val-truth takes val_annotations.txt"
+            raise UserError(nested, "a folder where images belong, as Tiny ImageNet has them", remedy)
     for missing in sorted(set(classes) ^ set(val_classes or classes)):
         where, other = (val, train) if missing in classes else (train, val)
         raise UserError(
@@ -90,6 +100,14 @@ def _listed(folder: Path, truth: Path | None) -> Source:
         return list(itertools.chain.from_iterable(of_each))
 
     images = labelled(val) if val_classes else _flat(folder, classes, truth)
+    if len(classes) == rules.CLASSES and FIRST_IMAGE[1] in classes:
+        for image in images:
+            if Path(image.path).name == FIRST_IMAGE[0] and classes[image.label] != FIRST_IMAGE[1]:
+                problem = (
+                    f"{FIRST_IMAGE[0]} has the class {classes[image.label]}, and in ImageNet {FIRST_IMAGE[1]}"
+                )
+                remedy = "the classes have another order: give another list with --val-truth"
+                raise UserError(truth or val, problem, remedy)
     return Source(folder, classes, {"train": labelled(train), "val": images})
 
 
@@ -106,9 +124,18 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry]:
-    """Return what a folder holds but for hidden files, sorted by name."""
+    """Return what a folder holds but for hidden files, sorted by name. Raises UserError for a link to nothing
+    and for a name that no list can hold."""
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
+    for entry in shown:
+        problem = None
+        if "\t" in entry.name or "\n" in entry.name:
+            problem = "has a TAB or a line end in its name, which ends a column of the packing list"
+        elif not os.path.exists(entry.path):
+            problem = f"no image file or folder, but a link to {os.readlink(entry.path)}, which is not there"
+        if problem:
+            raise UserError(entry.path, problem, "rename it, mend it or move it away")
     return sorted(shown, key=lambda entry: entry.name)
 
 
@@ -117,7 +144,7 @@ def _images(folder: Path, prefix: str = "", label: int = 0) -> list[Image]:
     images = []
     for entry in _entries(folder):
         is_image = entry.is_file() and entry.name.lower().endswith(SUFFIXES)
-        if not is_image or "\t" in entry.name or "\n" in entry.name:
+        if not is_image:
             problem = f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held"
             raise UserError(entry.path, problem, "move it away, or extract the archive again")
         status = entry.stat()
@@ -138,5 +165,5 @@ def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
             "give the list of their classes with --val-truth FILE: the development kit's "
             f"{Path(validation_truth.OFFICIAL).name}, or lines of name and class",
         )
-    labels = validation_truth.read(truth, [image.path for image in images], classes)
+    labels = validation_truth.read(truth, [image.path for image in images], classes, folder)
     return [image._replace(label=labels[image.path]) for image in images]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rn50 import files
+from rn50.data.jpeg import read_header
 from rn50.data.packing import packing_list
 from rn50.data.packing.packing_list import Entry, Packed
 from rn50.data.recordio import IndexedRecordReader
@@ -103,9 +104,13 @@ class _Writer:
         for position in positions:
             header, image = self.reader.read(position)
             remedy = f"see rn50 verify {self.rec.parent}"
-            if not header.is_in(len(self.classes or range(1 << 24))):
-                fault = f"record {position} has label {header.label:g}, which is not a class"
-                raise UserError(self.rec, fault, remedy)
+            no_image, labels = read_header(image).fault, f"label {header.label:g}"
+            if header.flag > 1:
+                labels = f"{header.flag} labels"
+            if header.flag > 1 or not header.is_in(len(self.classes or range(1 << 24))):
+                raise UserError(self.rec, f"record {position} has {labels}, which is not a class", remedy)
+            if no_image:
+                raise UserError(self.rec, f"record {position} is {no_image}", remedy)
             label = int(header.label)
             folder = self.folder / (Path(self.classes[label]).name if self.classes else f"{label:04d}")
             name = f"{folder.name}_{self.reader.keys[position]}.JPEG"
