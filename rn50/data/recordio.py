@@ -212,11 +212,11 @@ def index_bytes(path: Path) -> bytes:
 
 
 def remedy_for(path: Path, otherwise: str) -> str:
-    """Return the remedy for a data file that is not there: for an index the command that makes it, if its
-    .rec file is there."""
+    """Return the remedy ``otherwise`` for a data file; for an index that is missing beside its .rec file, with
+    the command that makes it."""
     if path.suffix != ".idx" or path.exists() or not path.with_suffix(".rec").exists():
         return otherwise
-    return f"rn50 verify --write-index {path.parent} makes it from {path.stem}.rec"
+    return f"{otherwise}, or rn50 verify --write-index {path.parent} makes it from {path.stem}.rec"
 
 
 def write_index(path: Path) -> None:

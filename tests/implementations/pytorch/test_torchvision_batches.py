@@ -22,6 +22,7 @@ from rn50.data import recordio  # noqa: E402
 from rn50.data.pipeline.batches import BatchFormat  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
+from tests.support.imagenet_like import turned  # noqa: E402
 
 SIZES = [(90, 120), (131, 70), (64, 64), (33, 200), (300, 41), (97, 89), (50, 60), (61, 53)]
 
@@ -41,8 +42,10 @@ def pillow(pixels, mode, kind, **options):
 
 @pytest.fixture
 def images():
-    """One of each kind that there is in ImageNet: colour, grey, progressive, CMYK, and a PNG."""
+    """One of each kind that there is in ImageNet: colour, with an EXIF orientation, grey, progressive, CMYK,
+    and a PNG."""
     made = [pillow(picture(*size), "RGB", "JPEG", quality=95) for size in SIZES[:4]]
+    made[3] = turned(made[3])
     made.append(pillow(picture(*SIZES[4])[:, :, 0].copy(), "L", "JPEG", quality=95))
     made.append(pillow(picture(*SIZES[5]), "RGB", "JPEG", quality=95, progressive=True))
     made.append(pillow(picture(*SIZES[6], channels=4), "CMYK", "JPEG", quality=95))
