@@ -280,11 +280,11 @@ def bench_inference(
 
     subjects = inference_engines.subjects(models, engines, precisions)
     measured = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
-    if picture is not None and measured.results:
-        files.write(picture, inference_curve.draw(measured.results))
     if as_json:
         print_json(measured)
     elif measured.results:
         inference.show(measured, Terminal())
+    if picture is not None and measured.results:
+        files.write(picture, inference_curve.draw(measured.results))
     if measured.failures:
         raise UserErrors(*(UserError(failed.failure) for failed in measured.failures))

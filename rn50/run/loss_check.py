@@ -14,8 +14,6 @@ TOO_HIGH, TOO_LOW = 1.5, 0.5
 first epoch so much better."""
 LEARNS = 0.85
 """A mean loss below this multiple of ln(classes) is that of a network that has learnt."""
-CHANCE_DEVIATIONS = 3
-"""Standard deviations by which guessing may be above chance."""
 
 
 class LossCheck:
@@ -56,8 +54,8 @@ class LossCheck:
         """Check the top-1 of the first evaluation, of ``images`` images, against the mean training loss: who
         learns one set is better than chance on the other, unless their labels mean other classes."""
         chance = 1 / self._classes
-        by_chance = chance + CHANCE_DEVIATIONS * math.sqrt(chance * (1 - chance) / images)
-        if loss < LEARNS * self._guess and accuracy <= by_chance:
+        by_luck = min(1.5, 1 + 3 * math.sqrt((self._classes - 1) / images))  # three standard deviations
+        if loss < LEARNS * self._guess and accuracy <= by_luck * chance:
             found = f"loss {loss:.2f} and top-1 {accuracy:.4f}"
             self._warn(
                 f"training learns, validation does not: {found}, and guessing gives {self._guess:.2f} and "
