@@ -212,7 +212,7 @@ def index_bytes(path: Path) -> bytes:
 
 
 def remedy_for(path: Path, otherwise: str) -> str:
-    """Return the remedy ``otherwise``; for an index that is missing beside its .rec file, with the command that
+    """Return the remedy ``otherwise``; for an index that is missing beside its .rec file with the command that
     makes it."""
     if path.suffix != ".idx" or path.exists() or not path.with_suffix(".rec").exists():
         return otherwise

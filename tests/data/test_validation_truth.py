@@ -149,7 +149,7 @@ def test_the_first_image_of_imagenet_tells_an_order_that_is_not_its_own(tmp_path
     first = "ILSVRC2012_val_00000001.JPEG"
     if flat:
         with pytest.raises(
-            UserError, match=f"list: {first} has the class {order[0]}, and in ImageNet {order[1]}"
+            UserError, match=f"list: gives {first} the class {order[0]}, and ImageNet {order[1]}"
         ):
             scan(tmp_path / "source", tmp_path / "list")
         (tmp_path / "list").write_text("".join(f"{name} {1 - label}\n" for name, label in truth.items()))
@@ -160,7 +160,7 @@ def test_the_first_image_of_imagenet_tells_an_order_that_is_not_its_own(tmp_path
         other = next((tmp_path / "source" / "val" / order[0]).iterdir())
         wrong.rename(wrong.with_name("x")), other.rename(other.with_name(first))
         (wrong.with_name("x")).rename(wrong.with_name(other.name))
-        with pytest.raises(UserError, match=f"val: {first} has the class {order[0]}"):
+        with pytest.raises(UserError, match=f"val: gives {first} the class {order[0]}"):
             scan(tmp_path / "source")
 
 

@@ -11,8 +11,8 @@ from rn50.data.packing import validation_truth
 from rn50.errors import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
-FIRST_IMAGE = "ILSVRC2012_val_00000001.JPEG", "n01751748"
-"""A validation image of ImageNet and its class."""
+FIRST_IMAGE, ITS_CLASS = "ILSVRC2012_val_00000001.JPEG", "n01751748"
+"""A validation image of ImageNet."""
 
 
 class Image(NamedTuple):
@@ -66,7 +66,7 @@ def scan(folder: Path, truth: Path | None = None) -> Source:
         if not path.is_dir():
             raise UserError(path, "no such folder", "give a folder with train/<class>/*.JPEG and val/")
     try:
-        return _listed(folder, truth)
+        return _listed(folder, truth or validation_truth.find(folder))
     except OSError as error:
         remedy = "fix its permissions, or extract the archive again"
         raise UserError(error.filename or folder, f"cannot be read ({error.strerror})", remedy) from error
@@ -82,10 +82,10 @@ def _listed(folder: Path, truth: Path | None) -> Source:
     for nested in (train / classes[0] / "images", val / "images"):
         if nested.is_dir() and nested.name not in classes:
             remedy = (
-                "move what it holds one folder up, as every such folder's, and the lists *_boxes.txt and "
+                "move such images one folder up, *_boxes.txt and val_annotations.txt out of train/ and val/"
             )
-            remedy += "val_annotations.txt out of train/ and val/; --val-truth takes val_annotations.txt"
-            raise UserError(nested, "a folder where images belong, as Tiny ImageNet has them", remedy)
+            problem = "a folder where images belong, as Tiny ImageNet has them"
+            raise UserError(nested, problem, f"{remedy}, and pack with --val-truth val_annotations.txt")
     for missing in sorted(set(classes) ^ set(val_classes or classes)):
         where, other = (val, train) if missing in classes else (train, val)
         raise UserError(
@@ -100,14 +100,10 @@ def _listed(folder: Path, truth: Path | None) -> Source:
         return list(itertools.chain.from_iterable(of_each))
 
     images = labelled(val) if val_classes else _flat(folder, classes, truth)
-    if len(classes) == rules.CLASSES and FIRST_IMAGE[1] in classes:
-        for image in images:
-            if Path(image.path).name == FIRST_IMAGE[0] and classes[image.label] != FIRST_IMAGE[1]:
-                problem = (
-                    f"{FIRST_IMAGE[0]} has the class {classes[image.label]}, and in ImageNet {FIRST_IMAGE[1]}"
-                )
-                remedy = "the classes have another order: give another list with --val-truth"
-                raise UserError(truth or val, problem, remedy)
+    taken = next((classes[image.label] for image in images if image.path.endswith(FIRST_IMAGE)), ITS_CLASS)
+    if taken != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
+        problem = f"gives {FIRST_IMAGE} the class {taken}, and ImageNet {ITS_CLASS}: another order of classes"
+        raise UserError(val if val_classes else truth, problem, "give another list with --val-truth")
     return Source(folder, classes, {"train": labelled(train), "val": images})
 
 
@@ -129,13 +125,12 @@ def _entries(folder: Path) -> list[os.DirEntry]:
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
     for entry in shown:
-        problem = None
         if "\t" in entry.name or "\n" in entry.name:
             problem = "has a TAB or a line end in its name, which ends a column of the packing list"
-        elif not os.path.exists(entry.path):
+            raise UserError(entry.path, problem, "rename it")
+        if entry.is_symlink() and not os.path.exists(entry.path):
             problem = f"no image file or folder, but a link to {os.readlink(entry.path)}, which is not there"
-        if problem:
-            raise UserError(entry.path, problem, "rename it, mend it or move it away")
+            raise UserError(entry.path, problem, "mend the link, or move it away")
     return sorted(shown, key=lambda entry: entry.name)
 
 
@@ -156,7 +151,6 @@ def _images(folder: Path, prefix: str = "", label: int = 0) -> list[Image]:
 
 def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
     images = _images(folder / "val")
-    truth = truth or validation_truth.find(folder)
     if truth is None:
         raise UserError(
             folder / "val",

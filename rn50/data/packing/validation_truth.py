@@ -55,16 +55,19 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
         problem = f"has {len(lines):,} lines, and the validation folder {len(names):,} images"
         raise UserError(path, problem, "extract the archive again, or give the list that belongs to it")
     widths = {len(words) for _, words in lines}
-    told = [("", 0, names), (", images sorted by number", 0, sorted(names, key=natural))]
-    """How the images are told, the column of the classes, and the image of every line."""
+    columns: list[tuple[str, int, Sequence[str]]]
+    """How the images are known, the column of the classes, and the image of every line."""
+    columns = [("", 0, names), (", images sorted by number", 0, sorted(names, key=natural))]
     if widths != {1}:
-        columns = [(at, of) for at, of in ((0, 1), (1, 0), (2, 1)) if at == 0 or widths == {at + 1}]
-        told = [(f", column {of + 1}", of, _images(lines, at, by_word)) for at, of in columns]
+        pairs = [
+            (image, label) for image, label in ((0, 1), (1, 0), (2, 1)) if not image or widths == {image + 1}
+        ]
+        columns = [(f", column {label + 1}", label, _images(lines, image, by_word)) for image, label in pairs]
     readings: list[tuple[str, dict[str, int]]] = []
     values: list[str] = []
-    for how, of, images in told:
+    for how, column, images in columns:
         if set(images) == set(names):
-            rest = (" ".join(words[of:]) for _, words in lines)  # the names of classes may have spaces
+            rest = (" ".join(words[column:]) for _, words in lines)  # the names of classes may have spaces
             values = [name if name in known else re.sub(r"\.0*$", "", name.split()[0]) for name in rest]
             for meaning, labels in meanings.items():
                 if labels.keys() >= set(values):
@@ -73,7 +76,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     # Nothing says the order of classes that are counted from 1, or without the names of images.
     unsure = (_FROM_1, _FROM_0) if widths == {1} else (_FROM_1,)
     if all(how.startswith(unsure) for how, _ in readings):
-        raise _no_class(path, lines, values, meanings) if values else _no_image(path, lines, told)
+        raise _no_class(path, lines, values, meanings) if values else _no_image(path, lines, columns)
     how, truth = readings[0]
     for other_how, other in readings[1:]:
         name = next((name for name in names if truth[name] != other[name]), "")
@@ -101,16 +104,16 @@ def _meanings(path: Path, classes: Sequence[str], source: Path) -> Iterator[tupl
     else:
         yield _FROM_1, {str(label + 1): label for label in labels.values()}
     # Lists of the classes in another order, such as the wnids.txt of Tiny ImageNet.
-    for file in {*path.parent.glob("*.txt"), *source.glob("*.txt")}:
+    for file in sorted({*path.parent.glob("*.txt"), *source.glob("*.txt")}):
         if file.is_file() and file.stat().st_size < _LARGEST_ORDER and not file.samefile(path):
             order = [line.split()[0] for line in read_lines(file) if line.strip()]
             if sorted(order) == list(classes):
                 yield f"by {file.name}", {str(place): labels[name] for place, name in enumerate(order)}
 
 
-def _no_image(path: Path, lines: Lines, told: Sequence[tuple[str, int, Sequence[str]]]) -> UserError:
+def _no_image(path: Path, lines: Lines, columns: list[tuple[str, int, Sequence[str]]]) -> UserError:
     """Return the first line that does not name one more image."""
-    images = next((images for _, _, images in told if images[0]), told[0][2])
+    images = next((images for _, _, images in columns if images[0]), columns[0][2])
     first = {name: place for place, name in reversed([*enumerate(images)])}
     bad = next((place for place, name in enumerate(images) if not name or first[name] < place), 0)
     number, words = lines[bad]
