@@ -203,10 +203,7 @@ def quantize_model(
         choice = quantization.quantize(model, output, tried, config, images, tolerance)
     else:
         choice = own_formats.quantize(model, output, format_, tried, config, images, tolerance)
-    if as_json:
-        print_json(choice)
-    else:
-        choice.show(model, Terminal())
+    print_json(choice) if as_json else choice.show(model, Terminal())
 
 
 def _engines() -> tuple[str, ...]:

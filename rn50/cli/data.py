@@ -102,11 +102,8 @@ def unpack(source: pathlib.Path, folder: pathlib.Path, workers: int | None, as_j
 
 
 def _print_numbers(packed: "Packed", then: str, as_json: bool) -> None:
-    if as_json:
-        print_json(packed)
-        return
     numbers = f"{packed.train:,} + {packed.val:,} images of {packed.classes:,} classes"
-    say(f"{packed.folder}: {numbers}{then}")
+    print_json(packed) if as_json else say(f"{packed.folder}: {numbers}{then}")
 
 
 @verb("verify", "Check a data set and write its certificate", "rn50 verify /data/imagenet --full")

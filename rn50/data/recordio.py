@@ -212,8 +212,8 @@ def index_bytes(path: Path) -> bytes:
 
 
 def remedy_for(path: Path, otherwise: str) -> str:
-    """Return the remedy ``otherwise``; for an index that is missing beside its .rec file with the command that
-    makes it."""
+    """Return the remedy ``otherwise``, for an index that is missing beside its .rec file with the command
+    that makes it."""
     if path.suffix != ".idx" or path.exists() or not path.with_suffix(".rec").exists():
         return otherwise
     return f"{otherwise}, or rn50 verify --write-index {path.parent} makes it from {path.stem}.rec"

@@ -104,13 +104,12 @@ class _Writer:
         for position in positions:
             header, image = self.reader.read(position)
             remedy = f"see rn50 verify {self.rec.parent}"
-            no_image, labels = read_header(image).fault, f"label {header.label:g}"
-            if header.flag > 1:
-                labels = f"{header.flag} labels"
-            if header.flag > 1 or not header.is_in(len(self.classes or range(1 << 24))):
-                raise UserError(self.rec, f"record {position} has {labels}, which is not a class", remedy)
-            if no_image:
-                raise UserError(self.rec, f"record {position} is {no_image}", remedy)
+            is_class = header.flag < 2 and header.is_in(len(self.classes or range(1 << 24)))
+            no_image = read_header(image).fault
+            if no_image or not is_class:
+                labels = f"{header.flag} labels" if header.flag > 1 else f"label {header.label:g}"
+                fault = f"is {no_image}" if is_class else f"has {labels}, which is not a class"
+                raise UserError(self.rec, f"record {position} {fault}", remedy)
             label = int(header.label)
             folder = self.folder / (Path(self.classes[label]).name if self.classes else f"{label:04d}")
             name = f"{folder.name}_{self.reader.keys[position]}.JPEG"

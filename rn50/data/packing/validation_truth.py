@@ -31,6 +31,8 @@ _SURE = "sort the images into class folders, or give a list with the name and th
 
 Lines = list[tuple[int, list[str]]]
 """Number and words of each line."""
+Meanings = dict[str, dict[str, int]]
+"""Ways to read words as classes, by name: the label of each word."""
 
 
 def find(source: Path) -> Path | None:
@@ -121,9 +123,7 @@ def _no_image(path: Path, lines: Lines, columns: list[tuple[str, int, Sequence[s
     return UserError(path, problem + excerpt(" ".join(words), 80), "give the list that belongs to it")
 
 
-def _no_class(
-    path: Path, lines: Lines, values: list[str], meanings: Mapping[str, Mapping[str, int]]
-) -> UserError:
+def _no_class(path: Path, lines: Lines, values: list[str], meanings: Meanings) -> UserError:
     """Return the first line that does not name a class, or why numbers do not."""
     if _BY_ID not in meanings and all(value.isdecimal() and int(value) > 0 for value in values):
         remedy = f"put the development kit's {META} beside it, or give a list with the class of each image"
