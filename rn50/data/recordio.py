@@ -237,7 +237,7 @@ def write_index(path: Path) -> None:
                 lines += f"{decode_header(record).id}\t{begin}\n"
         except ValueError as error:
             raise UserError(rec, f"has no record at byte {end} ({error})", _REMEDY) from error
-    files.write(path, lines, files.NOTHING, _REMEDY)
+    files.write(path, lines, files.NOTHING, "free space, or verify a folder of links to the data")
 
 
 def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:

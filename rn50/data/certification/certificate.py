@@ -102,8 +102,8 @@ def write(folder: Path, content: dict[str, Any]) -> Certificate:
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
     kept = (name for name in (*FILES, *layout.PACKED, DEMO_RECORD) if (folder / name).exists())
-    links = f"ln -s {shlex.quote(str(folder.resolve()))}/{{{','.join(kept)}}} NEW"
-    remedy = f"keep it in a folder of links, for DATADIR too: mkdir NEW && {links} && rn50 verify NEW"
+    links = f"mkdir NEW && ln -s {shlex.quote(str(folder.resolve()))}/{{{','.join(kept)}}} NEW"
+    remedy = f"to keep it, verify a folder of links to the data, which DATADIR may name then: {links}"
     sha256 = hashlib.sha256(text).hexdigest()
     try:
         files.write(path, text, files.ANY, remedy)
