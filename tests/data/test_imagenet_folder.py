@@ -215,6 +215,21 @@ def test_a_flat_validation_folder_with_a_list(flat, tmp_path, write):
     } == truth
 
 
+def test_ids_behind_names_may_be_places_of_classes(flat, tmp_path):
+    source, truth = flat
+    official(tmp_path / "ids", truth, class_names(7))
+    ids = (tmp_path / "ids").read_text().split()
+    lines = [f"{name} {number}\n" for name, number in zip(sorted(truth), ids, strict=True)]
+    (tmp_path / "named").write_text("".join(lines))
+    with pytest.raises(UserError, match=r"named: has two readings: .*by ILSVRC2012_ID.*counted from 1"):
+        pack(source, tmp_path / "out", truth=tmp_path / "named")
+    (tmp_path / "meta.mat").unlink()
+    with pytest.raises(
+        UserError, match="named: has ILSVRC2012_IDs, which are not labels; put the development"
+    ):
+        pack(source, tmp_path / "out", truth=tmp_path / "named")
+
+
 def test_the_development_kit_is_found_by_itself(flat, tmp_path):
     source, truth = flat
     kit = source / "ILSVRC2012_devkit_t12" / "data"

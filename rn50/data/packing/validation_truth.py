@@ -72,7 +72,9 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
             rest = (" ".join(words[column:]) for _, words in lines)  # the names of classes may have spaces
             values = [name if name in known else re.sub(r"\.0*$", "", name.split()[0]) for name in rest]
             for meaning, labels in meanings.items():
-                if labels.keys() >= set(values):
+                # The official list beside its kit has IDs and nothing else.
+                is_possible = meaning != _FROM_1 or widths != {1} or _BY_ID not in meanings
+                if is_possible and labels.keys() >= set(values):
                     taken = [labels[value] for value in values]
                     readings.append((meaning + how, dict(zip(images, taken, strict=True))))
     # Nothing says the order of classes that are counted from 1, or without the names of images.
@@ -103,8 +105,7 @@ def _meanings(path: Path, classes: Sequence[str], source: Path) -> Iterator[tupl
     ids = _ids(path)
     if ids:
         yield _BY_ID, {key: labels[name] for key, name in ids.items() if name in labels}
-    else:
-        yield _FROM_1, {str(label + 1): label for label in labels.values()}
+    yield _FROM_1, {str(label + 1): label for label in labels.values()}
     # Lists of the classes in another order, such as the wnids.txt of Tiny ImageNet.
     for file in sorted({*path.parent.glob("*.txt"), *source.glob("*.txt")}):
         if file.is_file() and file.stat().st_size < _LARGEST_ORDER and not file.samefile(path):
