@@ -203,10 +203,7 @@ def quantize_model(
         choice = quantization.quantize(model, output, tried, config, images, tolerance)
     else:
         choice = own_formats.quantize(model, output, format_, tried, config, images, tolerance)
-    if as_json:
-        print_json(choice)
-    else:
-        choice.show(model, Terminal())
+    print_json(choice) if as_json else choice.show(model, Terminal())
 
 
 def _engines() -> tuple[str, ...]:
@@ -283,11 +280,11 @@ def bench_inference(
 
     subjects = inference_engines.subjects(models, engines, precisions)
     measured = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
-    if picture is not None and measured.results:
-        files.write(picture, inference_curve.draw(measured.results))
     if as_json:
         print_json(measured)
     elif measured.results:
         inference.show(measured, Terminal())
+    if picture is not None and measured.results:
+        files.write(picture, inference_curve.draw(measured.results))
     if measured.failures:
         raise UserErrors(*map(UserError, dict.fromkeys(failed.failure for failed in measured.failures)))

@@ -73,10 +73,13 @@ def pack(
     If it is interrupted, the same command continues where it stopped.
     """
     from rn50.data.packing import pack as packer
+    from rn50.data.packing import packing_list
     from rn50.progress import counting
 
     with group.cleaned_up(), counting("packing") as progress:
         packed = packer.pack(source, folder, seed, val_truth, workers, progress)
+    for line in packing_list.surprises(packing_list.read_classes(folder) or ()):
+        say(line, err=True)
     _print_numbers(packed, f"; rn50 verify {folder} looks at every one", as_json)
 
 
@@ -99,11 +102,8 @@ def unpack(source: pathlib.Path, folder: pathlib.Path, workers: int | None, as_j
 
 
 def _print_numbers(packed: "Packed", then: str, as_json: bool) -> None:
-    if as_json:
-        print_json(packed)
-        return
     numbers = f"{packed.train:,} + {packed.val:,} images of {packed.classes:,} classes"
-    say(f"{packed.folder}: {numbers}{then}")
+    print_json(packed) if as_json else say(f"{packed.folder}: {numbers}{then}")
 
 
 @verb("verify", "Check a data set and write its certificate", "rn50 verify /data/imagenet --full")
@@ -114,6 +114,7 @@ def _print_numbers(packed: "Packed", then: str, as_json: bool) -> None:
     "--train", "train_images", type=Whole(1, MOST_IMAGES), help="Training images there ought to be."
 )
 @click.option("--val", "val_images", type=Whole(1, MOST_IMAGES), help="Validation images there ought to be.")
+@click.option("--write-index", is_flag=True, help="First write the .idx of a .rec that has none.")
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
 @group.as_json("rn50.data.certification.certify.Verdict")
 def verify(
@@ -122,6 +123,7 @@ def verify(
     classes: int | None,
     train_images: int | None,
     val_images: int | None,
+    write_index: bool,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -137,6 +139,9 @@ def verify(
     from rn50.progress import counting
 
     with counting("verifying") as progress:
-        verdict = certify.certify(folder, full, (classes, train_images, val_images), workers, progress)
+        numbers = classes, train_images, val_images
+        verdict = certify.certify(folder, full, numbers, workers, progress, write_index)
     print_json(verdict) if as_json else certify.print_findings(verdict, Terminal())
+    if verdict.certificate.not_kept:
+        say(verdict.certificate.not_kept, err=True)
     sys.exit(Status.SUCCESS if verdict.passed else Status.FAULT)

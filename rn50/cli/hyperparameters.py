@@ -326,9 +326,7 @@ def attribute(
     for caution in cautions:
         say(f"caution: {caution}", err=True)
     attribution = shares.of(way, measured)
+    print_json(attribution) if as_json else display.show(attribution, Terminal())
     picture = display.draw(attribution, folder)
-    if as_json:
-        print_json(attribution)
-    else:
-        display.show(attribution, Terminal())
+    if not as_json:
         say(f"picture: {picture}")

@@ -81,7 +81,6 @@ def reproduce(
         outcome = reproduction.measured(outcome, folder)
         if outcome.verdict != reproduction.STOPPED or anyway:
             outcome = reproduction.run(outcome, folder, runs, as_json)
-    file = page.write(outcome, folder, sys.argv[1:])
     print_json(outcome) if as_json else print_rows(page.found(outcome), console)
-    console.print(f"page: {file}")
+    console.print(f"page: {page.write(outcome, folder, sys.argv[1:])}")
     sys.exit(Status.SUCCESS if outcome.verdict == equivalence.EQUIVALENT else Status.FAULT)

@@ -194,11 +194,9 @@ def bench_throughput(
         preflight.of(config)
     measured = throughput.Bench(config, every, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))
     measured.run(environ, seconds, rounds)
+    print_json(measured) if as_json else measured.show(Terminal())
     report = measured.write()
-    if as_json:
-        print_json(measured)
-    else:
-        measured.show(Terminal())
+    if not as_json:
         say(f"{report} tells it with versions and logs")
     sys.exit(Status.FAULT if measured.failed else Status.SUCCESS)
 

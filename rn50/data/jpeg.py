@@ -3,8 +3,9 @@
 Source of the format: ITU-T T.81, annex B.
 """
 
+import contextlib
 import io
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Bytes = bytes | memoryview
 
@@ -20,6 +21,8 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 same."""
 PNG_END = b"IEND\xaeB`\x82"
 CMYK_COMPONENTS = 4
+_ORIENTATION = 0x0112
+"""Tag of EXIF. Source: CIPA DC-008, section 4.6.4."""
 
 
 class ImageHeader(NamedTuple):
@@ -69,6 +72,16 @@ def has_end(image: bytes, header: ImageHeader) -> bool:
         return PNG_END in image[-64:]
     # In compressed data the byte ff is never followed by d9, so this one ends the image.
     return header.scan is not None and image.rfind(END_OF_IMAGE) > header.scan
+
+
+def orientation_of(image: bytes) -> int:
+    """Return the EXIF orientation of an image that is to be shown turned or mirrored, 2 to 8; else 1."""
+    from PIL import Image
+
+    with contextlib.suppress(Exception), Image.open(io.BytesIO(image)) as decoder:  # as in ``damage_of``
+        orientation: Any = decoder.getexif().get(_ORIENTATION)
+        return orientation if orientation in range(2, 9) else 1
+    return 1
 
 
 def damage_of(image: bytes, header: ImageHeader | None = None, decode: bool = False) -> str | None:

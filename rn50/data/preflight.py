@@ -10,7 +10,7 @@ import numpy as np
 from rn50 import files
 from rn50.data.jpeg import damage_of
 from rn50.data.layout import FILES
-from rn50.data.recordio import Header, IndexedRecordReader, repeated
+from rn50.data.recordio import Header, IndexedRecordReader, remedy_for, repeated
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
@@ -38,12 +38,13 @@ def preflight(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -> 
     starts. Raises ``UserError``.
     """
     does = "make the demo data set" if make.startswith(DEMO) else "pack it from its images"
-    remedy = f"set DATADIR to a folder with {', '.join(needed)}, or {does}: {make} {folder}"
+    named, made = f"set DATADIR to a folder with {', '.join(needed)}", f", or {does}: {make} {folder}"
+    remedy = named + made
     for path in (folder, *(folder / name for name in needed)):
         try:
             stat = path.stat()
         except OSError as error:
-            raise UserError(path, error.strerror, remedy) from error
+            raise UserError(path, error.strerror, remedy_for(path, named) + made) from error
         if path != folder:
             files.refuse_irregular(path, stat.st_mode, remedy)
             if stat.st_size == 0:

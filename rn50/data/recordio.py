@@ -21,12 +21,12 @@ import struct
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rn50 import files
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 ALIGNMENT = 4
@@ -36,6 +36,7 @@ WHOLE, FIRST, MIDDLE, LAST = 0, 1, 2, 3
 
 _REMEDY = "copy or pack the file again"
 _LARGEST_INDEX = 1 << 32
+_LARGEST_NUMBER = np.iinfo(np.int64).max
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _PART = struct.Struct("<4sI")
 _HEADER = struct.Struct("<IfQQ")
@@ -167,6 +168,18 @@ def decode_header(record: bytes) -> Header:
     return Header(*_HEADER.unpack_from(record))
 
 
+def decode_image(record: bytes) -> tuple[Header, bytes]:
+    """Return header and image of an image record; with a label array, its first label. Raises ``ValueError``
+    if the record is too short."""
+    header = decode_header(record)
+    image_start = IMAGE_START + 4 * header.flag
+    if len(record) < image_start:
+        raise ValueError(f"announces {header.flag} labels and ends before them")
+    if header.flag:
+        header = header._replace(label=struct.unpack_from("<f", record, IMAGE_START)[0])
+    return header, record[image_start:]
+
+
 class IndexedRecordWriter(contextlib.ExitStack):
     """Writer of ``PREFIX.rec`` and ``PREFIX.idx``, byte for byte as ``mxnet.recordio.MXIndexedRecordIO``
     writes them; a context manager. Raises OSError."""
@@ -195,7 +208,36 @@ def read_index(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def index_bytes(path: Path) -> bytes:
     """Return the content of an .idx file. Raises ``UserError`` if it cannot be read."""
-    return files.read_bytes(path, _LARGEST_INDEX, _REMEDY)
+    return files.read_bytes(path, _LARGEST_INDEX, remedy_for(path, _REMEDY))
+
+
+def remedy_for(path: Path, otherwise: str) -> str:
+    """Return the remedy ``otherwise``, for an index that is missing beside its .rec file with the command
+    that makes it."""
+    if path.suffix != ".idx" or path.exists() or not path.with_suffix(".rec").exists():
+        return otherwise
+    return f"{otherwise}, or rn50 verify --write-index {path.parent} makes it from {path.stem}.rec"
+
+
+def write_index(path: Path) -> None:
+    """Write the .idx file of a .rec file, of whose records only the beginnings are read. Keys are the IDs of
+    the records, as MXNet's ``im2rec`` has them.
+
+    Raises ``UserError`` if the .rec file is not whole, or the index exists or cannot be written.
+    """
+    rec, end, lines = path.with_suffix(".rec"), 0, ""
+    with files.open_regular(rec, _REMEDY) as stream:
+        try:
+            content: Any = memoryview(np.memmap(stream, np.uint8, "r"))  # type: ignore[arg-type]
+            while end < len(content):
+                begin, record = end, b""
+                for flag, part in _parts(lambda offset, count: content[offset : offset + count], begin):
+                    record += MAGIC * (flag in (MIDDLE, LAST)) + bytes(part[:IMAGE_START])
+                    end += _PART.size + len(part) + -len(part) % ALIGNMENT
+                lines += f"{decode_header(record).id}\t{begin}\n"
+        except ValueError as error:
+            raise UserError(rec, f"has no record at byte {end} ({error})", _REMEDY) from error
+    files.write(path, lines, files.NOTHING, "free space, or verify a folder of links to the data")
 
 
 def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -210,6 +252,10 @@ def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
             pairs = np.fromstring(text, dtype=np.int64, sep=" ").reshape(lines, 2)
     except (ValueError, DeprecationWarning) as error:
         raise UserError(path, "not an index, which is lines of key<TAB>byte offset", _REMEDY) from error
+    if pairs.max() == _LARGEST_NUMBER:  # NumPy takes it for every larger one too
+        at = int(pairs.argmax())
+        problem = f"not an index, line {at // 2 + 1} holds {excerpt(text.split()[at].decode())}"
+        raise UserError(path, problem, _REMEDY)
     if pairs.min() < 0:
         raise UserError(path, "not an index, it holds negative numbers", _REMEDY)
     return pairs[:, 0], pairs[:, 1]
@@ -252,16 +298,9 @@ class IndexedRecordReader(contextlib.ExitStack):
             return data
 
         try:
-            record = MAGIC.join(part for _, part in _parts(read, start))
-            header = decode_header(record)
-            image_start = IMAGE_START + 4 * header.flag
-            if len(record) < image_start:
-                raise ValueError(f"announces {header.flag} labels and ends before them")
+            return decode_image(MAGIC.join(part for _, part in _parts(read, start)))
         except OSError as error:
             raise UserError(self._path, f"cannot be read ({error.strerror})", _REMEDY) from error
         except ValueError as error:
             remedy = "copy or pack .rec and .idx again: they are damaged, or do not belong together"
             raise UserError(self._path, f"{where} {error}", remedy) from error
-        if header.flag:
-            header = header._replace(label=struct.unpack_from("<f", record, IMAGE_START)[0])
-        return header, record[image_start:]

@@ -12,6 +12,8 @@ guesses; its first loss is ln(classes), or a little more if the features are lar
 TOO_HIGH, TOO_LOW = 1.5, 0.5
 """Limits as multiples of ln(classes). On correct data no network is so much worse than guessing, or in the
 first epoch so much better."""
+LEARNS = 0.85
+"""A mean loss below this multiple of ln(classes) is that of a network that has learnt."""
 
 
 class LossCheck:
@@ -47,6 +49,19 @@ class LossCheck:
         elif epoch == 1 and not self._trained and loss < TOO_LOW * self._guess:
             line = f"the training loss is down to {loss:.2f} in epoch 1 {compared}"
             self._say(f"{line}: are the labels all alike, or sorted?")
+
+    def look_at_top1(self, accuracy: float, images: int, loss: float) -> None:
+        """Check the top-1 of the first evaluation, of ``images`` images, against the mean training loss: who
+        learns one set is better than chance on the other, unless their labels mean other classes."""
+        chance = 1 / self._classes
+        by_luck = min(1.5, 1 + 3 * math.sqrt((self._classes - 1) / images))  # three standard deviations
+        if loss < LEARNS * self._guess and accuracy <= by_luck * chance:
+            found = f"loss {loss:.2f} and top-1 {accuracy:.4f}"
+            self._warn(
+                f"training learns, validation does not: {found}, and guessing gives {self._guess:.2f} and "
+                f"{chance:.4f}; the labels of val.rec are not those of train.rec: pack it again from class "
+                "folders, or with --val-truth"
+            )
 
     def _say(self, line: str) -> None:
         if not self._said:

@@ -168,7 +168,7 @@ class _Rank:
             first = trained + 1
             log.block_start(first, evaluated_epoch - trained)
             for epoch in range(first, evaluated_epoch + 1):
-                self._train_epoch(epoch, loss_check)
+                loss = self._train_epoch(epoch, loss_check)
                 if epoch < evaluated_epoch:
                     self._save_checkpoint(epoch)
             trained = evaluated_epoch
@@ -179,6 +179,8 @@ class _Rank:
             log.eval_stop(trained, accuracy, top_5)
             log.block_stop(first)
             self.display.evaluated(trained, accuracy)
+            if evaluated_epoch == evaluations[0]:
+                loss_check.look_at_top1(accuracy, config.data.eval_samples, loss)
             self.best.look(trained, accuracy)
             # Stop at the target.
             if accuracy >= config.run.target_accuracy:
@@ -194,8 +196,8 @@ class _Rank:
         counts = evaluation.count(self.config, self.implementation)
         return counts.top1, counts.top5
 
-    def _train_epoch(self, epoch: int, loss_check: LossCheck) -> None:
-        """Train one epoch, and log its images per second over all ranks."""
+    def _train_epoch(self, epoch: int, loss_check: LossCheck) -> float:
+        """Train one epoch, log its images per second over all ranks, and return its mean loss."""
         losses: list[float] = []  # about one a second: reading the loss of every step would slow the run down
 
         def progress(samples: int, loss: float) -> None:
@@ -211,8 +213,10 @@ class _Rank:
         images_per_second = samples / passed.seconds
         share, communicator = passed.sample_order, self.implementation.communicator
         order = None if share is None else f"{all_reduce.total(communicator, share):016x}"
-        self.log.epoch_stop(epoch, images_per_second, statistics.fmean(losses), order)
+        mean_loss = statistics.fmean(losses)
+        self.log.epoch_stop(epoch, images_per_second, mean_loss, order)
         self.display.epoch_ends(epoch, images_per_second)
+        return mean_loss
 
     def _save_checkpoint(self, epoch: int) -> None:
         period = self.config.run.checkpoint_epochs

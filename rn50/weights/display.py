@@ -41,17 +41,13 @@ class Evaluation(NamedTuple):
 
 
 def tell(evaluation: Evaluation, report: pathlib.Path | None, as_json: bool) -> None:
-    """Print an evaluation; write its page if ``report`` is a file."""
+    """Print an evaluation; write its page if ``report`` is a file. Raises UserError after it is printed."""
+    print_json(evaluation) if as_json else _show(evaluation, Terminal())
     if report is not None:
         from rn50.weights import page
 
         page.write(report, printed.as_json(evaluation), evaluation.counts)
-    if as_json:
-        print_json(evaluation)
-    else:
-        _show(evaluation, Terminal())
-        if report is not None:
-            say(f"report: {report}")
+        say(f"report: {report}", err=as_json)
 
 
 def _show(evaluation: Evaluation, terminal: Terminal) -> None:

@@ -121,6 +121,26 @@ def test_each_epoch_logs_the_mean_of_the_losses_that_rank_0_has_seen(tiny_config
     assert stats == [(1, 3.0), (2, 1.5), (3, 1.0)]
 
 
+@pytest.mark.parametrize("correct, warned", [([30, 20, 800], 1), ([300, 20, 800], 0)])
+def test_at_the_first_evaluation_it_is_said_that_validation_does_not_learn(
+    tiny_config, tmp_path, correct, warned
+):
+    """A loss of 1.77 of ten classes, in 1,000 images: as with permuted labels of the demo data set."""
+    lines = []
+
+    class Listening(timed_run.Display):
+        def remark(self, line):
+            lines.append(line)
+
+    config = with_changes(
+        tiny_config,
+        hyperparameters={"num_epochs": 15, "eval_offset": 2, "eval_period": 4},
+        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
+    )
+    timed_run.run(config, lambda config: Toy(config, correct, [], loss=1.77), Listening())
+    assert len([line for line in lines if "training learns, validation does not" in line]) == warned
+
+
 def test_what_leaves_the_closed_rules_is_said_and_logged_as_open(tiny_config, tmp_path):
     remarks = []
 

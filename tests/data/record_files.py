@@ -153,6 +153,16 @@ def relabel(label):
     return put(5, lambda r: encode_record(struct.pack("<IfQQ", 0, label, 5, 0) + r.image(5)))
 
 
+def labelled(at, labels, image=None):
+    """Record ``at`` with an array of labels, and its image or another."""
+
+    def record(records):
+        header = struct.pack("<IfQQ", len(labels), 0, at, 0) + struct.pack(f"<{len(labels)}f", *labels)
+        return encode_record(header + (records.image(at) if image is None else image))
+
+    return put(at, record)
+
+
 def unescaped(records):
     image = records.image(5)
     record = struct.pack("<IfQQ", 0, records.label(5), 5, 0) + image[: len(image) // 4 * 4] + MAGIC

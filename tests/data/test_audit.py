@@ -15,6 +15,7 @@ from tests.data.record_files import (
     change,
     flip,
     half,
+    labelled,
     lines,
     put,
     relabel,
@@ -174,6 +175,22 @@ SPOILT = [
         True,
     ),
     (
+        "index of a program that could not tell a place",
+        lines(lambda k: k.__setitem__(5, "5\t18446744073709551615")),
+        "train.idx",
+        None,
+        "not an index, line 6 holds 18446744073709551615",
+        True,
+    ),
+    (
+        "labels of a face set",
+        labelled(5, (4.0, 9.0), b""),
+        "train.rec",
+        5,
+        "announces an array of 2 labels, where one label is wanted",
+        True,
+    ),
+    (
         "index is no index",
         lambda f: (f / "val.idx").write_text("<html>"),
         "val.idx",
@@ -323,6 +340,22 @@ def test_what_is_spoilt_is_found(data, spoil, file, record, says, without_list):
         for name in (*PACKED, CERTIFICATE):
             (data / name).unlink()
         assert_found(certify(data, numbers=NUMBERS, workers=1), file, record, says)
+
+
+def test_of_several_labels_it_is_their_number_that_is_at_fault_and_not_the_image(bare):
+    labelled(5, (1.0, 2.0))(bare)
+    faults = certify(bare, numbers=NUMBERS, workers=1).checked.faults
+    assert [finding.kind for finding in faults.kept if finding.record == 5] == ["header"]
+
+
+def test_an_array_of_one_label_is_a_label(bare):
+    """Which MXNet and DALI read."""
+    label = Records(bare).label(5)
+    labelled(5, (label,))(bare)
+    assert certify(bare, numbers=NUMBERS, decode=True, workers=1).passed
+    (bare / CERTIFICATE).unlink()
+    labelled(5, (6.0,))(bare)
+    assert_found(certify(bare, numbers=NUMBERS, workers=1), "train.rec", 5, "has label 6, no class of")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -14,6 +14,7 @@ from rn50.data import recordio
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import BatchFormat
 from tests.conftest import ON_GPU, with_changes
+from tests.support.imagenet_like import turned
 
 WIDTH, HEIGHT = 240, 200
 SIZE = 32
@@ -311,3 +312,15 @@ def test_channels_are_normalised_each_by_its_own_mean_and_deviation(tiny_config,
             assert labels.as_array().shape == (2, 1) and labels.as_array().dtype == np.float32
             spread = array.transpose(0, 2, 3, 1) if layout == "CHW" else array
             assert np.abs(spread - expected).max() < 0.03  # one and a half grey levels
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=ON_GPU)])
+@pytest.mark.parametrize("split, fused", [("train", True), ("train", False), ("val", False)])
+def test_no_image_is_turned_whatever_its_exif_orientation(tiny_config, tmp_path, device, split, fused):
+    jpeg = encoded(ramps(80, 48))
+    made = []
+    for name, image in (("plain", jpeg), ("turned", turned(jpeg))):
+        (tmp_path / name).mkdir()
+        folder = written(tmp_path / name, [image])
+        made.append(outputs(tiny_config, folder, 4, device, split, batch=1, size=32, roi_decode=fused))
+    assert np.array_equal(*made)

@@ -1,5 +1,6 @@
 """``rn50 verify`` certifies a whole data set, and a run refuses data that do not match the certificate."""
 
+import errno
 import hashlib
 import json
 import os
@@ -11,9 +12,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from PIL import Image
 
 from rn50 import files
 from rn50.benchmark import rules
+from rn50.cli import group
+from rn50.data import recordio
 from rn50.data.certification import certificate
 from rn50.data.certification.audit import Split, audit
 from rn50.data.certification.certify import certify
@@ -22,11 +27,11 @@ from rn50.data.jpeg import damage_of, has_end, read_header
 from rn50.data.layout import CERTIFICATE, FILES
 from rn50.data.packing import packing_list
 from rn50.data.recordio import MAGIC, IndexedRecordWriter, encode_image
-from rn50.errors import UserError
+from rn50.errors import Status, UserError
 from tests.conftest import with_changes
 from tests.data.record_files import NUMBERS, Records, assert_found, flip, relabel
 from tests.support.image_tree import class_names
-from tests.support.imagenet_like import numbered, pictures
+from tests.support.imagenet_like import numbered, pictures, turned
 
 pytestmark = pytest.mark.xdist_group("certification")
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,8 +71,6 @@ def test_full_decodes_every_image(data, bare):
 
 
 def test_the_known_oddities_of_imagenet_are_remarks(data, bare):
-    from PIL import Image
-
     records = Records(data)
     picture = np.random.RandomState(0).randint(0, 255, (40, 50, 4), np.uint8)
     Image.fromarray(picture, "CMYK").save(str(data / "cmyk.jpg"))
@@ -96,6 +99,18 @@ def test_the_known_oddities_of_imagenet_are_remarks(data, bare):
         == verdict.checked.remarks.counts["duplicate"]
         == 1
     )
+
+
+@pytest.mark.parametrize("orientation, counted", [(1, 0), (3, 1), (6, 1), (8, 1), (0, 0), (9, 0)])
+def test_images_that_are_to_be_turned_are_counted(bare, orientation, counted):
+    records = Records(bare)
+    records.all[5] = encode_image(5, records.label(5), turned(records.image(5), orientation))
+    records.write()
+    verdict = certify(bare, decode=True, numbers=NUMBERS, workers=1)
+    assert verdict.passed
+    assert verdict.checked.remarks.counts.get("orientation", 0) == counted
+    told = f"train.rec: record 5: has the EXIF orientation {orientation}; a run sees it as it is stored"
+    assert [str(remark) for remark in verdict.checked.remarks.kept] == [told] * counted
 
 
 def test_an_image_in_both_sets_is_named_with_both_labels(bare):
@@ -351,6 +366,80 @@ def test_the_command_says_what_it_found_and_exits_1(data):
     shutil.rmtree(str(data))
     done = run()
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+
+
+def on_a_read_only_disk(monkeypatch, folder):
+    real = os.open
+
+    def refused(path, flags, *mode, **options):
+        if flags & os.O_CREAT and folder in Path(path).parents:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return real(path, flags, *mode, **options)
+
+    monkeypatch.setattr(os, "open", refused)
+
+
+@pytest.mark.parametrize("at_fault", [False, True])
+def test_what_was_found_on_a_read_only_disk_is_printed_and_is_the_status(data, monkeypatch, at_fault):
+    if at_fault:
+        flip(700)(data)
+    on_a_read_only_disk(monkeypatch, data)
+    done = CliRunner().invoke(group.main, ["verify", str(data)])
+    assert done.exit_code == at_fault and not (data / CERTIFICATE).exists()
+    assert ("at fault: 1 faults" if at_fault else "whole: 24 + 12 images of 6 classes") in done.output
+    (line,) = [line for line in done.output.splitlines() if CERTIFICATE in line]
+    assert line.startswith(f"{data / CERTIFICATE}: cannot be written (Read-only file system); to keep it, ")
+    done = CliRunner().invoke(group.main, ["verify", str(data), "--json"])
+    assert done.exit_code == at_fault
+    printed = json.loads(done.output[done.output.index("{") : done.output.rindex("\n}") + 2])
+    assert printed["certificate"] is None and printed["passed"] is not at_fault and printed["sha256"]
+
+
+def test_the_place_that_is_told_for_a_certificate_keeps_it(data, monkeypatch, tmp_path, configured):
+    (data / CERTIFICATE).unlink()
+    (data / "notes.md").write_text("of somebody")
+    on_a_read_only_disk(monkeypatch, data)
+    refused = certify(data, workers=1).certificate
+    commands = refused.not_kept.split("name then: ")[1]
+    subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True)
+    kept = certify(tmp_path / "NEW", workers=1).certificate
+    assert (tmp_path / "NEW" / CERTIFICATE).is_file() and kept.sha256 == refused.sha256
+    linked = with_changes(configured, data={"folder": str(tmp_path / "NEW")})
+    assert certificate.check(linked).sha256 == kept.sha256
+
+
+def test_an_index_that_is_not_there_can_be_written(small_set, bare):
+    for name in ("train.idx", "val.idx"):
+        (bare / name).unlink()
+    run = CliRunner()
+    numbers = [
+        f"--{name}={number}" for name, number in zip(("classes", "train", "val"), NUMBERS, strict=True)
+    ]
+    done = run.invoke(group.main, ["verify", str(bare), *numbers])
+    assert done.exit_code == Status.USER_ERROR
+    assert f"or rn50 verify --write-index {bare} makes it from train.rec" in done.output
+    done = run.invoke(group.main, ["verify", str(bare), *numbers, "--write-index"])
+    assert done.exit_code == Status.SUCCESS, done.output
+    for name in ("train.idx", "val.idx"):
+        assert (bare / name).read_bytes() == (small_set / name).read_bytes()
+
+
+def test_an_index_is_written_for_records_in_parts_and_not_for_what_is_cut_short(tmp_path):
+    with IndexedRecordWriter(tmp_path / "train") as writer:
+        for key in (7, 3, 900):
+            writer.write(key, 1.0, b"x" * 4 * key + MAGIC * 2 + b"more")
+    wanted, content = (tmp_path / "train.idx").read_bytes(), (tmp_path / "train.rec").read_bytes()
+    with pytest.raises(UserError, match="train.idx: exists"):
+        recordio.write_index(tmp_path / "train.idx")
+    (tmp_path / "train.idx").unlink()
+    recordio.write_index(tmp_path / "train.idx")
+    assert (tmp_path / "train.idx").read_bytes() == wanted
+    for broken in (content[:-8], content[:-1600], b"<html>", b""):
+        (tmp_path / "train.idx").unlink(missing_ok=True)
+        (tmp_path / "train.rec").write_bytes(broken)
+        with pytest.raises(UserError, match=r"train.rec: has no record at byte \d+ \("):
+            recordio.write_index(tmp_path / "train.idx")
+        assert not (tmp_path / "train.idx").exists()
 
 
 @pytest.mark.parametrize("quality", [30, 95])

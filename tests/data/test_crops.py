@@ -1,9 +1,12 @@
 """NumPy crops images where no DALI does it: the windows are those of the definition, the pixels those of the
 tests' reference."""
 
+import io
+
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from rn50.benchmark import rules
 from rn50.data.pipeline import crops
@@ -17,6 +20,7 @@ from tests.data.test_augmentation import (
     ramps,
     same_distribution,
 )
+from tests.support.imagenet_like import turned
 
 MIN_AREA = rules.CROP_AREA[0]
 
@@ -35,6 +39,12 @@ def test_windows_follow_the_definition():
         whole = room[roomy]
         anywhere = np.floor(np.random.default_rng(5).uniform(0, whole + 1)) / whole
         assert same_distribution(begin[roomy] / whole, anywhere) > 0.01
+
+
+def test_no_image_is_turned():
+    jpeg = turned(encoded(ramps(80, 48)))
+    assert Image.open(io.BytesIO(jpeg)).getexif()[0x0112] == 6
+    assert crops.size_of(jpeg) == (80, 48) and crops.decode(jpeg).shape == (48, 80, 3)
 
 
 @pytest.mark.parametrize("width, height", [(1000, 2), (2, 1000), (1, 1)])

@@ -10,6 +10,7 @@ test-gpu`` can see.
 
 import dataclasses
 import itertools
+import types
 
 import cv2
 import numpy as np
@@ -25,6 +26,8 @@ from tests.conftest import HAS_GPU, ON_GPU, with_changes
 from tests.data import dali_graph
 
 pytest.importorskip("nvidia.dali")
+
+from nvidia.dali import backend, fn
 
 CPU = BatchFormat(None, "CHW", False)
 GPU = BatchFormat(0, "HWC", True, channels=4)
@@ -266,3 +269,16 @@ def test_a_decoder_that_does_not_start_is_found_before_the_data_are_opened(tiny_
 def test_the_image_that_is_decoded_then_is_one():
     image = cv2.imdecode(np.frombuffer(dali.grey_jpeg(), np.uint8), cv2.IMREAD_COLOR)
     assert image.shape == (16, 16, 3) and image.std() == 0
+
+
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("fused, decoder", [(True, "image_random_crop"), (False, "image")])
+def test_a_decoder_that_turns_images_is_told_not_to(tiny_config, monkeypatch, knows, fused, decoder):
+    """DALI turns them since 2.2, whose packages are for other GPUs than those of the tests."""
+    asked, given = [], []
+    schema = types.SimpleNamespace(HasArgument=lambda name: asked.append(name) or knows)
+    monkeypatch.setattr(backend, "GetSchema", lambda name: schema)
+    monkeypatch.setattr(fn.decoders, decoder, lambda jpegs, **how: given.append(how))
+    dali._decode(None, with_settings(tiny_config, CPU, roi_decode=fused), "train", CPU)
+    assert asked == ["adjust_orientation"]
+    assert [how.get("adjust_orientation", "left out") for how in given] == [False if knows else "left out"]

@@ -83,7 +83,41 @@ SPOILT = [
     (
         "broken link",
         lambda s: (s / "val" / class_names(7)[1] / "link.JPEG").symlink_to("nowhere"),
-        r"link\.JPEG: no image file",
+        r"link\.JPEG: no image file or folder, but a link to nowhere, which is not there",
+    ),
+    (
+        "broken link in the place of a class",
+        lambda s: [
+            (
+                shutil.rmtree(str(s / name / class_names(7)[6])),
+                (s / name / class_names(7)[6]).symlink_to("no"),
+            )
+            for name in ("train", "val")
+        ],
+        r"train/n01440986: no image file or folder, but a link to no, which is not there",
+    ),
+    (
+        "TAB in the name of an image",
+        lambda s: (s / "val" / class_names(7)[1] / "a\tb.JPEG").write_bytes(b"x"),
+        r"b\.JPEG: has a TAB or a line end in its name, .*; rename it",
+    ),
+    (
+        "line end in the name of a class",
+        lambda s: [(s / name / class_names(7)[1]).rename(s / name / "a\nb") for name in ("train", "val")],
+        r"b: has a TAB or a line end in its name",
+    ),
+    (
+        "Tiny ImageNet",
+        lambda s: [
+            [p.mkdir(), [i.rename(p / i.name) for i in p.parent.glob("*.JPEG")]]
+            for p in [folder / "images" for folder in (*(s / "train").iterdir(), s / "val")]
+        ],
+        r"train/n01440764/images: a folder where images belong, as Tiny ImageNet has them; move .*val_annota",
+    ),
+    (
+        "images of val in a folder of their own",
+        lambda s: (shutil.rmtree(str(s / "val")), (s / "val" / "images").mkdir(parents=True)),
+        r"val/images: a folder where images belong",
     ),
 ]
 
@@ -93,7 +127,7 @@ def test_what_is_not_the_layout_is_refused(copy, tmp_path, spoil, says):
     spoil(copy)
     with pytest.raises(UserError, match=says) as error:
         pack(copy, tmp_path / "out")
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value).replace("a\nb", "")
     assert not any((tmp_path / "out" / name).exists() for name in FILES)
 
 
@@ -179,6 +213,21 @@ def test_a_flat_validation_folder_with_a_list(flat, tmp_path, write):
     assert {
         path.name: class_names(7).index(path.parent.name) for path in (tmp_path / "back" / "val").glob("*/*")
     } == truth
+
+
+def test_ids_behind_names_may_be_places_of_classes(flat, tmp_path):
+    source, truth = flat
+    official(tmp_path / "ids", truth, class_names(7))
+    ids = (tmp_path / "ids").read_text().split()
+    lines = [f"{name} {number}\n" for name, number in zip(sorted(truth), ids, strict=True)]
+    (tmp_path / "named").write_text("".join(lines))
+    with pytest.raises(UserError, match=r"named: has two readings: .*by ILSVRC2012_ID.*counted from 1"):
+        pack(source, tmp_path / "out", truth=tmp_path / "named")
+    (tmp_path / "meta.mat").unlink()
+    with pytest.raises(
+        UserError, match="named: has ILSVRC2012_IDs, which are not labels; put the development"
+    ):
+        pack(source, tmp_path / "out", truth=tmp_path / "named")
 
 
 def test_the_development_kit_is_found_by_itself(flat, tmp_path):

@@ -20,7 +20,7 @@ from rn50.data.packing.packing_list import read_classes, read_list
 from rn50.data.packing.unpack import unpack
 from rn50.data.recordio import MAGIC
 from rn50.errors import UserError
-from tests.data.record_files import contents, records, stop_at
+from tests.data.record_files import contents, labelled, records, stop_at
 from tests.support.image_tree import class_names
 
 pytestmark = pytest.mark.xdist_group("packing")
@@ -131,6 +131,23 @@ def test_records_without_lists_are_unpacked_by_label_and_key(packed, tmp_path):
     assert (
         tmp_path / "back" / "train" / f"{int(header.label):04d}" / f"{int(header.label):04d}_5.JPEG"
     ).read_bytes() == image
+
+
+@pytest.mark.parametrize(
+    "labels, image, says",
+    [
+        ((0.0,), b"", "record 5 is no JPEG, it is empty"),
+        ((4.0, 9.0), b"", "record 5 has 2 labels, which is not a class"),
+        ((0.0, 1.0), None, "record 5 has 2 labels, which is not a class"),
+    ],
+)
+def test_records_of_a_face_set_become_no_empty_images(packed, tmp_path, labels, image, says):
+    for name in FILES:
+        shutil.copy(str(packed / name), str(tmp_path))
+    labelled(5, labels, image)(tmp_path)
+    with pytest.raises(UserError, match=f"train.rec: {says}; see rn50 verify"):
+        unpack(tmp_path, tmp_path / "back")
+    assert not any(path.stat().st_size == 0 for path in (tmp_path / "back").rglob("*.JPEG"))
 
 
 def test_an_interrupted_unpacking_goes_on(packed, tmp_path):

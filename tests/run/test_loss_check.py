@@ -58,3 +58,24 @@ def test_a_network_that_was_trained_before_begins_low_and_may_not_rise_above_gue
 def test_what_is_no_number_ends_the_run(loss_check, loss):
     with pytest.raises(UserError, match=r"training loss is (nan|inf) in epoch 3: LR=2 .*lower LR"):
         loss_check.look(3, loss)
+
+
+@pytest.mark.parametrize(
+    "loss, top1, warned",
+    [(5.2, 0.0011, True), (5.2, 0.0, True), (5.2, 0.01, False), (6.5, 0.001, False), (6.95, 0.0, False)],
+)
+def test_a_network_that_learns_only_what_is_not_validated_is_said_to(loss_check, loss, top1, warned):
+    loss_check.look_at_top1(top1, 50_000, loss)
+    says = rf"training learns, validation does not: loss 5.20 and top-1 {top1:.4f}, .* 6\.91 and 0\.0010; "
+    assert [bool(re.match(says, line)) for line in loss_check.said] == [True] * warned
+
+
+@pytest.mark.parametrize("images, warned", [(50_000, 1), (5_000_000, 0)])
+def test_a_little_more_than_chance_is_chance_on_few_images(loss_check, images, warned):
+    loss_check.look_at_top1(0.0013, images, 5.0)
+    assert len(loss_check.said) == warned
+
+
+def test_a_handful_of_images_excuses_nobody(loss_check):
+    loss_check.look_at_top1(0.05, 20, 5.0)
+    assert loss_check.said == []

@@ -36,6 +36,12 @@ def numbered(jpeg: bytes, number: int) -> bytes:
     return jpeg[:2] + b"\xff\xfe" + struct.pack(">HI", 6, number) + jpeg[2:]
 
 
+def turned(jpeg: bytes, orientation: int = 6) -> bytes:
+    """Return the same picture with an EXIF orientation, by which a viewer turns or mirrors it."""
+    tiff = b"II*\0" + struct.pack("<IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0)
+    return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", 8 + len(tiff)) + b"Exif\0\0" + tiff + jpeg[2:]
+
+
 def make(folder: pathlib.Path, classes: int, train: int, val: int) -> None:
     """Write ``train`` and ``val`` images of each class into ``folder``."""
     originals = pictures()

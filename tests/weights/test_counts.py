@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from rn50 import files
-from rn50.weights import page
+from rn50.errors import UserError
+from rn50.weights import display, page
 from rn50.weights.counts import BINS, Counts, margin
 
 
@@ -97,3 +98,14 @@ def test_the_page_names_what_is_confused(tmp_path):
 def test_margin_is_that_of_scipy(correct):
     interval = stats.binomtest(correct, 57).proportion_ci(method="wilson")
     assert margin(correct, 57) == pytest.approx((interval.high - interval.low) * 50, rel=1e-4)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_an_evaluation_whose_page_cannot_be_written_is_printed(tmp_path, capsys, as_json):
+    counts = Counts.none(12, confusion=True)
+    counts.add(*drawn())
+    evaluation = display.Evaluation(tmp_path / "weights", "ours", "float32", {}, counts, None, [])
+    with pytest.raises(UserError, match="page.html: cannot be written .*; give another file with --report"):
+        display.tell(evaluation, tmp_path / "absent" / "page.html", as_json)
+    told = f'"images": {counts.images}' if as_json else f"{counts.correct} of 400"
+    assert told in capsys.readouterr().out

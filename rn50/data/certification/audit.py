@@ -74,27 +74,29 @@ class Split:
 
         try:
             record, stop = recordio.decode_record(chunk.raw, start, end)
-            header = recordio.decode_header(record)
+            header, image = recordio.decode_image(record)
         except ValueError as error:
             fault("container", f"the record {error}")
             return
         if stop < end:
             fault("gap", f"{end - stop} bytes behind it belong to no record of the index")
-        if header.flag:
+        is_class = header.is_in(self.classes)
+        # MXNet and DALI take the label of an array of one.
+        if header.flag > 1 or header.flag and not is_class:
             fault("header", f"announces an array of {header.flag} labels, where one label is wanted")
         key = self.keys[position]
         if header.id != key:
             fault("key", f"has the id {header.id}, and its line in the index the key {key}")
-        if not header.is_in(self.classes):
+        if not is_class:
             fault("label", f"has label {header.label:g}, no class of [0, {self.classes})")
         else:
             self.labels[position] = int(header.label)
             if entry and header.label != entry.label:
                 fault("label", f"has label {header.label:g}, and in the packing list label {entry.label}")
         begins = record[:IMAGE_START]
-        if len(chunk.faults) == before and begins != recordio.encode_header(header.id, int(header.label)):
+        clean = header.flag == len(chunk.faults) - before == 0  # beside an array nobody reads the label
+        if clean and begins != recordio.encode_header(header.id, int(header.label)):
             fault("header", f"has the header {begins.hex()}, with a bit that nobody reads set")
-        image = record[IMAGE_START:]
         digest = hashlib.sha256(image).digest()
         self.digests[position] = np.frombuffer(digest, np.uint8)
         if entry and digest != entry.sha256:
@@ -105,7 +107,9 @@ class Split:
             fault("image", broken, f"replace the image, then {self.again}")
         if image_header.is_png:
             remark("PNG", "is a PNG, whatever its name says; DALI decodes it all the same")
-        elif image_header.components == jpeg.CMYK_COMPONENTS:
+        if decode and (turned := jpeg.orientation_of(image)) > 1:
+            remark("orientation", f"has the EXIF orientation {turned}; a run sees it as it is stored")
+        if image_header.components == jpeg.CMYK_COMPONENTS:
             remark("CMYK", "is a JPEG of four colour components (CMYK); DALI turns it into RGB")
 
     def stretches(self, size: int, faults: DataFindings) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -6,6 +6,7 @@ It contains no date and no path, so the same data have the same certificate ever
 
 import hashlib
 import json
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +25,13 @@ DEMO_CLASSES = 10
 class Certificate(NamedTuple):
     """A certificate as it was read or written."""
 
-    path: Path
-    """File of the certificate."""
+    path: Path | None
+    """File of the certificate; null: it could not be written."""
     content: dict[str, Any]
     sha256: str
     """SHA-256 of the certificate, by which a log names the data."""
+    not_kept: str = ""
+    """Reason why it could not be written, and a place where it could be kept."""
 
     def summary(self) -> dict[str, Any]:
         """Return the part that is saved beside a result."""
@@ -95,11 +98,18 @@ def set_sha256(files: dict[str, dict[str, Any]]) -> str:
 
 
 def write(folder: Path, content: dict[str, Any]) -> Certificate:
-    """Write certificate.json atomically. Raises UserError."""
+    """Return the certificate, written atomically to certificate.json if that is possible."""
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
-    files.write(path, text, files.ANY, "make the folder writable or free space, and verify again")
-    return Certificate(path, content, hashlib.sha256(text).hexdigest())
+    kept = (name for name in (*FILES, *layout.PACKED, DEMO_RECORD) if (folder / name).exists())
+    links = f"mkdir NEW && ln -s {shlex.quote(str(folder.resolve()))}/{{{','.join(kept)}}} NEW"
+    remedy = f"to keep it, verify a folder of links to the data, which DATADIR may name then: {links}"
+    sha256 = hashlib.sha256(text).hexdigest()
+    try:
+        files.write(path, text, files.ANY, remedy)
+    except UserError as error:
+        return Certificate(None, content, sha256, str(error))
+    return Certificate(path, content, sha256)
 
 
 def read(folder: Path) -> Certificate | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from rn50.data import layout
+from rn50.data import layout, recordio
 from rn50.data.certification import certificate
 from rn50.data.certification.audit import Split, audit
 from rn50.data.certification.certificate import Certificate, Expected
@@ -83,18 +83,22 @@ def certify(
     numbers: Sequence[int | None] = (None, None, None),
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    write_index: bool = False,
 ) -> Verdict:
-    """Check all of ``folder`` and write its certificate.json, whatever the verdict.
+    """Check all of ``folder`` and write its certificate.json, whatever the verdict, if it can be written.
+    With ``write_index`` first write the index of each .rec file that has none.
 
     ``decode`` decodes every image too. ``numbers`` are the expected numbers of classes, training images and
     validation images; None stands for the number of ``certificate.expected``. ``workers`` is the number of
     threads, by default one for each core that this process may use. ``progress(done, total)`` counts images.
-    Raises ``UserError`` if a file cannot be read or the certificate cannot be written.
+    Raises ``UserError`` if a file cannot be read, or an index cannot be written.
     """
-    for name in FILES:
-        if not (folder / name).is_file():
+    for path in (folder / name for name in FILES):
+        if write_index and path.suffix == ".idx" and not path.exists():
+            recordio.write_index(path)
+        if not path.is_file():
             remedy = f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
-            raise UserError(folder / name, "no such file", remedy)
+            raise UserError(path, "no such file", recordio.remedy_for(path, remedy))
     known = certificate.expected(folder)
     pairs = zip(Expected._fields, numbers, strict=False)
     given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
@@ -108,7 +112,9 @@ def certify(
         try:
             splits.append(Split(folder, name, known.classes, record["source"]))
         except UserError as error:
-            remedy = "copy the file again, or pack the data again"
+            remedy = (
+                f"copy it again, or delete it: rn50 verify --write-index {folder} makes it from {name}.rec"
+            )
             faults.add("index", f"{name}.idx", None, error.problem, remedy)
     total = sum(split.records for split in splits)
     done = 0
@@ -262,4 +268,5 @@ def print_findings(verdict: Verdict, console: Terminal) -> None:
     else:
         faults = f"{checked.faults.total:,} faults"
         console.print(f"at fault: {faults}; {numbers} were expected ({expected.by})")
-    console.print(f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")
+    if verdict.certificate.path:
+        console.print(f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")

@@ -154,4 +154,6 @@ def generate(
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
         if not (folder / CERTIFICATE).exists():
-            certify(folder)
+            not_kept = certify(folder).certificate.not_kept
+            if not_kept:
+                raise UserError(not_kept)

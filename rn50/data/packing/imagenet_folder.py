@@ -6,10 +6,13 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from rn50.benchmark import rules
 from rn50.data.packing import validation_truth
 from rn50.errors import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
+FIRST_IMAGE, ITS_CLASS = "ILSVRC2012_val_00000001.JPEG", "n01751748"
+"""A validation image of ImageNet."""
 
 
 class Image(NamedTuple):
@@ -63,7 +66,7 @@ def scan(folder: Path, truth: Path | None = None) -> Source:
         if not path.is_dir():
             raise UserError(path, "no such folder", "give a folder with train/<class>/*.JPEG and val/")
     try:
-        return _listed(folder, truth)
+        return _listed(folder, truth or validation_truth.find(folder))
     except OSError as error:
         remedy = "fix its permissions, or extract the archive again"
         raise UserError(error.filename or folder, f"cannot be read ({error.strerror})", remedy) from error
@@ -76,6 +79,13 @@ def _listed(folder: Path, truth: Path | None) -> Source:
         problem = "holds no class folders"
         raise UserError(train, problem, "extract each class's archive into a folder of its name")
     val_classes = _class_folders(val)
+    for nested in (train / classes[0] / "images", val / "images"):
+        if nested.is_dir() and nested.name not in classes:
+            remedy = (
+                "move such images one folder up, *_boxes.txt and val_annotations.txt out of train/ and val/"
+            )
+            problem = "a folder where images belong, as Tiny ImageNet has them"
+            raise UserError(nested, problem, f"{remedy}, and pack with --val-truth val_annotations.txt")
     for missing in sorted(set(classes) ^ set(val_classes or classes)):
         where, other = (val, train) if missing in classes else (train, val)
         raise UserError(
@@ -90,6 +100,10 @@ def _listed(folder: Path, truth: Path | None) -> Source:
         return list(itertools.chain.from_iterable(of_each))
 
     images = labelled(val) if val_classes else _flat(folder, classes, truth)
+    taken = next((classes[image.label] for image in images if image.path.endswith(FIRST_IMAGE)), ITS_CLASS)
+    if taken != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
+        problem = f"gives {FIRST_IMAGE} the class {taken}, and ImageNet {ITS_CLASS}: another order of classes"
+        raise UserError(val if val_classes else truth, problem, "give another list with --val-truth")
     return Source(folder, classes, {"train": labelled(train), "val": images})
 
 
@@ -106,9 +120,17 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry]:
-    """Return what a folder holds but for hidden files, sorted by name."""
+    """Return what a folder holds but for hidden files, sorted by name. Raises UserError for a link to nothing
+    and for a name that no list can hold."""
     with os.scandir(folder) as entries:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
+    for entry in shown:
+        if "\t" in entry.name or "\n" in entry.name:
+            problem = "has a TAB or a line end in its name, which ends a column of the packing list"
+            raise UserError(entry.path, problem, "rename it")
+        if entry.is_symlink() and not os.path.exists(entry.path):
+            problem = f"no image file or folder, but a link to {os.readlink(entry.path)}, which is not there"
+            raise UserError(entry.path, problem, "mend the link, or move it away")
     return sorted(shown, key=lambda entry: entry.name)
 
 
@@ -117,7 +139,7 @@ def _images(folder: Path, prefix: str = "", label: int = 0) -> list[Image]:
     images = []
     for entry in _entries(folder):
         is_image = entry.is_file() and entry.name.lower().endswith(SUFFIXES)
-        if not is_image or "\t" in entry.name or "\n" in entry.name:
+        if not is_image:
             problem = f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held"
             raise UserError(entry.path, problem, "move it away, or extract the archive again")
         status = entry.stat()
@@ -129,7 +151,6 @@ def _images(folder: Path, prefix: str = "", label: int = 0) -> list[Image]:
 
 def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
     images = _images(folder / "val")
-    truth = truth or validation_truth.find(folder)
     if truth is None:
         raise UserError(
             folder / "val",
@@ -138,5 +159,5 @@ def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
             "give the list of their classes with --val-truth FILE: the development kit's "
             f"{Path(validation_truth.OFFICIAL).name}, or lines of name and class",
         )
-    labels = validation_truth.read(truth, [image.path for image in images], classes)
+    labels = validation_truth.read(truth, [image.path for image in images], classes, folder)
     return [image._replace(label=labels[image.path]) for image in images]

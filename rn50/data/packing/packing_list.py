@@ -6,6 +6,8 @@ record, in the order of the index: key, label, SHA-256 of the image file, its pa
 ``pack.json`` says what was packed and how.
 """
 
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +58,20 @@ class Entry(NamedTuple):
 def _is_name(name: str) -> bool:
     """Return whether ``name`` is a single file or folder name, which cannot lead out of its folder."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
+def natural(name: str) -> list[Any]:
+    """Return a key by which names sort as a person sorts them: 2 before 10, whatever the case of letters."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name.casefold())]
+
+
+def surprises(classes: Sequence[str]) -> Iterator[str]:
+    """Yield the order of sorted ``classes``, in a sentence, where a person would sort them otherwise."""
+    sorted_by_person = sorted(classes, key=natural)
+    for label, (name, expected) in enumerate(zip(classes, sorted_by_person, strict=True)):
+        if name != expected:
+            yield f"labels follow the class names as text: label {label} is the class {name}, not {expected}"
+            return
 
 
 def read_lines(path: Path) -> list[str]:

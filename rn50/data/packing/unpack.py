@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rn50 import files
+from rn50.data.jpeg import read_header
 from rn50.data.packing import packing_list
 from rn50.data.packing.packing_list import Entry, Packed
 from rn50.data.recordio import IndexedRecordReader
@@ -103,9 +104,12 @@ class _Writer:
         for position in positions:
             header, image = self.reader.read(position)
             remedy = f"see rn50 verify {self.rec.parent}"
-            if not header.is_in(len(self.classes or range(1 << 24))):
-                fault = f"record {position} has label {header.label:g}, which is not a class"
-                raise UserError(self.rec, fault, remedy)
+            is_class = header.flag < 2 and header.is_in(len(self.classes or range(1 << 24)))
+            no_image = read_header(image).fault
+            if no_image or not is_class:
+                labels = f"{header.flag} labels" if header.flag > 1 else f"label {header.label:g}"
+                fault = f"is {no_image}" if is_class else f"has {labels}, which is not a class"
+                raise UserError(self.rec, f"record {position} {fault}", remedy)
             label = int(header.label)
             folder = self.folder / (Path(self.classes[label]).name if self.classes else f"{label:04d}")
             name = f"{folder.name}_{self.reader.keys[position]}.JPEG"

@@ -163,11 +163,16 @@ def _crop(config: Config) -> dict[str, Any]:
 
 def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
     """Return whole images (H, W, 3) as uint8, or with ``roi_decode`` only the random crops of training
-    images."""
-    from nvidia.dali import fn, types
+    images.
+
+    The EXIF orientation is ignored, as by Pillow, torchvision and the reference: all see the same pixels.
+    """
+    from nvidia.dali import backend, fn, types
 
     settings = config.input_pipeline
     how: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
+    if backend.GetSchema("decoders__Image").HasArgument("adjust_orientation"):  # unless DALI never turns any
+        how["adjust_orientation"] = False
     if form.device_id is not None:
         how.update(
             device="mixed",
