@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import rn50
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 
 PACKAGES = pathlib.Path(__file__).resolve().parent.parent
 """Folder of the packages ``rn50`` and ``implementations``: the checkout, or where pip installed them without
@@ -62,6 +62,7 @@ _KINDS = tuple(
 """First bytes of the files that rn50 writes, and their kinds."""
 _IRREGULAR = {"d": "a folder", "p": "a pipe", "s": "a socket", "l": "a symbolic link"}
 """Types of ``stat.filemode``, and their names. The others are devices."""
+_TWICE = "has two values"
 _NESTING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|([\[{])|[\]}]', re.DOTALL)
 """Strings of JSON, one without an end included, and what opens or closes a level."""
 
@@ -148,7 +149,8 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
     try:
         return parse_json(text)
     except ValueError as error:
-        raise UserError(path, f"no JSON ({error})", remedy) from error
+        problem = str(error) if str(error).endswith(_TWICE) else f"no JSON ({error})"
+        raise UserError(path, problem, remedy) from error
 
 
 def parse_json(text: str) -> Any:
@@ -168,7 +170,7 @@ def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     for name, value in pairs if len(members) < len(pairs) else ():
         if value != members[name]:
-            raise ValueError(f"{name[:20]!r} has two values")
+            raise ValueError(f"{excerpt(name)!r} {_TWICE}")
     return members
 
 

@@ -2,8 +2,9 @@
 
 Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it. Prefixes before
 the record (ranks, timestamps) and any other text between the records are skipped. Where a line breaks the
-format, a finding names it and the reading goes on; only a file without any MLPerf record is an error. The
-file is read piece by piece: memory grows with the number of records, not with the other text.
+format, a finding names it and the reading goes on. A file without any MLPerf record that can be read is an
+error, and so is one with the records of more than one run: a figure of it would be of neither. The file is
+read piece by piece: memory grows with the number of records, not with the other text.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from rn50 import files
 from rn50.benchmark import rules
@@ -41,6 +42,22 @@ _TIMES_MS = 1 << 62
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
+_FORMS = (
+    (re.compile(rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04"), "is compressed", "unpack it"),
+    (
+        re.compile(rb"(?:\xff\xfe)?(?:.\0){4}|(?:\xfe\xff)?(?:\0.){4}", re.DOTALL),
+        "is UTF-16 text, as > of Windows writes it",
+        "iconv -f UTF-16 -t UTF-8 makes UTF-8 of it",
+    ),
+)
+"""Forms in which no record can be read: first bytes, problem and remedy."""
+_WRAPPED = re.compile(rf'"(\w+)"\s*:\s*"[^"]*{TOKEN} *\{{\\')
+"""A record in a text of a JSON object, whose quotes are escaped."""
+_LATE = ("epoch_stop", "eval_start", "eval_accuracy", "eval_stop", "block_stop", "run_stop")
+"""Keys that follow the first epoch of a run, or its end."""
+_MET_MS, _TOGETHER_MS = 1000, 10_000
+"""Most time between a record of one rank and that of another: once they have met, and at any time. Those of
+published logs are at most 19 ms apart."""
 
 
 @dataclass(frozen=True)
@@ -154,15 +171,20 @@ def read_log(path: pathlib.Path) -> ResultLog:
     """Read one result file.
 
     Raises:
-        UserError: the file cannot be read or holds no ``:::MLLOG`` line.
+        UserError: the file cannot be read, holds no ``:::MLLOG`` line that can be, or those of several runs.
     """
     try:
-        with files.open_regular(path, _REMEDY) as stream:
-            events, findings, label_smoothing = _read(stream)
+        with _opened(path) as stream:
+            events, findings, label_smoothing = _read(path, stream)
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
-    if not events and not findings:
+    if not events:
         raise UserError(path, f"no {TOKEN} line in it", "give the log of a run")
+    several = min((*_restarts(events), *_repeats(events)), key=lambda pair: pair[0].line, default=None)
+    if several:
+        event, before = several
+        text = f"{event.key} in line {event.line} comes after {before.key} in line {before.line}"
+        raise UserError(path, f"more than one run in it: {text}", "keep each run in a file of its own")
     by_key: dict[str, list[Event]] = {}
     for event in events:
         by_key.setdefault(event.key, []).append(event)
@@ -198,11 +220,75 @@ def read_log(path: pathlib.Path) -> ResultLog:
     )
 
 
-def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None]:
+def holds_records(path: pathlib.Path, remedy: str) -> bool:
+    """Return True if a file has a line of a log. Raises UserError, ending in ``remedy``, if it cannot be
+    read."""
+    with _opened(path, remedy) as stream:
+        return any(TOKEN.encode() in line for _, line in _lines(stream))
+
+
+def _opened(path: pathlib.Path, remedy: str = _REMEDY) -> BinaryIO:
+    """Open a log. Raises UserError for one of ``_FORMS``."""
+    stream = files.open_regular(path, remedy)
+    begins = stream.peek(16)
+    for form, problem, first in _FORMS:
+        if form.match(begins):
+            stream.close()
+            raise UserError(path, problem, first)
+    return stream
+
+
+def _restarts(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Yield each record with which another run begins or ends, and the one above it that shows that.
+
+    Ranks of one run may each log its beginning and end, but then they do so together.
+    """
+    first: dict[str, Event] = {}
+    late: Event | None = None
+    for event in events:
+        before, again = None, event.key in first
+        same, began = first.setdefault(event.key, event), first.get("run_start")
+        later = same if event.time_ms - same.time_ms > _TOGETHER_MS else None
+        if event.key == "init_start":
+            together = began and abs(event.time_ms - began.time_ms) <= _MET_MS
+            before = late or (later if together else began or later)
+        elif event.key == "run_start" and again:
+            before = late or later
+        elif event.key == "run_stop" and late and late.key != event.key:
+            before = later
+        if before:
+            yield event, before
+        if event.key in _LATE:
+            late = event
+
+
+def _repeats(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Yield each record of an epoch that an earlier record of its kind has passed, and that record: of runs
+    without a beginning, or mixed line by line."""
+    farthest: dict[str, tuple[float, Event]] = {}
+    accuracies: dict[float, Event] = {}
+    starts = sum(event.key == "run_start" for event in events)
+    for event in events:
+        epoch = epoch_number(event.metadata.get("epoch_num"))
+        if event.key not in ("epoch_start", "eval_accuracy") or epoch is None:
+            continue
+        highest, at = farthest.get(event.key, (-1.0, event))
+        if epoch > highest:
+            farthest[event.key] = epoch, event
+        elif event.time_ms - at.time_ms > _TOGETHER_MS:
+            yield event, at
+        if event.key == "eval_accuracy" and accuracies.setdefault(epoch, event).value != event.value:
+            yield from [(event, accuracies[epoch])] if starts > 1 else ()
+
+
+def _read(
+    path: pathlib.Path, stream: BinaryIO
+) -> tuple[list[Event], list[str], tuple[int, float] | None]:
     """Return the records of a stream, findings on broken ones, and the line and value of the label smoothing
-    that text between the records states."""
+    that text between the records states. Raises UserError if there are records, and all are broken."""
     events: list[Event] = []
     findings: list[str] = []
+    first_broken, cut = "", True
     smoothing: tuple[int, float] | None = None
     for number, line in _lines(stream):
         stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
@@ -223,11 +309,29 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] |
                     events.append(_event(number, record))
                 except (KeyError, TypeError, ValueError) as error:
                     faults.append(f"not an MLPerf record ({type(error).__name__}: {error})")
+                    cut = cut and record.count("{") > record.count("}")
+                    first_broken = first_broken or piece
             findings += [f"line {number}: {fault}" for fault in faults]
             del findings[MOST_FINDINGS + 1 :]
+    if findings and not events:
+        _refuse_broken(path, first_broken, findings[0], cut)
     if len(findings) > MOST_FINDINGS:
         findings[-1] += "; this and what follows is not listed"
     return events, findings, smoothing
+
+
+def _refuse_broken(path: pathlib.Path, line: str, fault: str, cut: bool) -> NoReturn:
+    """Raise UserError for a log all of whose records are broken, in one way as a rule: the first in ``line``,
+    by ``fault``; all are ``cut`` off, or not."""
+    wrapped = _WRAPPED.search(line)
+    problem, remedy = f"no {TOKEN} line of it can be read: {fault}", "give the log as mlperf_logging writes it"
+    if wrapped:
+        problem = f"its lines stand in JSON, under {excerpt(wrapped[1])}, as in docker's json-file logs"
+        remedy = f"jq -rj .{excerpt(wrapped[1])} takes them out"
+    elif cut:
+        problem = f"every {TOKEN} line of it is cut off, the first behind {len(line.rstrip()):,} characters"
+        remedy = "write the log without a limit of columns"
+    raise UserError(path, problem, remedy)
 
 
 def _event(line: int, record: str) -> Event:

@@ -27,6 +27,10 @@ FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_
 people: framework, precision, seed, epoch, accuracy, configuration, certificate."""
 _OTHER = "no weights of this network"
 _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
+_CONVERT = "save its tensors as safetensors: docs/after-training.md has the lines"
+_WRAPPERS = ("module", "_orig_mod")
+"""Parts of the names of tensors that a network had within another one when it was saved: to train on several
+devices, or to be compiled."""
 
 
 class Weights(NamedTuple):
@@ -80,9 +84,12 @@ def read(file: pathlib.Path) -> Weights:
         try:
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
-                slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
+                stored = {_unwrapped(name): name for name in opened.keys()}  # noqa: SIM118 not a mapping
+                if len(stored) < len(opened.keys()):
+                    raise UserError(file, f"has tensors twice, also below {' or '.join(_WRAPPERS)}", _REMEDY)
+                slices = {name: opened.get_slice(full) for name, full in stored.items()}
                 called: Callable[[str], str] = str
-                others = None if "classes" in facts else _foreign(slices)
+                others = None if "classes" in facts else _foreign(file, slices)
                 if others:
                     called = others.name
                     facts = {**others.FACTS, "classes": str(slices[others.CLASSIFIER].get_shape()[0])}
@@ -90,17 +97,30 @@ def read(file: pathlib.Path) -> Weights:
                 refuse_other_facts(file, facts)
                 shapes = network.shapes(int(facts["classes"]), float(facts["width"]))
                 _refuse_other_tensors(file, {called(name): shape for name, shape in shapes.items()}, slices)
-                arrays = {name: opened.get_tensor(called(name)) for name in shapes}
+                arrays = {name: opened.get_tensor(stored[called(name)]) for name in shapes}
         except (safetensors.SafetensorError, OSError) as error:
-            raise UserError(file, f"no safetensors file ({error})", _REMEDY) from None
+            why, remedy = (f" ({error})", _REMEDY) if file.suffix == SUFFIX else ("", _CONVERT)
+            raise UserError(file, f"no safetensors file{why}", remedy) from None
     refuse_impossible(file, arrays, "train again: that run diverged")
     return Weights(arrays, facts)
 
 
-def _foreign(slices: Mapping[str, Any]) -> Any | None:
-    """Return the implementation's ``weight_names.py`` that knows the names of a foreign file, or None."""
+def _unwrapped(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def _foreign(file: pathlib.Path, slices: Mapping[str, Any]) -> Any | None:
+    """Return the implementation's ``weight_names.py`` that knows the names of a foreign file, or None. Raises
+    UserError if it knows them but for a prefix."""
     modules = (frameworks.unimported(framework, "weight_names") for framework in frameworks.names())
-    return next((module for module in modules if module and module.CLASSIFIER in slices), None)
+    for module in filter(None, modules):
+        if module.CLASSIFIER in slices:
+            return module
+        prefixes = [name.removesuffix(module.CLASSIFIER) for name in slices if name.endswith(module.CLASSIFIER)]
+        if prefixes:
+            problem = f"the names of its tensors begin with {prefixes[0][-60:]}"
+            raise UserError(file, problem, "save them without it")
+    return None
 
 
 def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], remedy: str) -> None:
@@ -126,13 +146,14 @@ def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
 def _refuse_other_tensors(
     file: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], slices: Mapping[str, Any]
 ) -> None:
+    other = sorted(set(slices) - set(shapes))
     for name, shape in shapes.items():
         if name not in slices:
-            raise UserError(file, f"{_OTHER} (there is no {name})", _REMEDY)
+            instead = f", but {other[0][:60]}" if other else ""
+            raise UserError(file, f"{_OTHER} (there is no {name}{instead})", _REMEDY)
         if slices[name].get_dtype() != "F32" or tuple(slices[name].get_shape()) != shape:
             has = f"{slices[name].get_dtype()} {slices[name].get_shape()}"
             problem = f"{name} is {has[:60]}; a network of its classes and width has F32 {list(shape)}"
             raise UserError(file, problem, _REMEDY)
-    other = sorted(set(slices) - set(shapes))
     if other:
         raise UserError(file, f"{_OTHER} ({other[0][:60]} is none of its tensors)", _REMEDY)

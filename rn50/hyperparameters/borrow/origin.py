@@ -22,7 +22,7 @@ from rn50.errors import UserError, excerpt
 from rn50.hyperparameters.reference import convergence_points
 from rn50.printed import prints
 from rn50.results import published, recipe, tree
-from rn50.results.parse import TOKEN, finite, read_log
+from rn50.results.parse import finite, holds_records, read_log
 from rn50.results.result_files import find_result_files
 from rn50.settings.config_file import is_passed_through
 from rn50.settings.fields import variables
@@ -95,7 +95,7 @@ def find(name: str, forms: str = FORMS) -> Origin:
     if os.path.isdir(path):
         return _of_logs(name, find_result_files([path]))
     if os.path.exists(path):
-        is_log = TOKEN in files.read_text(path, remedy=f"give {FORMS}", errors="replace")
+        is_log = holds_records(path, f"give {FORMS}")
         return _of_logs(name, [path]) if is_log else of_file(name, path)
     if name.startswith("rcp/"):
         return _of_reference(name)
