@@ -9,13 +9,14 @@ read piece by piece: memory grows with the number of records, not with the other
 
 import contextlib
 import functools
+import itertools
 import json
 import math
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from rn50 import files
 from rn50.benchmark import rules
@@ -29,6 +30,8 @@ TARGET = "target"
 """Metadata of ``train_samples`` in our log of a run with another target than the benchmark's."""
 TOP_5 = "top_5"
 """Metadata of ``eval_accuracy`` in our log of a run with EVAL_TOP5=1."""
+SAMPLE_ORDER = "sample_order"
+"""Metadata of ``tracked_stats`` in our log: a hash of the order in which the epoch had its samples."""
 UNFINISHED = "unfinished"
 """Status of a run whose clock started and never stopped: the run goes on, or it was killed."""
 NOT_STARTED = "not started"
@@ -42,22 +45,30 @@ _TIMES_MS = 1 << 62
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
-_FORMS = (
-    (re.compile(rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04"), "is compressed", "unpack it"),
-    (
-        re.compile(rb"(?:\xff\xfe)?(?:.\0){4}|(?:\xfe\xff)?(?:\0.){4}", re.DOTALL),
-        "is UTF-16 text, as > of Windows writes it",
-        "iconv -f UTF-16 -t UTF-8 makes UTF-8 of it",
-    ),
-)
-"""Forms in which no record can be read: first bytes, problem and remedy."""
-_WRAPPED = re.compile(rf'"(\w+)"\s*:\s*"[^"]*{TOKEN} *\{{\\')
-"""A record in a text of a JSON object, whose quotes are escaped."""
-_LATE = ("epoch_stop", "eval_start", "eval_accuracy", "eval_stop", "block_stop", "run_stop")
-"""Keys that follow the first epoch of a run, or its end."""
-_MET_MS, _TOGETHER_MS = 1000, 10_000
-"""Most time between a record of one rank and that of another: once they have met, and at any time. Those of
+_TOGETHER_MS, _MET_MS = 5000, 1000
+"""Most time between a record of one rank and the same of another, and once all ranks have met. Those of
 published logs are at most 19 ms apart."""
+_OF_AN_EPOCH = ("epoch_start", "eval_accuracy")
+_ONCE = ("init_start", "run_start", *_OF_AN_EPOCH)
+"""Keys that a run logs once, or once an epoch."""
+_CAUSES = tuple(
+    (re.compile(pattern, re.DOTALL), problem, remedy)
+    for pattern, problem, remedy in (
+        (rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04", "is compressed", "unpack it"),
+        (
+            rb"(\xff\xfe|\xfe\xff)?(.\0|\0.){4}",
+            "is UTF-16 text",
+            "make UTF-8 of it: iconv -f UTF-16 -t UTF-8",
+        ),
+        (
+            rb'.*"\w+": *"[^"]*:::MLLOG *{\\',
+            "its records stand in JSON texts, as in docker's json-file logs",
+            "take them out: jq -rj .log",
+        ),
+        (rb".*:::MLLOG.*[^}\s]\s*\Z", "its records are cut off", "log without a limit of columns"),
+    )
+)
+"""First line of a file in which no record can be read, or first of a broken record; problem; remedy."""
 
 
 @dataclass(frozen=True)
@@ -174,15 +185,15 @@ def read_log(path: pathlib.Path) -> ResultLog:
         UserError: the file cannot be read, holds no ``:::MLLOG`` line that can be, or those of several runs.
     """
     try:
-        with _opened(path) as stream:
-            events, findings, label_smoothing = _read(path, stream)
+        with files.open_regular(path, _REMEDY) as stream:
+            events, findings, label_smoothing, odd = _read(stream)
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
     if not events:
-        raise UserError(path, f"no {TOKEN} line in it", "give the log of a run")
-    several = min((*_restarts(events), *_repeats(events)), key=lambda pair: pair[0].line, default=None)
-    if several:
-        event, before = several
+        what = f"can be read: {findings[0]}" if findings else "in it"
+        default = re.compile(b""), f"no {TOKEN} line {what}", "give the log of a run"
+        raise UserError(path, *next(cause[1:] for cause in (*_CAUSES, default) if cause[0].match(odd)))
+    for event, before in itertools.islice(_of_another_run(events), 1):
         text = f"{event.key} in line {event.line} comes after {before.key} in line {before.line}"
         raise UserError(path, f"more than one run in it: {text}", "keep each run in a file of its own")
     by_key: dict[str, list[Event]] = {}
@@ -220,77 +231,37 @@ def read_log(path: pathlib.Path) -> ResultLog:
     )
 
 
-def holds_records(path: pathlib.Path, remedy: str) -> bool:
-    """Return True if a file has a line of a log. Raises UserError, ending in ``remedy``, if it cannot be
-    read."""
-    with _opened(path, remedy) as stream:
-        return any(TOKEN.encode() in line for _, line in _lines(stream))
+def _of_another_run(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Yield each record that cannot be of the run of one above it, and that one: two runs follow each other,
+    or are mixed.
 
-
-def _opened(path: pathlib.Path, remedy: str = _REMEDY) -> BinaryIO:
-    """Open a log. Raises UserError for one of ``_FORMS``."""
-    stream = files.open_regular(path, remedy)
-    begins = stream.peek(16)
-    for form, problem, first in _FORMS:
-        if form.match(begins):
-            stream.close()
-            raise UserError(path, problem, first)
-    return stream
-
-
-def _restarts(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
-    """Yield each record with which another run begins or ends, and the one above it that shows that.
-
-    Ranks of one run may each log its beginning and end, but then they do so together.
+    Ranks may each log what their run does, but then they do so together.
     """
-    first: dict[str, Event] = {}
-    late: Event | None = None
-    for event in events:
-        before, again = None, event.key in first
-        same, began = first.setdefault(event.key, event), first.get("run_start")
-        later = same if event.time_ms - same.time_ms > _TOGETHER_MS else None
-        if event.key == "init_start":
-            together = began and abs(event.time_ms - began.time_ms) <= _MET_MS
-            before = late or (later if together else began or later)
-        elif event.key == "run_start" and again:
-            before = late or later
-        elif event.key == "run_stop" and late and late.key != event.key:
-            before = later
-        if before:
-            yield event, before
-        if event.key in _LATE:
-            late = event
+    first: dict[Any, Event] = {}
+    several_starts = False
+    for event in (event for event in events if event.key in _ONCE or event.key == "run_stop"):
+        epoch = epoch_number(event.metadata.get("epoch_num")) if event.key in _OF_AN_EPOCH else None
+        same = first.setdefault((event.key, epoch), event)
+        started, stopped = first.get(("run_start", None)), first.get(("run_stop", None))
+        several_starts |= event.key == "run_start" and event is not same
+        other_value = several_starts and event.key == "eval_accuracy" and event.value != same.value
+        if event.key in _ONCE and (event.time_ms - same.time_ms > _TOGETHER_MS or other_value):
+            yield event, same
+        elif event.key == "init_start" and started and abs(event.time_ms - started.time_ms) > _MET_MS:
+            yield event, started
+        elif event.key in _ONCE and event is not same and stopped:
+            yield event, stopped
 
 
-def _repeats(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
-    """Yield each record of an epoch that an earlier record of its kind has passed, and that record: of runs
-    without a beginning, or mixed line by line."""
-    farthest: dict[str, tuple[float, Event]] = {}
-    accuracies: dict[float, Event] = {}
-    starts = sum(event.key == "run_start" for event in events)
-    for event in events:
-        epoch = epoch_number(event.metadata.get("epoch_num"))
-        if event.key not in ("epoch_start", "eval_accuracy") or epoch is None:
-            continue
-        highest, at = farthest.get(event.key, (-1.0, event))
-        if epoch > highest:
-            farthest[event.key] = epoch, event
-        elif event.time_ms - at.time_ms > _TOGETHER_MS:
-            yield event, at
-        if event.key == "eval_accuracy" and accuracies.setdefault(epoch, event).value != event.value:
-            yield from [(event, accuracies[epoch])] if starts > 1 else ()
-
-
-def _read(
-    path: pathlib.Path, stream: BinaryIO
-) -> tuple[list[Event], list[str], tuple[int, float] | None]:
-    """Return the records of a stream, findings on broken ones, and the line and value of the label smoothing
-    that text between the records states. Raises UserError if there are records, and all are broken."""
+def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None, bytes]:
+    """Return the records of a stream, findings on broken ones, the line and value of the label smoothing that
+    text between the records states, and the first line with a broken record, else the first line."""
     events: list[Event] = []
     findings: list[str] = []
-    first_broken, cut = "", True
+    odd = b""
     smoothing: tuple[int, float] | None = None
     for number, line in _lines(stream):
+        odd = odd or line
         stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
         if stated and smoothing is None:
             with contextlib.suppress(ValueError):
@@ -308,30 +279,13 @@ def _read(
                 try:
                     events.append(_event(number, record))
                 except (KeyError, TypeError, ValueError) as error:
+                    odd = odd if findings else line
                     faults.append(f"not an MLPerf record ({type(error).__name__}: {error})")
-                    cut = cut and record.count("{") > record.count("}")
-                    first_broken = first_broken or piece
             findings += [f"line {number}: {fault}" for fault in faults]
             del findings[MOST_FINDINGS + 1 :]
-    if findings and not events:
-        _refuse_broken(path, first_broken, findings[0], cut)
     if len(findings) > MOST_FINDINGS:
         findings[-1] += "; this and what follows is not listed"
-    return events, findings, smoothing
-
-
-def _refuse_broken(path: pathlib.Path, line: str, fault: str, cut: bool) -> NoReturn:
-    """Raise UserError for a log all of whose records are broken, in one way as a rule: the first in ``line``,
-    by ``fault``; all are ``cut`` off, or not."""
-    wrapped = _WRAPPED.search(line)
-    problem, remedy = f"no {TOKEN} line of it can be read: {fault}", "give the log as mlperf_logging writes it"
-    if wrapped:
-        problem = f"its lines stand in JSON, under {excerpt(wrapped[1])}, as in docker's json-file logs"
-        remedy = f"jq -rj .{excerpt(wrapped[1])} takes them out"
-    elif cut:
-        problem = f"every {TOKEN} line of it is cut off, the first behind {len(line.rstrip()):,} characters"
-        remedy = "write the log without a limit of columns"
-    raise UserError(path, problem, remedy)
+    return events, findings, smoothing, odd
 
 
 def _event(line: int, record: str) -> Event:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rn50 import files
-from rn50.errors import UserError, did_you_mean
+from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.settings import config, config_file
 from rn50.settings.fields import RUNS_OWN_NAMES
 
@@ -26,10 +26,11 @@ def write(folder: Path, name: str | None, values: Sequence[str], environ: Mappin
     parts = [f"{variable}={re.sub(r'[^A-Za-z0-9_.-]+', '_', value)}" for variable, value in given.items()]
     system = "+".join([config_file.system_of(base), *parts])
     if len(system) > _LONGEST:
-        raise UserError("--set", f"the system would be called {system}", "change a copy of the file")
+        raise UserError("--set", f"the system would be called {excerpt(system)}", "change a copy of the file")
     text = files.read_text(base, errors="surrogateescape")
     if _SOURCES.search(text):  # a copy would not find the files beside it
         text = f". {shlex.quote(str(base))}\n"
+    given |= config_file.absolute_paths(given)  # as of the environment: from where the user is
     lines = [f"export {variable}={shlex.quote(value)}" for variable, value in given.items()]
     platform = shlex.quote(" ".join(["", *parts]))
     lines.append(f'export SUBMISSION_PLATFORM="${{SUBMISSION_PLATFORM:-$DGXSYSTEM}}"{platform}')
@@ -43,6 +44,7 @@ def _pair(given: str) -> tuple[str, str]:
     """Return name and value. Refuse a variable that no configuration can set, or that differs from run to
     run."""
     name, equals, value = given.partition("=")
+    given = excerpt(given)
     if not equals or not value.isprintable():
         raise UserError(f"--set {given}", "no NAME=VALUE", "write --set LR=1")
     if name in RUNS_OWN_NAMES:

@@ -84,9 +84,10 @@ def read(file: pathlib.Path) -> Weights:
         try:
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
-                stored = {_unwrapped(name): name for name in opened.keys()}  # noqa: SIM118 not a mapping
-                if len(stored) < len(opened.keys()):
-                    raise UserError(file, f"has tensors twice, also below {' or '.join(_WRAPPERS)}", _REMEDY)
+                names: list[str] = opened.keys()
+                stored = {".".join(part for part in n.split(".") if part not in _WRAPPERS): n for n in names}
+                if len(stored) < len(names):
+                    raise UserError(file, f"has tensors with and without {' or '.join(_WRAPPERS)}", _REMEDY)
                 slices = {name: opened.get_slice(full) for name, full in stored.items()}
                 called: Callable[[str], str] = str
                 others = None if "classes" in facts else _foreign(file, slices)
@@ -105,10 +106,6 @@ def read(file: pathlib.Path) -> Weights:
     return Weights(arrays, facts)
 
 
-def _unwrapped(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
-
-
 def _foreign(file: pathlib.Path, slices: Mapping[str, Any]) -> Any | None:
     """Return the implementation's ``weight_names.py`` that knows the names of a foreign file, or None. Raises
     UserError if it knows them but for a prefix."""
@@ -116,10 +113,10 @@ def _foreign(file: pathlib.Path, slices: Mapping[str, Any]) -> Any | None:
     for module in filter(None, modules):
         if module.CLASSIFIER in slices:
             return module
-        prefixes = [name.removesuffix(module.CLASSIFIER) for name in slices if name.endswith(module.CLASSIFIER)]
-        if prefixes:
-            problem = f"the names of its tensors begin with {prefixes[0][-60:]}"
-            raise UserError(file, problem, "save them without it")
+        for name in slices:
+            if name.endswith(module.CLASSIFIER):
+                problem = f"its names begin with {name.removesuffix(module.CLASSIFIER)[-60:]}"
+                raise UserError(file, f"{_OTHER} ({problem})", "save its tensors without that")
     return None
 
 

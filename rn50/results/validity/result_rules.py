@@ -25,6 +25,7 @@ from rn50.results.validity import clock_rules, log_rules, sidecar_rules, timelin
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 from rn50.settings.fields import RUNS_OWN
+from rn50.terminal import counted
 
 MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
@@ -154,6 +155,9 @@ def _alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
     same = sum(one.accuracy == two.accuracy for one, two in accuracies)
     if same >= _TOO_SHORT and 2 * same > len(accuracies):
         yield f"{same} of its {len(log.evaluations)} accuracies are"
+    orders = set(log_rules.sample_orders(log)).intersection(log_rules.sample_orders(other))
+    if orders:
+        yield f"the orders of the samples of {counted(len(orders), 'epoch')} are"
     course, others = _course(log), _course(other)
     if len(course) >= _TOO_SHORT and [key for key, _ in course] == [key for key, _ in others]:
         last, others_last = course[-1][1], others[-1][1]

@@ -195,9 +195,9 @@ class _Reader:
         return name, (before or "") + self._expand(raw)
 
     def _source(self, statement: Statement, word: str) -> None:
-        word = word.replace('"', "").replace("'", "")
-        here = _HERE.match(word)
-        name = word[here.end() :] if here else word
+        plain = re.sub("['\"]", "", word)
+        here = _HERE.match(plain)
+        name = plain[here.end() :] if here else self._expand(word)
         if not re.fullmatch(r"[\w.+/-]+", name):
             raise NotPlainError("sources what only a shell can name")
         path = (self._open[-1] if here else self._open[0]).parent / name
