@@ -39,8 +39,6 @@ NOT_STARTED = "not started"
 MOST_FINDINGS = 100
 """Most broken records listed, because a file full of them would fill the memory."""
 _PIECE = 1 << 20
-_LONGEST_INTEGER = 20
-"""Characters of the largest 64-bit integer. Arithmetic on one of 400 digits would overflow."""
 _TIMES_MS = 1 << 62
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
@@ -51,24 +49,13 @@ published logs are at most 19 ms apart."""
 _OF_AN_EPOCH = ("epoch_start", "eval_accuracy")
 _ONCE = ("init_start", "run_start", *_OF_AN_EPOCH)
 """Keys that a run logs once, or once an epoch."""
-_CAUSES = tuple(
-    (re.compile(pattern, re.DOTALL), problem, remedy)
-    for pattern, problem, remedy in (
-        (rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04", "is compressed", "unpack it"),
-        (
-            rb"(\xff\xfe|\xfe\xff)?(.\0|\0.){4}",
-            "is UTF-16 text",
-            "make UTF-8 of it: iconv -f UTF-16 -t UTF-8",
-        ),
-        (
-            rb'.*"\w+": *"[^"]*:::MLLOG *{\\',
-            "its records stand in JSON texts, as in docker's json-file logs",
-            "take them out: jq -rj .log",
-        ),
-        (rb".*:::MLLOG.*[^}\s]\s*\Z", "its records are cut off", "log without a limit of columns"),
-    )
-)
-"""First line of a file in which no record can be read, or first of a broken record; problem; remedy."""
+_CAUSES = {
+    rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04": "is compressed; unpack it",
+    rb"(\xff\xfe|\xfe\xff)?(.\0|\0.){4}": "is UTF-16 text; iconv -f UTF-16 -t UTF-8 makes a log of it",
+    rb'.*"\w+": *"[^"]*:::MLLOG *{\\': "is JSON with a log in it, as docker has it; jq -rj .log takes it out",
+    rb".*:::MLLOG.*[^}\s]\s*\Z": "its records are cut off; log without a limit of columns",
+}
+"""First line of a file in which no record can be read, or the first broken record: problem and remedy."""
 
 
 @dataclass(frozen=True)
@@ -190,11 +177,13 @@ def read_log(path: pathlib.Path) -> ResultLog:
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
     if not events:
-        what = f"can be read: {findings[0]}" if findings else "in it"
-        default = re.compile(b""), f"no {TOKEN} line {what}", "give the log of a run"
-        raise UserError(path, *next(cause[1:] for cause in (*_CAUSES, default) if cause[0].match(odd)))
+        unread = (
+            f"no {TOKEN} line {f'can be read: {findings[0]}' if findings else 'in it'}; give the log of a run"
+        )
+        causes = (text for pattern, text in _CAUSES.items() if re.match(pattern, odd, re.DOTALL))
+        raise UserError(path, *next(causes, unread).rsplit("; ", 1))
     for event, before in itertools.islice(_of_another_run(events), 1):
-        text = f"{event.key} in line {event.line} comes after {before.key} in line {before.line}"
+        text = f"line {event.line} has {event.key}, after {before.key} in line {before.line}"
         raise UserError(path, f"more than one run in it: {text}", "keep each run in a file of its own")
     by_key: dict[str, list[Event]] = {}
     for event in events:
@@ -304,13 +293,7 @@ def _event(line: int, record: str) -> Event:
     return Event(line, int(time_ms), key, value, metadata or {})
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > _LONGEST_INTEGER:
-        raise ValueError(f"a whole number of {len(digits)} digits")
-    return int(digits)
-
-
-_DECODER = json.JSONDecoder(parse_int=_whole, object_pairs_hook=files.one_value_each)
+_DECODER = json.JSONDecoder(parse_int=files.integer, object_pairs_hook=files.one_value_each)
 
 
 def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -377,6 +360,10 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
         elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
         else:
+            top_5 = finite(event.metadata.get(TOP_5, 1))
+            if top_5 is None or not accuracy <= top_5 <= 1:
+                problem = f"{TOP_5} {excerpt(repr(event.metadata[TOP_5]))} is not a fraction from top-1 to 1"
+                findings.append(f"line {event.line}: {problem}")
             yield Evaluation(int(epoch) if epoch == int(epoch) else epoch, accuracy, event.time_ms)
 
 

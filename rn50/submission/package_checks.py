@@ -108,8 +108,7 @@ class _Job:
             numbers = [name for name, value in fields.items() if not isinstance(value, (str, dict, list))]
             if numbers and "expected str instance" in message:
                 message, remedy = f"{', '.join(numbers)}: no text", 'quote it, as in "8"; nothing was checked'
-                if self.checker is not _DESCRIPTION:  # which says the same
-                    return []
+                return [self.finding(ERROR, message, remedy)] if self.checker is _DESCRIPTION else []
             return [self.finding(ERROR, message, remedy)]
 
     def finding(self, severity: str, message: str, remedy: str) -> Finding:

@@ -5,10 +5,11 @@ The tensors are float32, with the names and shapes of ``rn50.benchmark.network.s
 anybody.
 """
 
+import itertools
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +29,6 @@ people: framework, precision, seed, epoch, accuracy, configuration, certificate.
 _OTHER = "no weights of this network"
 _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
 _CONVERT = "save its tensors as safetensors: docs/after-training.md has the lines"
-_WRAPPERS = ("module", "_orig_mod")
-"""Parts of the names of tensors that a network had within another one when it was saved: to train on several
-devices, or to be compiled."""
 
 
 class Weights(NamedTuple):
@@ -84,21 +82,17 @@ def read(file: pathlib.Path) -> Weights:
         try:
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
-                names: list[str] = opened.keys()
-                stored = {".".join(part for part in n.split(".") if part not in _WRAPPERS): n for n in names}
-                if len(stored) < len(names):
-                    raise UserError(file, f"has tensors with and without {' or '.join(_WRAPPERS)}", _REMEDY)
-                slices = {name: opened.get_slice(full) for name, full in stored.items()}
-                called: Callable[[str], str] = str
-                others = None if "classes" in facts else _foreign(file, slices)
+                slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
+                others, prefix = (None, "") if "classes" in facts else _foreign(slices)
                 if others:
-                    called = others.name
-                    facts = {**others.FACTS, "classes": str(slices[others.CLASSIFIER].get_shape()[0])}
+                    classes = slices[prefix + others.CLASSIFIER].get_shape()[0]
+                    facts = {**others.FACTS, "classes": str(classes)}
                     slices = {name: slices[name] for name in slices if not name.endswith(others.UNREAD)}
                 refuse_other_facts(file, facts)
                 shapes = network.shapes(int(facts["classes"]), float(facts["width"]))
-                _refuse_other_tensors(file, {called(name): shape for name, shape in shapes.items()}, slices)
-                arrays = {name: opened.get_tensor(stored[called(name)]) for name in shapes}
+                called = {name: prefix + others.name(name) if others else name for name in shapes}
+                _refuse_other_tensors(file, {called[name]: shape for name, shape in shapes.items()}, slices)
+                arrays = {name: opened.get_tensor(called[name]) for name in shapes}
         except (safetensors.SafetensorError, OSError) as error:
             why, remedy = (f" ({error})", _REMEDY) if file.suffix == SUFFIX else ("", _CONVERT)
             raise UserError(file, f"no safetensors file{why}", remedy) from None
@@ -106,18 +100,14 @@ def read(file: pathlib.Path) -> Weights:
     return Weights(arrays, facts)
 
 
-def _foreign(file: pathlib.Path, slices: Mapping[str, Any]) -> Any | None:
-    """Return the implementation's ``weight_names.py`` that knows the names of a foreign file, or None. Raises
-    UserError if it knows them but for a prefix."""
-    modules = (frameworks.unimported(framework, "weight_names") for framework in frameworks.names())
-    for module in filter(None, modules):
-        if module.CLASSIFIER in slices:
-            return module
-        for name in slices:
-            if name.endswith(module.CLASSIFIER):
-                problem = f"its names begin with {name.removesuffix(module.CLASSIFIER)[-60:]}"
-                raise UserError(file, f"{_OTHER} ({problem})", "save its tensors without that")
-    return None
+def _foreign(slices: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the implementation's ``weight_names.py`` that knows the names of a foreign file, or None; and
+    what stands before all of them, because the network was part of another one when it was saved."""
+    for framework, name in itertools.product(frameworks.names(), sorted(slices, key=len)):
+        module = frameworks.unimported(framework, "weight_names")
+        if module and f".{name}".endswith(f".{module.CLASSIFIER}"):
+            return module, name.removesuffix(module.CLASSIFIER)
+    return None, ""
 
 
 def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], remedy: str) -> None:

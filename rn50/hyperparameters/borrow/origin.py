@@ -95,10 +95,8 @@ def find(name: str, forms: str = FORMS) -> Origin:
     if os.path.isdir(path):
         return _of_logs(name, find_result_files([path]))
     if os.path.exists(path):
-        content = files.read_text(path, remedy=f"give {FORMS}", errors="replace").replace(
-            "\0", ""
-        )  # of UTF-16
-        is_log = TOKEN in content or content[:2] == "\x1f\ufffd"  # gzip
+        content = files.read_text(path, remedy=f"give {FORMS}", errors="replace")
+        is_log = TOKEN in content.replace("\0", "") or content.startswith("\x1f\ufffd")  # UTF-16, gzip
         return _of_logs(name, [path]) if is_log else of_file(name, path)
     if name.startswith("rcp/"):
         return _of_reference(name)

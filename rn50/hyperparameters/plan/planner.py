@@ -298,8 +298,6 @@ def planner_for(
     known = plain.accelerators
     if images_per_second is None:
         return plain, names.find(accelerator, known) if accelerator else known[0]
-    if not 0 < images_per_second < math.inf:
-        raise UserError(f"--images-per-second {images_per_second}", "no rate", "give one above 0")
     if not accelerators or not global_batch_size:
         raise UserError(
             "--images-per-second",

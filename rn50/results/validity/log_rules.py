@@ -13,7 +13,7 @@ from typing import Any
 from rn50.benchmark import rules
 from rn50.errors import excerpt
 from rn50.results import sidecar
-from rn50.results.parse import SAMPLE_ORDER, TOP_5, Event, ResultLog, epoch_number, finite
+from rn50.results.parse import Event, ResultLog, epoch_number, finite
 from rn50.results.run import Run
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
@@ -28,21 +28,10 @@ VALUES = "the closed division fixes the optimizer's constants"
 """Rules that the round's compliance checker has too."""
 
 _SUBMISSION = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
-_EVERY = (
-    *_SUBMISSION,
-    "cache_clear",
-    "init_start",
-    "init_stop",
-    "run_start",
-    "train_samples",
-    "eval_samples",
-)
-_SCHEDULE = (
-    "base_learning_rate",
-    "end_learning_rate",
-    "learning_rate_decay_poly_power",
-    "learning_rate_decay_steps",
-)
+_EVERY = (*_SUBMISSION, "cache_clear", "init_start", "init_stop")
+_EVERY += ("run_start", "train_samples", "eval_samples")
+_DECAY = ("learning_rate_decay_poly_power", "learning_rate_decay_steps")
+_SCHEDULE = ("base_learning_rate", "end_learning_rate", *_DECAY)
 _OF_OPTIMIZER = {
     "lars": (
         *(f"lars_opt_{name}" for name in (*_SCHEDULE, "learning_rate_warmup_epochs")),
@@ -57,21 +46,14 @@ _OF_OPTIMIZER = {
     ),
 }
 _ENDS: Sequence[tuple[str, ...]] = (
-    ("run_stop",),
-    ("eval_accuracy",),
-    ("block_start", "epoch_start"),
-    ("block_start", "eval_start"),
-    ("block_stop", "epoch_stop"),
-    ("block_stop", "eval_stop"),
+    *(("run_stop",), ("eval_accuracy",)),
+    *((f"block_{end}", f"{part}_{end}") for end in ("start", "stop") for part in ("epoch", "eval")),
 )
 """Groups of keys of which at least one has to be logged."""
 _NUMBERED = {
     "block_start": ("first_epoch_num", "epoch_count"),
     "block_stop": ("first_epoch_num",),
-    "epoch_start": ("epoch_num",),
-    "epoch_stop": ("epoch_num",),
-    "eval_start": ("epoch_num",),
-    "eval_stop": ("epoch_num",),
+    **dict.fromkeys(("epoch_start", "epoch_stop", "eval_start", "eval_stop"), ("epoch_num",)),
 }
 _NUMBER = "number", lambda value: finite(value) is not None
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -122,7 +104,7 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     yield from _seed(run.log, rulesets)
     yield from _label_smoothing(run)
     yield from _accuracies(run)
-    for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words, _top_5, _orders):
+    for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words):
         yield from checker(run.log)
     for checker in () if run.label else (_samples, _cadence):
         yield from checker(run.log)
@@ -237,31 +219,6 @@ def _accuracies(run: Run) -> Iterator[Finding]:
         message += f"{len(log.by_key['eval_accuracy'])} are not)"
         remedy = f"sum the right answers over the ranks and divide once, by {samples:,}"
         yield finding(log, odd[0].line, rule, message, remedy)
-
-
-def _top_5(log: ResultLog) -> Iterator[Finding]:
-    for event in log.by_key.get("eval_accuracy", ()):
-        top_1, top_5 = finite(event.value), finite(event.metadata.get(TOP_5))
-        if TOP_5 in event.metadata and (top_5 is None or not (top_1 or 0) <= top_5 <= 1):
-            message = f"top_5 is {excerpt(json.dumps(event.metadata[TOP_5]))} where top-1 is {event.value}"
-            rule, remedy = "top-5 is a fraction from top-1 to 1", "submit the log as the run wrote it"
-            yield finding(log, event.line, rule, message, remedy)
-
-
-def sample_orders(log: ResultLog) -> list[str]:
-    """Return the hashes of the orders in which the epochs had their samples, as far as they are logged."""
-    every = (event.metadata for event in log.by_key.get("tracked_stats", ()))
-    return [json.dumps(metadata[SAMPLE_ORDER]) for metadata in every if SAMPLE_ORDER in metadata]
-
-
-def _orders(log: ResultLog) -> Iterator[Finding]:
-    orders = sample_orders(log)
-    again = len(orders) - len(set(orders))
-    if again:
-        rule, remedy = "each epoch has its own order of the samples", "shuffle by the seed and the epoch"
-        yield finding(
-            log, None, rule, f"the order of {again} of {len(orders)} epochs is an earlier one's", remedy
-        )
 
 
 def _almost_all(samples: int) -> bool:

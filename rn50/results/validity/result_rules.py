@@ -19,21 +19,17 @@ from typing import Any
 from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.results import sidecar
-from rn50.results.parse import ResultLog, finite
+from rn50.results.parse import SAMPLE_ORDER, ResultLog, finite
 from rn50.results.run import Run, median_set
 from rn50.results.validity import clock_rules, log_rules, sidecar_rules, timeline_rules
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 from rn50.settings.fields import RUNS_OWN
-from rn50.terminal import counted
 
 MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
-_LOGGED = (
-    "global_batch_size",
-    "opt_name",
-    "gradient_accumulation_steps",
-    "model_bn_span",
+_LOGGED: tuple[str, ...] = ("global_batch_size", "opt_name", "gradient_accumulation_steps", "model_bn_span")
+_LOGGED += (
     "train_samples",
     "eval_samples",
     "label_smoothing",
@@ -100,7 +96,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
                     for fault in run_findings
                 ]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
-    findings += [*_seeds(runs), *_copies(runs), *_configuration(runs), *_labels(runs)]
+    findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *_configuration(runs), *_labels(runs)]
     labelled = next((run.label for run in runs if run.label), None)
     return Judgement(
         tuple(findings), labelled, tuple(chosen), excused=missed[0] if len(missed) == 1 else None
@@ -140,6 +136,20 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
         yield finding(runs[0].log, None, _SEEDS, message, remedy, WARNING)
 
 
+def _orders(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Yield the first epoch of each run that had its samples in the order of an epoch before or of another
+    run."""
+    rule, remedy = "each epoch has its own order of the samples", "shuffle by the seed and the epoch"
+    seen: dict[str, str] = {}
+    for log in (run.log for run in runs):
+        for event in log.by_key.get("tracked_stats", ()):
+            order, place = json.dumps(event.metadata.get(SAMPLE_ORDER)), f"{log.path.name}:{event.line}"
+            if SAMPLE_ORDER in event.metadata and seen.setdefault(order, place) != place:
+                message = f"the order of the samples is that of {seen[order]} too"
+                yield finding(log, event.line, rule, message, remedy)
+                break
+
+
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
     """Yield findings on copied logs, also where a copy's times are moved a little or scaled."""
     rule, remedy = "every run of a result is a run of its own", "put the log of another run in its place"
@@ -155,9 +165,6 @@ def _alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
     same = sum(one.accuracy == two.accuracy for one, two in accuracies)
     if same >= _TOO_SHORT and 2 * same > len(accuracies):
         yield f"{same} of its {len(log.evaluations)} accuracies are"
-    orders = set(log_rules.sample_orders(log)).intersection(log_rules.sample_orders(other))
-    if orders:
-        yield f"the orders of the samples of {counted(len(orders), 'epoch')} are"
     course, others = _course(log), _course(other)
     if len(course) >= _TOO_SHORT and [key for key, _ in course] == [key for key, _ in others]:
         last, others_last = course[-1][1], others[-1][1]
