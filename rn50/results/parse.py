@@ -9,7 +9,6 @@ read piece by piece: memory grows with the number of records, not with the other
 
 import contextlib
 import functools
-import itertools
 import json
 import math
 import pathlib
@@ -177,17 +176,18 @@ def read_log(path: pathlib.Path) -> ResultLog:
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
     if not events:
-        unread = (
-            f"no {TOKEN} line {f'can be read: {findings[0]}' if findings else 'in it'}; give the log of a run"
-        )
+        what = f"can be read: {findings[0]}" if findings else "in it"
+        unread = f"no {TOKEN} line {what}; give the log of a run"
         causes = (text for pattern, text in _CAUSES.items() if re.match(pattern, odd, re.DOTALL))
         raise UserError(path, *next(causes, unread).rsplit("; ", 1))
-    for event, before in itertools.islice(_of_another_run(events), 1):
-        text = f"line {event.line} has {event.key}, after {before.key} in line {before.line}"
-        raise UserError(path, f"more than one run in it: {text}", "keep each run in a file of its own")
     by_key: dict[str, list[Event]] = {}
     for event in events:
         by_key.setdefault(event.key, []).append(event)
+    several = next(_of_another_run(events), None)
+    if several and all(event.value == rules.BENCHMARK for event in by_key.get("submission_benchmark", ())):
+        event, before = several
+        text = f"line {event.line} has {event.key}, after {before.key} in line {before.line}"
+        raise UserError(path, f"more than one run in it: {text}", "keep each run in a file of its own")
     start = _first("run_start", by_key, findings, repeatable=False)
     stop = _first("run_stop", by_key, findings, repeatable=False)
     if start and stop and stop.time_ms < start.time_ms:

@@ -12,6 +12,7 @@ Source: POSIX, Shell Command Language, sections "Word Expansions" and "Simple Co
 import itertools
 import os
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -197,7 +198,7 @@ class _Reader:
     def _source(self, statement: Statement, word: str) -> None:
         plain = re.sub("['\"]", "", word)
         here = _HERE.match(plain)
-        name = plain[here.end() :] if here else self._expand(word)
+        name = plain[here.end() :] if here else word if "$" in word else shlex.split(word)[0]
         if not re.fullmatch(r"[\w.+/-]+", name):
             raise NotPlainError("sources what only a shell can name")
         path = (self._open[-1] if here else self._open[0]).parent / name
