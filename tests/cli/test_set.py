@@ -70,8 +70,9 @@ def test_a_run_has_the_value_in_its_log_and_a_folder_of_its_own(tiny_environment
         shutil.rmtree(results, ignore_errors=True)
 
 
-def test_a_file_that_sources_another_may_lie_anywhere(tmp_path):
-    folder = tmp_path / 'somebody\'s "own" $files'
+@pytest.mark.parametrize("name", ["somebody's", 'her "own"', "for $5", "a b"])
+def test_a_file_that_sources_another_may_lie_anywhere(tmp_path, name):
+    folder = tmp_path / name
     folder.mkdir()
     (folder / "common.sh").write_text(config_file.file_of(DEMO).read_text())
     (folder / "config_OWN.sh").write_text('. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n')
