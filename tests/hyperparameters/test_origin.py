@@ -159,12 +159,6 @@ def test_a_published_run_below_the_target_has_missed_it():
     assert source.epochs == (47, 47, 47, None, 47)
 
 
-@pytest.mark.parametrize("batch", [0, -8, 1.5])
-def test_a_batch_that_is_no_count_is_refused_from_python_too(batch):
-    with pytest.raises(UserError, match=f"--gbs {batch}: no whole number from 1 on"):
-        borrow.borrow(origin.find("v1.0/Inspur/nf5688m6_mxnet"), EIGHT, batch)
-
-
 def test_one_evaluation_tells_no_period_but_on_imagenet(tmp_path):
     """There the rules say 4."""
     one = {"accuracies": (0.77,), "EVAL_OFFSET": "2"}

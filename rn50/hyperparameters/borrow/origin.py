@@ -184,7 +184,9 @@ def _of_reference(name: str) -> Origin:
         ("system", f"{point.get('Platform', 'not named')}, {point.get('When', 'no date')}"),
         ("file", f"{file.name}, SHA-256 {files.sha256(file)}"),
     )
-    origin = _of_runs(name, "reference convergence point", reference, provenance, runs, (None, None))
+    origin = _of_runs(
+        name, "reference convergence point", reference, provenance, runs, (None, rules.EVAL_PERIOD_EPOCHS)
+    )
     return dataclasses.replace(origin, notes=(note,))
 
 
