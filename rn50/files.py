@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import rn50
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 
 PACKAGES = pathlib.Path(__file__).resolve().parent.parent
 """Folder of the packages ``rn50`` and ``implementations``: the checkout, or where pip installed them without
@@ -46,7 +46,7 @@ _LOG_NAME = re.compile(r"result_.*\.txt")
 _LOG_LINE = re.compile(rb"^:::MLLOG ", re.MULTILINE)
 _LOG_WITHIN = 1 << 20
 _LONGEST_NAME = 100  # bytes; names are joined, and a file system allows 255
-_LONGEST_INTEGER = 19  # digits; as many as nanoseconds since 1970 have
+_LONGEST_INTEGER = 20  # digits, as the largest of 64 bits has; arithmetic on one of 400 would overflow
 _KINDS = tuple(
     (re.compile(pattern, re.DOTALL), kind)
     for pattern, kind in (
@@ -148,7 +148,8 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
     try:
         return parse_json(text)
     except ValueError as error:
-        raise UserError(path, f"no JSON ({error})", remedy) from error
+        problem = str(error) if "has two values" in str(error) else f"no JSON ({error})"
+        raise UserError(path, problem, remedy) from error
 
 
 def parse_json(text: str) -> Any:
@@ -168,14 +169,15 @@ def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     for name, value in pairs if len(members) < len(pairs) else ():
         if value != members[name]:
-            raise ValueError(f"{name[:20]!r} has two values")
+            raise ValueError(f"{excerpt(name)!r} has two values")
     return members
 
 
-def _integer(digits: str) -> int:
-    # The time to parse one grows with the square of its length.
+def integer(digits: str) -> int:
+    """Return a whole number of JSON. Raises ValueError for a long one: the time to parse it grows with the
+    square of its length."""
     if len(digits.lstrip("-")) > _LONGEST_INTEGER:
-        raise ValueError(f"a whole number of more than {_LONGEST_INTEGER} digits")
+        raise ValueError(f"a whole number of {len(digits)} digits")
     return int(digits)
 
 
@@ -187,7 +189,7 @@ def _finite(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(
-    parse_int=_integer, parse_float=_finite, parse_constant=_finite, object_pairs_hook=one_value_each
+    parse_int=integer, parse_float=_finite, parse_constant=_finite, object_pairs_hook=one_value_each
 )
 
 

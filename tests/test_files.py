@@ -227,3 +227,9 @@ def test_a_name_that_a_verb_cannot_even_look_for_is_a_line(tmp_path):
 )
 def test_a_name_becomes_one_part_of_a_path(name, part):
     assert files.path_part(name) == part
+
+
+def test_a_name_with_two_values_is_named_in_full_and_is_json(tmp_path):
+    (tmp_path / "file").write_text('{"accelerators_per_node": "8", "accelerators_per_node": "4"}')
+    with pytest.raises(UserError, match="file: 'accelerators_per_node' has two values; give a JSON file"):
+        files.read_json(tmp_path / "file")

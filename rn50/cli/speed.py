@@ -1,6 +1,7 @@
 """Verbs that measure and tune the speed of training and its input."""
 
 import importlib
+import inspect
 import json
 import pathlib
 import shlex
@@ -15,7 +16,7 @@ from rn50.cli import group
 from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.ranks import bind, configured, run_as_ranks
-from rn50.errors import Status, UserError
+from rn50.errors import Status, UserError, excerpt
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
@@ -33,11 +34,17 @@ def bench() -> None:
 @click.argument("arguments")
 def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
     """Be one rank of a measurement, or start all of them."""
-    config, keywords = configuration.from_environment(), json.loads(arguments)
+    config = configuration.from_environment()
+    try:
+        as_rank, keywords = importlib.import_module(f"rn50.{module}").as_rank, json.loads(arguments)
+        inspect.signature(as_rank).bind(config, **keywords)
+    except (AttributeError, ImportError, TypeError, ValueError) as error:
+        problem = f"cannot be called so ({excerpt(str(error))})"
+        raise UserError(f"rn50 rank {excerpt(module)}", problem, "rn50 bench calls it") from None
     if start_ranks:
         run_as_ranks(config, process.environment(), module, **keywords)
     bind(config)
-    importlib.import_module(f"rn50.{module}").as_rank(config, **keywords)
+    as_rank(config, **keywords)
 
 
 @bench.verb("comm", "Time all-reduces by size", "NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50.benchmark import rules
+from rn50.errors import UserError
 from rn50.hyperparameters import reference
 from rn50.printed import prints
 from rn50.results import published, recipe
@@ -77,6 +78,13 @@ class Proven:
         return reference.at(global_batch_size).mean + excess + DISTANCE_EPOCHS * away
 
 
+def refuse_no_count(option: str, number: float) -> None:
+    """Raise UserError unless ``number``, which the command line gives by ``option``, is a whole one from 1
+    on."""
+    if not number >= 1 or number % 1:
+        raise UserError(f"{option} {number}", "no whole number from 1 on", "give one")
+
+
 def of_recipe(values: Recipe, epochs: Sequence[float | None]) -> Prediction | None:
     """Predict the epochs of a recipe on ImageNet; None if nothing is known of its optimizer. ``epochs`` are
     those of its runs as ``of_own_runs`` takes them."""
@@ -110,6 +118,7 @@ def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction | None:
 
 def candidates(global_batch_size: int, optimizer: str) -> list[Proven]:
     """Return whole recipes of the closed division for a batch size, in the order of ``rank``."""
+    refuse_no_count("--global-batch-size", global_batch_size)
     return rank([*proven(published.distinct(optimizer)), *_of_reference(optimizer)], global_batch_size)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import psutil
 
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 from rn50.frameworks import traits
 from rn50.launch import hosts
 from rn50.machine import binding, hardware
@@ -72,7 +72,10 @@ def sharing(config: Config, environ: Mapping[str, str]) -> tuple[int, int]:
     """
     others = ("HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
     names = (local_ranks.RANK, *others)
-    local_rank = int(next((environ[name] for name in names if name in environ), 0))
+    name, number = next(((name, environ[name]) for name in names if name in environ), ("", "0"))
+    if not number.isdecimal():
+        raise UserError(f"{name}={excerpt(number)}", "not the number of a rank", "unset it")
+    local_rank = int(number)
     if in_step(environ) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
         bound = environ["SLURM_CPU_BIND_LIST"].split(",")
         cpus = bound[local_rank % len(bound)]

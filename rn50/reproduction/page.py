@@ -9,7 +9,7 @@ from rn50.machine import software
 from rn50.reproduction.reproduction import PLANNED, RESULTS, STOPPED, Reproduction
 from rn50.results.equivalence import CONFIDENCE, DIFFERENT, EQUIVALENT, UNDECIDED
 from rn50.settings.shell.exports import remark
-from rn50.terminal import markdown
+from rn50.terminal import counted, markdown
 
 PAGE = "reproduction.md"
 _ANSWERS = {
@@ -23,7 +23,7 @@ _ANSWERS = {
 
 def answer(outcome: Reproduction) -> str:
     """Return whether it is the same, in a sentence."""
-    missed = f" {outcome.missed} runs missed the target." if outcome.missed else ""
+    missed = f" {counted(outcome.missed, 'run')} missed the target." if outcome.missed else ""
     return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed
 
 

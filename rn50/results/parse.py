@@ -2,8 +2,9 @@
 
 Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it. Prefixes before
 the record (ranks, timestamps) and any other text between the records are skipped. Where a line breaks the
-format, a finding names it and the reading goes on; only a file without any MLPerf record is an error. The
-file is read piece by piece: memory grows with the number of records, not with the other text.
+format, a finding names it and the reading goes on. A file without any MLPerf record that can be read is an
+error, and so is one with the records of more than one run: a figure of it would be of neither. The file is
+read piece by piece: memory grows with the number of records, not with the other text.
 """
 
 import contextlib
@@ -28,6 +29,8 @@ TARGET = "target"
 """Metadata of ``train_samples`` in our log of a run with another target than the benchmark's."""
 TOP_5 = "top_5"
 """Metadata of ``eval_accuracy`` in our log of a run with EVAL_TOP5=1."""
+SAMPLE_ORDER = "sample_order"
+"""Metadata of ``tracked_stats`` in our log: a hash of the order in which the epoch had its samples."""
 UNFINISHED = "unfinished"
 """Status of a run whose clock started and never stopped: the run goes on, or it was killed."""
 NOT_STARTED = "not started"
@@ -38,12 +41,23 @@ LONGEST_RECORD = 20_000
 """Most characters of a record. The official checkers' time grows with the square of it, to minutes at
 200,000; the longest of the published logs has 1,300."""
 _PIECE = 1 << 20
-_LONGEST_INTEGER = 20
-"""Characters of the largest 64-bit integer. Arithmetic on one of 400 digits would overflow."""
 _TIMES_MS = 1 << 62
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
+_TOGETHER_MS, _MET_MS = 5000, 1000
+"""Most time between a record of one rank and the same of another, and once all ranks have met. Those of
+published logs are at most 19 ms apart."""
+_OF_AN_EPOCH = ("epoch_start", "eval_accuracy")
+_ONCE = ("init_start", "run_start", *_OF_AN_EPOCH)
+"""Keys that a run logs once, or once an epoch."""
+_CAUSES = {
+    rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04": "is compressed; unpack it",
+    rb"(\xff\xfe|\xfe\xff)?(.\0|\0.){4}": "is UTF-16 text; iconv -f UTF-16 -t UTF-8 makes a log of it",
+    rb'.*"\w+": *"[^"]*:::MLLOG *{\\': "is JSON with a log in it, as docker has it; jq -rj .log takes it out",
+    rb".*:::MLLOG.*[^}\s]\s*\Z": "its records are cut off; log without a limit of columns",
+}
+"""First line of a file in which no record can be read, or the first broken record: problem and remedy."""
 
 
 @dataclass(frozen=True)
@@ -157,18 +171,26 @@ def read_log(path: pathlib.Path) -> ResultLog:
     """Read one result file.
 
     Raises:
-        UserError: the file cannot be read or holds no ``:::MLLOG`` line.
+        UserError: the file cannot be read, holds no ``:::MLLOG`` line that can be, or those of several runs.
     """
     try:
         with files.open_regular(path, _REMEDY) as stream:
-            events, findings, label_smoothing = _read(stream)
+            events, findings, label_smoothing, odd = _read(stream)
     except OSError as error:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
-    if not events and not findings:
-        raise UserError(path, f"no {TOKEN} line in it", "give the log of a run")
+    if not events:
+        what = f"can be read: {findings[0]}" if findings else "in it"
+        unread = f"no {TOKEN} line {what}; give the log of a run"
+        causes = (text for pattern, text in _CAUSES.items() if re.match(pattern, odd, re.DOTALL))
+        raise UserError(path, *next(causes, unread).rsplit("; ", 1))
     by_key: dict[str, list[Event]] = {}
     for event in events:
         by_key.setdefault(event.key, []).append(event)
+    several = next(_of_another_run(events), None)
+    if several and all(event.value == rules.BENCHMARK for event in by_key.get("submission_benchmark", ())):
+        event, before = several
+        text = f"line {event.line} has {event.key}, after {before.key} in line {before.line}"
+        raise UserError(path, f"more than one run in it: {text}", "keep each run in a file of its own")
     start = _first("run_start", by_key, findings, repeatable=False)
     stop = _first("run_stop", by_key, findings, repeatable=False)
     if start and stop and stop.time_ms < start.time_ms:
@@ -201,13 +223,37 @@ def read_log(path: pathlib.Path) -> ResultLog:
     )
 
 
-def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None]:
-    """Return the records of a stream, findings on broken ones, and the line and value of the label smoothing
-    that text between the records states."""
+def _of_another_run(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Yield each record that cannot be of the run of one above it, and that one: two runs follow each other,
+    or are mixed.
+
+    Ranks may each log what their run does, but then they do so together.
+    """
+    first: dict[Any, Event] = {}
+    several_starts = False
+    for event in (event for event in events if event.key in _ONCE or event.key == "run_stop"):
+        epoch = epoch_number(event.metadata.get("epoch_num")) if event.key in _OF_AN_EPOCH else None
+        same = first.setdefault((event.key, epoch), event)
+        started, stopped = first.get(("run_start", None)), first.get(("run_stop", None))
+        several_starts |= event.key == "run_start" and event is not same
+        other_value = several_starts and event.key == "eval_accuracy" and event.value != same.value
+        if event.key in _ONCE and (event.time_ms - same.time_ms > _TOGETHER_MS or other_value):
+            yield event, same
+        elif event.key == "init_start" and started and abs(event.time_ms - started.time_ms) > _MET_MS:
+            yield event, started
+        elif event.key in _ONCE and event is not same and stopped:
+            yield event, stopped
+
+
+def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None, bytes]:
+    """Return the records of a stream, findings on broken ones, the line and value of the label smoothing that
+    text between the records states, and the first line with a broken record, else the first line."""
     events: list[Event] = []
     findings: list[str] = []
+    odd = b""
     smoothing: tuple[int, float] | None = None
     for number, line in _lines(stream):
+        odd = odd or line
         stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
         if stated and smoothing is None:
             with contextlib.suppress(ValueError):
@@ -225,12 +271,13 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] |
                 try:
                     events.append(_event(number, record))
                 except (KeyError, TypeError, ValueError) as error:
+                    odd = odd if findings else line
                     faults.append(f"not an MLPerf record ({type(error).__name__}: {error})")
             findings += [f"line {number}: {fault}" for fault in faults]
             del findings[MOST_FINDINGS + 1 :]
     if len(findings) > MOST_FINDINGS:
         findings[-1] += "; this and what follows is not listed"
-    return events, findings, smoothing
+    return events, findings, smoothing, odd
 
 
 def _event(line: int, record: str) -> Event:
@@ -251,13 +298,7 @@ def _event(line: int, record: str) -> Event:
     return Event(line, int(time_ms), key, value, metadata or {})
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > _LONGEST_INTEGER:
-        raise ValueError(f"a whole number of {len(digits)} digits")
-    return int(digits)
-
-
-_DECODER = json.JSONDecoder(parse_int=_whole, object_pairs_hook=files.one_value_each)
+_DECODER = json.JSONDecoder(parse_int=files.integer, object_pairs_hook=files.one_value_each)
 
 
 def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -327,6 +368,10 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
         elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
         else:
+            top_5 = finite(event.metadata.get(TOP_5, 1))
+            if top_5 is None or not accuracy <= top_5 <= 1:
+                problem = f"{TOP_5} {excerpt(repr(event.metadata[TOP_5]))} is not a fraction from top-1 to 1"
+                findings.append(f"line {event.line}: {problem}")
             yield Evaluation(int(epoch) if epoch == int(epoch) else epoch, accuracy, event.time_ms)
 
 

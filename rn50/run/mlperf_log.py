@@ -16,7 +16,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.packages import needed_for
-from rn50.results.parse import EPOCH_SAMPLES, TARGET, TOP_5
+from rn50.results.parse import EPOCH_SAMPLES, SAMPLE_ORDER, TARGET, TOP_5
 from rn50.run import training
 from rn50.run.clock import now_ms
 from rn50.run.log_file import LogFile
@@ -143,7 +143,7 @@ class RunLog:
         has seen in it, and a hash of the order of its samples, if known. Raises UserError if the log file is
         gone."""
         self._log(constants.EPOCH_STOP, metadata={constants.EPOCH_NUM: epoch})
-        about = {"step": epoch, **({} if order is None else {"sample_order": order})}
+        about = {"step": epoch, **({} if order is None else {SAMPLE_ORDER: order})}
         self._log("tracked_stats", {"throughput": images_per_second, "train_loss": loss}, about)
         if self._file is not None:
             self._file.refuse_loss()

@@ -32,6 +32,7 @@ def write(folder: Path, name: str | None, values: Sequence[str], environ: Mappin
     text = files.read_text(base, errors="surrogateescape")
     if _SOURCES.search(text):  # a copy would not find the files beside it
         text = f". {shlex.quote(str(base))}\n"
+    given |= config_file.absolute_paths(given)  # as of the environment: from where the user is
     label = " ".join(["", *parts])
     lines = [f"# {remark(base.name)}; {files.MARK}, --set", text, "# --set"]
     lines += [exported(variable, value) for variable, value in given.items()]
@@ -40,8 +41,7 @@ def write(folder: Path, name: str | None, values: Sequence[str], environ: Mappin
     files.write(file, ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
     found = config_file.sourced_environment(file, environ)
     config.from_environment(found)
-    asked = {**given, **config_file.absolute_paths(given, files.ROOT)}
-    lost = [name for name, value in asked.items() if found.get(name, "").removesuffix(label) != value]
+    lost = [name for name, value in given.items() if found.get(name, "").removesuffix(label) != value]
     if lost or not found.get("SUBMISSION_PLATFORM", "").endswith(label):
         raise UserError(f"--set {' '.join(lost or parts)}", f"{base} keeps its own value", _COPY)
     return file
@@ -51,6 +51,7 @@ def _pair(given: str) -> tuple[str, str]:
     """Return name and value. Refuse a variable that no configuration can set, or that differs from run to
     run."""
     name, equals, value = given.partition("=")
+    given = excerpt(given)
     if not equals or not value.isprintable():
         raise UserError(f"--set {given}", "no NAME=VALUE", "write --set LR=1")
     if name in RUNS_OWN_NAMES:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from rn50 import frameworks
+from rn50.errors import UserError, excerpt
 from rn50.machine import power
 from rn50.printed import INLINE
 from rn50.rates import Rates, of_rounds
@@ -132,6 +133,8 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
     """Measure as one rank: every kind of data in turn, ``rounds`` times after a discarded first time. Rank 0
     reports."""
     is_ours = model == OURS
+    if not set(kinds) <= {SYNTHETIC, REAL}:
+        raise UserError(f"kinds {excerpt(str(kinds))}", "no kinds of data", f"give {SYNTHETIC} or {REAL}")
     with opened(config, load(config.run.framework, None if is_ours else model)) as implementation:
         meter = Meter(config, implementation)
         ranks = implementation.communicator

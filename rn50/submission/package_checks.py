@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.results.parse import ResultLog, copy_records
-from rn50.results.tree import Place, read_description
+from rn50.results.tree import Place, described, read_description
 from rn50.results.validity import compliance
 from rn50.results.validity.explain import reasons_of_description
 from rn50.results.validity.findings import ERROR, WARNING, Finding
@@ -102,11 +102,17 @@ class _Job:
             return list(self.checker.explain(self, lines)) if lines else []
         except _CrashError as crash:
             remedy = "fix what it could not take; nothing was checked"
-            return [self.finding(ERROR, f"the checker crashed: {crash}", remedy)]
+            message, fields = f"the checker crashed: {crash}", described(self.place.results)
+            numbers = [name for name, value in fields.items() if not isinstance(value, (str, dict, list))]
+            if numbers and "expected str instance" in message:
+                message, remedy = f"{', '.join(numbers)}: no text", 'quote it, as in "8"; nothing was checked'
+                return [self.finding(ERROR, message, remedy)] if self.checker is _DESCRIPTION else []
+            return [self.finding(ERROR, message, remedy)]
 
     def finding(self, severity: str, message: str, remedy: str) -> Finding:
         """Return a finding on what is checked."""
         file = getattr(self.place, self.checker.part)
+        message = message.replace(str(self.copy.organisation), str(self.place.organisation))
         return Finding(severity, file, None, self.checker.rule, message, remedy)
 
     def complaint(self) -> list[str]:

@@ -5,10 +5,11 @@ The tensors are float32, with the names and shapes of ``rn50.benchmark.network.s
 anybody.
 """
 
+import itertools
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_
 people: framework, precision, seed, epoch, accuracy, configuration, certificate."""
 _OTHER = "no weights of this network"
 _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
+_CONVERT = "save its tensors as safetensors: docs/after-training.md has the lines"
 
 
 class Weights(NamedTuple):
@@ -81,26 +83,31 @@ def read(file: pathlib.Path) -> Weights:
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
                 slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
-                called: Callable[[str], str] = str
-                others = None if "classes" in facts else _foreign(slices)
+                others, prefix = (None, "") if "classes" in facts else _foreign(slices)
                 if others:
-                    called = others.name
-                    facts = {**others.FACTS, "classes": str(slices[others.CLASSIFIER].get_shape()[0])}
+                    classes = slices[prefix + others.CLASSIFIER].get_shape()[0]
+                    facts = {**others.FACTS, "classes": str(classes)}
                     slices = {name: slices[name] for name in slices if not name.endswith(others.UNREAD)}
                 refuse_other_facts(file, facts)
                 shapes = network.shapes(int(facts["classes"]), float(facts["width"]))
-                _refuse_other_tensors(file, {called(name): shape for name, shape in shapes.items()}, slices)
-                arrays = {name: opened.get_tensor(called(name)) for name in shapes}
+                called = {name: prefix + others.name(name) if others else name for name in shapes}
+                _refuse_other_tensors(file, {called[name]: shape for name, shape in shapes.items()}, slices)
+                arrays = {name: opened.get_tensor(called[name]) for name in shapes}
         except (safetensors.SafetensorError, OSError) as error:
-            raise UserError(file, f"no safetensors file ({error})", _REMEDY) from None
+            why, remedy = (f" ({error})", _REMEDY) if file.suffix == SUFFIX else ("", _CONVERT)
+            raise UserError(file, f"no safetensors file{why}", remedy) from None
     refuse_impossible(file, arrays, "train again: that run diverged")
     return Weights(arrays, facts)
 
 
-def _foreign(slices: Mapping[str, Any]) -> Any | None:
-    """Return the implementation's ``weight_names.py`` that knows the names of a foreign file, or None."""
-    modules = (frameworks.unimported(framework, "weight_names") for framework in frameworks.names())
-    return next((module for module in modules if module and module.CLASSIFIER in slices), None)
+def _foreign(slices: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the implementation's ``weight_names.py`` that knows the names of a foreign file, or None; and
+    what stands before all of them, because the network was part of another one when it was saved."""
+    for framework, name in itertools.product(frameworks.names(), sorted(slices, key=len)):
+        module = frameworks.unimported(framework, "weight_names")
+        if module and f".{name}".endswith(f".{module.CLASSIFIER}"):
+            return module, name.removesuffix(module.CLASSIFIER)
+    return None, ""
 
 
 def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], remedy: str) -> None:
@@ -126,13 +133,14 @@ def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
 def _refuse_other_tensors(
     file: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], slices: Mapping[str, Any]
 ) -> None:
+    other = sorted(set(slices) - set(shapes))
     for name, shape in shapes.items():
         if name not in slices:
-            raise UserError(file, f"{_OTHER} (there is no {name})", _REMEDY)
+            instead = f", but {other[0][:60]}" if other else ""
+            raise UserError(file, f"{_OTHER} (there is no {name}{instead})", _REMEDY)
         if slices[name].get_dtype() != "F32" or tuple(slices[name].get_shape()) != shape:
             has = f"{slices[name].get_dtype()} {slices[name].get_shape()}"
             problem = f"{name} is {has[:60]}; a network of its classes and width has F32 {list(shape)}"
             raise UserError(file, problem, _REMEDY)
-    other = sorted(set(slices) - set(shapes))
     if other:
         raise UserError(file, f"{_OTHER} ({other[0][:60]} is none of its tensors)", _REMEDY)

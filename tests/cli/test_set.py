@@ -114,3 +114,27 @@ def test_a_run_has_the_value_in_its_log_and_a_folder_of_its_own(tiny_environment
         assert "TINY LR=1.5" in (results / "result_0.txt").read_text()
     finally:
         shutil.rmtree(results, ignore_errors=True)
+
+
+@pytest.mark.parametrize("name", ["somebody's", 'her "own"', "for $5", "a b"])
+def test_a_file_that_sources_another_may_lie_anywhere(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "common.sh").write_text(config_file.file_of(DEMO).read_text())
+    (folder / "config_OWN.sh").write_text('. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n')
+    file = changed.write(tmp_path, str(folder / "config_OWN.sh"), ["MOM=0.8"], {})
+    assert config.from_environment(values(file)).hyperparameters.momentum == 0.8
+
+
+def test_a_path_begins_where_the_user_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = changed.write(tmp_path, DEMO, ["DATADIR=mine"], {})
+    assert values(file)["DATADIR"] == str(tmp_path / "mine")
+    assert config_file.system_of(file) == "DEMO_CPU+DATADIR=mine"
+
+
+@pytest.mark.parametrize("name", ["LR", "MOM", "NOBODYS", "SEED"])
+def test_a_long_value_is_not_printed_whole(tmp_path, name):
+    with pytest.raises(UserError) as refused:
+        changed.write(tmp_path, DEMO, [f"{name}={'9' * 100_000}"], {})
+    assert len(str(refused.value)) < 400

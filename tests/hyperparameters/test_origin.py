@@ -157,3 +157,12 @@ def test_a_published_run_below_the_target_has_missed_it():
     """Its log says success, after as many epochs as the others."""
     source = origin.find("v1.0/Intel/8-nodes-64s-8376H-tensorflow")
     assert source.epochs == (47, 47, 47, None, 47)
+
+
+def test_one_evaluation_tells_no_period_but_on_imagenet(tmp_path):
+    """There the rules say 4."""
+    one = {"accuracies": (0.77,), "EVAL_OFFSET": "2"}
+    values = origin.find(str(imagenet_run.write(tmp_path / "result_0.txt", **one))).values
+    assert (values["EVAL_OFFSET"], values["EVAL_PERIOD"]) == ("2", "4")
+    log = imagenet_run.write(tmp_path / "result_1.txt", NUMEXAMPLES="10000", **one)
+    assert not {"EVAL_OFFSET", "EVAL_PERIOD"} & set(origin.find(str(log)).values)

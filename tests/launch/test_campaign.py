@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from rich.console import Console
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.launch.campaign import state, summary, view
+from rn50.launch.campaign import state, summary, view, watch
 from rn50.results import score
 from rn50.run import log_file
 from rn50.run.display import EpochProgress, read_progress
@@ -243,3 +244,14 @@ def test_the_next_command_of_a_changed_configuration_can_be_typed(tmp_path):
     changed = dataclasses.replace(system, label="demo data set")
     told = dict(summary.lines(changed, unchecked, None, "DEMO_CPU+TARGET=none+LR=1"))["Next"]
     assert "rn50 bench input DEMO_CPU --set TARGET=none --set LR=1    |" in told
+
+
+def test_the_scripts_take_this_python_even_if_it_is_not_on_the_path(tmp_path, monkeypatch):
+    """As in a checkout without .venv."""
+    script = tmp_path / "script.sh"
+    script.write_text('#!/bin/sh\ncommand -v python3 > "$RESULTS/python"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(watch, "SCRIPT", script)
+    assert watch.run(tmp_path, 1, {"PATH": "/usr/bin:/bin"}) == 0
+    found = (tmp_path / "python").read_text().strip()
+    assert os.path.dirname(found) == os.path.dirname(sys.executable)

@@ -372,3 +372,10 @@ def test_mpirun_passes_on_long_lines_and_those_written_in_pieces():
     done = subprocess.run([*argv, "-c", write], capture_output=True)
     lines = [line for line in job._lines(io.BytesIO(done.stdout)) if line[1]]
     assert lines == [("a" * 9000 + "b", "stdout")] * 2, done.stderr
+
+
+@pytest.mark.parametrize("number", ["x", "", "-1", "1.5", pytest.param("x" * 10_000, id="long")])
+def test_a_number_of_a_rank_that_is_none_is_a_line(tiny_config, number):
+    with pytest.raises(UserError) as refused:
+        launchers.sharing(tiny_config, {"RN50_RANK": number})
+    assert str(refused.value).startswith("RN50_RANK=") and len(str(refused.value)) < 200

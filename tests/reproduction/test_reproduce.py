@@ -247,3 +247,9 @@ def test_a_result_of_this_machine_from_end_to_end(tiny_environment, tmp_path):
     flat = re.sub(r"\s+", " ", slow.stdout)
     assert "slow the input: training makes" in flat and "rn50 tune input" in flat
     assert not (tmp_path / "slow" / "results").exists()
+
+
+def test_one_run_that_misses_is_one_run(tmp_path):
+    write_runs(tmp_path / "claimed", 1643, 1650)
+    told = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")
+    assert page.answer(told._replace(missed=1)).endswith(" 1 run missed the target.")

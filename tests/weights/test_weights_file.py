@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors import numpy as format_
 
+from rn50 import files, frameworks
 from rn50.benchmark import network
 from rn50.errors import UserError
 from rn50.weights import weights_file
@@ -123,3 +124,43 @@ def test_weights_of_a_run_that_diverged_are_refused(some, tmp_path, name, value,
     weights_file.write(tmp_path / "nan.safetensors", Weights(spoiled, FACTS))
     with pytest.raises(UserError, match=f"{name} {said}; train again: that run diverged"):
         weights_file.read(tmp_path / "nan.safetensors")
+
+
+def foreign(prefix):
+    """The tensors of a foreign file, whose names begin with ``prefix``."""
+    [names] = filter(None, (frameworks.unimported(name, "weight_names") for name in frameworks.names()))
+    shapes = network.shapes(10, 1)
+    return {prefix + names.name(name): np.full(shape, 0.5, np.float32) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "model.backbone."]
+)
+def test_a_foreign_network_that_was_part_of_another_is_read(tmp_path, prefix):
+    file = tmp_path / "theirs.safetensors"
+    counts = {f"{prefix}bn1.num_batches_tracked": np.zeros(1, np.float32)}
+    file.write_bytes(format_.save({**foreign(prefix), **counts}))
+    read = weights_file.read(file)
+    assert list(read.arrays) == list(network.shapes(10, 1)) and read.classes == 10
+    assert all((array == 0.5).all() for array in read.arrays.values())
+
+
+def test_foreign_names_with_another_prefix_in_them_are_named(tmp_path):
+    file = tmp_path / "theirs.safetensors"
+    arrays = {name.replace("layer", "layers."): array for name, array in foreign("module.").items()}
+    file.write_bytes(format_.save(arrays))
+    with pytest.raises(UserError, match=r"there is no module\.layer1\.0.*, but module\.layers\.1\.0\."):
+        weights_file.read(file)
+    file.write_bytes(format_.save({**foreign(""), **foreign("module.")}))
+    with pytest.raises(UserError, match=r"module\..* is none of its tensors"):
+        weights_file.read(file)
+
+
+@pytest.mark.parametrize("name", ["resnet50.pth", "resnet50-0000.params", "model.pt", "w.pdparams"])
+def test_a_file_of_another_format_has_its_remedy(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK\x03\x04" + b"\0" * 40)
+    with pytest.raises(UserError) as refused:
+        weights_file.read(tmp_path / name)
+    assert refused.value.problem == "no safetensors file"
+    page, what = refused.value.remedy.split(": ")[1].split()[0], "save its tensors as safetensors"
+    assert refused.value.remedy.startswith(what) and "save_file" in (files.ROOT / page).read_text()

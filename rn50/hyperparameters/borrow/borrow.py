@@ -16,7 +16,7 @@ from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.borrow.origin import Origin
-from rn50.hyperparameters.expected_epochs import Prediction
+from rn50.hyperparameters.expected_epochs import Prediction, refuse_no_count
 from rn50.printed import prints
 from rn50.process import environment
 from rn50.results import published
@@ -101,7 +101,7 @@ def borrow(
     assumed = {name: value for name, value in unsaid.items() if name not in new}
     new.update(assumed)
     kept = before.global_batch_size if "BATCHSIZE" in mixed else source.global_batch_size
-    batch = _batch(source, global_batch_size or kept, before)
+    batch = _batch(source, kept if global_batch_size is None else global_batch_size, before)
     new["BATCHSIZE"] = str(batch // before.ranks)
     prediction, expected = _expected(source, new, batch, before)
     source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
@@ -152,6 +152,7 @@ def _batch(source: Origin, batch: int | None, config: Config) -> int:
     """Return a global batch size that is known and that the ranks divide."""
     if batch is None:
         raise UserError(source.name, "does not say its global batch size", "give --gbs")
+    refuse_no_count("--gbs", batch)
     if batch % config.ranks:
         fits = sorted({batch // config.ranks * config.ranks, -(-batch // config.ranks) * config.ranks} - {0})
         raise UserError(

@@ -95,7 +95,8 @@ def find(name: str, forms: str = FORMS) -> Origin:
     if os.path.isdir(path):
         return _of_logs(name, find_result_files([path]))
     if os.path.exists(path):
-        is_log = TOKEN in files.read_text(path, remedy=f"give {FORMS}", errors="replace")
+        content = files.read_text(path, remedy=f"give {FORMS}", errors="replace")
+        is_log = TOKEN in content.replace("\0", "") or content.startswith("\x1f\ufffd")  # UTF-16, gzip
         return _of_logs(name, [path]) if is_log else of_file(name, path)
     if name.startswith("rcp/"):
         return _of_reference(name)
@@ -128,7 +129,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ("hardware", f"{count} x {result.accelerator_model}, {result.framework}"),
         ("table", f"{published.TABLE.name}, SHA-256 {files.sha256(published.TABLE)}"),
     )
-    evaluated = (result.first_evaluation_epoch, result.evaluation_interval)
+    evaluated = (result.first_evaluation_epoch, result.evaluation_interval or rules.EVAL_PERIOD_EPOCHS)
     return _of_runs(result.name, "published result", published_recipe, provenance, result.runs, evaluated)
 
 
@@ -145,7 +146,8 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     runs = tuple(log.reached.epoch if log.reached else None for log in logs)
     evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]
     begin = evaluated[0] if evaluated else None
-    interval = evaluated[1] - evaluated[0] if len(evaluated) > 1 else None
+    usual = rules.EVAL_PERIOD_EPOCHS if samples == rules.TRAIN_SAMPLES else None
+    interval = evaluated[1] - evaluated[0] if len(evaluated) > 1 else usual
     place = tree.place(paths[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(paths)} runs" if len(paths) > 1 else "")),
@@ -182,7 +184,9 @@ def _of_reference(name: str) -> Origin:
         ("system", f"{point.get('Platform', 'not named')}, {point.get('When', 'no date')}"),
         ("file", f"{file.name}, SHA-256 {files.sha256(file)}"),
     )
-    origin = _of_runs(name, "reference convergence point", reference, provenance, runs, (None, None))
+    origin = _of_runs(
+        name, "reference convergence point", reference, provenance, runs, (None, rules.EVAL_PERIOD_EPOCHS)
+    )
     return dataclasses.replace(origin, notes=(note,))
 
 
@@ -291,13 +295,14 @@ def _schedule(
     reached = [epochs for epochs in runs if epochs is not None]
     period = round(interval or rules.EVAL_PERIOD_EPOCHS)
     at = statistics.median_low(reached) if first is None and reached else first
-    if at is not None:
-        values |= {"EVAL_OFFSET": str((round(at) - 1) % period), "EVAL_PERIOD": str(period)}
+    offset = None if at is None else (round(at) - 1) % period
+    if offset is not None and interval:
+        values |= {"EVAL_OFFSET": str(offset), "EVAL_PERIOD": str(period)}
     if decay is not None:
         decay = round(decay, 2)
         # Round the slowest run up to an evaluation, and add one more evaluation if that is after the decay.
         needed = math.ceil(max(reached, default=0))
-        needed += (int(values.get("EVAL_OFFSET", needed)) + 1 - needed) % period
+        needed += ((needed if offset is None else offset) + 1 - needed) % period
         values["NUMEPOCHS"] = str(needed + period if needed > decay else math.ceil(decay))
         if decay != int(decay) or needed > decay:
             values["DECAY_EPOCHS"] = text(decay)

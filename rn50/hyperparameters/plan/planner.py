@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
+from rn50.hyperparameters.expected_epochs import refuse_no_count
 from rn50.hyperparameters.plan import accelerators as names
 from rn50.hyperparameters.plan import images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs
@@ -135,6 +136,7 @@ class SystemPlanner:
         recipe: PublishedResult | None = None,
     ) -> Prediction:
         """Predict a run with the hyperparameters of ``recipe``, or with the usual ones at this batch size."""
+        _refuse_idle(accelerators, global_batch_size)
         epochs = self._epochs.predict(global_batch_size, published.recipe(recipe) if recipe else None)
         rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
         schedule = (recipe.first_evaluation_epoch, recipe.evaluation_interval) if recipe else (None, None)
@@ -204,6 +206,7 @@ class SystemPlanner:
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
+        refuse_no_count("--accelerators", accelerators)
         sizes = {result.global_batch_size or 0 for result in self.results}
         points = self._points if fitting else self._published(accelerator)
         images = [point.batch_size for point in points]
@@ -266,6 +269,8 @@ class SystemPlanner:
 
 
 def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
+    refuse_no_count("--accelerators", accelerators)
+    refuse_no_count("--global-batch-size", global_batch_size)
     if global_batch_size < accelerators:
         raise UserError(
             f"--global-batch-size {global_batch_size}",

@@ -2,9 +2,11 @@
 over."""
 
 import contextlib
+import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 
@@ -58,7 +60,9 @@ def run(results: pathlib.Path, runs: int, environ: Mapping[str, str], as_json: b
     On a terminal it shows one live view below the lines of past events; elsewhere it prints those lines
     alone. With ``as_json`` they go to standard error.
     """
-    environ = {**environ, "NEXP": str(runs), "RESULTS": str(results)}
+    # The scripts of a checkout without .venv take python3 of the PATH, which is this one even if it was not.
+    path = f"{os.path.dirname(sys.executable)}:{environ.get('PATH', os.defpath)}"
+    environ = {**environ, "NEXP": str(runs), "RESULTS": str(results), "PATH": path}
     stdout: int | None = 2 if as_json else None
     stderr: int | None = None
     is_shown = Terminal().live and not as_json

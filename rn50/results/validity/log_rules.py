@@ -28,21 +28,10 @@ VALUES = "the closed division fixes the optimizer's constants"
 """Rules that the round's compliance checker has too."""
 
 _SUBMISSION = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
-_EVERY = (
-    *_SUBMISSION,
-    "cache_clear",
-    "init_start",
-    "init_stop",
-    "run_start",
-    "train_samples",
-    "eval_samples",
-)
-_SCHEDULE = (
-    "base_learning_rate",
-    "end_learning_rate",
-    "learning_rate_decay_poly_power",
-    "learning_rate_decay_steps",
-)
+_EVERY = (*_SUBMISSION, "cache_clear", "init_start", "init_stop")
+_EVERY += ("run_start", "train_samples", "eval_samples")
+_DECAY = ("learning_rate_decay_poly_power", "learning_rate_decay_steps")
+_SCHEDULE = ("base_learning_rate", "end_learning_rate", *_DECAY)
 _OF_OPTIMIZER = {
     "lars": (
         *(f"lars_opt_{name}" for name in (*_SCHEDULE, "learning_rate_warmup_epochs")),
@@ -57,21 +46,14 @@ _OF_OPTIMIZER = {
     ),
 }
 _ENDS: Sequence[tuple[str, ...]] = (
-    ("run_stop",),
-    ("eval_accuracy",),
-    ("block_start", "epoch_start"),
-    ("block_start", "eval_start"),
-    ("block_stop", "epoch_stop"),
-    ("block_stop", "eval_stop"),
+    *(("run_stop",), ("eval_accuracy",)),
+    *((f"block_{end}", f"{part}_{end}") for end in ("start", "stop") for part in ("epoch", "eval")),
 )
 """Groups of keys of which at least one has to be logged."""
 _NUMBERED = {
     "block_start": ("first_epoch_num", "epoch_count"),
     "block_stop": ("first_epoch_num",),
-    "epoch_start": ("epoch_num",),
-    "epoch_stop": ("epoch_num",),
-    "eval_start": ("epoch_num",),
-    "eval_stop": ("epoch_num",),
+    **dict.fromkeys(("epoch_start", "epoch_stop", "eval_start", "eval_stop"), ("epoch_num",)),
 }
 _NUMBER = "number", lambda value: finite(value) is not None
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {

@@ -19,7 +19,7 @@ from typing import Any
 from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.results import sidecar
-from rn50.results.parse import ResultLog, finite
+from rn50.results.parse import SAMPLE_ORDER, ResultLog, finite
 from rn50.results.run import Run, median_set
 from rn50.results.validity import clock_rules, log_rules, sidecar_rules, timeline_rules
 from rn50.results.validity.findings import ERROR, WARNING, Finding
@@ -28,19 +28,9 @@ from rn50.settings.fields import RUNS_OWN
 
 MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
-_LOGGED = (
-    "global_batch_size",
-    "opt_name",
-    "gradient_accumulation_steps",
-    "model_bn_span",
-    "train_samples",
-    "eval_samples",
-    "label_smoothing",
-    "submission_division",
-    "submission_org",
-    "submission_status",
-    "submission_platform",
-)
+_LOGGED: tuple[str, ...] = ("global_batch_size", "opt_name", "gradient_accumulation_steps", "model_bn_span")
+_LOGGED += ("train_samples", "eval_samples", "label_smoothing")
+_LOGGED += tuple(f"submission_{what}" for what in ("division", "org", "status", "platform"))
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
 COMPUTES = "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
@@ -100,7 +90,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
                     for fault in run_findings
                 ]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
-    findings += [*_seeds(runs), *_copies(runs), *_configuration(runs), *labels(runs)]
+    findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *_configuration(runs), *labels(runs)]
     labelled = next((run.label for run in runs if run.label), None)
     return Judgement(
         tuple(findings), labelled, tuple(chosen), excused=missed[0] if len(missed) == 1 else None
@@ -138,6 +128,20 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
         message = f"the seeds are {seeds[0]} to {seeds[-1]}, as if they had been chosen"
         remedy = "draw them from the clock or the operating system"
         yield finding(runs[0].log, None, _SEEDS, message, remedy, WARNING)
+
+
+def _orders(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Yield the first epoch of each run that had its samples in the order of an epoch before or of another
+    run."""
+    rule, remedy = "each epoch has its own order of the samples", "shuffle by the seed and the epoch"
+    seen: dict[str, str] = {}
+    for log in (run.log for run in runs):
+        for event in log.by_key.get("tracked_stats", ()):
+            order, place = json.dumps(event.metadata.get(SAMPLE_ORDER)), f"{log.path.name}:{event.line}"
+            if SAMPLE_ORDER in event.metadata and seen.setdefault(order, place) != place:
+                message = f"the order of the samples is that of {seen[order]} too"
+                yield finding(log, event.line, rule, message, remedy)
+                break
 
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:

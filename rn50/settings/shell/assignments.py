@@ -12,6 +12,7 @@ Source: POSIX, Shell Command Language, sections "Word Expansions" and "Simple Co
 import itertools
 import os
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -195,9 +196,9 @@ class _Reader:
         return name, (before or "") + self._expand(raw)
 
     def _source(self, statement: Statement, word: str) -> None:
-        word = word.replace('"', "").replace("'", "")
-        here = _HERE.match(word)
-        name = word[here.end() :] if here else word
+        plain = re.sub("['\"]", "", word)
+        here = _HERE.match(plain)
+        name = plain[here.end() :] if here else word if "$" in word else shlex.split(word)[0]
         if not re.fullmatch(r"[\w.+/-]+", name):
             raise NotPlainError("sources what only a shell can name")
         path = (self._open[-1] if here else self._open[0]).parent / name
