@@ -31,19 +31,11 @@ _SUBMISSION = tuple(f"submission_{what}" for what in ("benchmark", "org", "divis
 _EVERY = (*_SUBMISSION, "cache_clear", "init_start", "init_stop")
 _EVERY += ("run_start", "train_samples", "eval_samples")
 _DECAY = ("learning_rate_decay_poly_power", "learning_rate_decay_steps")
-_SCHEDULE = ("base_learning_rate", "end_learning_rate", *_DECAY)
+_HYPERPARAMETERS = ("base_learning_rate", "end_learning_rate", *_DECAY, "momentum", "weight_decay")
+_WARMUP = "learning_rate_warmup_epochs"
 _OF_OPTIMIZER = {
-    "lars": (
-        *(f"lars_opt_{name}" for name in (*_SCHEDULE, "learning_rate_warmup_epochs")),
-        "lars_opt_momentum",
-        "lars_opt_weight_decay",
-        "lars_epsilon",
-    ),
-    "sgd": (
-        *(f"sgd_opt_{name}" for name in (*_SCHEDULE, "momentum", "weight_decay")),
-        "model_bn_span",
-        "opt_learning_rate_warmup_epochs",
-    ),
+    "lars": (*(f"lars_opt_{name}" for name in (*_HYPERPARAMETERS, _WARMUP)), "lars_epsilon"),
+    "sgd": (*(f"sgd_opt_{name}" for name in _HYPERPARAMETERS), "model_bn_span", f"opt_{_WARMUP}"),
 }
 _ENDS: Sequence[tuple[str, ...]] = (
     *(("run_stop",), ("eval_accuracy",)),
