@@ -44,7 +44,7 @@ FORMS = (
 COMMANDS = st.sampled_from([form.format(TOUCH) for form in FORMS])
 """Texts that leave a mark in HOME wherever a shell reads them as code."""
 TEXT = st.text(max_size=8)
-FEWER = settings(max_examples=min(400, settings.default.max_examples))
+FEWER = settings(max_examples=min(400, settings().max_examples))
 """Each starts rn50 and shells several times: an hour of `make fuzz` is for all properties together."""
 
 
