@@ -114,8 +114,8 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
 def _refuse_commands(file: pathlib.Path) -> None:
     """Raise UserError if a file of a folder, which may be somebody else's, does more than set variables that
     rn50 reads or harmless ones of libraries."""
-    found = assignments.read(file)
-    odd = [*map(str, found.not_read), *(found.values.keys() - configuration.known_names() - HARMLESS)]
+    kept = assignments.read(file)
+    odd = [*map(str, kept.not_read), *(found.values.keys() - configuration.known_names() - HARMLESS)]
     if odd:
         raise UserError(file, f"is not what was written there: {excerpt(odd[0])}", "give another --output")
 
