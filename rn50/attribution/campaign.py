@@ -92,7 +92,7 @@ class Campaign:
                 return
             log.replace(log.with_suffix(".unfinished"))
         log.parent.mkdir(parents=True, exist_ok=True)
-        environ = {**self._environment(key), "RESULT_FILE": str(log.absolute())}
+        environ = {**self.way.environment(key), **EVALUATION, "RESULT_FILE": str(log.absolute())}
         environ.pop("SEED", None)  # a run then draws its own
         with open(log.with_suffix(".out"), "wb") as output:
             subprocess.run(
@@ -106,14 +106,11 @@ class Campaign:
         if not log.exists():
             raise UserError(name_of(key), "its run left no log", f"{log.with_suffix('.out')} says why")
 
-    def _environment(self, key: Point) -> dict[str, str]:
-        return {**self.way.environment(key), **EVALUATION}
-
     def _runs(self, key: Point) -> list[Run]:
         """Return the finished runs of these groups. Raises UserError for one that does not count."""
         logs = sorted((self.folder / "runs" / self._place(key)).glob("result_*.txt"))
         finished = [run for run in map(read_run, logs) if counted.is_finished(run)]
-        asked = configuration.from_environment(self._environment(key))
+        asked = configuration.from_environment({**self.way.environment(key), **EVALUATION})
         counted.refuse_others(finished, asked.as_environment())
         return finished
 

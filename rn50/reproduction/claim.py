@@ -15,7 +15,6 @@ from rn50.hyperparameters.plan import accelerators, images_per_second
 from rn50.machine.hardware import Machine
 from rn50.printed import prints
 from rn50.results import counted, published, score, sidecar, timing, tree
-from rn50.results.validity import result_rules
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
@@ -103,9 +102,7 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     runs = systems[0].runs
     saved = next((run.saved for run in runs if run.saved), {})
     finished = [run for run in runs if counted.is_finished(run)]
-    counted.refuse_others(finished, saved.get("variables", {}), remedy="claim what belongs together")
-    for fault in result_rules.labels(finished):
-        raise UserError(fault.file, fault.message, fault.remedy)
+    counted.refuse_others(finished, saved.get("variables", {}))
     about = saved.get("system") or tree.described(runs[0].file.parent)
     ranks = sidecar.section(saved, "run")
     count = ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None

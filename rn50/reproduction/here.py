@@ -17,7 +17,7 @@ from rn50.machine.hardware import Machine
 from rn50.new_config import choices, new_config
 from rn50.printed import HIDDEN
 from rn50.reproduction.claim import Claim
-from rn50.results import counted, sidecar
+from rn50.results import sidecar
 from rn50.results.run import read as read_run
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite
@@ -25,6 +25,7 @@ from rn50.settings.config import Config
 from rn50.settings.fields import VARIABLES
 from rn50.settings.libraries import HARMLESS
 from rn50.settings.shell import assignments
+from rn50.settings.variables import Variable
 from rn50.submission import source
 
 _SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "DGXNGPU", "DGXNNODES")
@@ -94,14 +95,13 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     same_machine = claim.is_of(machine, description.read())
     same_data = config.data.train_samples == claim.origin.train_samples and not _other_data(claim, config)
     differences = list(_differences(claim, config, machine, same_machine, same_data))
-    same_size = config.global_batch_size == claim.origin.global_batch_size
-    same_task = not claim.borrowed and not config.run.initial_weights and not _changed(claim, config)
+    same_task = same_data and not claim.borrowed and not _changed(claim, config)
     return Here(
         choices.described(machine, choices.devices(machine)),
         str(file),
         {name: value for name, value in config.as_environment().items() if name in (*_SHOWN, *rewrite.GROUP)},
         same_machine,
-        same_size and same_data and same_task,
+        config.global_batch_size == claim.origin.global_batch_size and same_task,
         differences,
         [one for one in diagnoses if one.severity == FAILURE],
         config,
@@ -114,8 +114,8 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
 def _refuse_commands(file: pathlib.Path) -> None:
     """Raise UserError if a file of a folder, which may be somebody else's, does more than set variables that
     rn50 reads or harmless ones of libraries."""
-    found = assignments.read(file)
-    odd = [*map(str, found.not_read), *(found.values.keys() - configuration.known_names() - HARMLESS)]
+    kept = assignments.read(file)
+    odd = [*map(str, kept.not_read), *(found.values.keys() - configuration.known_names() - HARMLESS)]
     if odd:
         raise UserError(file, f"is not what was written there: {excerpt(odd[0])}", "give another --output")
 
@@ -129,16 +129,19 @@ def _other_data(claim: Claim, config: Config) -> bool:
 
 
 def _changed(claim: Claim, config: Config) -> list[str]:
-    """Return the variables on which epochs depend that are others here than in the claim."""
-    known = {name: claim.variables[name] for name in (*rewrite.GROUP, *_TASK) if name in claim.variables}
-    logged = {name: text for name, text in claim.origin.values.items() if name not in known.keys() & _GUESSED}
-    ours, theirs = config.as_environment(), {**dict.fromkeys(_TASK), **known, **logged}
-    return [
-        f"{name}={text or 'not set'} there, {ours.get(name, 'not set')} here"
-        for name, text in theirs.items()
-        if name != "BATCHSIZE"
-        and VARIABLES[name].value(text, {}) != VARIABLES[name].value(ours.get(name), {})
-    ]
+    """Return the variables on which epochs depend that are, or may be, others here than in the claim."""
+    saved = {name: claim.variables[name] for name in (*rewrite.GROUP, *_TASK) if name in claim.variables}
+    logged = {
+        name: Variable.write(VARIABLES[name].read(text))
+        for name, text in claim.origin.values.items()
+        if not saved or name not in _GUESSED
+    }
+    ours = {**dict.fromkeys((*rewrite.GROUP, *_TASK), "not set"), **config.as_environment()}
+    theirs = {**{name: str(VARIABLES[name].default or "not set") for name in _TASK}, **saved, **logged}
+    names = [name for name in theirs if ours[name] != theirs[name] and name != "BATCHSIZE"]
+    if config.run.initial_weights and "INITIAL_WEIGHTS" not in names:  # nobody compared the files
+        names.append("INITIAL_WEIGHTS")
+    return [f"{name}={theirs[name]} there, {ours[name]} here" for name in names]
 
 
 def _differences(
@@ -163,16 +166,12 @@ def _differences(
     changed = _changed(claim, config)
     if changed:
         yield f"hyperparameters and task: {', '.join(changed)}, so epochs are not comparable"
-    if config.run.initial_weights:
-        weights = f"whether {config.run.initial_weights} is the claim's file is not known"
-        yield f"INITIAL_WEIGHTS: {weights}, so epochs are not comparable"
     left_out = ", ".join(sidecar.left_out(claim.saved))
     if left_out:
         yield f"variables of its runs that are not taken, because they could run code: {left_out}"
-    for run in map(read_run, claim.logs):
-        if not run.converged:
-            how = "missed the target" if counted.is_finished(run) else "is not finished"
-            yield f"its runs: {run.file.name} {how}, and does not count"
+    missed = [run.file.name for run in map(read_run, claim.logs) if not run.converged]
+    if missed:
+        yield f"its runs: {', '.join(missed)} did not end at the target, and are left out"
     if config.run.framework not in claim.framework.lower():
         its = claim.framework or "not said"
         yield f"framework: {its} there, {config.run.framework} here, which decides speed"

@@ -10,8 +10,6 @@ from rn50.results.run import Run
 from rn50.results.validity import result_rules, sidecar_rules
 from rn50.settings.fields import RUNS_OWN_NAMES
 
-MADE_AGAIN = "move it away, and the same command makes the run again"
-
 
 def is_finished(run: Run) -> bool:
     """Return True if the clock of a run stopped after an evaluation."""
@@ -25,9 +23,7 @@ def shared(variables: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, 
     return {name: value for name, value in variables.items() if name not in ignored}
 
 
-def refuse_others(
-    runs: Sequence[Run], asked: Mapping[str, str], claimed: Sequence[Run] = (), remedy: str = MADE_AGAIN
-) -> None:
+def refuse_others(runs: Sequence[Run], asked: Mapping[str, str], claimed: Sequence[Run] = ()) -> None:
     """Raise UserError for the first of ``runs`` that is not finished, contradicts the file beside it, was not
     made with the variables ``asked``, or is a copy of one before it or of one in ``claimed``.
 
@@ -41,8 +37,9 @@ def refuse_others(
         facts = [shared(variables, asked) for variables in (saved, asked or saved)]
         if different := result_rules.differences((run.file.name, "the configuration"), facts):
             faults.append(f"is of another configuration: {different}")
-        faults += [finding.message for finding in sidecar_rules.check(run)]
+        findings = (*sidecar_rules.check(run), *result_rules.labels([run]))
+        faults += [finding.message for finding in findings]
         alike = (one for one in (*claimed, *runs[:number]) if any(result_rules.alike(run.log, one.log)))
         faults += [f"is a copy of {one.file}" for one in alike]
         if faults:
-            raise UserError(run.file, faults[0], remedy)
+            raise UserError(run.file, faults[0], "move it away; what this command makes is made again")

@@ -39,10 +39,10 @@ def write(folder: Path, name: str | None, values: Sequence[str], environ: Mappin
     lines.append(f'export SUBMISSION_PLATFORM="${{SUBMISSION_PLATFORM:-$DGXSYSTEM}}"{shlex.quote(label)}')
     file = folder / f"config_{system}.sh"
     files.write(file, ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
-    found = config_file.sourced_environment(file, environ)
-    config.from_environment(found)
-    lost = [name for name, value in given.items() if found.get(name, "").removesuffix(label) != value]
-    if lost or not found.get("SUBMISSION_PLATFORM", "").endswith(label):
+    sourced = config_file.sourced_environment(file, environ)
+    config.from_environment(sourced)
+    lost = [name for name, value in given.items() if sourced.get(name, "").removesuffix(label) != value]
+    if lost or not sourced.get("SUBMISSION_PLATFORM", "").endswith(label):
         raise UserError(f"--set {' '.join(lost or parts)}", f"{base} keeps its own value", _COPY)
     return file
 

@@ -39,8 +39,8 @@ def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
 def kept(file: pathlib.Path, *names: str, least: float = 1e-9) -> list[float]:
     """Return the numbers of a measurement that was kept. Raises UserError if it is none."""
     remedy = "remove it, and the same command measures again"
-    told = files.read_json(file, remedy=remedy)
-    numbers = [finite(told.get(name)) if isinstance(told, dict) else None for name in names]
+    content = files.read_json(file, remedy=remedy)
+    numbers = [finite(content.get(name)) if isinstance(content, dict) else None for name in names]
     known = [number for number in numbers if number is not None and least <= number < 1e12]
     if len(known) < len(names):
         raise UserError(file, "is not what rn50 measured", remedy)

@@ -192,7 +192,7 @@ def test_a_run_that_misses_counts_as_all_its_epochs_and_is_said(tmp_path, monkey
     for number, accuracy in enumerate((0.8, 0.7)):
         for key in measuring.keys:
             log = tmp_path / "runs" / measuring._place(key) / f"result_{number}.txt"
-            environ = measuring._environment(key)
+            environ = {**found.environment(key), **campaign.EVALUATION}
             write_attributed(log, environ, 60 + number, epochs=11, accuracy=accuracy)
     measured, cautions = measuring.measured()
     assert all(values[1] == 11 and values[0] < 11 for values in measured.epochs.values())

@@ -28,9 +28,11 @@ from rn50.settings.fields import RUNS_OWN
 
 MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
-_LOGGED: tuple[str, ...] = ("global_batch_size", "opt_name", "gradient_accumulation_steps", "model_bn_span")
-_LOGGED += ("train_samples", "eval_samples", "label_smoothing")
-_LOGGED += tuple(f"submission_{what}" for what in ("division", "org", "status", "platform"))
+_LOGGED = (
+    *("global_batch_size", "opt_name", "gradient_accumulation_steps", "model_bn_span", "train_samples"),
+    *("eval_samples", "label_smoothing"),
+    *(f"submission_{name}" for name in ("division", "org", "status", "platform")),
+)
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
 COMPUTES = "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
