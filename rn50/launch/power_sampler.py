@@ -85,8 +85,8 @@ def main(how: str, file: pathlib.Path) -> None:
         if not meter:
             readings, bad = power.read_meter(how, size)
             lines = [_record(READING, watts, at) for at, watts in readings if begun <= at <= now_ms()]
-            told = f"{counted(len(lines), 'reading')} in this run, {counted(bad, 'other line')}"
-            say(f"POWER={how}: {told}", err=True)
+            outcome = f"{counted(len(lines), 'reading')} in this run, {counted(bad, 'other line')}"
+            say(f"POWER={how}: {outcome}", err=True)
         lines.append(_record(STOP, None, now_ms()))
     except (OSError, UserError) as error:
         say(f"rn50: POWER={how}: {error}; the power of this run is not known", err=True)

@@ -252,7 +252,7 @@ def _of_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterato
     if len(inside) < rules.POWER_READINGS:
         text = f"{len(inside)} readings in the run, and the rules want {rules.POWER_READINGS}"
         yield _fault(node.path, None, text, WARNING)
-    gaps = [(to - at) / 1000 for at, to, _ in node.spans[1:] if to > begin and at < end]
+    gaps = [(last - first) / 1000 for first, last, _ in node.spans[1:] if last > begin and first < end]
     if not gaps:
         return
     usual, longest = statistics.median(gaps), max(gaps)
