@@ -56,9 +56,9 @@ class LossCheck:
         chance = 1 / self._classes
         by_luck = min(1.5, 1 + 3 * math.sqrt((self._classes - 1) / images))  # three standard deviations
         if loss < LEARNS * self._guess and accuracy <= by_luck * chance:
-            found = f"loss {loss:.2f} and top-1 {accuracy:.4f}"
+            seen = f"loss {loss:.2f} and top-1 {accuracy:.4f}"
             self._warn(
-                f"training learns, validation does not: {found}, and guessing gives {self._guess:.2f} and "
+                f"training learns, validation does not: {seen}, and guessing gives {self._guess:.2f} and "
                 f"{chance:.4f}; the labels of val.rec are not those of train.rec: pack it again from class "
                 "folders, or with --val-truth"
             )
