@@ -27,6 +27,12 @@ def framework(request):
 
 
 @pytest.fixture
+def tiny_config(request, framework, tiny_config):
+    """The tiny configuration, of that framework."""
+    return with_changes(tiny_config, run={"framework": request.node.callspec.params["framework"]})
+
+
+@pytest.fixture
 def create(request, framework):
     """The ``create`` function of its implementation."""
     return implementation.load(request.node.callspec.params["framework"])
@@ -162,7 +168,7 @@ def test_another_thread_can_see_whether_a_rank_goes_on(create, tiny_config):
 
 @pytest.mark.parametrize("optimizer", rules.OPTIMIZERS)
 def test_a_run_of_either_optimizer_trains_and_logs_exactly_its_values(
-    create, tiny_environment, tmp_path, optimizer
+    create, tiny_config, tiny_environment, tmp_path, optimizer
 ):
     values = {
         "OPTIMIZER": optimizer,
@@ -173,6 +179,7 @@ def test_a_run_of_either_optimizer_trains_and_logs_exactly_its_values(
     }
     file = tmp_path / "result_0.txt"
     config = configuration.from_environment({**tiny_environment, **values, "RESULT_FILE": str(file)})
+    config = with_changes(config, run={"framework": tiny_config.run.framework})
     assert timed_run.run(config, create, timed_run.Display()).epoch == 2
     said = recipe.of_log(parse.read_log(file))
     assert said.batch_size == 16
