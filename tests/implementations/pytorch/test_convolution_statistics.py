@@ -1,5 +1,5 @@
-"""Convolutions that add up their outputs: cuDNN's plans for every shape, their sums in the kernels of batch
-norm, and a step with them."""
+"""Convolutions that add up their outputs: the sums in the kernels of batch norm, the choice of a plan, and a
+step with plans that compute as cuDNN's do."""
 
 import importlib.util
 import os
@@ -19,17 +19,18 @@ from implementations.pytorch.convolution_statistics import convolve  # noqa: E40
 from implementations.pytorch.kernels import tile  # noqa: E402
 from implementations.pytorch.kernels.moments import moments  # noqa: E402
 from implementations.pytorch.layers import layers_of  # noqa: E402
-from tests.conftest import HAS_GPU  # noqa: E402
+from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
 from tests.support.fused_steps import given_to, images_of, network_of, summing  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process of test_by_the_interpreter")
+DEVICES = [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=ON_GPU)]
 EPSILON = 1e-5
 BFLOAT16 = 2.0**-8
 """The relative error of rounding to bfloat16."""
 
 
-@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="the tests of this file run here themselves")
+@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="what needs kernels runs on the GPU")
 def test_by_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(
@@ -66,32 +67,33 @@ def errors(x, sums, read):
     shape (rows, columns). ``read`` is what the kernel may read of it."""
     exact = x.double()
     mean, deviation = exact.mean(0), (exact.var(0, correction=0) + EPSILON).sqrt()
-    found, scale = moments(read, *torch.zeros(2, x.shape[1]), 1.0, EPSILON, sums)
+    found, scale = moments(read, *torch.zeros(2, x.shape[1], device=x.device), 1.0, EPSILON, sums)
     assert found.isfinite().all() and scale.isfinite().all()
     return (found - mean).abs() / deviation, (scale * deviation - 1).abs()
 
 
-@interpreted
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_sums_of_the_largest_layer_lose_less_than_bfloat16(dtype):
+def test_sums_of_the_largest_layer_lose_less_than_bfloat16(device, dtype):
     # 400 images of 56x56, of means of up to 5.4 of the 5.6 standard deviations of the bound.
     rows, random = 400 * 56 * 56, torch.Generator().manual_seed(0)
     far = torch.tensor([0.0, 0.1, 1.0, -2.0, 4.0, 5.4, -5.4, 5.4])
     deviations = torch.tensor([1.0, 3.0, 1.0, 0.1, 1.0, 1.0, 30.0, 0.01])
-    x = ((torch.randn(rows, 8, generator=random) + far) * deviations).to(dtype)
+    x = ((torch.randn(rows, 8, generator=random) + far) * deviations).to(device, dtype)
     # Nothing of x is read.
-    unread = torch.full((400, 56, 56, 8), float("nan"), dtype=dtype).permute(0, 3, 1, 2)
+    unread = torch.full((400, 56, 56, 8), float("nan"), dtype=dtype, device=device).permute(0, 3, 1, 2)
     of_mean, of_scale = errors(x, added_as_cudnn_does(x), unread)
     assert of_mean.max() < BFLOAT16 / 4 and of_scale.max() < BFLOAT16 / 2
     assert of_scale.max() > 1e-6  # less than a kernel that reads them all loses, and the test would see it
 
 
-@interpreted
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("far", [6.0, 30.0, -1000.0])
-def test_where_sums_of_squares_would_lose_more_the_values_are_read(far):
+def test_where_sums_of_squares_would_lose_more_the_values_are_read(device, far):
     random = torch.Generator().manual_seed(0)
     x = torch.randn(40 * 128, 130, generator=random) / 8
     x[:, 70] += far / 8  # the only one of its block of columns
+    x = x.to(device)
     sums = added_as_cudnn_does(x)
     sums[1] *= 1 + 2e-5  # what the largest layer may lose
     of_mean, of_scale = errors(x, sums, x.view(40, 16, 8, 130).permute(0, 3, 1, 2))
@@ -101,25 +103,25 @@ def test_where_sums_of_squares_would_lose_more_the_values_are_read(far):
     assert lost > 3e-4  # by the difference
 
 
-@interpreted
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("value", [0.0, 0.011, 3.0, 60000.0])
-def test_the_variance_of_a_constant_is_0(value):
-    x = torch.full((2, 8, 12, 9), value).contiguous(memory_format=torch.channels_last)
+def test_the_variance_of_a_constant_is_0(device, value):
+    x = torch.full((2, 8, 12, 9), value, device=device).contiguous(memory_format=torch.channels_last)
     rows = x.permute(0, 2, 3, 1).reshape(-1, 8)
     sums = torch.stack([rows.sum(0), (rows * rows).sum(0) * (1 - 1e-4)])  # less than the square of the mean
-    mean, running, variance = rows[0].clone(), torch.zeros(8), torch.zeros(8)
+    running, variance = torch.zeros(2, 8, device=device)
     found, scale = moments(x, running, variance, 1.0, EPSILON, sums)
-    torch.testing.assert_close(found, mean)
-    torch.testing.assert_close(scale, torch.full((8,), EPSILON**-0.5))
+    torch.testing.assert_close(found, rows[0])
+    torch.testing.assert_close(scale, torch.full((8,), EPSILON**-0.5, device=device))
     assert (variance == 0).all() and torch.equal(running, found)
 
 
-@interpreted
-def test_an_overflow_is_not_hidden():
-    x = torch.ones(2, 8, 12, 9).contiguous(memory_format=torch.channels_last)
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_overflow_is_not_hidden(device):
+    x = torch.ones(2, 8, 12, 9, device=device).contiguous(memory_format=torch.channels_last)
     sums = torch.stack([x.sum((0, 2, 3)), x.square().sum((0, 2, 3))])
     sums[:, 3] = float("inf")
-    _, scale = moments(x, *torch.zeros(2, 8), 1.0, EPSILON, sums)
+    _, scale = moments(x, *torch.zeros(2, 8, device=device), 1.0, EPSILON, sums)
     assert scale[3].isnan() and scale[:3].isfinite().all()
 
 
