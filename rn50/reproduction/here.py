@@ -115,7 +115,7 @@ def _refuse_commands(file: pathlib.Path) -> None:
     """Raise UserError if a file of a folder, which may be somebody else's, does more than set variables that
     rn50 reads or harmless ones of libraries."""
     kept = assignments.read(file)
-    odd = [*map(str, kept.not_read), *(found.values.keys() - configuration.known_names() - HARMLESS)]
+    odd = [*map(str, kept.not_read), *(kept.values.keys() - configuration.known_names() - HARMLESS)]
     if odd:
         raise UserError(file, f"is not what was written there: {excerpt(odd[0])}", "give another --output")
 
