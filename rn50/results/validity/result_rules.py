@@ -7,6 +7,7 @@ checkers, which are programs.
 Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" and "Run Results".
 """
 
+import functools
 import itertools
 import json
 import math
@@ -209,8 +210,10 @@ def _logged(log: ResultLog) -> dict[str, Any]:
 
 def _comparable(value: Any) -> Any:
     """Return a value to compare between logs. Numbers stay numbers, because some programs log 37 and others
-    37.0."""
-    return value if isinstance(value, str) or finite(value) is not None else json.dumps(value)
+    37.0. Labels are compared by ``labels``."""
+    if isinstance(value, str):
+        return functools.reduce(lambda text, label: text.replace(f" ({label})", ""), rules.LABELS, value)
+    return value if finite(value) is not None else json.dumps(value)
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str:
