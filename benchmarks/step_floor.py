@@ -107,10 +107,11 @@ of the others shows the gain of one change over the version before. "in convolut
 need changed convolution kernels."""
 BUILT = list(VERSIONS)[-2]
 """The version of STEP_MODE=fused."""
-SHARES = {"separate": 0.82, "compiled": 0.79, BUILT: 0.80}
-"""Version -> images/s of STEP_MODE=graph, compile and fused over the version's least time, measured on one
-H200 at 4.12 TB/s and 735 TFLOP/s, float16, batch 400 (docs/measurements.md). By kind of kernel: convolutions
-0.88 in all three; norms, ReLU, sums and pooling 0.82, 0.74 and 0.76."""
+SHARES = {"separate": 0.82, "compiled": 0.79, "fused, half weights": 0.80, BUILT: 0.78}
+"""Version -> images/s of STEP_MODE=graph, compile, fused without its last two changes, and fused, over the
+version's least time, measured on one H200 at 4.12 TB/s and 735 TFLOP/s, float16, batch 400
+(docs/measurements.md). By kind of kernel in the first three: convolutions 0.88; norms, ReLU, sums and pooling
+0.82, 0.74 and 0.76."""
 CACHE = 25_000_000
 """Bytes that the second pass finds in the L2 cache: half of an H100's, because other tensors pass through it
 too."""

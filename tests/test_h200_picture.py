@@ -22,4 +22,4 @@ def test_a_picture_of_other_figures_is_another(tmp_path, monkeypatch):
     )
     h200.draw(tmp_path / "it.svg")
     drawn = (tmp_path / "it.svg").read_text(encoding="utf-8")
-    assert drawn.count(">3,000<") == drawn.count(">quick<") == 2 and ">8,489<" not in drawn
+    assert drawn.count(">3,000<") == drawn.count(">quick<") == 2 and ">9,398<" not in drawn
