@@ -3,6 +3,7 @@ step with plans that compute as cuDNN's do."""
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import types
@@ -19,6 +20,7 @@ from implementations.pytorch.convolution_statistics import convolve  # noqa: E40
 from implementations.pytorch.kernels import tile  # noqa: E402
 from implementations.pytorch.kernels.moments import moments  # noqa: E402
 from implementations.pytorch.layers import layers_of  # noqa: E402
+from implementations.pytorch.traits import TRAITS  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
 from tests.support.fused_steps import given_to, images_of, network_of, summing  # noqa: E402
 
@@ -285,3 +287,7 @@ def test_without_the_package_no_sums_are_added_up(installed, monkeypatch):
     assert layers["normalise"] is fused_norm.normalise
     assert (layers["convolve"] is fused_norm.convolve) != bool(installed)
     assert not installed or layers["convolve"].func is fused_norm.convolve
+
+
+def test_the_version_of_the_package_is_kept_with_a_result():
+    assert re.fullmatch(TRAITS.packages, "nvidia-cudnn-frontend")
