@@ -202,34 +202,6 @@ def test_a_vendors_container_goes_before_all_others():
     assert new.framework == ("mxnet", "that of NVIDIA's container 24.06")
 
 
-@pytest.mark.parametrize(
-    "framework, capability, missing, mode, reason",
-    [
-        ("pytorch", (9, 0), (), "fused", "kernels of ours in one CUDA graph"),
-        ("pytorch", (8, 0), (), "fused", "kernels of ours in one CUDA graph; measured on an H200 alone"),
-        ("pytorch", (9, 0), ("g++",), "graph", "fused is faster, and lacks g++"),
-        ("pytorch", (7, 5), (), "graph", "a step is launched as one CUDA graph"),
-        ("mxnet", (8, 0), (), "eager", None),
-    ],
-)
-def test_a_step_is_run_in_the_fastest_way_that_the_machine_allows(
-    tmp_path, framework, capability, missing, mode, reason
-):
-    bare = dataclasses.replace(BARE, missing_to_compile=missing)
-    new = new_config.make("MINE", machine(1, "GPU", capability, 80), bare, framework=framework)
-    assert config_of(new, tmp_path).run.step_mode == mode
-    written = re.findall(r"^export STEP_MODE=\w+ +# (.*)$", new.text, re.MULTILINE)
-    assert written == ([reason] if reason else [])
-
-
-@pytest.mark.parametrize("triton, mode", [({"triton": "3.7.1"}, "fused"), ({}, "graph")])
-def test_an_installed_pytorch_without_triton_has_no_kernels_of_ours(tmp_path, triton, mode):
-    there = packages(torch="2.13.0", **triton)
-    new = new_config.make("MINE", machine(1, H100, (9, 0), 80), there, framework="pytorch")
-    assert config_of(new, tmp_path).run.step_mode == mode
-    assert ("lacks triton" in new.text) == (mode == "graph")
-
-
 def test_a_framework_may_be_asked_for():
     old, hopper = machine(8, A100, (8, 0), 80), machine(8, H100, (9, 0), 80)
     assert new_config.make("MINE", old, BARE, framework="pytorch").config.run.framework == "pytorch"
