@@ -128,8 +128,7 @@ def check(config: Config) -> Certificate | None:
     Raises UserError if the certificate contradicts the configuration or the files, or reports faults. Of the
     files only the sizes are compared, so it takes a moment.
     """
-    data = config.data
-    folder = Path(data.folder)
+    data, folder = config.data, Path(config.data.folder)
     certificate = read(folder)
     if certificate is None:
         return None
