@@ -1,7 +1,7 @@
 """Verbs on data sets."""
 
-import pathlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -31,7 +31,7 @@ verb = group.main.under("Set up and data")
     help="Multiply the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.",
 )
 @group.as_json("rn50.data.demo.dataset.Generated")
-def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: bool) -> None:
+def demo_data(folder: Path, seed: int, tune: bool, scale: int, as_json: bool) -> None:
     """Generate the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
     from rn50.data.demo import dataset
     from rn50.progress import counting
@@ -60,12 +60,7 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: 
 )
 @group.as_json("rn50.data.packing.packing_list.Packed")
 def pack(
-    source: pathlib.Path,
-    folder: pathlib.Path,
-    seed: int,
-    val_truth: pathlib.Path | None,
-    workers: int | None,
-    as_json: bool,
+    source: Path, folder: Path, seed: int, val_truth: Path | None, workers: int | None, as_json: bool
 ) -> None:
     """Pack the images of SOURCE/train/<class> and SOURCE/val as RecordIO into OUT, in shuffled order.
 
@@ -88,7 +83,7 @@ def pack(
 @click.argument("folder", metavar="OUT", type=PATH)
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
 @group.as_json("rn50.data.packing.packing_list.Packed")
-def unpack(source: pathlib.Path, folder: pathlib.Path, workers: int | None, as_json: bool) -> None:
+def unpack(source: Path, folder: Path, workers: int | None, as_json: bool) -> None:
     """Write the images of the records in DIR into class folders of OUT: rn50 pack the other way.
 
     If it is interrupted, the same command continues where it stopped.
@@ -110,22 +105,13 @@ def _print_numbers(packed: "Packed", then: str, as_json: bool) -> None:
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.option("--full", is_flag=True, help="Decode every image too, not only its headers.")
 @click.option("--classes", type=Whole(1, MOST_IMAGES), help="Classes there ought to be.")
-@click.option(
-    "--train", "train_images", type=Whole(1, MOST_IMAGES), help="Training images there ought to be."
-)
-@click.option("--val", "val_images", type=Whole(1, MOST_IMAGES), help="Validation images there ought to be.")
+@click.option("--train", type=Whole(1, MOST_IMAGES), help="Training images there ought to be.")
+@click.option("--val", type=Whole(1, MOST_IMAGES), help="Validation images there ought to be.")
 @click.option("--write-index", is_flag=True, help="First write the .idx of a .rec that has none.")
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
 @group.as_json("rn50.data.certification.certify.Verdict")
 def verify(
-    folder: pathlib.Path,
-    full: bool,
-    classes: int | None,
-    train_images: int | None,
-    val_images: int | None,
-    write_index: bool,
-    workers: int | None,
-    as_json: bool,
+    folder: Path, full: bool, write_index: bool, workers: int | None, as_json: bool, **numbers: int | None
 ) -> None:
     """Look at every record of DIR and write what was found as certificate.json beside the data.
 
@@ -139,8 +125,8 @@ def verify(
     from rn50.progress import counting
 
     with counting("verifying") as progress:
-        numbers = classes, train_images, val_images
-        verdict = certify.certify(folder, full, numbers, workers, progress, write_index)
+        expected = numbers["classes"], numbers["train"], numbers["val"]
+        verdict = certify.certify(folder, full, expected, workers, progress, write_index)
     print_json(verdict) if as_json else certify.print_findings(verdict, Terminal())
     if verdict.certificate.not_kept:
         say(verdict.certificate.not_kept, err=True)

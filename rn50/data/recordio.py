@@ -69,8 +69,7 @@ def repeated(values: np.ndarray) -> list[int]:
 def _aligned_magic(record: bytes) -> list[int]:
     """Return the positions of the magic word at 4-byte boundaries of ``record``."""
     words = np.frombuffer(record, "<u4", count=len(record) // ALIGNMENT)
-    positions: list[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
-    return positions
+    return (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
 
 
 def encode_record(record: bytes) -> bytes:
@@ -270,7 +269,7 @@ class IndexedRecordReader(contextlib.ExitStack):
 
     def __init__(self, rec: Path, idx: Path) -> None:
         super().__init__()
-        self._path = rec
+        self.path = rec
         self.keys, self.offsets = read_index(idx)
         self._descriptor = self.enter_context(files.open_regular(rec, _REMEDY)).fileno()
 
@@ -279,7 +278,7 @@ class IndexedRecordReader(contextlib.ExitStack):
 
     def named(self, position: int, fault: str) -> str:
         """Return a line that says where a record is and what is wrong with it."""
-        return f"{self._path}: record {position} at byte {self.offsets[position]} {fault}"
+        return f"{self.path}: record {position} at byte {self.offsets[position]} {fault}"
 
     def read(self, position: int) -> tuple[Header, bytes]:
         """Return header and image bytes of the record in line ``position`` (from 0) of the index.
@@ -292,15 +291,14 @@ class IndexedRecordReader(contextlib.ExitStack):
         def read(offset: int, count: int) -> bytes:
             data = os.pread(self._descriptor, count, offset)
             if len(data) < count:
-                left = f"{len(data)} are left"
-                problem = f"truncated: {where} needs {count} bytes at byte {offset}, {left}"
-                raise UserError(self._path, problem, _REMEDY)
+                problem = f"truncated: {where} needs {count} bytes at byte {offset}, {len(data)} are left"
+                raise UserError(self.path, problem, _REMEDY)
             return data
 
         try:
             return decode_image(MAGIC.join(part for _, part in _parts(read, start)))
         except OSError as error:
-            raise UserError(self._path, f"cannot be read ({error.strerror})", _REMEDY) from error
+            raise UserError(self.path, f"cannot be read ({error.strerror})", _REMEDY) from error
         except ValueError as error:
             remedy = "copy or pack .rec and .idx again: they are damaged, or do not belong together"
-            raise UserError(self._path, f"{where} {error}", remedy) from error
+            raise UserError(self.path, f"{where} {error}", remedy) from error

@@ -23,12 +23,10 @@ class LossCheck:
     """
 
     def __init__(self, config: Config, warn: Callable[[str], None], trained: bool = False):
-        self._h = config.hyperparameters
-        self._guess = math.log(config.data.classes)
-        self._classes = config.data.classes
-        self._warn = warn
-        self._seen = 0
-        self._said, self._trained = False, trained
+        self._h, self._classes = config.hyperparameters, config.data.classes
+        self._guess = math.log(self._classes)
+        self._warn, self._trained = warn, trained
+        self._seen, self._said = 0, False
 
     def look(self, epoch: int, loss: float) -> None:
         """Check ``loss``, the mean training loss of a step of ``epoch``. Raises DivergedError if it is not
@@ -57,11 +55,10 @@ class LossCheck:
         by_luck = min(1.5, 1 + 3 * math.sqrt((self._classes - 1) / images))  # three standard deviations
         if loss < LEARNS * self._guess and accuracy <= by_luck * chance:
             seen = f"loss {loss:.2f} and top-1 {accuracy:.4f}"
-            self._warn(
-                f"training learns, validation does not: {seen}, and guessing gives {self._guess:.2f} and "
-                f"{chance:.4f}; the labels of val.rec are not those of train.rec: pack it again from class "
-                "folders, or with --val-truth"
-            )
+            guessed = f"{self._guess:.2f} and {chance:.4f}"
+            cause = "the labels of val.rec are not those of train.rec"
+            line = f"training learns, validation does not: {seen}, and guessing gives {guessed}; {cause}"
+            self._warn(f"{line}: pack it again from class folders, or with --val-truth")
 
     def _say(self, line: str) -> None:
         if not self._said:

@@ -16,25 +16,16 @@ import numpy as np
 from rn50 import process
 from rn50.benchmark import rules
 from rn50.errors import Status
-from rn50.run import (
-    agreement,
-    all_reduce,
-    beginning,
-    checkpoint,
-    ending,
-    evaluation,
-    provenance,
-    saved_weights,
-    training,
-    watchdog,
-)
+from rn50.run import agreement, all_reduce, beginning, checkpoint, ending, provenance, saved_weights
 from rn50.run.beginning import Beginning
 from rn50.run.clock import now_ms
 from rn50.run.display import Display
+from rn50.run.evaluation import count
 from rn50.run.implementation import Implementation
 from rn50.run.loss_check import LossCheck
 from rn50.run.mlperf_log import RunLog
-from rn50.run.watchdog import Watchdog
+from rn50.run.training import full_memory_named
+from rn50.run.watchdog import WARMING_UP, Watchdog, limits
 from rn50.settings.config import Config
 from rn50.weights.counts import refuse_other_count
 
@@ -74,7 +65,7 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
         log = RunLog(communicator.rank, result_file)
         shown = display if is_first else Display()
         with (
-            training.full_memory_named(config),
+            full_memory_named(config),
             ending.OnSignal(log, communicator.rank),
             _watch(implementation, log, shown) as watch,
         ):
@@ -132,7 +123,7 @@ class _Rank:
         for line in checkpoint.passed_over(config):
             display.remark(line)
         # Build the network, and run a few steps on synthetic data, which decides the precision.
-        self.watch.doing = watchdog.WARMING_UP
+        self.watch.doing = WARMING_UP
         tensors = implementation.warm_up(self.seed)
         name, reason = implementation.precision
         if reason:
@@ -193,7 +184,7 @@ class _Rank:
         """Return top-1, and top-5 with EVAL_TOP5=1, over all ranks."""
         if not self.config.run.eval_top5:
             return count_correct(self.implementation, self.config.data.eval_samples), None
-        counts = evaluation.count(self.config, self.implementation)
+        counts = count(self.config, self.implementation)
         return counts.top1, counts.top5
 
     def _train_epoch(self, epoch: int, loss_check: LossCheck) -> float:
@@ -209,9 +200,8 @@ class _Rank:
         self.log.epoch_start(epoch)
         self.display.epoch_begins(epoch)
         passed = self.implementation.train_epoch(epoch, progress)
-        samples = all_reduce.total(self.implementation.communicator, passed.samples)
-        images_per_second = samples / passed.seconds
         share, communicator = passed.sample_order, self.implementation.communicator
+        images_per_second = all_reduce.total(communicator, passed.samples) / passed.seconds
         order = None if share is None else f"{all_reduce.total(communicator, share):016x}"
         mean_loss = statistics.fmean(losses)
         self.log.epoch_stop(epoch, images_per_second, mean_loss, order)
@@ -251,4 +241,4 @@ def _watch(implementation: Implementation, log: RunLog, display: Display) -> Wat
     def end(line: str | None) -> None:
         ending.at_once(log, Status.USER_ERROR, line and f"{line}; then start the run again")
 
-    return Watchdog(implementation, display.warn, end, watchdog.limits(process.environment()))
+    return Watchdog(implementation, display.warn, end, limits(process.environment()))

@@ -102,8 +102,7 @@ class Split:
         if entry and digest != entry.sha256:
             fault("content", "the image is not the one that was packed: its SHA-256 differs")
         image_header = jpeg.read_header(image)
-        broken = jpeg.damage_of(image, image_header, decode)
-        if broken:
+        if broken := jpeg.damage_of(image, image_header, decode):
             fault("image", broken, f"replace the image, then {self.again}")
         if image_header.is_png:
             remark("PNG", "is a PNG, whatever its name says; DALI decodes it all the same")

@@ -64,17 +64,12 @@ def expected(folder: Path) -> Expected:
         record = packing_list.read_json(folder / name)
         if record is not None:
             record.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
-            counts = [_count(record.get(key)) for key in ("classes", "train", "val")]
-            if None in counts:
+            counts: list[Any] = [record.get(key) for key in ("classes", "train", "val")]
+            if any(type(count) is not int or count < 0 for count in counts):  # Python takes True for 1
                 raise _damaged(folder / name, "it lacks the numbers of images")
-            classes, train, val = (count or 0 for count in counts)
+            classes, train, val = counts
             return Expected(classes, train, val, _facts(folder / name, record), name)
     return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
-
-
-def _count(value: Any) -> int | None:
-    """Return a whole number of at least 0; None for anything else, such as True, which Python takes for 1."""
-    return value if type(value) is int and value >= 0 else None
 
 
 def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -133,8 +128,7 @@ def check(config: Config) -> Certificate | None:
     Raises UserError if the certificate contradicts the configuration or the files, or reports faults. Of the
     files only the sizes are compared, so it takes a moment.
     """
-    data = config.data
-    folder = Path(data.folder)
+    data, folder = config.data, Path(config.data.folder)
     certificate = read(folder)
     if certificate is None:
         return None

@@ -6,7 +6,7 @@ images that occur twice.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -19,6 +19,7 @@ from rn50.data.certification.certificate import Certificate, Expected
 from rn50.data.certification.finding import KEPT, DataFindings
 from rn50.data.layout import FILES
 from rn50.data.packing import packing_list
+from rn50.data.workers import Progress, silent
 from rn50.errors import UserError
 from rn50.files import sha256 as sha256_of
 from rn50.printed import INLINE, as_json, prints
@@ -82,7 +83,7 @@ def certify(
     decode: bool = False,
     numbers: Sequence[int | None] = (None, None, None),
     workers: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
     write_index: bool = False,
 ) -> Verdict:
     """Check all of ``folder`` and write its certificate.json, whatever the verdict, if it can be written.
@@ -112,9 +113,8 @@ def certify(
         try:
             splits.append(Split(folder, name, known.classes, record["source"]))
         except UserError as error:
-            remedy = (
-                f"copy it again, or delete it: rn50 verify --write-index {folder} makes it from {name}.rec"
-            )
+            remade = f"rn50 verify --write-index {folder} makes it from {name}.rec"
+            remedy = f"copy it again, or delete it: {remade}"
             faults.add("index", f"{name}.idx", None, error.problem, remedy)
     total = sum(split.records for split in splits)
     done = 0
@@ -137,19 +137,11 @@ def certify(
             remedy = f"take it from another copy; if the change is meant, delete {known.by} and verify again"
             faults.add("changed", name, None, text, remedy)
     passed = not faults.counts
-    checked = Checked(
-        passed=passed,
-        decoded=decode,
-        imagenet=passed and known.is_imagenet,
-        classes=known.classes,
-        train=known.train,
-        val=known.val,
-        # Hashes of data at fault would later be taken for the expected ones.
-        files=files if passed else known.files,
-        set_sha256=certificate.set_sha256(files) if passed else None,
-        faults=faults,
-        remarks=remarks,
-    )
+    imagenet = passed and known.is_imagenet
+    counts = known.classes, known.train, known.val
+    # Hashes of data at fault would later be taken for the expected ones.
+    kept, set_sha256 = (files, certificate.set_sha256(files)) if passed else (known.files, None)
+    checked = Checked(passed, decode, imagenet, *counts, kept, set_sha256, faults, remarks)
     return Verdict(checked, certificate.write(folder, as_json(checked)), known)
 
 
@@ -204,9 +196,8 @@ def _check_numbers(split: Split, known: Expected, classes: list[str] | None, fau
         text = f"lists {split.records:,} records, and the packing list {len(entries):,}{named}"
         faults.add("count", idx, first, text, CHECK_DATADIR)
     images = np.bincount(split.labels[split.labels >= 0], minlength=known.classes)
-    fewest, most = (int(split.records >= known.classes), split.records)
-    if known.is_imagenet:
-        fewest, most = IMAGENET_PER_CLASS[split.name]
+    any_number = int(split.records >= known.classes), split.records
+    fewest, most = IMAGENET_PER_CLASS[split.name] if known.is_imagenet else any_number
     allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     remedy = "the labels are not those of the data set: pack it again from class folders, or with --val-truth"
     for label in np.flatnonzero((images < fewest) | (images > most)).tolist():
@@ -258,15 +249,12 @@ def print_findings(verdict: Verdict, console: Terminal) -> None:
                 console.print(f"{heading}  and {count - KEPT:,} more of the kind '{kind}'")
     numbers = f"{expected.train:,} + {expected.val:,} images of {expected.classes:,} classes"
     if verdict.passed:
-        looked = "every header read; --full decodes the images too"
-        if checked.decoded:
-            looked = "every image decoded"
-        which = f"as {expected.by} says; not the benchmark's data set"
-        if checked.imagenet:
-            which = "ImageNet's numbers"
-        console.print(f"whole: {numbers} ({which}); {looked}")
+        looked = "image decoded" if checked.decoded else "header read; --full decodes the images too"
+        others = f"as {expected.by} says; not the benchmark's data set"
+        which = "ImageNet's numbers" if checked.imagenet else others
+        console.print(f"whole: {numbers} ({which}); every {looked}")
     else:
-        faults = f"{checked.faults.total:,} faults"
-        console.print(f"at fault: {faults}; {numbers} were expected ({expected.by})")
+        total = f"{checked.faults.total:,} faults"
+        console.print(f"at fault: {total}; {numbers} were expected ({expected.by})")
     if verdict.certificate.path:
         console.print(f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")

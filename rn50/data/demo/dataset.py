@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from rn50.data.certification.certify import certify
 from rn50.data.demo.images import GENERATOR_VERSION, STREAMS, Rng, encode
 from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
 from rn50.data.recordio import IndexedRecordWriter
-from rn50.data.workers import Processes, in_order, writing
+from rn50.data.workers import Processes, Progress, in_order, silent, writing
 from rn50.errors import UserError
 
 PARTIAL = ".demo_dataset.partial"
@@ -63,7 +62,7 @@ def _encode_chunk(settings: Settings, split: str, indices: list[int]) -> list[tu
     return [encode(settings.seed, split, index, settings.scale) for index in indices]
 
 
-def _write(folder: Path, settings: Settings, workers: int, progress: Callable[[int, int], None]) -> None:
+def _write(folder: Path, settings: Settings, workers: int, progress: Progress) -> None:
     """Write train.rec/.idx, val.rec/.idx and their record into ``folder``."""
     done = 0
     with Processes(workers, _one_thread) as processes:
@@ -103,26 +102,20 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
     if not isinstance(known, dict):
         raise UserError(manifest, "not the record of a demo data set", remedy)
     expected = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
-    differences = [
-        f"{key} {recorded.get(key)} instead of {value}"
-        for key, value in expected.items()
-        if recorded.get(key) != value
-    ]
-    if differences:
-        problem = f"a demo data set of other settings ({', '.join(differences)})"
+    changed = [key for key in expected if recorded.get(key) != expected[key]]
+    if changed:
+        differences = ", ".join(f"{key} {recorded.get(key)} instead of {expected[key]}" for key in changed)
+        problem = f"a demo data set of other settings ({differences})"
         raise UserError(manifest, problem, "choose another folder or delete this one")
     for name in present:
         if known.get(name) != _fingerprint(folder / name):
-            problem = "was changed since it was generated"
-            raise UserError(folder / name, problem, f"delete {folder} and generate it again")
+            remedy = f"delete {folder} and generate it again"
+            raise UserError(folder / name, "was changed since it was generated", remedy)
     return len(present) == len(FILES)
 
 
 def generate(
-    folder: str | Path,
-    settings: Settings,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    folder: str | Path, settings: Settings, workers: int | None = None, progress: Progress = silent
 ) -> None:
     """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder``.
 
@@ -135,10 +128,9 @@ def generate(
     """
     folder = Path(folder)
     if not (0 <= settings.seed < 2**32 and min(settings.train, settings.val, settings.scale) > 0):
-        raise UserError(
-            "a demo data set has a seed in [0, 2**32), at least one image to train and one to validate, "
-            f"and a scale of at least 1, not {settings._asdict()}"
-        )
+        images = "at least one image to train and one to validate"
+        limits = f"a seed in [0, 2**32), {images}, and a scale of at least 1"
+        raise UserError(f"a demo data set has {limits}, not {settings._asdict()}")
     partial = folder / PARTIAL
     remedy = "free space or choose another folder"
     with writing(folder, "generating a data set", remedy, "end other programs and generate again"):

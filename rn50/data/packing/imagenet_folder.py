@@ -1,7 +1,6 @@
 """The ImageNet layout: one folder of images per class; the sorted folders give the labels."""
 
 import hashlib
-import itertools
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -81,23 +80,19 @@ def _listed(folder: Path, truth: Path | None) -> Source:
     val_classes = _class_folders(val)
     for nested in (train / classes[0] / "images", val / "images"):
         if nested.is_dir() and nested.name not in classes:
-            remedy = (
+            moves = (
                 "move such images one folder up, *_boxes.txt and val_annotations.txt out of train/ and val/"
             )
-            problem = "a folder where images belong, as Tiny ImageNet has them"
-            raise UserError(nested, problem, f"{remedy}, and pack with --val-truth val_annotations.txt")
+            remedy = f"{moves}, and pack with --val-truth val_annotations.txt"
+            raise UserError(nested, "a folder where images belong, as Tiny ImageNet has them", remedy)
     for missing in sorted(set(classes) ^ set(val_classes or classes)):
         where, other = (val, train) if missing in classes else (train, val)
-        raise UserError(
-            where / missing,
-            f"no such folder, though {other} has it",
-            "the two sets must have the same classes. Extract the archives again, or sort the "
-            "validation images into class folders",
-        )
+        again = "Extract the archives again, or sort the validation images into class folders"
+        remedy = f"the two sets must have the same classes. {again}"
+        raise UserError(where / missing, f"no such folder, though {other} has it", remedy)
 
     def labelled(split: Path) -> list[Image]:
-        of_each = (_images(split / name, f"{name}/", label) for label, name in enumerate(classes))
-        return list(itertools.chain.from_iterable(of_each))
+        return [image for label, name in enumerate(classes) for image in _images(split, name, label)]
 
     images = labelled(val) if val_classes else _flat(folder, classes, truth)
     taken = next((classes[image.label] for image in images if image.path.endswith(FIRST_IMAGE)), ITS_CLASS)
@@ -134,30 +129,30 @@ def _entries(folder: Path) -> list[os.DirEntry]:
     return sorted(shown, key=lambda entry: entry.name)
 
 
-def _images(folder: Path, prefix: str = "", label: int = 0) -> list[Image]:
-    """Return the image files of a folder, sorted by name. Raises UserError for any other file."""
+def _images(split: Path, class_name: str = "", label: int = 0) -> list[Image]:
+    """Return the image files of a class, or of a flat split, sorted by name. Raises UserError for any other
+    file."""
     images = []
-    for entry in _entries(folder):
-        is_image = entry.is_file() and entry.name.lower().endswith(SUFFIXES)
-        if not is_image:
+    for entry in _entries(split / class_name):
+        if not (entry.is_file() and entry.name.lower().endswith(SUFFIXES)):
             problem = f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held"
             raise UserError(entry.path, problem, "move it away, or extract the archive again")
         status = entry.stat()
-        images.append(Image(f"{prefix}{entry.name}", label, status.st_size, status.st_ctime_ns))
+        path = os.path.join(class_name, entry.name)
+        images.append(Image(path, label, status.st_size, status.st_ctime_ns))
     if not images:
-        raise UserError(folder, "holds no image", "extract its archive, or remove the folder")
+        raise UserError(split / class_name, "holds no image", "extract its archive, or remove the folder")
     return images
 
 
 def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
     images = _images(folder / "val")
     if truth is None:
-        raise UserError(
-            folder / "val",
-            f"{len(images):,} images without class folders, so nobody knows their classes (packed like "
-            "that, a network trains to the end and is never right)",
-            "give the list of their classes with --val-truth FILE: the development kit's "
-            f"{Path(validation_truth.OFFICIAL).name}, or lines of name and class",
-        )
+        unknown = "so nobody knows their classes"
+        why = "packed like that, a network trains to the end and is never right"
+        problem = f"{len(images):,} images without class folders, {unknown} ({why})"
+        lists = f"the development kit's {validation_truth.OFFICIAL.name}, or lines of name and class"
+        remedy = f"give the list of their classes with --val-truth FILE: {lists}"
+        raise UserError(folder / "val", problem, remedy)
     labels = validation_truth.read(truth, [image.path for image in images], classes, folder)
     return [image._replace(label=labels[image.path]) for image in images]

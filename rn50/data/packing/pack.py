@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from rn50.data.packing import packing_list
 from rn50.data.packing.imagenet_folder import Image, Source, scan
 from rn50.data.packing.packing_list import Entry, Packed
 from rn50.data.recordio import MAX_RECORD_BYTES, encode_image, image_bytes
-from rn50.data.workers import Processes, writing
+from rn50.data.workers import Processes, Progress, silent, writing
 from rn50.errors import UserError
 
 PARTIAL = ".pack.partial"
@@ -80,7 +80,7 @@ def pack(
     seed: int = 0,
     truth: Path | None = None,
     workers: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Packed:
     """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists
     of the contents.
@@ -181,12 +181,7 @@ def _check_space(folder: Path, listed: Source) -> None:
 
 
 def _pack_sets(
-    partial: Path,
-    listed: Source,
-    seed: int,
-    began_ns: int,
-    workers: int,
-    progress: Callable[[int, int], None],
+    partial: Path, listed: Source, seed: int, began_ns: int, workers: int, progress: Progress
 ) -> None:
     total = sum(map(len, listed.images.values()))
     before = 0

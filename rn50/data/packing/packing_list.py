@@ -6,6 +6,7 @@ record, in the order of the index: key, label, SHA-256 of the image file, its pa
 ``pack.json`` says what was packed and how.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -92,10 +93,8 @@ def read_list(folder: Path, name: str) -> list[Entry] | None:
         try:
             entries += [Entry.parse(line)] if line else []
         except ValueError as error:
-            remedy = (
-                f"delete {PACK_RECORD}, {CLASSES} and the .tsv files to go without them, or pack the "
-                "data again"
-            )
+            without = f"delete {PACK_RECORD}, {CLASSES} and the .tsv files to go without them"
+            remedy = f"{without}, or pack the data again"
             raise UserError(path, f"line {number} is not key, label, SHA-256 and path", remedy) from error
     return entries
 
@@ -103,14 +102,13 @@ def read_list(folder: Path, name: str) -> list[Entry] | None:
 def read_classes(folder: Path) -> list[str] | None:
     """Return the class names, label 0 first, or None if there is no list. Raises UserError."""
     path = folder / CLASSES
-    try:
+    with contextlib.suppress(files.MissingError):
         classes = [line for line in read_lines(path) if line]
-    except files.MissingError:
-        return None
-    for name in classes:
-        if not _is_name(name):
-            raise UserError(path, f"{name} is not a folder name", _REMEDY)
-    return classes
+        for name in classes:
+            if not _is_name(name):
+                raise UserError(path, f"{name} is not a folder name", _REMEDY)
+        return classes
+    return None
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -119,8 +117,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     path = folder / PACK_RECORD
     record = read_json(path) or {}
     lists, source = record.setdefault("lists", {}), record.setdefault("source", "")
-    are_lists = isinstance(lists, dict) and set(lists) <= {CLASSES, *LISTS}
-    if not are_lists or not isinstance(source, str):
+    if not (isinstance(lists, dict) and set(lists) <= {CLASSES, *LISTS} and isinstance(source, str)):
         raise UserError(path, "damaged, not what rn50 pack writes", _REMEDY)
     return record
 
@@ -128,10 +125,9 @@ def read_record(folder: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is not a
     JSON object."""
-    try:
+    with contextlib.suppress(files.MissingError):
         content = files.read_json(path, remedy=_REMEDY)
-    except files.MissingError:
-        return None
-    if not isinstance(content, dict):
-        raise UserError(path, "damaged, it is no JSON object", _REMEDY)
-    return content
+        if not isinstance(content, dict):
+            raise UserError(path, "damaged, it is no JSON object", _REMEDY)
+        return content
+    return None

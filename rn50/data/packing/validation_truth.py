@@ -21,7 +21,7 @@ from pathlib import Path
 from rn50.data.packing.packing_list import natural, read_lines
 from rn50.errors import UserError, excerpt
 
-OFFICIAL = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+OFFICIAL = Path("ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt")
 META = "meta.mat"
 _WORD = re.compile(r'[^\s,;"\ufeff]+')
 """A word of a list. Windows programs write U+FEFF before the first."""
@@ -37,7 +37,7 @@ Meanings = dict[str, dict[str, int]]
 
 def find(source: Path) -> Path | None:
     """Return the official list of a development kit unpacked in the source folder or beside it, if any."""
-    places = source / OFFICIAL, source.parent / OFFICIAL, source / Path(OFFICIAL).name
+    places = source / OFFICIAL, source.parent / OFFICIAL, source / OFFICIAL.name
     return next((path for path in places if path.is_file()), None)
 
 
@@ -61,9 +61,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     """How the images are known, the column of the classes, and the image of every line."""
     columns = [("", 0, names), (", images sorted by number", 0, sorted(names, key=natural))]
     if widths != {1}:
-        pairs = [
-            (image, label) for image, label in ((0, 1), (1, 0), (2, 1)) if not image or widths == {image + 1}
-        ]
+        pairs = [pair for pair in ((0, 1), (1, 0), (2, 1)) if pair[0] == 0 or widths == {pair[0] + 1}]
         columns = [(f", column {label + 1}", label, _images(lines, image, by_word)) for image, label in pairs]
     readings: list[tuple[str, dict[str, int]]] = []
     values: list[str] = []
@@ -83,8 +81,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
         raise _no_class(path, lines, values, meanings) if values else _no_image(path, lines, columns)
     how, truth = readings[0]
     for other_how, other in readings[1:]:
-        name = next((name for name in names if truth[name] != other[name]), "")
-        if name:
+        if name := next((name for name in names if truth[name] != other[name]), ""):
             one, two = classes[truth[name]], classes[other[name]]
             problem = f"has two readings: {name} is of class {one} ({how}) or {two} ({other_how})"
             raise UserError(path, problem, _SURE)
@@ -102,8 +99,7 @@ def _meanings(path: Path, classes: Sequence[str], source: Path) -> Iterator[tupl
     labels = {name: label for label, name in enumerate(classes)}
     yield "by name", labels
     yield _FROM_0, {str(label): label for label in labels.values()}
-    ids = _ids(path)
-    if ids:
+    if ids := _ids(path):
         yield _BY_ID, {key: labels[name] for key, name in ids.items() if name in labels}
     yield _FROM_1, {str(label + 1): label for label in labels.values()}
     # Lists of the classes in another order, such as the wnids.txt of Tiny ImageNet.

@@ -59,14 +59,7 @@ def _taps(length: int, count: int, pixel: int) -> Any:
 
 @_compiled(numba.cfunc, types.void(*_tensors(types.float32), *_tensors(types.uint8)))
 def run(
-    outs: Any,
-    out_shapes: Any,
-    out_ranks: Any,
-    n_outs: int,
-    ins: Any,
-    in_shapes: Any,
-    in_ranks: Any,
-    n_ins: int,
+    outs: Any, out_shapes: Any, out_dims: Any, n_outs: int, ins: Any, in_shapes: Any, in_dims: Any, n_ins: int
 ) -> None:
     """Resize, mirror and normalise one crop."""
     height, width, size = in_shapes[0][0], in_shapes[0][1], out_shapes[0][1]
@@ -101,7 +94,7 @@ def setup(size: int, layout: str) -> Any:
 
     @_compiled(numba.cfunc, types.void(*_SHAPES, *_SHAPES, types.int32))
     def setup_batch(
-        outs: Any, out_ranks: Any, n_outs: int, ins: Any, in_ranks: Any, n_ins: int, samples: int
+        outs: Any, out_dims: Any, n_outs: int, ins: Any, in_dims: Any, n_ins: int, samples: int
     ) -> None:
         for sample in range(samples):
             outs[sample][0], outs[sample][1], outs[sample][2] = first, second, third
@@ -118,15 +111,11 @@ def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
     bilinear without an antialiasing filter, the crop's edge is repeated beyond it, and grey levels are
     rounded before they are normalised.
     """
-    from nvidia.dali import types as dali_types
+    from nvidia.dali.types import FLOAT, UINT8
 
+    shapes = setup(size, layout)
     operator = _operator()(
-        run_fn=run,
-        setup_fn=setup(size, layout),
-        out_types=[dali_types.FLOAT],
-        in_types=[dali_types.UINT8, dali_types.UINT8],
-        outs_ndim=[3],
-        ins_ndim=[3, 1],
+        run, setup_fn=shapes, out_types=[FLOAT], in_types=[UINT8, UINT8], outs_ndim=[3], ins_ndim=[3, 1]
     )
     return operator(crops, mirror)
 

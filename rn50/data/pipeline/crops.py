@@ -45,9 +45,8 @@ def random_window(width: int, height: int, min_area: float, random: np.random.Ge
         aspect = math.exp(random.uniform(*np.log(rules.CROP_ASPECT)))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:
-            return Window(
-                random.integers(width - w, endpoint=True), random.integers(height - h, endpoint=True), w, h
-            )
+            left, top = random.integers(width - w, endpoint=True), random.integers(height - h, endpoint=True)
+            return Window(left, top, w, h)
     low, high = rules.CROP_ASPECT
     w, h = min(width, max(1, int(height * high))), min(height, max(1, int(width / low)))
     return Window((width - w) // 2, (height - h) // 2, w, h)

@@ -40,12 +40,10 @@ def prepare(config: Config, form: BatchFormat) -> None:
     try:
         build_decoder(config, 0, form, itertools.repeat(batch)).run()
     except RuntimeError as error:
-        raise UserError(
-            "INPUT_LIBRARY=dali",
-            f"DALI does not decode on GPU {form.device_id}: {_reason(error)}",
-            "rn50 doctor examines driver and packages; INPUT_LIBRARY=dataloader, where the framework has it, "
-            "decodes on the CPU",
-        ) from error
+        problem = f"DALI does not decode on GPU {form.device_id}: {_reason(error)}"
+        otherwise = "INPUT_LIBRARY=dataloader, where the framework has it, decodes on the CPU"
+        remedy = f"rn50 doctor examines driver and packages; {otherwise}"
+        raise UserError("INPUT_LIBRARY=dali", problem, remedy) from error
 
 
 def grey_jpeg() -> bytes:
@@ -182,10 +180,8 @@ def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
             bytes_per_sample_hint=settings.decoder_buffer_hint,
         )
         if settings.hw_decoder_load:  # these hints size the memory of the JPEG engine
-            how.update(
-                preallocate_width_hint=settings.preallocate_width,
-                preallocate_height_hint=settings.preallocate_height,
-            )
+            how["preallocate_width_hint"] = settings.preallocate_width
+            how["preallocate_height_hint"] = settings.preallocate_height
     if split == "train" and settings.roi_decode:
         return fn.decoders.image_random_crop(jpegs, **_crop(config), **how)
     # Only the GPU's decoder of whole images has a cache.
@@ -218,15 +214,13 @@ def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> An
         made = cpu_augment.augment(images, mirror, size, form.layout)
         return fn.cast(made, dtype=dtype) if form.half_precision else made
     # The reference resizes with plain bilinear interpolation, without an antialiasing filter.
-    resize = {"device": "cpu", "interp_type": types.INTERP_LINEAR, "antialias": False}
-    normalize: dict[str, Any] = {"device": "cpu"}
+    device = "cpu" if form.device_id is None else "gpu"
+    resize = {"device": device, "interp_type": types.INTERP_LINEAR, "antialias": False}
+    normalize: dict[str, Any] = {"device": device}
     if form.device_id is not None:
-        resize.update(
-            device="gpu",
-            bytes_per_sample_hint=settings.crop_buffer_hint,
-            temp_buffer_hint=settings.tmp_buffer_hint,
-        )
-        normalize = {"device": "gpu", "bytes_per_sample_hint": settings.normalize_buffer_hint}
+        resize["bytes_per_sample_hint"] = settings.crop_buffer_hint
+        resize["temp_buffer_hint"] = settings.tmp_buffer_hint
+        normalize["bytes_per_sample_hint"] = settings.normalize_buffer_hint
     if split == "val":
         images = fn.resize(images, resize_shorter=config.data.eval_resize, **resize)
     elif settings.roi_decode:

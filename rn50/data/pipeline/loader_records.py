@@ -37,8 +37,7 @@ class Records:
     def __getitem__(self, drawn: Drawn) -> Any:
         try:
             header, image = self._reader.read(drawn.position)
-            fault = preflight.label_fault(header, self._data.classes)
-            if fault:
+            if fault := preflight.label_fault(header, self._data.classes):
                 return self._reader.named(drawn.position, fault)
             return self._prepared(image, drawn), header.label
         except UserError as error:

@@ -44,9 +44,8 @@ class RecordSet:
     def __init__(self, config: Config, split: Split, ranks: int):
         """Raise UserError if the files are not as ``config`` describes them."""
         data = config.data
-        self.samples, variable = data.eval_samples, "NUMVALEXAMPLES"
-        if split == "train":
-            self.samples, variable = data.train_samples, "NUMEXAMPLES"
+        numbers = {"train": (data.train_samples, "NUMEXAMPLES"), "val": (data.eval_samples, "NUMVALEXAMPLES")}
+        self.samples, variable = numbers[split]
         self.rec, self.idx = (Path(data.folder, f"{split}.{kind}") for kind in ("rec", "idx"))
         preflight.check_record_set(self.rec, self.idx, self.samples, variable)
         self._classes, self._batch_size = data.classes, config.hyperparameters.batch_size
