@@ -9,14 +9,13 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from rn50 import files, rates
+from rn50 import files, process, rates
 from rn50.attribution.shares import Measured, epochs_key
 from rn50.attribution.steps import Point, Way, name_of
 from rn50.errors import UserError
 from rn50.hyperparameters.search import training
 from rn50.hyperparameters.search.objective import epochs_to_target
 from rn50.hyperparameters.search.subject import EVALUATION
-from rn50.process import ask_to_end_with_parent
 from rn50.results import counted
 from rn50.results.run import Run
 from rn50.results.run import read as read_run
@@ -95,14 +94,7 @@ class Campaign:
         environ = {**self.way.environment(key), **EVALUATION, "RESULT_FILE": str(log.absolute())}
         environ.pop("SEED", None)  # a run then draws its own
         with open(log.with_suffix(".out"), "wb") as output:
-            subprocess.run(
-                training.COMMAND,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                preexec_fn=ask_to_end_with_parent(),
-            )
+            process.run(training.COMMAND, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         if not log.exists():
             raise UserError(name_of(key), "its run left no log", f"{log.with_suffix('.out')} says why")
 
