@@ -112,10 +112,9 @@ class Campaign:
         every: dict[Point, list[float]] = {}
         cautions = []
         for key in self.keys:
-            runs = self._runs(key)
-            reached = [epochs_to_target(run.log.evaluations) for run in runs]
-            last = [run.log.evaluations[-1].epoch for run in runs]
-            every[key] = [epochs or most for epochs, most in zip(reached, last, strict=True)]
+            evaluated = [run.log.evaluations for run in self._runs(key)]
+            reached = list(map(epochs_to_target, evaluated))
+            every[key] = [epochs or seen[-1].epoch for epochs, seen in zip(reached, evaluated, strict=True)]
             missed = reached.count(None)
             if missed:
                 counted = f"{missed} of {len(reached)} runs missed the target, and count as all their epochs"
@@ -143,7 +142,6 @@ def go(
         for point in rates.alternated(points, number):
             campaign.time(point, number)
             progress(next(done), total)
-    for number in range(seeds):
-        for key in keys:
-            campaign.train(key, number)
-            progress(next(done), total)
+    for number, key in itertools.product(range(seeds), keys):
+        campaign.train(key, number)
+        progress(next(done), total)

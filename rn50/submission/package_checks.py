@@ -242,8 +242,8 @@ def _of_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
 
 
 def _of_package(job: _Job, lines: list[str]) -> Iterator[Finding]:
-    told = ((re.match(reason, line), words) for line in lines for reason, words in _OF_PACKAGES.items())
-    reasons = [match.expand(words) for match, words in told if match]
+    matches = ((re.match(reason, line), words) for line in lines for reason, words in _OF_PACKAGES.items())
+    reasons = [match.expand(words) for match, words in matches if match]
     message = f"{job.place.system} is refused: {'; '.join(reasons) or _OF_OTHERS}"
     remedy = f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else is"
     yield job.finding(ERROR, message, f"{remedy} named here")

@@ -92,9 +92,8 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     yield from _seed(run.log, rulesets)
     yield from _label_smoothing(run)
     yield from _accuracies(run)
-    for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words):
-        yield from checker(run.log)
-    for checker in () if run.label else (_samples, _cadence):
+    of_benchmark = () if run.label else (_samples, _cadence)
+    for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words, *of_benchmark):
         yield from checker(run.log)
 
 
