@@ -6,8 +6,10 @@ import os
 import pathlib
 import resource
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rn50.errors import UserError
 
@@ -53,6 +55,11 @@ def keep_working_folder_off_paths() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
     if sys.version_info < (3, 11):  # which does not know PYTHONSAFEPATH
         multiprocessing.util._args_from_interpreter_flags = lambda: ["-I"]  # type: ignore[attr-defined]
+
+
+def run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[Any]":
+    """Run a command that ends with this process, with the options of ``subprocess.run``."""
+    return subprocess.run(command, preexec_fn=ask_to_end_with_parent(), **options)
 
 
 def memory_limit_kib() -> int | None:

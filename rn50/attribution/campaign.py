@@ -9,14 +9,13 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from rn50 import files, rates
+from rn50 import files, process, rates
 from rn50.attribution.shares import Measured, epochs_key
 from rn50.attribution.steps import Point, Way, name_of
 from rn50.errors import UserError
 from rn50.hyperparameters.search import training
 from rn50.hyperparameters.search.objective import epochs_to_target
 from rn50.hyperparameters.search.subject import EVALUATION
-from rn50.process import ask_to_end_with_parent
 from rn50.results import counted
 from rn50.results.run import Run
 from rn50.results.run import read as read_run
@@ -95,14 +94,7 @@ class Campaign:
         environ = {**self.way.environment(key), **EVALUATION, "RESULT_FILE": str(log.absolute())}
         environ.pop("SEED", None)  # a run then draws its own
         with open(log.with_suffix(".out"), "wb") as output:
-            subprocess.run(
-                training.COMMAND,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                preexec_fn=ask_to_end_with_parent(),
-            )
+            process.run(training.COMMAND, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         if not log.exists():
             raise UserError(name_of(key), "its run left no log", f"{log.with_suffix('.out')} says why")
 
@@ -120,10 +112,9 @@ class Campaign:
         every: dict[Point, list[float]] = {}
         cautions = []
         for key in self.keys:
-            runs = self._runs(key)
-            reached = [epochs_to_target(run.log.evaluations) for run in runs]
-            last = [run.log.evaluations[-1].epoch for run in runs]
-            every[key] = [epochs or most for epochs, most in zip(reached, last, strict=True)]
+            evaluated = [run.log.evaluations for run in self._runs(key)]
+            reached = list(map(epochs_to_target, evaluated))
+            every[key] = [epochs or seen[-1].epoch for epochs, seen in zip(reached, evaluated, strict=True)]
             missed = reached.count(None)
             if missed:
                 counted = f"{missed} of {len(reached)} runs missed the target, and count as all their epochs"
@@ -151,7 +142,6 @@ def go(
         for point in rates.alternated(points, number):
             campaign.time(point, number)
             progress(next(done), total)
-    for number in range(seeds):
-        for key in keys:
-            campaign.train(key, number)
-            progress(next(done), total)
+    for number, key in itertools.product(range(seeds), keys):
+        campaign.train(key, number)
+        progress(next(done), total)

@@ -86,8 +86,7 @@ def of(way: Way, measured: Measured) -> Attribution:
         reach = _t(min(freedom)) * error
         low, high = (percent_of * (mean + sign * reach) for sign in (-1, 1))
         orders = [percent_of * value for value in values]
-        part = Part(group, unit * mean, percent_of * mean, low, high, orders, way.settings(group))
-        parts.append(part)
+        parts.append(Part(group, unit * mean, percent_of * mean, low, high, orders, way.settings(group)))
     change, variance, freedom_of_total = _change(measured, *ends)
     reach = _t(freedom_of_total) * math.sqrt(variance)
     interaction = max(max(part.orders) - min(part.orders) for part in parts)

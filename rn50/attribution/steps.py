@@ -58,13 +58,9 @@ class Way(NamedTuple):
     def environment(self, point: Point) -> dict[str, str]:
         """Return the environment of a run at a point. The global batch size belongs to the hyperparameters,
         and is divided among the ranks of the point."""
-        environ = {name: value for name, value in self.first.items() if name != "CONFIG_FILE"}
-        for group in point:
-            for name in self.differences[group]:
-                if name in self.second:
-                    environ[name] = self.second[name]
-                else:
-                    environ.pop(name, None)
+        changed = [name for group in point for name in self.differences[group]]
+        environ = {name: text for name, text in self.first.items() if name not in ("CONFIG_FILE", *changed)}
+        environ |= {name: self.second[name] for name in changed if name in self.second}
         total = from_environment(self.second if HYPERPARAMETERS in point else self.first).global_batch_size
         ranks = from_environment(self.second if COMMUNICATION in point else self.first).ranks
         if total % ranks:

@@ -1,6 +1,7 @@
 """Latency and throughput of models on engines, by batch size (``rn50 bench inference``)."""
 
 import contextlib
+import itertools
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -52,7 +53,6 @@ def measure(
     """
     rounds_of: dict[tuple[Subject, int], list[Round]] = {}
     failures: dict[Subject, UserError] = {}
-    total, done = len(subjects) * len(batch_sizes) * (rounds + 1), 0
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes = []
@@ -60,20 +60,18 @@ def measure(
             processes.append(Process(subject, threads, folder / f"{number}.log"))
             stack.callback(processes[-1].close)
         progress = stack.enter_context(counting("measuring inference"))
-        for round_ in range(rounds + 1):
-            for size in batch_sizes:
-                for process in processes:
-                    done += 1
-                    if process.subject in failures:
-                        continue
-                    try:
-                        measured = process.measure(Load(size, seconds / rounds, rate))
-                    except UserError as error:
-                        failures[process.subject] = error
-                        continue
-                    if round_:
-                        rounds_of.setdefault((process.subject, size), []).append(measured)
-                    progress(done, total)
+        jobs = list(itertools.product(range(rounds + 1), batch_sizes, processes))
+        for done, (round_, size, process) in enumerate(jobs, start=1):
+            if process.subject in failures:
+                continue
+            try:
+                measured = process.measure(Load(size, seconds / rounds, rate))
+            except UserError as error:
+                failures[process.subject] = error
+                continue
+            if round_:
+                rounds_of.setdefault((process.subject, size), []).append(measured)
+            progress(done, len(jobs))
     model = description.read().get("host_processor_model_name", "unknown processor")
     engines = {subject.engine for subject in subjects}
     gpus = hardware.read().gpus if any(map(inference_engines.on_gpu, engines)) else ()

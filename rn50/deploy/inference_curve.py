@@ -9,13 +9,12 @@ from rn50.results.report import plots
 def draw(results: Sequence[Result]) -> bytes:
     """Return the picture as SVG: a colour for each model on an engine; p50 solid, p99 dashed."""
     subjects = list(dict.fromkeys(result.subject for result in results))
+    ordered = sorted(results, key=lambda result: result.batch_size)
     sizes = sorted({result.batch_size for result in results})
     figure = plots.figure(11, 5)
     over_batch, over_latency = figure.subplots(1, 2)
     for number, subject in enumerate(subjects):
-        points = sorted(
-            (result for result in results if result.subject == subject), key=lambda result: result.batch_size
-        )
+        points = [result for result in ordered if result.subject == subject]
         p50, p99 = ([getattr(point.latency_ms, name) for point in points] for name in ("p50", "p99"))
         drawn = {"marker": "o", "markersize": 4, "color": f"C{number}"}
         over_batch.plot([point.batch_size for point in points], p50, "-", label=subject.name, **drawn)

@@ -80,9 +80,8 @@ def rapl(sources: Sources) -> tuple[list[Counter], str]:
             continue
         file = sources.root / ZONES / zone / "energy_uj"
         wraps = sources.text(f"{ZONES}/{zone}/max_energy_range_uj")
-        counters.append(
-            Counter(name, partial(_joules, file), float(wraps) / 1e6 if wraps.isdigit() else None)
-        )
+        wraps_at = float(wraps) / 1e6 if wraps.isdigit() else None
+        counters.append(Counter(name, partial(_joules, file), wraps_at))
         try:
             counters[-1].read()
         except OSError as error:

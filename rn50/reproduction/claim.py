@@ -59,13 +59,10 @@ class Claim(NamedTuple):
 
     def is_of(self, machine: Machine, description: Mapping[str, str]) -> bool:
         """Return whether a machine has the same accelerators, or without any the same processors."""
-        its = {
-            name: value
-            for name, value in self.saved.get("system", {}).items()
-            if name.startswith(("host_processor", "accelerator"))
-        }
+        saved = self.saved.get("system", {})
+        its = [name for name in saved if name.startswith(("host_processor", "accelerator"))]
         if its:
-            return all(description.get(name) == value for name, value in its.items())
+            return all(description.get(name) == saved[name] for name in its)
         models = {gpu.name for gpu in machine.gpus}
         alike = [accelerators.of_gpu(model, [accelerators.name(self.accelerator)]) for model in models]
         return len(machine.gpus) == self.accelerators and all(alike)
@@ -104,15 +101,14 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     finished = [run for run in runs if counted.is_finished(run)]
     counted.refuse_others(finished, saved.get("variables", {}))
     about = saved.get("system") or tree.described(runs[0].file.parent)
+    model = about.get("accelerator_model_name") or about.get("host_processor_model_name")
     ranks = sidecar.section(saved, "run")
     count = ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None
     return _claim(
         origin.find(name),
         ((run.epochs, run.minutes) for run in runs if run.converged),
         training_rate=timing.training_rate([run.log for run in runs]),
-        accelerator=str(
-            about.get("accelerator_model_name") or about.get("host_processor_model_name") or "not said"
-        ),
+        accelerator=str(model or "not said"),
         accelerators=systems[0].accelerators or count,
         framework=str(ranks.get("framework") or about.get("framework") or "not said"),
         logs=tuple(run.file for run in runs),

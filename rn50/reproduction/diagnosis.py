@@ -2,11 +2,10 @@
 
 import json
 import pathlib
-import subprocess
 from typing import NamedTuple
 
+from rn50 import process
 from rn50.errors import UserError
-from rn50.process import ask_to_end_with_parent, python
 from rn50.rates import Rates
 from rn50.reproduction.expectation import Expected
 from rn50.reproduction.here import Here
@@ -74,11 +73,9 @@ def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: f
     behind = f"{real.median:,.0f} images/s where {least:,.0f} to {expected.high:,.0f} are expected"
     # The input is named too where the machine is busier than the claim's, and both are below expectation.
     if synthetic.highest >= least or real.highest < synthetic.lowest / 2:
-        alone = f", and {synthetic.median:,.0f} on a synthetic batch{_stages(here)}"
-        return (
-            f"the input: training makes {behind}{alone}",
-            f"raise DALI_THREADS, or rn50 tune input {config}",
-        )
+        alone = f"{synthetic.median:,.0f} on a synthetic batch{_stages(here)}"
+        text = f"the input: training makes {behind}, and {alone}"
+        return text, f"raise DALI_THREADS, or rn50 tune input {config}"
     if sums > MUCH:
         text = f"the all-reduce: it takes {sums:.0%} of a step, and training makes {behind}"
         return text, f"rn50 bench comm {config}"
@@ -89,12 +86,7 @@ def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: f
 def _stages(here: Here) -> str:
     """Return which stage of the input is slow, nothing where that cannot be measured."""
     verb = ("bench", "input", here.config_file, f"--seconds={STAGES_S}", "--json")
-    done = subprocess.run(
-        python("-m", "rn50", *verb),
-        env=dict(here.environ),
-        capture_output=True,
-        preexec_fn=ask_to_end_with_parent(),
-    )
+    done = process.run(process.python("-m", "rn50", *verb), env=here.environ, capture_output=True)
     try:
         report = json.loads(done.stdout)
         alone = report["images_per_second"]["pipeline"]["median"]

@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rn50.hyperparameters.plan import accelerators, images_per_second
-from rn50.hyperparameters.plan.images_per_second import Point
+from rn50.hyperparameters.plan import accelerators
+from rn50.hyperparameters.plan.images_per_second import Point, evaluations, minutes
 from rn50.hyperparameters.plan.planner import SystemPlanner
 from rn50.printed import Minutes
 from rn50.reproduction.claim import Claim
@@ -41,21 +41,18 @@ class Expected(NamedTuple):
 
 def expected(claim: Claim, here: Here, runs: int) -> list[Expected]:
     """Return what to expect of so many runs."""
-    epochs = _epochs(claim, here, runs)
-    rate = _rate(claim, here, runs)
+    epochs, rate = _epochs(claim, here, runs), _rate(claim, here, runs)
     return [epochs, rate, *_whole_runs(claim, here, runs, epochs, rate)]
 
 
 def _own(quantity: str, values: Sequence[float], runs: int, value: float | None = None) -> Expected:
     """Return what the claim's own runs say, or of ``value``, which spreads as they do."""
-    basis = f"its {len(values)} runs"
     if len(values) < 2:
-        return Expected(
-            quantity, value or values[0], None, None, "its one run, which says nothing of the spread"
-        )
-    mean, ends = statistics.geometric_mean(values), equivalence.of_more_runs(values, runs)
+        basis = "its one run, which says nothing of the spread"
+        return Expected(quantity, value or values[0], None, None, basis)
+    mean, (low, high) = statistics.geometric_mean(values), equivalence.of_more_runs(values, runs)
     factor = value / mean if value else 1.0
-    return Expected(quantity, mean * factor, ends[0] * factor, ends[1] * factor, basis)
+    return Expected(quantity, mean * factor, low * factor, high * factor, f"its {len(values)} runs")
 
 
 def _epochs(claim: Claim, here: Here, runs: int) -> Expected:
@@ -75,10 +72,9 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
     name = accelerators.of_gpu(gpus[0].name, planner.accelerators) if gpus else None
     if not name:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
-    config = here.config
-    point = Point(name, config.ranks, config.global_batch_size / config.ranks)
-    rate = planner.throughput.predict(point)
-    whole, factor = config.ranks * rate.images_per_second, math.exp(1.96 * rate.spread)
+    ranks = here.config.ranks
+    rate = planner.throughput.predict(Point(name, ranks, here.config.global_batch_size / ranks))
+    whole, factor = ranks * rate.images_per_second, math.exp(1.96 * rate.spread)
     basis = f"published results of {name}, of others' code"
     return Expected(RATE, whole, whole / factor, whole * factor, basis)
 
@@ -90,12 +86,9 @@ def _whole_runs(claim: Claim, here: Here, runs: int, epochs: Expected, rate: Exp
         yield _own("images/s", claim.images_per_second, runs)
         return
     if epochs.value and rate.value and here.config.is_imagenet:
-        ranks = here.config.ranks
-        evaluations = images_per_second.evaluations(epochs.value, None, None)
+        ranks, evaluated = here.config.ranks, evaluations(epochs.value, None, None)
         value, low, high = (
-            images_per_second.minutes(
-                count or epochs.value, evaluations, ranks, (speed or rate.value) / ranks
-            )
+            minutes(count or epochs.value, evaluated, ranks, (speed or rate.value) / ranks)
             for count, speed in ((epochs.value, rate.value), (epochs.low, rate.high), (epochs.high, rate.low))
         )
         yield Expected("minutes", value, low, high, f"{epochs.basis}, and {rate.basis}")

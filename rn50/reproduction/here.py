@@ -92,23 +92,16 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     environ = config_file.sourced_environment(file, process.environment())
     config = configuration.from_environment(environ, str(file))
     diagnoses = doctor.examine(machine, installed, config, environ)
+    prevented = [one for one in diagnoses if one.severity == FAILURE]
     same_machine = claim.is_of(machine, description.read())
     same_data = config.data.train_samples == claim.origin.train_samples and not _other_data(claim, config)
+    same_recipe = config.global_batch_size == claim.origin.global_batch_size and same_data
+    same_recipe = same_recipe and not claim.borrowed and not _changed(claim, config)
     differences = list(_differences(claim, config, machine, same_machine, same_data))
-    same_task = same_data and not claim.borrowed and not _changed(claim, config)
-    return Here(
-        choices.described(machine, choices.devices(machine)),
-        str(file),
-        {name: value for name, value in config.as_environment().items() if name in (*_SHOWN, *rewrite.GROUP)},
-        same_machine,
-        config.global_batch_size == claim.origin.global_batch_size and same_task,
-        differences,
-        [one for one in diagnoses if one.severity == FAILURE],
-        config,
-        environ,
-        prediction,
-        machine,
-    )
+    values = config.as_environment().items()
+    shown = {name: value for name, value in values if name in (*_SHOWN, *rewrite.GROUP)}
+    about = choices.described(machine, choices.devices(machine)), str(file), shown, same_machine, same_recipe
+    return Here(*about, differences, prevented, config, environ, prediction, machine)
 
 
 def _refuse_commands(file: pathlib.Path) -> None:

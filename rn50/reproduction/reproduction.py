@@ -50,10 +50,8 @@ class Judged(NamedTuple):
             return f"{self.quantity}: not comparable; {change}, {interval}"
         verdict = e.verdict
         if verdict == UNDECIDED:
-            more = (
-                f"{e.more_runs} more would" if e.more_runs else "no number of runs would, they spread so much"
-            )
-            verdict = f"{e.runs[1]} runs cannot tell: {more}"
+            none = "no number of runs would, they spread so much"
+            verdict = f"{e.runs[1]} runs cannot tell: {f'{e.more_runs} more would' if e.more_runs else none}"
         return f"{self.quantity}: {verdict}; {change}, {interval}"
 
 
@@ -186,10 +184,8 @@ def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
 
 def _settings(claimed: Sequence[Run], ours: Sequence[Run]) -> list[str]:
     """Return the settings that differ in the logs and in what is saved beside them."""
-    lines = [
-        f"{name}: {before} there, {after} here" for name, before, after in compare.settings(claimed, ours)
-    ]
-    return sorted(lines, key=_effect)
+    others = compare.settings(claimed, ours)
+    return sorted((f"{name}: {before} there, {after} here" for name, before, after in others), key=_effect)
 
 
 def _effect(line: str) -> int:

@@ -51,6 +51,13 @@ published logs are at most 19 ms apart."""
 _OF_AN_EPOCH = ("epoch_start", "eval_accuracy")
 _ONCE = ("init_start", "run_start", *_OF_AN_EPOCH)
 """Keys that a run logs once, or once an epoch."""
+_VALUES: dict[str, tuple[str, type]] = {
+    **{name: (f"submission_{name}", str) for name in ("benchmark", "org", "division")},
+    "submission_status": ("submission_status", str),
+    "platform": ("submission_platform", str),
+    **{key: (key, int) for key in ("seed", "train_samples", "eval_samples", "global_batch_size")},
+}
+"""Field of a log -> its key, and the type of its value."""
 _CAUSES = {
     rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04": "is compressed; unpack it",
     rb"(\xff\xfe|\xfe\xff)?(.\0|\0.){4}": "is UTF-16 text; iconv -f UTF-16 -t UTF-8 makes a log of it",
@@ -197,23 +204,15 @@ def read_log(path: pathlib.Path) -> ResultLog:
         findings.append(f"line {stop.line}: run_stop is earlier than run_start; not counted")
         stop = None
     status = stop.metadata.get("status") if stop else None
-    if stop and not isinstance(status, str):
-        findings.append(f"line {stop.line}: run_stop without a status")
     if not isinstance(status, str):
+        findings += [f"line {stop.line}: run_stop without a status"] if stop else []
         status = UNFINISHED if start else NOT_STARTED
+    values = {name: _value(key, kind, by_key, findings) for name, (key, kind) in _VALUES.items()}
     return ResultLog(
         path=path,
         events=tuple(events),
         by_key=by_key,
-        benchmark=_value("submission_benchmark", str, by_key, findings),
-        org=_value("submission_org", str, by_key, findings),
-        division=_value("submission_division", str, by_key, findings),
-        submission_status=_value("submission_status", str, by_key, findings),
-        platform=_value("submission_platform", str, by_key, findings),
-        seed=_value("seed", int, by_key, findings),
-        train_samples=_value("train_samples", int, by_key, findings),
-        eval_samples=_value("eval_samples", int, by_key, findings),
-        global_batch_size=_value("global_batch_size", int, by_key, findings),
+        **values,
         run_start_ms=start.time_ms if start else None,
         run_stop_ms=stop.time_ms if stop else None,
         status=status,
@@ -317,10 +316,7 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with their numbers from 1. A line longer than a piece yields only the pieces that hold
     the start of a record."""
     number, kept = 1, b""
-    while True:
-        piece = stream.readline(_PIECE)
-        if not piece:
-            break
+    while piece := stream.readline(_PIECE):
         line = kept + piece
         if piece.endswith(b"\n"):
             yield number, line

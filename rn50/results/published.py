@@ -128,11 +128,8 @@ def nearest(
 def nearest_recipes(global_batch_size: int, optimizer: str) -> list[tuple[PublishedResult, ...]]:
     """Return the three recipes nearest in batch size, each as the results that share it. Ties go
     to the recipe with most results."""
-
-    def distance(recipe: tuple[PublishedResult, ...]) -> tuple[float, int]:
-        return _ratio(recipe[0].global_batch_size, global_batch_size), -len(recipe)
-
-    return sorted(recipes(optimizer).values(), key=distance)[:3]
+    every = sorted(recipes(optimizer).values(), key=len, reverse=True)
+    return sorted(every, key=lambda recipe: _ratio(recipe[0].global_batch_size, global_batch_size))[:3]
 
 
 def recipes(optimizer: str) -> dict[Recipe, tuple[PublishedResult, ...]]:

@@ -58,10 +58,9 @@ class Config:
     @property
     def departures(self) -> dict[str, str]:
         """Variables whose values break the rules of the closed division -> the rule."""
-        h, batch = self.hyperparameters, self.global_batch_size
-        broken = rules.departures(
-            h.optimizer, batch, h.learning_rate, h.momentum, h.weight_decay, h.label_smoothing
-        )
+        h = self.hyperparameters
+        values = h.learning_rate, h.momentum, h.weight_decay, h.label_smoothing
+        broken = rules.departures(h.optimizer, self.global_batch_size, *values)
         return {variable.name: broken[field] for _, field, variable in variables() if field in broken}
 
     @property

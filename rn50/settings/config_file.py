@@ -19,11 +19,8 @@ from rn50.settings.shell import assignments
 CONFIGS = (PACKAGES / "rn50" / "configs").resolve()
 """Folder of our own files. An unknown name is an error in our files, and ignored in any other."""
 
-PATHS = (
-    "LOGDIR",
-    "RESULTS",
-    *(name for name, variable in VARIABLES.items() if variable.parse is parsers.path),
-)
+PATHS: tuple[str, ...] = ("LOGDIR", "RESULTS")
+PATHS += tuple(name for name, variable in VARIABLES.items() if variable.parse is parsers.path)
 """Variables that hold paths, as in ``configs/start.sh``."""
 
 TIME_LIMIT_S = 10

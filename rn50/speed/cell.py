@@ -1,9 +1,9 @@
 """One cell of a throughput matrix: training steps of a network in a framework at a precision, batch size and
 number of ranks."""
 
-import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from rn50 import frameworks
@@ -87,9 +87,8 @@ class Cell(NamedTuple):
     def lacking(self, device: str) -> str:
         """Return a few words if its framework lacks its precision on a device, else an empty string."""
         possible = frameworks.traits(self.framework).precisions.get(device)
-        if possible is None or self.precision not in ("auto", *possible):
-            return f"not on a {device.upper()}"
-        return ""
+        is_there = possible is not None and self.precision in ("auto", *possible)
+        return "" if is_there else f"not on a {device.upper()}"
 
     def kinds(self, asked: tuple[str, ...]) -> tuple[str, ...]:
         """Return the kinds of data that it trains on. Zoo models train on synthetic data alone, of the size
@@ -174,12 +173,7 @@ def _step(config: Config, rank: Measurable, meter: Meter, rate: float, is_ours: 
 
 
 def run(
-    cell: Cell,
-    environ: Mapping[str, str],
-    kinds: tuple[str, ...],
-    seconds: float,
-    rounds: int,
-    log: pathlib.Path,
+    cell: Cell, environ: Mapping[str, str], kinds: tuple[str, ...], seconds: float, rounds: int, log: Path
 ) -> Result:
     """Measure a cell in a job of its own. Raises UserError if ``log`` cannot be written."""
     how = {"model": cell.model, "kinds": cell.kinds(kinds), "seconds": seconds, "rounds": rounds}

@@ -40,15 +40,14 @@ def matrix(
 ) -> list[Cell]:
     """Return all combinations, the fewest ranks first, because scaling is reported relative to them."""
     places = [(count, len(names), ",".join(names)) for names in machines for count in ranks]
-    return list(
-        dict.fromkeys(
-            Cell(*network, precision, batch_size, count, nodes, names if nodes > 1 else None)
-            for count, nodes, names in sorted(places, key=lambda place: (place[0] * place[1], place[1]))
-            for network in networks
-            for precision in precisions
-            for batch_size in batch_sizes
+    places.sort(key=lambda place: (place[0] * place[1], place[1]))
+    every = (
+        Cell(*network, precision, batch_size, count, nodes, names if nodes > 1 else None)
+        for (count, nodes, names), network, precision, batch_size in itertools.product(
+            places, networks, precisions, batch_sizes
         )
     )
+    return list(dict.fromkeys(every))
 
 
 def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, str], device: str) -> None:

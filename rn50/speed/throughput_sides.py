@@ -48,8 +48,7 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> Sides:
     (about, one), (other_about, other) = _read(first), _read(second)
     pairs = []
     for (cell, kind), left in one.items():
-        right = other.get((cell, kind))
-        if right is not None:
+        if right := other.get((cell, kind)):
             apart = left.lowest > right.highest or right.lowest > left.highest
             medians = left.median, right.median, right.median / left.median
             pairs.append(Pair(cell, kind, *medians, apart))

@@ -92,8 +92,7 @@ def steps(results: Sequence[Measured]) -> tuple[Row, list[Row]]:
     """Return headings and a row of ``STEPS`` for every result with figures."""
     rows = []
     for result, _, _, apart in results:
-        step = result.step
-        if step is not None:
+        if step := result.step:
             row = [
                 *result.cell.names,
                 f"{1000 * step.seconds:,.1f}",

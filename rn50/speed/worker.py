@@ -5,14 +5,13 @@ import json
 import pathlib
 import re
 import signal
-import subprocess
 from collections.abc import Mapping
 from subprocess import PIPE, STDOUT
 from typing import Any, NamedTuple
 
-from rn50 import files
+from rn50 import files, process
 from rn50.errors import UserError
-from rn50.process import ask_to_end_with_parent, python
+from rn50.process import python
 from rn50.results.parse import finite
 
 OUT_OF_MEMORY = "out of memory"
@@ -74,9 +73,7 @@ def run(module: str, environ: Mapping[str, str], log: pathlib.Path, **arguments:
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
-    command = python("-m", "rn50", *verb)
-    prepare = ask_to_end_with_parent()
-    done = subprocess.run(command, env=dict(environ), stdout=PIPE, stderr=STDOUT, preexec_fn=prepare)
+    done = process.run(python("-m", "rn50", *verb), env=environ, stdout=PIPE, stderr=STDOUT)
     text = done.stdout.decode("utf-8", errors="replace")
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)

@@ -100,15 +100,9 @@ def _said_once(own_findings: Sequence[Finding], official: Sequence[Finding]) -> 
     record, keep the checker's, because it shows the test; elsewhere ours, because it knows whether the run is
     excused."""
     ours = {(finding.file, finding.message) for finding in own_findings}
-    theirs = {
-        (finding.file, finding.line) for finding in official if finding.severity == ERROR and finding.line
-    }
+    theirs = {(one.file, one.line) for one in official if one.severity == ERROR and one.line}
     common = (log_rules.REQUIRED, log_rules.VALUES)
-    kept = [
-        finding
-        for finding in own_findings
-        if finding.rule not in common or (finding.file, finding.line) not in theirs
-    ]
+    kept = [one for one in own_findings if one.rule not in common or (one.file, one.line) not in theirs]
     kept += [finding for finding in official if (finding.file, finding.message) not in ours]
     return sorted(kept, key=lambda finding: (finding.file, finding.line or 0))
 

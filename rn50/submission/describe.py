@@ -183,10 +183,8 @@ def _of_result(result: OwnResult) -> dict[str, str]:
 
 
 def _of_software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any]:
-    packages = {
-        re.sub(r"[-_.]+", "-", name.lower()): version
-        for name, version in result.first.get("packages", {}).items()
-    }
+    saved = result.first.get("packages", {}).items()
+    packages = {re.sub(r"[-_.]+", "-", name.lower()): number for name, number in saved}
 
     def version(pattern: str) -> str | None:
         return next((packages[name] for name in sorted(packages) if re.fullmatch(pattern, name)), None)

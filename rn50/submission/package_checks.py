@@ -54,6 +54,11 @@ _STATUS_WORDS = re.compile(
 v4."""
 _BY_MIXED_SIZES = "the checker crashed: KeyError: None"
 """The message of the official checkers about runs of several batch sizes."""
+_OF_PACKAGES = {
+    r"ERROR - Incorrect number of files in .* found (\d+), expected (\d+)": r"\1 result files, \2 are wanted",
+    r"ERROR -  (\d+) files do not comply": r"\1 files do not comply, and only one may",
+}
+"""Reasons of the package checker, and their words here."""
 _OF_OTHERS = "the checker found errors; they are those of the checkers it runs"
 
 
@@ -237,14 +242,8 @@ def _of_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
 
 
 def _of_package(job: _Job, lines: list[str]) -> Iterator[Finding]:
-    reasons = []
-    for line in lines:
-        count = re.match(r"ERROR - Incorrect number of files in dir.* found (\d+), expected (\d+)", line)
-        refused = re.match(r"ERROR -  (\d+) files do not comply", line)
-        if count:
-            reasons.append(f"{count.group(1)} result files, {count.group(2)} are wanted")
-        elif refused:
-            reasons.append(f"{refused.group(1)} files do not comply, and only one may")
+    matches = ((re.match(reason, line), words) for line in lines for reason, words in _OF_PACKAGES.items())
+    reasons = [match.expand(words) for match, words in matches if match]
     message = f"{job.place.system} is refused: {'; '.join(reasons) or _OF_OTHERS}"
     remedy = f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else is"
     yield job.finding(ERROR, message, f"{remedy} named here")

@@ -7,14 +7,12 @@ import io
 import json
 import pathlib
 import shlex
-import subprocess
 import tarfile
 from collections.abc import Mapping
 from typing import Any
 
-from rn50 import files, frameworks
+from rn50 import files, frameworks, process
 from rn50.benchmark import rules
-from rn50.process import ask_to_end_with_parent
 from rn50.results import sidecar
 from rn50.settings.fields import RUNS_OWN
 from rn50.settings.shell.exports import exported, remark
@@ -50,8 +48,7 @@ def find(result: OwnResult, checkout: pathlib.Path) -> tuple[str, str | None]:
 def _git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
     """Return exit status, standard output, and the last line of standard error."""
     try:
-        prepare = ask_to_end_with_parent()
-        done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, preexec_fn=prepare)
+        done = process.run(["git", *arguments], cwd=checkout, capture_output=True)
     except OSError as error:
         return 127, b"", f"git: {error.strerror}"
     complaints = done.stderr.decode(errors="replace").strip().splitlines()

@@ -5,7 +5,6 @@ verdict is the last line it writes, ``SUCCESS`` or ``FAILED``. The exit code is 
 for a file that failed and for a crash.
 """
 
-import concurrent.futures
 import itertools
 import os
 import pathlib
@@ -14,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from resource import RLIMIT_CPU, setrlimit
 
@@ -58,10 +58,7 @@ def check(
     tree.refuse_unknown(rulesets)
     with needed_for("the official checkers"):
         import mlperf_logging  # noqa: F401  (each checker is a process of its own)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
-    ):
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(logs)}
         for file, copy in copies.items():
             copy_records(file, copy)

@@ -17,7 +17,13 @@ Sentence = tuple[int | None, str, str]
 """Line, message, remedy."""
 _HARMLESS = "with one value, though once is right"
 """End of a message that is only a warning, also in a log that the checker refuses for another reason."""
-
+_FORMS = (
+    r"Required (\S+) occurrence of (.*?)(?: but found (\d+)(.*))?$",
+    r"CHECK for '(.*?)' failed in line \d+:\n(.*?)\nfailed test: (.*?)\ncurrent context",
+    r"Failed executing (?:CHECK code:\n(.*?)\n|code (.*?) )triggered by line ?:\n(.*)",
+)
+"""Messages on a key that is missing or repeated, on one with a value that fails, and on one that cannot be
+tested."""
 _REMEDIES = {
     **{key: remedy for key, (_, remedy) in log_rules.ALLOWED.items()},
     "init_start": "log init_start before init_stop and run_start",
@@ -47,15 +53,7 @@ def explain(verdicts: Sequence[Verdict], log: ResultLog) -> Iterator[Finding]:
 
 def _sentence(message: str, log: ResultLog) -> Sentence | None:
     """Explain a message; None for one that says what our own rules report."""
-    required = re.match(r"Required (\S+) occurrence of (.*?)(?: but found (\d+)(.*))?$", message, re.DOTALL)
-    check = re.match(
-        r"CHECK for '(.*?)' failed in line \d+:\n(.*?)\nfailed test: (.*?)\ncurrent context",
-        message,
-        re.DOTALL,
-    )
-    crashed = re.match(
-        r"Failed executing (?:CHECK code:\n(.*?)\n|code (.*?) )triggered by line ?:\n(.*)", message, re.DOTALL
-    )
+    required, check, crashed = (re.match(form, message, re.DOTALL) for form in _FORMS)
     if message.startswith("Found parsing errors:"):
         return None
     if message == "Log lines had parsing errors.":
@@ -102,10 +100,8 @@ def _required(required: re.Match[str], log: ResultLog) -> Sentence:
 
 def _tensors(message: str, log: ResultLog) -> Sentence:
     expected = set(re.findall(r'"(\w+)"', message.split("current context", 1)[0]))
-    tensors = [
-        (event.line, str(event.metadata.get("tensor")))
-        for event in log.by_key.get("weights_initialization", ())
-    ]
+    events = log.by_key.get("weights_initialization", ())
+    tensors = [(event.line, str(event.metadata.get("tensor"))) for event in events]
     logged = {name for _, name in tensors}
     missing, unknown = sorted(expected - logged), sorted(logged - expected)
     lists = (("missing", missing), ("unknown", unknown))

@@ -62,7 +62,9 @@ def _is_count(value: float) -> bool:
 
 
 _END = (rules.END_LEARNING_RATE,).__contains__, f"end the schedule at {rules.END_LEARNING_RATE}"
+_POWER = (rules.POLY_POWER,).__contains__, f"decay with power {rules.POLY_POWER}"
 _WEIGHT_DECAY = rules.is_weight_decay, "choose a weight decay of 0.0001 * 2^N for a whole number N"
+_LEARNING_RATE = f"choose a learning rate of {rules.SGD_LEARNING_RATE_UNIT} * k for a whole number k"
 ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "submission_benchmark": (bool, f"log {rules.BENCHMARK}"),
     "submission_org": (bool, "log its name"),
@@ -74,17 +76,11 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "gradient_accumulation_steps": (_is_count, "log the number of steps, 1 where nothing is accumulated"),
     "lars_epsilon": ((rules.LARS_EPSILON,).__contains__, f"train with epsilon {rules.LARS_EPSILON}"),
     "lars_opt_end_learning_rate": _END,
-    "lars_opt_learning_rate_decay_poly_power": (
-        (rules.POLY_POWER,).__contains__,
-        f"decay with power {rules.POLY_POWER}",
-    ),
+    "lars_opt_learning_rate_decay_poly_power": _POWER,
     "lars_opt_weight_decay": _WEIGHT_DECAY,
     "sgd_opt_end_learning_rate": _END,
     "sgd_opt_weight_decay": _WEIGHT_DECAY,
-    "sgd_opt_base_learning_rate": (
-        rules.is_sgd_learning_rate,
-        f"choose a learning rate of {rules.SGD_LEARNING_RATE_UNIT} * k for a whole number k",
-    ),
+    "sgd_opt_base_learning_rate": (rules.is_sgd_learning_rate, _LEARNING_RATE),
 }
 """Values that a closed result may have, of the optimizer in use: test and remedy. The open division is free
 in all but ``submission_*``."""
@@ -96,9 +92,8 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     yield from _seed(run.log, rulesets)
     yield from _label_smoothing(run)
     yield from _accuracies(run)
-    for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words):
-        yield from checker(run.log)
-    for checker in () if run.label else (_samples, _cadence):
+    of_benchmark = () if run.label else (_samples, _cadence)
+    for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words, *of_benchmark):
         yield from checker(run.log)
 
 
@@ -143,9 +138,7 @@ def _types(log: ResultLog) -> Iterator[Finding]:
                 yield finding(log, event.line, rule, message, f"log a {kind}")
     for key, names in _NUMBERED.items():
         events = log.by_key.get(key, ())
-        odd = [
-            event for event in events if any(epoch_number(event.metadata.get(name)) is None for name in names)
-        ]
+        odd = [one for one in events if any(epoch_number(one.metadata.get(name)) is None for name in names)]
         if odd and not all("samples_count" in event.metadata for event in odd):
             message = f"{key} is without the number {' and '.join(names)} in its metadata ({len(odd)} of "
             message += f"{len(events)} are)"
@@ -221,9 +214,7 @@ def _odd(log: ResultLog, samples: int) -> list[Event]:
     """Return the accuracies that are not multiples of 1 / ``samples``."""
     events = log.by_key.get("eval_accuracy", ())
     numbers = [event for event in events if finite(event.value) is not None and 0 <= event.value <= 1]
-    return [
-        event for event in numbers if abs(event.value * samples - round(event.value * samples)) > ROUNDING
-    ]
+    return [one for one in numbers if abs(one.value * samples - round(one.value * samples)) > ROUNDING]
 
 
 def _cadence(log: ResultLog) -> Iterator[Finding]:
@@ -260,12 +251,8 @@ def _momentum(log: ResultLog) -> Iterator[Finding]:
 
 def _label_smoothing(run: Run) -> Iterator[Finding]:
     log, event = run.log, run.log.first("label_smoothing")
-    saved = sidecar.section(run.saved, "hyperparameters")
-    line, value = None, saved.get("label_smoothing", rules.LABEL_SMOOTHING[0])
-    if event:
-        line, value = event.line, event.value
-    elif log.label_smoothing:
-        line, value = log.label_smoothing
+    saved = sidecar.section(run.saved, "hyperparameters").get("label_smoothing", rules.LABEL_SMOOTHING[0])
+    line, value = (event.line, event.value) if event else log.label_smoothing or (None, saved)
     if value not in rules.LABEL_SMOOTHING and log.division != "open":
         message = f"label smoothing is {excerpt(json.dumps(value))}"
         remedy = "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)"

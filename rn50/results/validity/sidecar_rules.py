@@ -44,9 +44,8 @@ def check(run: Run) -> Iterator[Finding]:
 def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
     """Yield (name, logged value, saved value) of each fact in both; a saved None is unknown."""
     log, saved = run.log, run.saved
-    hyperparameters, of_run, data = (
-        sidecar.section(saved, section) for section in ("hyperparameters", "run", "data")
-    )
+    sections = ("hyperparameters", "run", "data")
+    hyperparameters, of_run, data = (sidecar.section(saved, section) for section in sections)
     yield "seed", log.seed, saved.get("seed")
     batch_size, ranks = hyperparameters.get("batch_size"), run.accelerators
     if type(batch_size) is int and ranks:
@@ -64,14 +63,11 @@ def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
         yield "submission_division", log.division, "open"
     samples, certificate = log.first("train_samples"), saved.get("data certificate")
     certificate = certificate if isinstance(certificate, dict) else {}
-    for name, value in (
-        ("precision", saved.get("precision")),
-        ("input_library", saved.get("input_library")),
-        ("certificate_sha256", certificate.get("sha256")),
-        ("data_set_sha256", certificate.get("set_sha256")),
-    ):
-        if samples and name in samples.metadata:
-            yield name, samples.metadata[name], value
+    noted = {name: saved.get(name) for name in ("precision", "input_library")}
+    noted["certificate_sha256"] = certificate.get("sha256")
+    noted["data_set_sha256"] = certificate.get("set_sha256")
+    metadata = samples.metadata if samples else {}
+    yield from ((name, metadata[name], value) for name, value in noted.items() if name in metadata)
 
 
 def _within(saved: Mapping[str, Any]) -> Iterator[str]:
