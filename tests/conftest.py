@@ -12,8 +12,8 @@ import pytest
 # Before anything loads OpenMP: the runs are tiny, and threads that wait for a busy core would take many times
 # as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Under nohup, or in a background job of a script, SIGINT is ignored, and so it would be in all that tests start
-# and stop by Ctrl-C.
+# Under nohup, or in a background job of a script, SIGINT is ignored, and so it would be in all that tests
+# start and stop by Ctrl-C.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
