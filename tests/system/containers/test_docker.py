@@ -55,7 +55,7 @@ def test_a_campaign_of_two_ranks_for_somebody(contained, checkout, engine):
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
         stream.write("export DGXNGPU=2\nexport BATCHSIZE=8\n")
     meter = checkout / "meter.csv"
-    meter.write_text("".join(f"{time.time() + second:.0f},80\n" for second in range(1200)))
+    meter.write_text("".join(f"{time.time() + second:.0f},80\n" for second in range(590)))
     environment = {"LOGDIR": str(results), "HOME": str(checkout), "POWER": f"file:{meter},0"}
     job = contained(before=before, NEXP="2", **environment)
     job.wait(BUSY_S)
