@@ -39,7 +39,7 @@ def running(tmp_path, ahead=0.0):
 
 
 def begin(config, how):
-    """What happens before a run that is not logged."""
+    """Enter and leave the context of a run that is not logged."""
     with power_sampler.beside(with_changes(config, run={"power": how}), {}, None):
         pass
 

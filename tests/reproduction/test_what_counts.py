@@ -1,4 +1,4 @@
-"""What is repeated is what it says: finished runs of the configuration asked for, and nobody's copies."""
+"""Runs that count: finished ones of the configuration asked for, and nobody's copies."""
 
 import json
 import pathlib

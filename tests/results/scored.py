@@ -84,7 +84,7 @@ def write_runs(folder, *seconds, **options):
 
 
 def save_beside(folder, config, **facts):
-    """What rn50 saves beside each log of a folder, as far as studies read it."""
+    """Write beside each log of a folder the part of a sidecar that studies read."""
     for log in folder.glob("result_*.txt"):
         saved = {"variables": config.as_environment(), **facts}
         log.with_suffix(".json").write_text(json.dumps(saved))

@@ -1,4 +1,4 @@
-"""What our own logs have beside MLPerf's keys: the order of each epoch's samples, and top-5."""
+"""Keys of our own logs beside MLPerf's: the order of each epoch's samples, and top-5."""
 
 import pytest
 

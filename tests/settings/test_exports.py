@@ -1,4 +1,4 @@
-"""What a shell will source is rendered in one place, and holds nothing but what was meant."""
+"""Files that a shell sources are rendered in one place, and hold nothing but what was meant."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What input and training step lose to each other, told from three rates: those of an H200 among them."""
+"""Losses of input and training step to each other, from three rates; an H200's among them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ H200 = 21_303.0, 8_465.0
 
 
 def of(config, alone, step, together, device="gpu"):
-    """That of rates which every round finds."""
+    """Return the overlap of rates that every round finds."""
     rates = ([float(rate)] * ROUNDS for rate in (alone, step, together))
     return overlap.of_rounds(with_changes(config, run={"device": device}), *rates)
 

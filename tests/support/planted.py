@@ -1,4 +1,4 @@
-"""What a stranger's result may bring along: programs, modules and files that leave a mark when they run."""
+"""Programs, modules and files of a stranger's result; each leaves a mark when it runs."""
 
 import os
 

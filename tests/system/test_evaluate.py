@@ -104,7 +104,7 @@ def test_every_framework_and_two_ranks_count_the_same(rn50, trained, tiny_enviro
 
 @pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
 def test_a_gpu_counts_what_the_cpu_counts(rn50, tiny_environment, tmp_path, device):
-    """Of the same images: DALI decodes JPEGs on a GPU by another rounding."""
+    """Read by the DataLoader, for the same images: DALI decodes JPEGs on a GPU by another rounding."""
     installed("pytorch")
     file = tmp_path / "weights.safetensors"
     weights_file.write(file, random_weights())

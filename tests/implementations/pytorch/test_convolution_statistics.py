@@ -2,10 +2,7 @@
 step with plans that compute as cuDNN's do."""
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 import types
 
 import pytest
@@ -21,24 +18,18 @@ from implementations.pytorch.kernels import tile  # noqa: E402
 from implementations.pytorch.kernels.moments import moments  # noqa: E402
 from implementations.pytorch.layers import layers_of  # noqa: E402
 from implementations.pytorch.traits import TRAITS  # noqa: E402
-from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
+from tests.conftest import HAS_GPU  # noqa: E402
 from tests.support.fused_steps import given_to, images_of, network_of, summing  # noqa: E402
+from tests.support.interpreter import DEVICES, assert_passes, interpreted, starts_it  # noqa: E402
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process of test_by_the_interpreter")
-DEVICES = [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=ON_GPU)]
 EPSILON = 1e-5
 BFLOAT16 = 2.0**-8
 """The relative error of rounding to bfloat16."""
 
 
-@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="what needs kernels runs on the GPU")
+@starts_it
 def test_by_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"}
-    )
-    assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
+    assert_passes(__file__)
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,6 @@
 """The fused kernels against PyTorch's operations in float64: on a GPU compiled, elsewhere by Triton's
 interpreter."""
 
-import os
-import subprocess
-import sys
 import types
 
 import pytest
@@ -15,11 +12,9 @@ from torch.nn import functional  # noqa: E402
 
 from implementations.pytorch import fused_norm, model  # noqa: E402
 from implementations.pytorch.kernels import one_pass, tile  # noqa: E402
-from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
+from tests.conftest import ON_GPU  # noqa: E402
+from tests.support.interpreter import DEVICES, assert_passes, interpreted, starts_it  # noqa: E402
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process of test_by_the_interpreter")
-DEVICES = [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=ON_GPU)]
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 SHAPES = [(3, 5, 4, 6), (2, 130, 7, 7), (4, 64, 12, 9), (2, 8, 1, 1)]
 """Fewer rows or columns than a tile, and more, not divided by it."""
@@ -28,13 +23,9 @@ RAGGED = SHAPES[1:2]
 MOMENTUM, EPSILON = 0.1, 1e-5
 
 
-@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="the tests of this file run here themselves")
+@starts_it
 def test_by_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"}
-    )
-    assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
+    assert_passes(__file__)
 
 
 @pytest.fixture()

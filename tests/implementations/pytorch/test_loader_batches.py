@@ -19,7 +19,7 @@ from rn50.run import training  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 KINDS = [("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "PNG")]
-"""Those that ImageNet has: Pillow's name of the colours, and the format of the file."""
+"""Kinds of images in ImageNet: Pillow's name of the colours, and the format of the file."""
 COLOUR = (200, 100, 50)
 
 
@@ -72,7 +72,7 @@ def test_a_fourth_channel_is_zero_and_the_others_are_as_without_it(opened, libra
 
 
 def test_a_killed_process_is_named(opened):
-    """It takes 5 s: PyTorch looks after its processes that often."""
+    """Takes 5 s: PyTorch looks after its processes that often."""
     others = set(multiprocessing.active_children())
     batches = opened("dataloader")
     [process] = set(multiprocessing.active_children()) - others

@@ -203,7 +203,7 @@ def test_the_command_that_repeats_the_run(results, changes, given):
 
 
 def test_commands_and_configuration_to_repeat_hold_nothing_that_runs(results, tmp_path):
-    """They are copied into a shell; what they say comes from a file of somebody else."""
+    """Commands of a page are copied into a shell; their values come from a file of somebody else."""
     log = results / "result_0.txt"
     odd = {"DGXSYSTEM": f"x; touch {tmp_path}/P #", "SUBMISSION_PLATFORM": f"$(touch {tmp_path}/P)"}
     variables = imagenet_run.configured(RESULT_FILE=str(log), **odd).as_environment()
