@@ -46,13 +46,8 @@ class Processes(ProcessPoolExecutor):
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
         """Call a module-level function in one of the processes. The future raises BrokenProcessPool if a
         process was killed."""
-        # A process that starts here inherits the blocked SIGINT: Ctrl-C reaches this process alone, which
-        # then stops the pool.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
+        with _interrupt_held_back():
             future = super().submit(function, *arguments, **options)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for process in set(self._started.values()) - self._watched:
             self._watched.add(process)
             threading.Thread(target=self._watch, args=(process,), daemon=True).start()
@@ -72,6 +67,28 @@ class Processes(ProcessPoolExecutor):
                 other.kill()
             # The last one that is open: now the reader meets the end.
             self._results._writer.close()  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _interrupt_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back while processes start.
+
+    They inherit the block: Ctrl-C reaches this process alone, which then stops the pool. The block is the
+    thread's; where another thread takes the signal, its handler would interrupt this one between the start of
+    a process and the message that it waits for.
+    """
+    held: list[int] = []
+    of_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if of_main else None
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if of_main:
+            signal.signal(signal.SIGINT, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager

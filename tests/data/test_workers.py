@@ -6,6 +6,7 @@ import struct
 import sys
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -55,3 +56,26 @@ def test_an_error_in_a_process_leaves_the_pool_whole():
         with pytest.raises(ValueError):
             processes.submit(int, "x").result()
         assert processes.submit(int, "7").result() == 7
+
+
+def test_ctrl_c_waits_until_a_process_has_started(monkeypatch):
+    """A process that is started while another thread takes the signal would lack its first message."""
+    over, went_on = threading.Event(), []
+    threading.Thread(target=over.wait, daemon=True).start()  # does not block the signal
+
+    def submit(pool, function):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):
+            time.sleep(0.001)
+        went_on.append(function)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Processes(1).submit(half_a_result)
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    finally:
+        over.set()
+        signal.signal(signal.SIGINT, before)
+    assert went_on == [half_a_result]

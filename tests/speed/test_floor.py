@@ -210,3 +210,10 @@ def test_the_bench_prints_it():
     )
     refused = said("--terabytes", "0", "--teraflops", "1")
     assert refused.returncode == 2 and "must be greater than 0" in refused.stderr
+
+
+def test_the_layers_of_one_pass_are_those_of_the_kernel():
+    pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
+    from implementations.pytorch.kernels import one_pass
+
+    assert set(one_pass.SHAPES) == step_floor.ONE_PASS
