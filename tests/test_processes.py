@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 
-import psutil
 import pytest
 
 from rn50 import process
@@ -17,6 +16,7 @@ from rn50.launch import job
 from rn50.launch.campaign import watch
 from rn50.process import python
 from rn50.speed import worker
+from tests.support.ended import all_end, is_alive
 
 SOURCES = sorted((ROOT / "rn50").rglob("*.py"))
 
@@ -93,15 +93,14 @@ def test_a_measurement_whose_parent_is_killed_leaves_nothing(tmp_path, number):
     while not started.exists() or not started.read_text():
         assert measuring.poll() is None
         time.sleep(0.02)
-    its_job = psutil.Process(int(started.read_text()))
+    its_job = int(started.read_text())
     measuring.send_signal(number)
     measuring.wait()
     try:
-        its_job.wait(60)
+        assert all_end(lambda: [its_job])
     finally:
-        if its_job.is_running():
-            its_job.kill()
-            pytest.fail("the job went on")
+        if is_alive(its_job):
+            os.kill(its_job, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("status", [130, 2])

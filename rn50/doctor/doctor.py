@@ -21,7 +21,7 @@ from rn50.settings.config import Config
 from rn50.terminal import Terminal, print_json, say, styled
 
 CAN, CANNOT = "can run here", "cannot run here"
-SOFTWARE = ("Python", "packages", "libraries")
+SOFTWARE = ("Python", "packages", "libraries", "compiler")
 """Subjects of the diagnoses that a command can fix."""
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 

@@ -24,6 +24,7 @@ from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
 from rn50.data.preflight import check_record_set, find_bad_record
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
+from tests.support.ended import group_ends
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = Settings(seed=3, train=150, val=70)
@@ -235,17 +236,6 @@ def wait_for_bytes(count, folder, process):
         time.sleep(0.05)
 
 
-def group_is_gone(group):
-    """Whether every process of the group ends; waits for at most 30 s."""
-    for _ in range(300):
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False
-
-
 @pytest.mark.parametrize("written, pause", [(0, 0), (0, 0.2), (0, 0.4), (1, 0)])
 def test_ctrl_c_removes_everything_and_every_process(tmp_path, written, pause):
     process = start(tmp_path / "demo")
@@ -258,7 +248,7 @@ def test_ctrl_c_removes_everything_and_every_process(tmp_path, written, pause):
         "KeyboardInterrupt"
     )  # none from a worker
     assert list((tmp_path / "demo").iterdir()) == []
-    assert group_is_gone(process.pid)
+    assert group_ends(process.pid)
 
 
 def test_sigterm_to_all_processes_leaves_nothing_and_no_traceback(tmp_path):
@@ -274,7 +264,7 @@ def test_sigterm_to_all_processes_leaves_nothing_and_no_traceback(tmp_path):
     os.killpg(process.pid, signal.SIGTERM)
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in messages, messages
-    assert list((tmp_path / "demo").iterdir()) == [] and group_is_gone(process.pid)
+    assert list((tmp_path / "demo").iterdir()) == [] and group_ends(process.pid)
 
 
 def test_a_killed_process_leaves_no_files_and_no_workers_and_the_next_one_starts_afresh(tmp_path, small):
@@ -283,7 +273,7 @@ def test_a_killed_process_leaves_no_files_and_no_workers_and_the_next_one_starts
     process.kill()
     process.communicate(timeout=60)
     assert not any((tmp_path / name).exists() for name in FILES)
-    assert group_is_gone(process.pid)
+    assert group_ends(process.pid)
     generate(tmp_path, SMALL)
     assert contents(tmp_path) == contents(small)
     assert not (tmp_path / PARTIAL).exists()

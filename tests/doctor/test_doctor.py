@@ -313,6 +313,13 @@ def test_which_systems_fit():
     )
 
 
+def test_a_missing_gpu_is_graver_than_a_missing_compiler():
+    bare = dataclasses.replace(GPU_BUILD, missing_to_compile=("g++",))
+    fits = doctor.fitting(simulated("no-GPU"), bare, {"PATH": "/usr/bin:/bin"})
+    assert config_of("H200").run.step_mode == "fused"
+    assert "no NVIDIA GPU" in fits["H200"].found and not fits["H200"].remedy
+
+
 def test_systems_that_cannot_run_for_one_reason_take_one_line():
     fits = fitting(simulated("no-GPU"))
     can, without_gpu, without_paddle, without_pytorch = doctor.grouped(fits)

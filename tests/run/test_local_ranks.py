@@ -6,10 +6,11 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
+
+from tests.support.ended import all_end
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BEGIN = """
@@ -187,13 +188,10 @@ time.sleep(1000)
 """
     for number in (signal.SIGTERM, signal.SIGKILL):
         process = launched(2, script)
-        pids = [process.stdout.readline().split(":")[1].strip() for _ in range(2)]
+        pids = [int(process.stdout.readline().split(":")[1]) for _ in range(2)]
         process.send_signal(number)
         process.wait(timeout=30)
-        deadline = time.monotonic() + 30
-        while any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids)
+        assert all_end(lambda: pids, 30)  # noqa: B023
 
 
 def test_lines_keep_their_rank_and_stream(launched):
