@@ -1,4 +1,4 @@
-"""Repeat the figures of the pages, and say which still hold: make claims.
+"""Repeat the figures that README quotes, and say which still hold: make claims.
 
     python -m docs.figures run [WORD ...]   figures whose name has a word, by default all; exit status 1 if
                                             one does not hold
@@ -6,8 +6,7 @@
 
 ``docs/figures.yaml`` lists them. A figure of several runs holds if its runs and the new ones are equivalent
 within its margin (``rn50.results.equivalence``), a single one if it lies within the margin; on another
-machine it is repeated, not judged. A figure by hand is listed with its machine, date and reason. With the
-variable FOLDER set, what the commands write stays there.
+machine it is repeated, not judged. With the variable FOLDER set, what the commands write stays there.
 """
 
 import os
@@ -43,8 +42,6 @@ def stale(figure: Figure) -> str:
     """Return a line if commits have changed a figure's code since it was measured, else nothing."""
     if "by_hand" in figure:
         return ""
-    if "commit" not in figure:
-        return f"{figure['what']}: measured {figure['date']}, at no commit that is known"
     command = ["git", "rev-list", "--count", f"{figure['commit']}..HEAD", "--", *figure["rooms"]]
     done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
     count = done.stdout.strip()
@@ -63,9 +60,9 @@ def judged(figure: Figure, found: list[float], here: str) -> str:
     """Return whether a figure still holds, in words; those that do not begin with "no"."""
     if not found:
         return "no: nothing was found"
-    claimed = figure.get("values")
-    if not claimed or figure["machine"] not in ("any", here):
+    if figure["machine"] not in ("any", here):
         return f"repeated, not judged: it was measured on {figure['machine']}, {figure['date']}"
+    claimed = figure["values"]
     if min(len(claimed), len(found)) < 2:
         holds = abs(found[0] / claimed[0] - 1) <= figure["margin"]
         return "yes" if holds else f"no: {claimed[0]:g} before"
@@ -75,15 +72,10 @@ def judged(figure: Figure, found: list[float], here: str) -> str:
     return f"{words.get(pair.verdict, 'these runs cannot tell')}: {interval}"
 
 
-def minutes(chosen: list[Figure]) -> int:
-    """Return about how long the commands of figures take together."""
-    return sum({figure["run"]: figure["minutes"] for figure in chosen if "run" in figure}.values())
-
-
 def repeat(chosen: list[Figure]) -> bool:
     """Repeat figures, print a row for each, and return whether all that were judged hold."""
-    here, done, all_hold = machine(), dict[str, int](), True
-    print(f"{len(chosen)} figures, some {minutes(chosen)} minutes on {here}")
+    here, statuses, all_hold = machine(), dict[str, int](), True
+    print(f"{len(chosen)} figures on {here}")
     with tempfile.TemporaryDirectory() as folder:
         environ = {"FOLDER": folder, **os.environ}
         os.makedirs(environ["FOLDER"], exist_ok=True)
@@ -92,13 +84,15 @@ def repeat(chosen: list[Figure]) -> bool:
             if "by_hand" in figure:
                 print(f"{shown}; {figure['by_hand']}: {figure['machine']}, {figure['date']}")
                 continue
-            if figure["run"] not in done:
-                command = subprocess.run(figure["run"], shell=True, cwd=str(ROOT), env=environ, stdout=2)
-                done[figure["run"]] = command.returncode
+            run = figure.get("run", "true")
+            if run not in statuses:
+                statuses[run] = subprocess.run(
+                    run, shell=True, cwd=str(ROOT), env=environ, stdout=2
+                ).returncode
             read = subprocess.run(
                 figure["read"], shell=True, cwd=str(ROOT), env=environ, stdout=subprocess.PIPE, text=True
             )
-            found, status = values(figure, read.stdout), done[figure["run"]]
+            found, status = values(figure, read.stdout), statuses[run]
             verdict = f"no: its command ended with {status}" if status else judged(figure, found, here)
             all_hold &= not verdict.startswith("no")
             print(f"{shown}; now {' '.join(f'{value:g}' for value in found)}: {verdict}", flush=True)

@@ -1,10 +1,9 @@
-"""Draw the picture of images/s on an H200 for README.md, from the figures of ``docs/figures.yaml`` that have
-a ``bar``: make h200-picture.
+"""Draw the picture of images/s on an H200 for README.md, from the ``bars`` of ``docs/figures.yaml``: make
+h200-picture.
 
     python -m docs.h200
 
-A bar is the median of the figure's values, with lines to the lowest and highest. ``bar`` is its panel and
-its label.
+A bar is the median of its values, with lines to the lowest and highest.
 """
 
 import pathlib
@@ -16,40 +15,34 @@ matplotlib.use("svg")
 
 from matplotlib import pyplot
 
-from docs.figures import Figure, figures
+from docs import figures
 from rn50.files import ROOT
 
 PICTURE = ROOT / "docs" / "images" / "h200.svg"
-PANELS = ("synthetic batch", "real data")
 OURS, OTHERS = "#2a6fbb", "#9a9a9a"
 
 
-def bars(panel: str) -> dict[str, Figure]:
-    """Return label -> figure of a panel's bars, in the order of the list."""
-    return {figure["bar"][1]: figure for figure in figures() if figure.get("bar", [""])[0] == panel}
-
-
-def shown(figure: Figure) -> float:
-    """Return the height of a figure's bar."""
-    return statistics.median(figure["values"])
+def panels() -> dict[str, dict[str, list[float]]]:
+    """Return panel -> label of a bar -> its values."""
+    [found] = [figure["bars"] for figure in figures.figures() if "bars" in figure]
+    return dict(found)
 
 
 def draw(path: pathlib.Path) -> None:
     """Write the picture, with its texts as texts, and the same bytes each time."""
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "rn50", "font.size": 11})
-    panels = {panel: bars(panel) for panel in PANELS}
-    figure, axes = pyplot.subplots(
-        1, 2, sharey=True, figsize=(10, 4.2), width_ratios=[len(found) for found in panels.values()]
-    )
-    for axis, (panel, found) in zip(axes, panels.items(), strict=True):
-        heights = [shown(each) for each in found.values()]
-        colours = [OTHERS if "published" in each["by_hand"] else OURS for each in found.values()]
-        lines = [
-            [height - min(each["values"]) for height, each in zip(heights, found.values(), strict=True)],
-            [max(each["values"]) - height for height, each in zip(heights, found.values(), strict=True)],
-        ]
-        drawn = axis.bar(list(found), heights, color=colours, yerr=lines, capsize=4, width=0.65)
-        axis.bar_label(drawn, [f"{height:,.0f}" for height in heights], padding=3)
+    drawn = panels()
+    widths = [len(bars) for bars in drawn.values()]
+    figure, axes = pyplot.subplots(1, 2, sharey=True, figsize=(10, 4.2), width_ratios=widths)
+    for axis, (panel, bars) in zip(axes, drawn.items(), strict=True):
+        heights = [statistics.median(values) for values in bars.values()]
+        colours = [OTHERS if "NVIDIA" in label else OURS for label in bars]
+        ends = zip(heights, bars.values(), strict=True)
+        lines = [(height - min(values), max(values) - height) for height, values in ends]
+        rectangles = axis.bar(
+            list(bars), heights, color=colours, yerr=list(zip(*lines, strict=True)), capsize=4, width=0.65
+        )
+        axis.bar_label(rectangles, [f"{height:,.0f}" for height in heights], padding=3)
         axis.set_title(panel)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("images/s of one H200")

@@ -1,5 +1,6 @@
 """Power meters: trees of files as the kernel has them, and GPUs whose library is made up: there are none."""
 
+import time
 import types
 
 import pytest
@@ -56,6 +57,15 @@ def test_packages_and_memory_of_every_socket_and_nothing_twice(tmp_path):
     assert meter.watts() == pytest.approx(200)
     clock.now = 1.5
     assert meter.watts() == 0
+
+
+def test_reading_takes_less_than_a_hundredth_of_a_core(tmp_path):
+    """Processor time, which other load does not change, of 50 seconds of readings."""
+    meter = power.Meter(power.rapl(two_sockets(tmp_path))[0])
+    begin = time.process_time()
+    for _ in range(100):
+        meter.watts()
+    assert time.process_time() - begin < 0.5
 
 
 def test_a_counter_that_wraps_around(tmp_path):
