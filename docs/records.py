@@ -53,9 +53,21 @@ def page(verbs: Iterable[tuple[str, click.Command]], table: Any, end: str) -> st
         about = inspect.cleandoc(record.__doc__ or "").split("\n\n")[0].replace("``", "`")
         lines += [f"{'A list. ' if is_list else ''}{' '.join(about.split())}", ""]
         names = {record: name.removeprefix("Type ").strip("`") for record, name in named.items()}
+        lines += [line for base in _printed_in(record, named) for line in (f"The fields of {base}, and:", "")]
         rows = _of_record(record, "[]." if is_list else "", names)
         lines += table(("field", "type", "meaning"), ([f"`{path}`", *rest] for path, *rest in rows))
     return "\n".join([*lines, end, ""])
+
+
+def _printed_in(record: Any, names: Names) -> list[str]:
+    """Return the names of the records whose fields are printed among those of a record."""
+    inline = [] if is_typeddict(record) else [one for one in fields(record).values() if INLINE in one.marks]
+    return [names[kind] for field in inline for kind in _kinds(field) if kind in names]
+
+
+def _kinds(field: Field) -> tuple[Any, ...]:
+    """Return the types of a field: those that its marks name, or else its own."""
+    return tuple(mark for mark in field.marks if isinstance(mark, type)) or field.kinds
 
 
 def _of_record(record: Any, prefix: str, names: Names) -> Iterator[Row]:
@@ -67,11 +79,9 @@ def _of_record(record: Any, prefix: str, names: Names) -> Iterator[Row]:
         return
     rows: dict[str, Row] = {}
     for name, field in fields(record).items():
-        field = field._replace(
-            kinds=tuple(mark for mark in field.marks if isinstance(mark, type)) or field.kinds
-        )
+        field = field._replace(kinds=_kinds(field))
         if INLINE in field.marks:
-            more = _of_record(field.kinds[0], prefix, names)
+            more = () if field.kinds[0] in names else _of_record(field.kinds[0], prefix, names)
         else:
             more = _of_field(prefix + name, field, names)
         rows.update({row[0]: row for row in more})
