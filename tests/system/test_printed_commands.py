@@ -32,7 +32,7 @@ INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )*rn50 [^`]+)`")
 COMMENT = re.compile(r"\s{2,}#.*$")
 ASSIGNMENT = re.compile(r"[A-Z_]\w*=.*", re.DOTALL)
 COMPLETION = 'eval "$(_RN50_COMPLETE=bash_source rn50)"'
-OTHERS = ("cd", "docker", "git", "nvidia-smi", "head", "python3", "rm", "tensorboard")
+OTHERS = ("cd", "docker", "git", "nvidia-smi", "head", "python3", "rm", "tail", "tensorboard")
 """Programs of others that the pages call."""
 MINE = ("MINE", "BEFORE", "AFTER")
 """Stand for the configuration and the results of the reader."""
