@@ -84,7 +84,7 @@ docs: setup ## build the documentation site into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
 
-claims: setup ## repeat the figures of the pages, half an hour to an hour (FIGURES=plan: some; FOLDER=/path: keep the logs)
+claims: setup ## repeat the figures of README, half an hour to an hour (FIGURES=plan: some; FOLDER=/path: keep the logs)
 	@$(BIN)/python -m docs.figures run $(FIGURES)
 
 picture: data ## make README's picture and sample again, by a demo
