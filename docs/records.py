@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_origin, is_typeddict
 
 import click
 
-from rn50 import rates
-from rn50.printed import IF_KNOWN, INLINE, Field, fields, is_record, meanings, members, words
+from rn50 import docstrings, rates
+from rn50.printed import Field, Mark, fields, is_record, members
 
 HEAD = """# JSON output
 
@@ -63,14 +63,20 @@ def _of_record(record: Any, prefix: str, names: Names) -> Iterator[Row]:
     if is_typeddict(record):
         for name, kind in record.__annotations__.items():
             known = ", if known" if name in record.__optional_keys__ else ""
-            yield from _of_type(kind, prefix + name, meanings(record).get(name, words(name)), names, known)
+            yield from _of_type(
+                kind,
+                prefix + name,
+                docstrings.of_attributes(record).get(name, docstrings.words(name)),
+                names,
+                known,
+            )
         return
     rows: dict[str, Row] = {}
     for name, field in fields(record).items():
         field = field._replace(
             kinds=tuple(mark for mark in field.marks if isinstance(mark, type)) or field.kinds
         )
-        if INLINE in field.marks:
+        if Mark.INLINE in field.marks:
             more = _of_record(field.kinds[0], prefix, names)
         else:
             more = _of_field(prefix + name, field, names)
@@ -79,8 +85,8 @@ def _of_record(record: Any, prefix: str, names: Names) -> Iterator[Row]:
 
 
 def _of_field(path: str, field: Field, names: Names) -> Iterator[Row]:
-    meaning = meanings(field.owner).get(field.path.rpartition(".")[2], "")
-    return _of_type(field.kinds, path, meaning, names, ", if known" if IF_KNOWN in field.marks else "")
+    meaning = docstrings.of_attributes(field.owner).get(field.path[-1], "")
+    return _of_type(field.kinds, path, meaning, names, ", if known" if Mark.IF_KNOWN in field.marks else "")
 
 
 def _of_type(kind: Any, path: str, meaning: str, names: Names, known: str = "") -> Iterator[Row]:

@@ -14,14 +14,10 @@ from rn50.weights.counts import margin
 FLOAT = "float32"
 
 
-@prints(
-    "method=way, bytes=size, top_1=evaluated.counts.top1, correct=evaluated.counts.correct, "
-    "images_per_second=evaluated.images_per_second, int8_operators, operators, drop"
-)
 class Candidate(NamedTuple):
     """A model and its evaluation."""
 
-    way: str
+    method: str
     """Method that made it: float32, dynamic, or static and its calibration."""
     contents: Sequence[bytes]
     """The content of each of its files."""
@@ -34,12 +30,18 @@ class Candidate(NamedTuple):
     """Percentage points of top-1 lost against float32."""
 
     @property
-    def size(self) -> int:
+    def bytes(self) -> int:
         """Size of the model."""
         return sum(map(len, self.contents))
 
 
-@prints("model=file, written=written.way, total=written.evaluated.counts.images, results=candidates")
+prints(
+    Candidate,
+    lambda it: (it.method, it.bytes, {"top_1": it.evaluated.counts.top1}, it.evaluated.counts.correct),
+    lambda it: (it.evaluated.images_per_second, it.int8_operators, it.operators, it.drop),
+)
+
+
 class Choice(NamedTuple):
     """All candidates, float32 first, and the one that was written."""
 
@@ -56,9 +58,9 @@ class Choice(NamedTuple):
         ways = table(headings, ("method",), f"{source}: top-1 on {counts.images:,} images")
         for candidate in self.candidates:
             ways.add_row(
-                candidate.way,
-                f"{candidate.size / 1e6:.2f}",
-                f"{candidate.size / before.size:.3f}",
+                candidate.method,
+                f"{candidate.bytes / 1e6:.2f}",
+                f"{candidate.bytes / before.bytes:.3f}",
                 f"{candidate.int8_operators} of {candidate.operators}",
                 f"{candidate.evaluated.counts.top1:.4f}",
                 f"{candidate.drop:.2f}",
@@ -70,7 +72,14 @@ class Choice(NamedTuple):
             f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way "
             "(binomial, 95 %)"
         )
-        console.print(f"{self.file}: {self.written.way}")
+        console.print(f"{self.file}: {self.written.method}")
+
+
+prints(
+    Choice,
+    lambda it: {"model": it.file, "written": it.written.method},
+    lambda it: ({"total": it.written.evaluated.counts.images}, {"results": it.candidates}),
+)
 
 
 def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Choice:
@@ -99,6 +108,6 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
 
 def _why(candidate: Candidate) -> str:
     if not candidate.int8_operators:
-        return f"{candidate.way}: no operator became int8"
+        return f"{candidate.method}: no operator became int8"
     top_1 = candidate.evaluated.counts.top1
-    return f"{candidate.way}: top-1 fell by {candidate.drop:.2f} points to {top_1:.4f}"
+    return f"{candidate.method}: top-1 fell by {candidate.drop:.2f} points to {top_1:.4f}"

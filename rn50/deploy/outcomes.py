@@ -2,11 +2,11 @@
 
 import pathlib
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from rn50.printed import INLINE, prints
+from rn50.printed import Inline, prints
 from rn50.rates import Rates
 from rn50.weights.counts import Counts
 
@@ -30,10 +30,6 @@ class Evaluated(NamedTuple):
         return self.counts.images / self.seconds
 
 
-@prints(
-    "format, files, bytes, nodes, folded, preprocessing, classes, correct=evaluated.counts.correct, "
-    "total=evaluated.counts.images, top_1=evaluated.counts.top1"
-)
 class Written(NamedTuple):
     """Files that were written, and the evaluation of what is in them, if there was one."""
 
@@ -54,7 +50,15 @@ class Written(NamedTuple):
     """True if it takes decoded images."""
 
 
-@prints("model=file, engine, precision")
+prints(
+    Written,
+    lambda it: (it.format, it.files, it.bytes, it.nodes, it.folded, it.preprocessing, it.classes),
+    lambda it: it.evaluated and it.evaluated.counts.correct,
+    lambda it: {"total": it.evaluated and it.evaluated.counts.images},
+    lambda it: {"top_1": it.evaluated and it.evaluated.counts.top1},
+)
+
+
 class Subject(NamedTuple):
     """A model on an engine."""
 
@@ -69,6 +73,9 @@ class Subject(NamedTuple):
     def name(self) -> str:
         """Return its display name."""
         return f"{self.file.name} {self.engine} {self.precision}"
+
+
+prints(Subject, lambda it: ({"model": it.file}, it.engine, it.precision))
 
 
 class Latency(NamedTuple):
@@ -89,7 +96,7 @@ class Latency(NamedTuple):
 class Result(NamedTuple):
     """A subject at a batch size."""
 
-    subject: Annotated[Subject, INLINE]
+    subject: Inline[Subject]
     batch_size: int
     """Images of a request."""
     requests: int
@@ -104,7 +111,7 @@ class Result(NamedTuple):
 class Failure(NamedTuple):
     """A subject that failed, with results of the batch sizes before or none."""
 
-    subject: Annotated[Subject, INLINE]
+    subject: Inline[Subject]
     failure: str
     """Why, and the remedy."""
 

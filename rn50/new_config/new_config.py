@@ -39,12 +39,6 @@ DEMO = "DEMO_CPU"
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 
 
-@prints(
-    "name, machine, framework, cautions, findings, values, device=devices.device, "
-    "ranks=devices.ranks, batch_size, global_batch_size=config.global_batch_size, "
-    "batch_reason=source.batch.reason, source=borrowed.origin.name, assumed=borrowed.assumed, "
-    "accelerator=source.known, minutes=source.minutes, written=file, next=commands"
-)
 @dataclass(frozen=True)
 class NewConfig:
     """A complete configuration for this machine."""
@@ -107,6 +101,16 @@ class NewConfig:
             ("written", short(self.file)),
             *(("next", command) for command in self.commands),
         ]
+
+
+prints(
+    NewConfig,
+    lambda it: (it.name, it.machine, it.framework, it.cautions, it.findings, it.values),
+    lambda it: (it.devices.device, it.devices.ranks, it.batch_size, it.config.global_batch_size),
+    lambda it: {"batch_reason": it.source.batch.reason, "source": it.borrowed.origin.name},
+    lambda it: (it.borrowed.assumed, {"accelerator": it.source.known}, it.source.minutes),
+    lambda it: {"written": it.file, "next": it.commands},
+)
 
 
 def file_for(name: str, output: pathlib.Path | None) -> pathlib.Path:

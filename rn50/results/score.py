@@ -11,11 +11,11 @@ import pathlib
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.printed import HIDDEN, Minutes, Share, Tenths, prints
+from rn50.printed import Hidden, Minutes, Share, Tenths, prints
 from rn50.results import power, rcp, run, tree
 from rn50.results.parse import ResultLog
 from rn50.results.power import Energy
@@ -29,10 +29,6 @@ MANY_FILES = 100
 """Number of files from which reading takes long enough to show progress."""
 
 
-@prints(
-    "file=log.path, seed=log.seed, epochs, accuracy, status=log.status, minutes, kept, in_set, "
-    "findings=log.findings, energy"
-)
 @dataclass(frozen=True)
 class RunScore(Run):
     """One run."""
@@ -59,6 +55,13 @@ class RunScore(Run):
     def minutes(self) -> Minutes | None:
         """From run_start to run_stop."""
         return self.log.minutes
+
+
+prints(
+    RunScore,
+    lambda it: ({"file": it.log.path}, it.log.seed, it.epochs, it.accuracy, it.log.status),
+    lambda it: (it.minutes, it.kept, it.in_set, it.log.findings, it.energy),
+)
 
 
 class Accuracy(NamedTuple):
@@ -111,8 +114,8 @@ class SystemScore:
     energy: Energy | None
     """Mean of the runs that count; null: not all of them were measured."""
     runs: tuple[RunScore, ...]
-    errors: Annotated[tuple[Finding, ...], HIDDEN]
-    submitter: Annotated[str | None, HIDDEN]
+    errors: Hidden[tuple[Finding, ...]]
+    submitter: Hidden[str | None]
     """Who published it, in a published tree."""
 
     @property

@@ -25,7 +25,6 @@ DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
 """Rulesets that each refuse something the others accept."""
 
 
-@prints("ok, labels, findings, verdicts")
 @dataclass(frozen=True)
 class Report:
     """Verdicts of the compliance checker, and every finding."""
@@ -42,6 +41,9 @@ class Report:
         """True if there is no error."""
         passed = all(verdict.ok or verdict.file in self.excused for verdict in self.verdicts)
         return passed and not any(finding.severity == ERROR for finding in self.findings)
+
+
+prints(Report, lambda it: (it.ok, it.labels, it.findings, it.verdicts))
 
 
 def check(

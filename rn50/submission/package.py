@@ -25,10 +25,6 @@ from rn50.submission.own_results import OwnResult
 from rn50.terminal import Terminal, counted
 
 
-@prints(
-    "system=place.system, organisation=place.organisation, results=place.results, implementation, minutes, "
-    "label, runs"
-)
 @dataclass(frozen=True)
 class Package:
     """One system in its tree."""
@@ -45,12 +41,18 @@ class Package:
     """Name in the package and log."""
 
 
-@prints("written, ok, findings, warnings, systems=packages")
+prints(
+    Package,
+    lambda it: (it.place.system, it.place.organisation, it.place.results),
+    lambda it: (it.implementation, it.minutes, it.label, it.runs),
+)
+
+
 @dataclass(frozen=True)
 class Packaging:
     """Outcome of packaging."""
 
-    packages: tuple[Package, ...]
+    systems: tuple[Package, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     """Questions that a reviewer will ask."""
@@ -65,6 +67,9 @@ class Packaging:
     def ok(self) -> bool:
         """True if it was written without an error."""
         return self.written and not self.errors
+
+
+prints(Packaging, lambda it: (it.written, it.ok, it.findings, it.warnings, it.systems))
 
 
 @dataclass(frozen=True)
@@ -249,7 +254,7 @@ def _renames(old: pathlib.Path, new: pathlib.Path) -> list[tuple[pathlib.Path, p
 def print_outcome(outcome: Packaging, console: Terminal) -> None:
     """Print every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
-    for packaged in outcome.packages:
+    for packaged in outcome.systems:
         where = f"{packaged.place.results}{f' [{packaged.label}]' if packaged.label else ''}"
         minutes = f"{packaged.minutes:.4f} minutes, {len(packaged.runs)} runs"
         console.print(f"{packaged.place.system}: {minutes}, {where}", style="bold")

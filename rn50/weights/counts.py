@@ -45,7 +45,6 @@ class Bin(NamedTuple):
     """Top-1 of these images."""
 
 
-@prints("images, correct, top1, top5, calibration_error, bins, top5_correct=top_correct")
 @dataclass
 class Counts:
     """The counts of a part of the validation set, or of all of it."""
@@ -92,7 +91,7 @@ class Counts:
         return int(self.numbers[1])
 
     @property
-    def top_correct(self) -> int:
+    def top5_correct(self) -> int:
         """Images whose label is among the five highest logits."""
         return int(self.numbers[2])
 
@@ -104,7 +103,7 @@ class Counts:
     @property
     def top5(self) -> float:
         """`top5_correct` / `images`."""
-        return self.top_correct / self.images
+        return self.top5_correct / self.images
 
     @property
     def confusion(self) -> np.ndarray | None:
@@ -126,3 +125,9 @@ class Counts:
         weighted by the images of a bin."""
         weighted = (interval.images * abs(interval.confidence - interval.accuracy) for interval in self.bins)
         return sum(weighted) / self.images
+
+
+prints(
+    Counts,
+    lambda it: (it.images, it.correct, it.top1, it.top5, it.calibration_error, it.bins, it.top5_correct),
+)

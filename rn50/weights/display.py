@@ -1,10 +1,10 @@
 """Print an evaluation for people and scripts."""
 
 import pathlib
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50 import printed
-from rn50.printed import INLINE
+from rn50.printed import Inline
 from rn50.terminal import Terminal, print_json, say
 from rn50.weights.counts import BINS, Counts, margin
 
@@ -33,7 +33,7 @@ class Evaluation(NamedTuple):
     facts: dict[str, str]
     """Facts that the file says of itself: classes, width, image_size, eval_resize, and of its training
     framework, precision, seed, epoch, accuracy, configuration (SHA-256), certificate (SHA-256)."""
-    counts: Annotated[Counts, INLINE]
+    counts: Inline[Counts]
     sparse: bool | None
     """True if at least two of every four consecutive input channels are 0, in every layer below; null: an
     ONNX model, of which no density is told."""
@@ -56,7 +56,7 @@ def _show(evaluation: Evaluation, terminal: Terminal) -> None:
     terminal.print(f"{evaluation.weights}: {trained or 'says nothing of its training'}")
     terminal.print(f"evaluated by {evaluation.framework} in {evaluation.precision}")
     images = counts.images
-    for name, count in (("top-1", counts.correct), ("top-5", counts.top_correct)):
+    for name, count in (("top-1", counts.correct), ("top-5", counts.top5_correct)):
         known_to = f"± {margin(count, images):.1f} points"
         terminal.print(f"{name:6} {count / images:8.2%}   {count:,} of {images:,}, {known_to}")
     terminal.print(f"expected calibration error {counts.calibration_error:.2%} ({BINS} bins)")

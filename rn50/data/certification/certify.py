@@ -22,7 +22,7 @@ from rn50.data.packing import packing_list
 from rn50.data.workers import Progress, silent
 from rn50.errors import UserError
 from rn50.files import sha256 as sha256_of
-from rn50.printed import INLINE, as_json, prints
+from rn50.printed import Inline, as_json, prints
 from rn50.terminal import Terminal
 
 NAMES = ("train", "val")
@@ -64,11 +64,10 @@ class Checked(NamedTuple):
     remarks: DataFindings
 
 
-@prints("checked, certificate=certificate.path, sha256=certificate.sha256")
 class Verdict(NamedTuple):
     """Result of ``rn50 verify`` for a data folder: the content of its certificate, and where that is."""
 
-    checked: Annotated[Checked, INLINE]
+    checked: Inline[Checked]
     certificate: Certificate
     expected: Expected
 
@@ -76,6 +75,9 @@ class Verdict(NamedTuple):
     def passed(self) -> bool:
         """True if there are no faults."""
         return self.checked.passed
+
+
+prints(Verdict, lambda it: (it.checked, {"certificate": it.certificate.path}, it.certificate.sha256))
 
 
 def certify(

@@ -39,10 +39,6 @@ class Change:
     """Who it is from."""
 
 
-@prints(
-    "base, changes, assumed, findings, expected, prediction, source=origin, partial=mixed, "
-    "global_batch_size=config.global_batch_size, written=output, config=text"
-)
 @dataclass(frozen=True)
 class Borrowed:
     """A configuration with borrowed hyperparameters."""
@@ -71,6 +67,14 @@ class Borrowed:
     def findings(self) -> list[str]:
         """Departures from the closed division's rules."""
         return show.findings(self.config)
+
+
+prints(
+    Borrowed,
+    lambda it: (it.base, it.changes, it.assumed, it.findings, it.expected, it.prediction),
+    lambda it: ({"source": it.origin, "partial": it.mixed}, it.config.global_batch_size),
+    lambda it: {"written": it.output, "config": it.text},
+)
 
 
 def borrow(

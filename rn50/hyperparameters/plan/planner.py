@@ -26,6 +26,8 @@ from rn50.results.published import PublishedResult
 OPTIMIZER = "lars"
 BORROWED = (*published.Recipe._fields, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
 """Fields of a published result that are reported of its recipe."""
+SOURCE = ("name", "round", "organisation", "system")
+"""Those that say where it is from."""
 SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
@@ -51,13 +53,6 @@ class Prediction:
     """Upper end."""
 
 
-@prints(
-    ", ".join(f"{name}=source.{name}" for name in BORROWED)
-    + (
-        ", source.name, source.round, source.organisation, source.system, "
-        "published.results=results, published.runs=runs, published.missed=missed, published.epochs=epochs"
-    )
-)
 @dataclass(frozen=True)
 class Recipe:
     """Published recipe to borrow."""
@@ -73,13 +68,15 @@ class Recipe:
     """Mean epochs of the others."""
 
 
-@prints(
-    "epochs=prediction.epochs.expected, minutes=prediction.minutes, minutes_low=prediction.low, "
-    "minutes_high=prediction.high, hyperparameters=recipe, confidence, "
-    "epochs_low=prediction.epochs.low, epochs_high=prediction.epochs.high, accelerator, accelerators, "
-    "global_batch_size, images_per_second_per_accelerator=prediction.rate.images_per_second, "
-    "evaluations=prediction.evaluations, cautions, command"
+prints(
+    Recipe,
+    lambda it: tuple(getattr(it.source, name) for name in BORROWED),
+    lambda it: tuple({f"source.{name}": getattr(it.source, name)} for name in SOURCE),
+    lambda it: {"published.results": it.results, "published.runs": it.runs},
+    lambda it: {"published.missed": it.missed, "published.epochs": it.epochs},
 )
+
+
 @dataclass(frozen=True)
 class Plan:
     """Plan of a system."""
@@ -107,6 +104,18 @@ class Plan:
     def evidence(self) -> int:
         """Return the number of published runs with this recipe at this very batch size."""
         return self.recipe.runs if self.recipe.source.global_batch_size == self.global_batch_size else 0
+
+
+prints(
+    Plan,
+    lambda it: ({"epochs": it.prediction.epochs.expected}, it.prediction.minutes),
+    lambda it: {"minutes_low": it.prediction.low, "minutes_high": it.prediction.high},
+    lambda it: ({"hyperparameters": it.recipe}, it.confidence),
+    lambda it: {"epochs_low": it.prediction.epochs.low, "epochs_high": it.prediction.epochs.high},
+    lambda it: (it.accelerator, it.accelerators, it.global_batch_size),
+    lambda it: {"images_per_second_per_accelerator": it.prediction.rate.images_per_second},
+    lambda it: (it.prediction.evaluations, it.cautions, it.command),
+)
 
 
 class SystemPlanner:
