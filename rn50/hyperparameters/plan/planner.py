@@ -27,7 +27,7 @@ OPTIMIZER = "lars"
 BORROWED = (*published.Recipe._fields, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
 """Fields of a published result that are reported of its recipe."""
 SOURCE = ("name", "round", "organisation", "system")
-"""Those that say where it is from."""
+"""Fields of a published result that say where its recipe is from."""
 SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
