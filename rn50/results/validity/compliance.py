@@ -27,6 +27,8 @@ from rn50.terminal import Terminal, styled, table
 LIMIT_S = 60
 """Seconds of processor time that an official checker may take, however busy the machine is; a published log
 takes one."""
+CRASHED = "the checker gave no verdict:"
+"""Beginning of our own message in place of the checker's."""
 _SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
 """Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs
 each checker once."""
@@ -82,7 +84,7 @@ def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...
     lines = run("compliance_checker", *options)[1].strip().splitlines()
     last = lines.pop() if lines else "it wrote nothing"
     if last not in ("INFO - SUCCESS", "ERROR - FAILED"):
-        return False, (f"the checker gave no verdict: {last}",)
+        return False, (f"{CRASHED} {last}",)
     text = "\n".join(line for line in lines if not line.startswith("INFO - "))
     messages = re.split(r"^(?:WARNING - |-{30}$)", text, flags=re.MULTILINE)
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
