@@ -67,10 +67,10 @@ _CHOSEN: dict[type, tuple[Callable[[Any], Any], ...]] = {}
 
 
 def prints(record: type[T], *chosen: Callable[[T], Any]) -> None:
-    """Print the attributes that the functions ``chosen`` take from a record, in their order, each under its
-    own name, or under the key of a dictionary:
+    """Let ``--json`` print the attributes that the functions ``chosen`` take from a record ``r``, in their
+    order, each under its own name, or under the key of a dictionary:
 
-    prints(Plan, lambda plan: (plan.cautions, plan.rate.unit), lambda plan: {"low": plan.interval.least})
+    prints(Plan, lambda r: (r.cautions, r.rate.unit), lambda r: {"low": r.interval.least})
 
     A key with dots is that of a field in an inner dictionary.
     """

@@ -56,7 +56,7 @@ class Comparison(NamedTuple):
         return f"{self.lowest:.3f} to {self.highest:.3f} in {self.rounds} rounds{verdict}"
 
 
-prints(Comparison, lambda it: (it.median, it.lowest, it.highest, it.rounds, it.shown))
+prints(Comparison, lambda r: (r.median, r.lowest, r.highest, r.rounds, r.shown))
 
 
 def alternated(sides: Sequence[T], round_: int) -> Sequence[T]:

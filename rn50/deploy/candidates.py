@@ -37,8 +37,8 @@ class Candidate(NamedTuple):
 
 prints(
     Candidate,
-    lambda it: (it.method, it.bytes, {"top_1": it.evaluated.counts.top1}, it.evaluated.counts.correct),
-    lambda it: (it.evaluated.images_per_second, it.int8_operators, it.operators, it.drop),
+    lambda r: (r.method, r.bytes, {"top_1": r.evaluated.counts.top1}, r.evaluated.counts.correct),
+    lambda r: (r.evaluated.images_per_second, r.int8_operators, r.operators, r.drop),
 )
 
 
@@ -77,8 +77,8 @@ class Choice(NamedTuple):
 
 prints(
     Choice,
-    lambda it: {"model": it.file, "written": it.written.method},
-    lambda it: ({"total": it.written.evaluated.counts.images}, {"results": it.candidates}),
+    lambda r: {"model": r.file, "written": r.written.method},
+    lambda r: ({"total": r.written.evaluated.counts.images}, {"results": r.candidates}),
 )
 
 

@@ -52,10 +52,10 @@ class Written(NamedTuple):
 
 prints(
     Written,
-    lambda it: (it.format, it.files, it.bytes, it.nodes, it.folded, it.preprocessing, it.classes),
-    lambda it: it.evaluated and it.evaluated.counts.correct,
-    lambda it: {"total": it.evaluated and it.evaluated.counts.images},
-    lambda it: {"top_1": it.evaluated and it.evaluated.counts.top1},
+    lambda r: (r.format, r.files, r.bytes, r.nodes, r.folded, r.preprocessing, r.classes),
+    lambda r: r.evaluated and r.evaluated.counts.correct,
+    lambda r: {"total": r.evaluated and r.evaluated.counts.images},
+    lambda r: {"top_1": r.evaluated and r.evaluated.counts.top1},
 )
 
 
@@ -75,7 +75,7 @@ class Subject(NamedTuple):
         return f"{self.file.name} {self.engine} {self.precision}"
 
 
-prints(Subject, lambda it: ({"model": it.file}, it.engine, it.precision))
+prints(Subject, lambda r: ({"model": r.file}, r.engine, r.precision))
 
 
 class Latency(NamedTuple):

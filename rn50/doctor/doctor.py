@@ -101,7 +101,7 @@ class Examination(NamedTuple):
         return all(diagnosis.severity != FAILURE for diagnosis in self.findings)
 
 
-prints(Examination, lambda it: (it.ok, it.findings))
+prints(Examination, lambda r: (r.ok, r.findings))
 
 
 def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:

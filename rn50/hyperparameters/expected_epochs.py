@@ -50,7 +50,7 @@ class Prediction:
         return f"{spread}{missed}: {self.basis}"
 
 
-prints(Prediction, lambda it: (it.basis, it.runs, it.missed, it.missed_share, it.mean, it.low, it.high))
+prints(Prediction, lambda r: (r.basis, r.runs, r.missed, r.missed_share, r.mean, r.low, r.high))
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Proven:
         return reference.at(global_batch_size).mean + excess + DISTANCE_EPOCHS * away
 
 
-prints(Proven, lambda it: (it.name, it.global_batch_size, it.values, it.prediction))
+prints(Proven, lambda r: (r.name, r.global_batch_size, r.values, r.prediction))
 
 
 def refuse_no_count(option: str, number: float) -> None:

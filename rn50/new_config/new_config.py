@@ -105,11 +105,11 @@ class NewConfig:
 
 prints(
     NewConfig,
-    lambda it: (it.name, it.machine, it.framework, it.cautions, it.findings, it.values),
-    lambda it: (it.devices.device, it.devices.ranks, it.batch_size, it.config.global_batch_size),
-    lambda it: {"batch_reason": it.source.batch.reason, "source": it.borrowed.origin.name},
-    lambda it: (it.borrowed.assumed, {"accelerator": it.source.known}, it.source.minutes),
-    lambda it: {"written": it.file, "next": it.commands},
+    lambda r: (r.name, r.machine, r.framework, r.cautions, r.findings, r.values),
+    lambda r: (r.devices.device, r.devices.ranks, r.batch_size, r.config.global_batch_size),
+    lambda r: {"batch_reason": r.source.batch.reason, "source": r.borrowed.origin.name},
+    lambda r: (r.borrowed.assumed, {"accelerator": r.source.known}, r.source.minutes),
+    lambda r: {"written": r.file, "next": r.commands},
 )
 
 

@@ -66,9 +66,9 @@ class Claim(NamedTuple):
 
 prints(
     Claim,
-    lambda it: (it.origin.name, it.epochs, it.minutes, it.images_per_second),
-    lambda it: (it.training_rate, it.origin.global_batch_size),
-    lambda it: (it.accelerator, it.accelerators, it.framework),
+    lambda r: (r.origin.name, r.epochs, r.minutes, r.images_per_second),
+    lambda r: (r.training_rate, r.origin.global_batch_size),
+    lambda r: (r.accelerator, r.accelerators, r.framework),
 )
 
 

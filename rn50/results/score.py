@@ -59,8 +59,8 @@ class RunScore(Run):
 
 prints(
     RunScore,
-    lambda it: ({"file": it.log.path}, it.log.seed, it.epochs, it.accuracy, it.log.status),
-    lambda it: (it.minutes, it.kept, it.in_set, it.log.findings, it.energy),
+    lambda r: ({"file": r.log.path}, r.log.seed, r.epochs, r.accuracy, r.log.status),
+    lambda r: (r.minutes, r.kept, r.in_set, r.log.findings, r.energy),
 )
 
 

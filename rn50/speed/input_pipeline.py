@@ -64,7 +64,7 @@ class Stages(NamedTuple):
         return {name: getattr(self, name) for name in MEANING if getattr(self, name) is not None}
 
 
-prints(Stages, lambda it: (it.read, it.decode, it.pipeline, it.synthetic, it.real))
+prints(Stages, lambda r: (r.read, r.decode, r.pipeline, r.synthetic, r.real))
 
 
 class Report(NamedTuple):

@@ -78,8 +78,8 @@ class Overlap(NamedTuple):
 
 prints(
     Overlap,
-    lambda it: (it.input, it.step, it.together, it.of_slower, it.lost, it.hidden),
-    lambda it: (it.exclude_each_other, it.remedy),
+    lambda r: (r.input, r.step, r.together, r.of_slower, r.lost, r.hidden),
+    lambda r: (r.exclude_each_other, r.remedy),
 )
 
 

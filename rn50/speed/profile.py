@@ -60,7 +60,7 @@ class Profile(NamedTuple):
         return sum(operator.milliseconds for operator in self.operators if name in (None, operator.name))
 
 
-prints(Profile, lambda it: (it.rate, it.profiled_step_seconds, it.idle, it.operators, it.gain))
+prints(Profile, lambda r: (r.rate, r.profiled_step_seconds, r.idle, r.operators, r.gain))
 
 
 def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, folder: str) -> None:

@@ -131,7 +131,7 @@ class Measured(NamedTuple):
         return None
 
 
-prints(Measured, lambda it: (it.folder, it.records, it.bytes, it.stayed_in_memory))
+prints(Measured, lambda r: (r.folder, r.records, r.bytes, r.stayed_in_memory))
 
 
 def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measured]:

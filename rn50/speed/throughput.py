@@ -96,8 +96,8 @@ class Facts(NamedTuple):
 
 prints(
     Facts,
-    lambda it: (it.machine, it.accelerator, it.device, it.versions, it.commit, it.task),
-    lambda it: {"models of the frameworks' zoos": it.models, "what is timed": it.timed},
+    lambda r: (r.machine, r.accelerator, r.device, r.versions, r.commit, r.task),
+    lambda r: {"models of the frameworks' zoos": r.models, "what is timed": r.timed},
 )
 
 
@@ -239,7 +239,7 @@ class Bench:
         )
 
 
-prints(Bench, lambda it: (it.command, it.facts, {"cells": it.measured}))
+prints(Bench, lambda r: (r.command, r.facts, {"cells": r.measured}))
 
 
 def _title(kind: str) -> str:

@@ -34,8 +34,8 @@ class Measured(NamedTuple):
 
 prints(
     Measured,
-    lambda it: (it.result.cell, it.image_size, {"images_per_second": it.result.rates}, it.scaling),
-    lambda it: (it.result.step, it.loss_to_float32, it.result.failure, it.result.log),
+    lambda r: (r.result.cell, r.image_size, {"images_per_second": r.result.rates}, r.scaling),
+    lambda r: (r.result.step, r.loss_to_float32, r.result.failure, r.result.log),
 )
 
 

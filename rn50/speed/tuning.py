@@ -86,8 +86,8 @@ class Outcome(NamedTuple):
 
 prints(
     Outcome,
-    lambda it: (it.trials, it.in_time, it.of_synthetic, it.overlap, it.faster, {"changes": it.new_values}),
-    lambda it: (it.images_per_second_before, it.images_per_second_after, {"after_of_before": it.compared}),
+    lambda r: (r.trials, r.in_time, r.of_synthetic, r.overlap, r.faster, {"changes": r.new_values}),
+    lambda r: (r.images_per_second_before, r.images_per_second_after, {"after_of_before": r.compared}),
 )
 
 

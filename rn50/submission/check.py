@@ -43,7 +43,7 @@ class Report:
         return passed and not any(finding.severity == ERROR for finding in self.findings)
 
 
-prints(Report, lambda it: (it.ok, it.labels, it.findings, it.verdicts))
+prints(Report, lambda r: (r.ok, r.labels, r.findings, r.verdicts))
 
 
 def check(

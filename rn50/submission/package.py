@@ -43,8 +43,8 @@ class Package:
 
 prints(
     Package,
-    lambda it: (it.place.system, it.place.organisation, it.place.results),
-    lambda it: (it.implementation, it.minutes, it.label, it.runs),
+    lambda r: (r.place.system, r.place.organisation, r.place.results),
+    lambda r: (r.implementation, r.minutes, r.label, r.runs),
 )
 
 
@@ -69,7 +69,7 @@ class Packaging:
         return self.written and not self.errors
 
 
-prints(Packaging, lambda it: (it.written, it.ok, it.findings, it.warnings, it.systems))
+prints(Packaging, lambda r: (r.written, r.ok, r.findings, r.warnings, r.systems))
 
 
 @dataclass(frozen=True)

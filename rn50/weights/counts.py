@@ -127,7 +127,4 @@ class Counts:
         return sum(weighted) / self.images
 
 
-prints(
-    Counts,
-    lambda it: (it.images, it.correct, it.top1, it.top5, it.calibration_error, it.bins, it.top5_correct),
-)
+prints(Counts, lambda r: (r.images, r.correct, r.top1, r.top5, r.calibration_error, r.bins, r.top5_correct))

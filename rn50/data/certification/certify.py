@@ -77,7 +77,7 @@ class Verdict(NamedTuple):
         return self.checked.passed
 
 
-prints(Verdict, lambda it: (it.checked, {"certificate": it.certificate.path}, it.certificate.sha256))
+prints(Verdict, lambda r: (r.checked, {"certificate": r.certificate.path}, r.certificate.sha256))
 
 
 def certify(

@@ -71,9 +71,9 @@ class Borrowed:
 
 prints(
     Borrowed,
-    lambda it: (it.base, it.changes, it.assumed, it.findings, it.expected, it.prediction),
-    lambda it: ({"source": it.origin, "partial": it.mixed}, it.config.global_batch_size),
-    lambda it: {"written": it.output, "config": it.text},
+    lambda r: (r.base, r.changes, r.assumed, r.findings, r.expected, r.prediction),
+    lambda r: ({"source": r.origin, "partial": r.mixed}, r.config.global_batch_size),
+    lambda r: {"written": r.output, "config": r.text},
 )
 
 

@@ -83,7 +83,7 @@ class Origin:
     """Number of images that its runs trained on, None if it has no runs."""
 
 
-prints(Origin, lambda it: (it.name, it.kind, it.global_batch_size, it.provenance, it.notes))
+prints(Origin, lambda r: (r.name, r.kind, r.global_batch_size, r.provenance, r.notes))
 
 
 def find(name: str, forms: str = FORMS) -> Origin:

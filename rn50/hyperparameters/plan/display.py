@@ -34,7 +34,7 @@ class Curve(NamedTuple):
         return self.curve[0].accelerator
 
 
-prints(Curve, lambda it: (it.accelerator, it.confidence, it.curve))
+prints(Curve, lambda r: (r.accelerator, r.confidence, r.curve))
 
 
 def print_plan(plan: Plan, console: Terminal) -> None:

@@ -70,10 +70,10 @@ class Recipe:
 
 prints(
     Recipe,
-    lambda it: tuple(getattr(it.source, name) for name in BORROWED),
-    lambda it: tuple({f"source.{name}": getattr(it.source, name)} for name in SOURCE),
-    lambda it: {"published.results": it.results, "published.runs": it.runs},
-    lambda it: {"published.missed": it.missed, "published.epochs": it.epochs},
+    lambda r: tuple(getattr(r.source, name) for name in BORROWED),
+    lambda r: tuple({f"source.{name}": getattr(r.source, name)} for name in SOURCE),
+    lambda r: {"published.results": r.results, "published.runs": r.runs},
+    lambda r: {"published.missed": r.missed, "published.epochs": r.epochs},
 )
 
 
@@ -108,13 +108,13 @@ class Plan:
 
 prints(
     Plan,
-    lambda it: ({"epochs": it.prediction.epochs.expected}, it.prediction.minutes),
-    lambda it: {"minutes_low": it.prediction.low, "minutes_high": it.prediction.high},
-    lambda it: ({"hyperparameters": it.recipe}, it.confidence),
-    lambda it: {"epochs_low": it.prediction.epochs.low, "epochs_high": it.prediction.epochs.high},
-    lambda it: (it.accelerator, it.accelerators, it.global_batch_size),
-    lambda it: {"images_per_second_per_accelerator": it.prediction.rate.images_per_second},
-    lambda it: (it.prediction.evaluations, it.cautions, it.command),
+    lambda r: ({"epochs": r.prediction.epochs.expected}, r.prediction.minutes),
+    lambda r: {"minutes_low": r.prediction.low, "minutes_high": r.prediction.high},
+    lambda r: ({"hyperparameters": r.recipe}, r.confidence),
+    lambda r: {"epochs_low": r.prediction.epochs.low, "epochs_high": r.prediction.epochs.high},
+    lambda r: (r.accelerator, r.accelerators, r.global_batch_size),
+    lambda r: {"images_per_second_per_accelerator": r.prediction.rate.images_per_second},
+    lambda r: (r.prediction.evaluations, r.cautions, r.command),
 )
 
 

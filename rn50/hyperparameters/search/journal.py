@@ -52,7 +52,7 @@ class Trial(NamedTuple):
     host: str
 
 
-prints(Trial, lambda it: (it.number, it.stage, it.seed, it.state, it.value, it.note))
+prints(Trial, lambda r: (r.number, r.stage, r.seed, r.state, r.value, r.note))
 
 
 _STATES = {TrialState.RUNNING: "running", TrialState.COMPLETE: "finished", TrialState.PRUNED: "stopped"}

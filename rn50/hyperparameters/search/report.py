@@ -37,8 +37,8 @@ class Saved(NamedTuple):
 
 prints(
     Saved,
-    lambda it: {"baseline": it.epochs.first, "winner": it.epochs.second},
-    lambda it: (it.epochs.difference, it.epochs.low, it.epochs.high, it.epochs.p, it.reduction),
+    lambda r: {"baseline": r.epochs.first, "winner": r.epochs.second},
+    lambda r: (r.epochs.difference, r.epochs.low, r.epochs.high, r.epochs.p, r.reduction),
 )
 
 
@@ -251,8 +251,8 @@ class Outcome:
 
 prints(
     Outcome,
-    lambda it: (it.stands, it.sentence, it.baseline, it.winner, it.epochs, it.verdict and it.verdict.missed),
-    lambda it: (it.report, {"trials": it.rows, "config": it.config_file}),
+    lambda r: (r.stands, r.sentence, r.baseline, r.winner, r.epochs, r.verdict and r.verdict.missed),
+    lambda r: (r.report, {"trials": r.rows, "config": r.config_file}),
 )
 
 

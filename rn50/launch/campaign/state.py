@@ -58,8 +58,8 @@ class RunState:
 
 prints(
     RunState,
-    lambda it: ({"run": it.number}, it.state, it.epoch, it.images_per_second, it.loss, it.minutes),
-    lambda it: (it.reached_target, it.evaluations),
+    lambda r: ({"run": r.number}, r.state, r.epoch, r.images_per_second, r.loss, r.minutes),
+    lambda r: (r.reached_target, r.evaluations),
 )
 
 
@@ -143,8 +143,8 @@ class Campaign:
 
 prints(
     Campaign,
-    lambda it: (it.results, it.system, it.label, it.curve, it.runs),
-    lambda it: {"seconds_left_of_run": it.left.of_run, "seconds_left": it.left.of_campaign},
+    lambda r: (r.results, r.system, r.label, r.curve, r.runs),
+    lambda r: {"seconds_left_of_run": r.left.of_run, "seconds_left": r.left.of_campaign},
 )
 
 
