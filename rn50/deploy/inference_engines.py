@@ -43,7 +43,7 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
     is not a model, an engine that is missing or has nothing to run, and a precision that no engine has.
     """
     runnable: list[Subject] = []
-    of_weights = [file for file in files if file.suffix == weights_file.SUFFIX]
+    of_weights = [file for file in files if not weights_file.is_model(file)]
     for engine in engines:
         if engine in PROVIDERS:
             with needed_for("rn50 bench inference"):
@@ -73,7 +73,9 @@ def _model(file: pathlib.Path) -> Any:
     """Read an ONNX file, or convert weights as ``rn50 export`` would."""
     from rn50.deploy import export, model_file
 
-    return export.convert(file, str(file)) if file.suffix == weights_file.SUFFIX else model_file.read(file)
+    if weights_file.is_model(file):
+        return model_file.read(file)
+    return export.convert(weights_file.read(file), str(file))
 
 
 def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rn50 import files
-from rn50.deploy import evaluation, graph, model_file
+from rn50.deploy import graph, model_evaluation, model_file
 from rn50.deploy.candidates import FLOAT, Candidate, Choice, choose
 from rn50.deploy.model_file import Model
 from rn50.errors import UserError
@@ -73,7 +73,7 @@ def quantize(
     candidates = []
     made = ((way, quantized(model, way, read)) for way in tried)
     for way, variant in itertools.chain([(FLOAT, model)], made):
-        evaluated = evaluation.evaluate(variant, config, f"evaluating {way}")
+        evaluated = model_evaluation.evaluate(variant, config, f"evaluating {way}")
         int8 = model_file.int8_operators(variant.proto)
         candidates.append(Candidate(way, [variant.content], *int8, evaluated))
     return choose([output], candidates, tolerance)
@@ -103,7 +103,7 @@ class _Reader:
 def calibration_images(model: Model, config: Config, images: int) -> list[np.ndarray]:
     """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as
     ``evaluate`` does."""
-    batches = (batch for batch, _ in evaluation.inputs(model, config, "train"))
+    batches = (batch for batch, _ in model_evaluation.inputs(model, config, "train"))
     return [image[None].copy() for image in itertools.islice(itertools.chain.from_iterable(batches), images)]
 
 

@@ -4,6 +4,7 @@ Everything is counted in whole numbers, so that the sum over ranks does not depe
 """
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +19,26 @@ BINS = 15
 (arXiv:1706.04599)."""
 UNIT = 1 << 32
 """Confidences are summed in units of 1 / ``UNIT``."""
+
+
+def evaluate(
+    predictions: Iterable[tuple[np.ndarray, np.ndarray]],
+    classes: int,
+    images: int,
+    confusion: bool = False,
+    add_up: Callable[[np.ndarray], np.ndarray] = lambda numbers: numbers,
+) -> "Counts":
+    """Return the counts of a validation set of ``images`` from pairs of float32 logits (n, classes) and
+    labels (n,). ``add_up`` adds this rank's counts to those of the others.
+
+    Raises UserError unless every image was counted.
+    """
+    local = Counts.none(classes, confusion)
+    for logits, labels in predictions:
+        local.add(logits, labels)
+    counts = Counts(add_up(local.numbers), classes)
+    refuse_other_count(counts.images, images)
+    return counts
 
 
 def refuse_other_count(counted: int, expected: int) -> None:

@@ -36,7 +36,7 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     weights_file.write(folder / "w.safetensors", random_weights())
     for name, preprocessing in (("model.onnx", False), ("whole.onnx", True)):
-        made = export.convert(folder / "w.safetensors", name, preprocessing=preprocessing)
+        made = export.convert(weights_file.read(folder / "w.safetensors"), name, preprocessing=preprocessing)
         (folder / name).write_bytes(made.content)
     return folder
 

@@ -29,39 +29,35 @@ Sentence = tuple[int | None, str, str]
 """Line, message, remedy."""
 Facts = tuple[int | None, dict[str, str]]
 """Line, and what a sentence is filled with."""
+_UNREADABLE = r"Log lines had parsing errors\."
+_REPEATED = r"Required \S+ occurrence of (?P<keys>.*?) but found (?P<count>[1-9]\d*)"
+_MISSING = r"occurrence of (?P<keys>.*?)(?: but found 0|$)"
+_REFUSED = (
+    r"CHECK for '(?P<checked>.*?)' failed in line \d+:\n(?P<record>.*?)\n"
+    r"failed test:\s*(?P<test>.*?)\s*\ncurrent context"
+)
+_UNTESTED = r"Failed executing (?:CHECK code:\n.*?\n|code .*? )triggered by line ?:\n(?P<record>.*)"
+_MISSED = "Failed checks for eval_accuracy"
 _TABLE = {
-    r"Log lines had parsing errors\.": (
-        "some records cannot be read by the checker",
-        "log through mlperf_logging.mllog",
-    ),
+    _UNREADABLE: ("some records cannot be read by the checker", "log through mlperf_logging.mllog"),
     CRASHED: ("the checker crashed: {said}", "fix the records it could not take; nothing was checked"),
-    r"Required \S+ occurrence of (?P<keys>.*?) but found (?P<count>[1-9]\d*).*with different values": (
+    f"{_REPEATED}.*with different values": (
         "{key} is logged {count} times with different values ({values})",
         "log it once",
     ),
-    r"Required \S+ occurrence of (?P<keys>.*?) but found (?P<count>[1-9]\d*)": (
-        f"{{key}} is logged {{count}} times {_HARMLESS}",
-        "log it once, on rank 0 only",
-    ),
-    r"Required EXACTLY_ONE occurrence of (?P<keys>.*?)(?: but found 0|$)": (
-        "{key} is not logged",
-        "log {key} once",
-    ),
-    r"Required \S+ occurrence of (?P<keys>.*?)(?: but found 0|$)": ("{key} is not logged", "log {key}"),
-    r"CHECK for '(?P<checked>.*?)' failed in line \d+:\n(?P<record>.*?)\n"
-    r"failed test:\s*(?P<test>.*?)\s*\ncurrent context": (
-        "{checked} {value} fails the test {test}",
-        "log what the rules want",
-    ),
-    r"Failed executing (?:CHECK code:\n.*?\n|code .*? )triggered by line ?:\n(?P<record>.*)": (
+    _REPEATED: (f"{{key}} is logged {{count}} times {_HARMLESS}", "log it once, on rank 0 only"),
+    f"Required EXACTLY_ONE {_MISSING}": ("{key} is not logged", "log {key} once"),
+    rf"Required \S+ {_MISSING}": ("{key} is not logged", "log {key}"),
+    _REFUSED: ("{checked} {value} fails the test {test}", "log what the rules want"),
+    _UNTESTED: (
         "{key} {value} is of a type that the checker cannot test",
         "log a value of the type that the rules want",
     ),
-    r"Failed checks for eval_accuracy": (
+    _MISSED: (
         f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1",
         "of five runs one may miss the target; otherwise run again with a new seed",
     ),
-    r"(?P<tensors>.*initialized_tensors.*)": (
+    "(?P<tensors>.*initialized_tensors.*)": (
         "weights_initialization does not name the {number} tensors of the reference: {differences}",
         "log a weights_initialization for each of the tensors, once, by the names of the reference",
     ),
@@ -91,10 +87,10 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
     """Explain a message; None for one that says what our own rules report."""
     ours = {
         "Found parsing errors:": True,
-        "Log lines had parsing errors.": any("not an MLPerf record" in finding for finding in log.findings),
-        "Failed checks for eval_accuracy": log.reached is None,  # they know whether this run may miss it
+        _UNREADABLE: any("not an MLPerf record" in finding for finding in log.findings),
+        _MISSED: log.reached is None,  # our rules decide whether this run may
     }
-    if any(message.startswith(beginning) and reported for beginning, reported in ours.items()):
+    if any(re.match(pattern, message) and reported for pattern, reported in ours.items()):
         return None
     match = next(filter(None, (re.match(pattern, message, re.DOTALL) for pattern in _TABLE)))
     sentence, remedy = _TABLE[match.re.pattern]
