@@ -38,7 +38,7 @@ _tolerance = click.option(
 @click.option(
     "--report", type=PATH, help="Write a page with the confusion of classes and the calibration there."
 )
-@group.as_json("rn50.weights.display.Evaluation")
+@group.as_json("rn50.weights.display.FileEvaluation")
 def evaluate_weights(
     weights: pathlib.Path, name: str | None, precision: str | None, report: pathlib.Path | None, as_json: bool
 ) -> None:
@@ -64,7 +64,7 @@ def evaluate_weights(
             raise UserError(
                 f"--precision {precision}", f"{weights} is an ONNX model, which has its own", "leave it out"
             )
-        model_evaluation.tell(weights, config, report, as_json)
+        model_evaluation.evaluate_file(weights, config, report, as_json)
         return
     sizes = weights_file.read(weights).variables(config.data)
     environ = {**environ, **evaluation.ENVIRONMENT, **sizes, "PRECISION": precision or "float32"}
@@ -180,7 +180,7 @@ def export_weights(
 @click.option("--images", default=128, type=Whole(1, 100_000), help="Training images that calibrate.")
 @_to("onnx, or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.")
 @_tolerance
-@group.as_json("rn50.deploy.candidates.Choice")
+@group.as_json("rn50.deploy.candidates.Quantized")
 def quantize_model(
     model: pathlib.Path,
     name: str | None,
@@ -208,7 +208,7 @@ def quantize_model(
     else:
         read = weights_file.read(model)
         choice = own_formats.quantize(read, output, format_, tried, config, images, tolerance)
-    print_json(choice) if as_json else choice.show(model, Terminal())
+    print_json(choice) if as_json else choice.print_table(model, Terminal())
 
 
 def _engines() -> tuple[str, ...]:
@@ -251,7 +251,7 @@ def _engines() -> tuple[str, ...]:
 )
 @rounds
 @click.option("--picture", type=PATH, help="Write latency and throughput as an SVG picture.")
-@group.as_json("rn50.deploy.outcomes.Report")
+@group.as_json("rn50.deploy.outcomes.InferenceReport")
 def bench_inference(
     models: tuple[pathlib.Path, ...],
     engines: tuple[str, ...],
@@ -288,7 +288,7 @@ def bench_inference(
     if as_json:
         print_json(measured)
     elif measured.results:
-        inference.show(measured, Terminal())
+        inference.print_report(measured, Terminal())
     if picture is not None and measured.results:
         files.write(picture, inference_curve.draw(measured.results))
     if measured.failures:

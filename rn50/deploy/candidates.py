@@ -42,7 +42,7 @@ prints(
 )
 
 
-class Choice(NamedTuple):
+class Quantized(NamedTuple):
     """All candidates, float32 first, and the one that was written."""
 
     candidates: list[Candidate]
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
     file: pathlib.Path
     """File that was written, or the first of them."""
 
-    def show(self, source: pathlib.Path, console: Terminal) -> None:
+    def print_table(self, source: pathlib.Path, console: Terminal) -> None:
         """Print a line for each candidate, then the one that was written."""
         before = self.candidates[0]
         counts = before.evaluated.counts
@@ -76,13 +76,13 @@ class Choice(NamedTuple):
 
 
 prints(
-    Choice,
+    Quantized,
     lambda r: {"model": r.file, "written": r.written.method},
     lambda r: ({"total": r.written.evaluated.counts.images}, {"results": r.candidates}),
 )
 
 
-def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Choice:
+def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Quantized:
     """Write the files of the most accurate candidate; among equals, the fastest.
 
     Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance``
@@ -103,7 +103,7 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
         files.write(output[0], best.contents[0])
     else:
         files.write_all(dict(zip(output, best.contents, strict=True)))
-    return Choice(candidates, best, output[0])
+    return Quantized(candidates, best, output[0])
 
 
 def _why(candidate: Candidate) -> str:

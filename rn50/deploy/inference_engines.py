@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rn50 import frameworks
-from rn50.deploy.outcomes import Run, Subject
+from rn50.deploy.outcomes import ModelOnEngine, Run
 from rn50.errors import UserError
 from rn50.packages import needed_for
 from rn50.weights import weights_file
@@ -36,13 +36,15 @@ def on_gpu(engine: str) -> bool:
     return "-cuda" in engine or engine.endswith("-tensorrt")
 
 
-def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> list[Subject]:
+def subjects(
+    files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]
+) -> list[ModelOnEngine]:
     """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
 
     An engine runs weights in each of the precisions ``asked`` that it has. Raises UserError for a file that
     is not a model, an engine that is missing or has nothing to run, and a precision that no engine has.
     """
-    runnable: list[Subject] = []
+    runnable: list[ModelOnEngine] = []
     of_weights = [file for file in files if not weights_file.is_model(file)]
     for engine in engines:
         if engine in PROVIDERS:
@@ -53,7 +55,7 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
                 problem = f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(available)}"
                 remedy = "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU"
                 raise UserError(f"--engines {engine}", problem, f"{remedy}, or leave the engine out")
-            runnable += [Subject(file, engine, _model(file).precision) for file in files]
+            runnable += [ModelOnEngine(file, engine, _model(file).precision) for file in files]
             continue
         if not of_weights:
             problem = "runs weights, and no model is a .safetensors file"
@@ -61,7 +63,7 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
             raise UserError(f"--engines {engine}", problem, remedy)
         framework, way = of_frameworks()[engine]
         having = [name for name in asked if name in frameworks.traits(framework).inference[way]]
-        runnable += [Subject(file, engine, precision) for file in of_weights for precision in having]
+        runnable += [ModelOnEngine(file, engine, precision) for file in of_weights for precision in having]
     for requested in asked:
         if of_weights and requested not in (subject.precision for subject in runnable):
             problem = f"none of {', '.join(engines)} computes in it"
@@ -78,7 +80,7 @@ def _model(file: pathlib.Path) -> Any:
     return export.convert(weights_file.read(file), str(file))
 
 
-def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:
+def create(subject: ModelOnEngine, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:
     """Return a function from images to logits, and one from a batch size to random images for it."""
     if subject.engine not in PROVIDERS:
         framework, way = of_frameworks()[subject.engine]

@@ -29,14 +29,16 @@ ON_CPU = BatchFormat(None, "CHW", False)
 THREADS = len(os.sched_getaffinity(0))
 
 
-def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
+def evaluate_file(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
     """Evaluate the model of an ONNX file and print the counts. If ``report`` is a file, write a page to
     it."""
     model = model_file.read(file)
     evaluated = evaluate(model, config, confusion=report is not None)
     facts = dict(sorted(model.facts.items()))
-    evaluation = display.Evaluation(file, "onnxruntime", model.precision, facts, evaluated.counts, None, [])
-    display.tell(evaluation, report, as_json)
+    evaluation = display.FileEvaluation(
+        file, "onnxruntime", model.precision, facts, evaluated.counts, None, []
+    )
+    display.print_evaluation(evaluation, report, as_json)
 
 
 def evaluate(

@@ -40,7 +40,6 @@ class Written(NamedTuple):
     bytes: int
     """Their size."""
     classes: int
-    """Classes."""
     evaluated: Evaluated | None
     nodes: int | None = None
     """Operators of an ONNX graph."""
@@ -59,13 +58,11 @@ prints(
 )
 
 
-class Subject(NamedTuple):
+class ModelOnEngine(NamedTuple):
     """A model on an engine."""
 
     file: pathlib.Path
-    """File."""
     engine: str
-    """Engine."""
     precision: str
     """float32, float16, bfloat16 or int8."""
 
@@ -75,7 +72,7 @@ class Subject(NamedTuple):
         return f"{self.file.name} {self.engine} {self.precision}"
 
 
-prints(Subject, lambda r: ({"model": r.file}, r.engine, r.precision))
+prints(ModelOnEngine, lambda r: ({"model": r.file}, r.engine, r.precision))
 
 
 class Latency(NamedTuple):
@@ -93,10 +90,10 @@ class Latency(NamedTuple):
     """99th percentile."""
 
 
-class Result(NamedTuple):
+class InferenceResult(NamedTuple):
     """A subject at a batch size."""
 
-    subject: Inline[Subject]
+    subject: Inline[ModelOnEngine]
     batch_size: int
     """Images of a request."""
     requests: int
@@ -111,12 +108,12 @@ class Result(NamedTuple):
 class Failure(NamedTuple):
     """A subject that failed, with results of the batch sizes before or none."""
 
-    subject: Inline[Subject]
+    subject: Inline[ModelOnEngine]
     failure: str
     """Why, and the remedy."""
 
 
-class Report(NamedTuple):
+class InferenceReport(NamedTuple):
     """Latencies and rates of models on engines."""
 
     machine: str
@@ -125,5 +122,5 @@ class Report(NamedTuple):
     """Cores, and threads of an engine."""
     requests_per_second: float | None
     """Arrivals of `--rate`; null: the next request arrives when the one before is answered."""
-    results: list[Result]
+    results: list[InferenceResult]
     failures: list[Failure]

@@ -9,7 +9,7 @@ import numpy as np
 
 from rn50 import files, frameworks
 from rn50.deploy import export, model_evaluation, model_file
-from rn50.deploy.candidates import FLOAT, Candidate, Choice, choose
+from rn50.deploy.candidates import FLOAT, Candidate, Quantized, choose
 from rn50.deploy.model_file import Model
 from rn50.deploy.quantization import STATIC, calibration_images
 from rn50.errors import UserError
@@ -67,7 +67,7 @@ def quantize(
     config: Config,
     images: int,
     tolerance: float,
-) -> Choice:
+) -> Quantized:
     """Quantise the network of weights with a framework's own tools, and write the most accurate in
     its format.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from rn50 import files
 from rn50.deploy import graph, model_evaluation, model_file
-from rn50.deploy.candidates import FLOAT, Candidate, Choice, choose
+from rn50.deploy.candidates import FLOAT, Candidate, Quantized, choose
 from rn50.deploy.model_file import Model
 from rn50.errors import UserError
 from rn50.packages import needed_for
@@ -59,7 +59,7 @@ def quantize(
     config: Config,
     images: int,
     tolerance: float,
-) -> Choice:
+) -> Quantized:
     """Quantise the model of a file in every way, and write the most accurate.
 
     ``images`` of the training set calibrate. Raises UserError, and writes nothing, if none has int8 operators

@@ -9,7 +9,7 @@ from rn50.run.implementation import Implementation, load, opened
 from rn50.settings.config import Config
 from rn50.weights import counts, display, weights_file
 from rn50.weights.counts import Counts
-from rn50.weights.display import Density, Evaluation
+from rn50.weights.display import Density, FileEvaluation
 
 SEED = 1
 """Seed of the initial values, which the weights replace."""
@@ -35,8 +35,8 @@ def as_rank(config: Config, file: str, report: str | None, as_json: bool) -> Non
             densities = [Density(*layer) for layer in sparsity.densities(saved.arrays).items()]
             sparse, taken = sparsity.holds(saved.arrays), implementation.precision.name
             network = pathlib.Path(file), config.run.framework, taken
-            evaluation = Evaluation(*network, facts, counted, sparse, densities)
-            display.tell(evaluation, pathlib.Path(report) if report else None, as_json)
+            evaluation = FileEvaluation(*network, facts, counted, sparse, densities)
+            display.print_evaluation(evaluation, pathlib.Path(report) if report else None, as_json)
 
 
 def count(config: Config, implementation: Implementation, confusion: bool = False) -> Counts:

@@ -21,7 +21,7 @@ class Density(NamedTuple):
     """Part of it that is not 0."""
 
 
-class Evaluation(NamedTuple):
+class FileEvaluation(NamedTuple):
     """Evaluation of a file of weights or an ONNX model."""
 
     weights: pathlib.Path
@@ -40,7 +40,7 @@ class Evaluation(NamedTuple):
     density: list[Density]
 
 
-def tell(evaluation: Evaluation, report: pathlib.Path | None, as_json: bool) -> None:
+def print_evaluation(evaluation: FileEvaluation, report: pathlib.Path | None, as_json: bool) -> None:
     """Print an evaluation; write its page if ``report`` is a file. Raises UserError after it is printed."""
     print_json(evaluation) if as_json else _show(evaluation, Terminal())
     if report is not None:
@@ -50,7 +50,7 @@ def tell(evaluation: Evaluation, report: pathlib.Path | None, as_json: bool) -> 
         say(f"report: {report}", err=as_json)
 
 
-def _show(evaluation: Evaluation, terminal: Terminal) -> None:
+def _show(evaluation: FileEvaluation, terminal: Terminal) -> None:
     facts, counts = evaluation.facts, evaluation.counts
     trained = ", ".join(f"{name} {facts[name][:_DIGITS]}" for name in _TOLD if name in facts)
     terminal.print(f"{evaluation.weights}: {trained or 'says nothing of its training'}")
@@ -63,7 +63,7 @@ def _show(evaluation: Evaluation, terminal: Terminal) -> None:
     _show_density(evaluation, terminal)
 
 
-def _show_density(evaluation: Evaluation, terminal: Terminal) -> None:
+def _show_density(evaluation: FileEvaluation, terminal: Terminal) -> None:
     """Print the density of the layers, if any of them has zeros; layers of one density share a line."""
     by_density: dict[str, list[str]] = {}
     for layer, density in evaluation.density:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from rn50.cli import main
 from rn50.deploy import export, model_evaluation, model_file, quantization
-from rn50.deploy.candidates import Candidate, Choice
+from rn50.deploy.candidates import Candidate, Quantized
 from rn50.errors import UserError
 from rn50.terminal import Terminal
 from rn50.weights import weights_file
@@ -153,6 +153,6 @@ def test_bad_input(tiny_config, tiny_environment, exported, tmp_path):
 def test_the_accuracy_of_few_images_has_its_interval(capsys):
     counts = Counts(np.array([2000, 1544, 1980]), 10)
     before = Candidate("float32", (b"model",), 0, 54, model_evaluation.Evaluated(counts, 1.0))
-    Choice([before], before, pathlib.Path("int8.onnx")).show(pathlib.Path("model.onnx"), Terminal())
+    Quantized([before], before, pathlib.Path("int8.onnx")).print_table(pathlib.Path("model.onnx"), Terminal())
     said = "float32's top-1 of 2,000 images is known to 1.8 points either way (binomial, 95 %)"
     assert said in capsys.readouterr().out.splitlines()

@@ -243,7 +243,7 @@ def test_a_disk_that_fails_in_the_middle_leaves_the_submission_as_it_was(
 
     monkeypatch.setattr(pathlib.Path, "rename", fail_at_the_third)
     monkeypatch.setattr(
-        package.check, "check", lambda *_: check.Report((), ())
+        package.check, "check", lambda *_: check.CheckReport((), ())
     )  # other tests have run the checkers
     with pytest.raises(UserError, match="results/other: cannot write the package .No space left on device."):
         packaged(results, to, checkout)

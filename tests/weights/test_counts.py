@@ -104,8 +104,8 @@ def test_margin_is_that_of_scipy(correct):
 def test_an_evaluation_whose_page_cannot_be_written_is_printed(tmp_path, capsys, as_json):
     counts = Counts.none(12, confusion=True)
     counts.add(*drawn())
-    evaluation = display.Evaluation(tmp_path / "weights", "ours", "float32", {}, counts, None, [])
+    evaluation = display.FileEvaluation(tmp_path / "weights", "ours", "float32", {}, counts, None, [])
     with pytest.raises(UserError, match="page.html: cannot be written .*; give another file with --report"):
-        display.tell(evaluation, tmp_path / "absent" / "page.html", as_json)
+        display.print_evaluation(evaluation, tmp_path / "absent" / "page.html", as_json)
     told = f'"images": {counts.images}' if as_json else f"{counts.correct} of 400"
     assert told in capsys.readouterr().out

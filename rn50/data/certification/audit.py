@@ -26,7 +26,7 @@ CHUNK_BYTES = 8 << 20
 DIGEST_BYTES = 32
 
 
-class Split:
+class AuditedSplit:
     """``name``.rec and .idx in ``folder``, with labels of ``classes`` classes, and what ``audit`` finds about
     them."""
 
@@ -163,7 +163,7 @@ def _pread(descriptor: int, count: int, offset: int) -> bytes:
 
 
 def audit(
-    split: Split,
+    split: AuditedSplit,
     decode: bool,
     workers: int,
     progress: Callable[[int], None],

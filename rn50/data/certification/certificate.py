@@ -39,7 +39,7 @@ class Certificate(NamedTuple):
         return {"sha256": self.sha256, **{key: self.content.get(key) for key in kept}}
 
 
-class Expected(NamedTuple):
+class ExpectedData(NamedTuple):
     """The expected numbers and files of a data set."""
 
     classes: int
@@ -57,7 +57,7 @@ class Expected(NamedTuple):
         return (self.classes, self.train, self.val) == imagenet
 
 
-def expected(folder: Path) -> Expected:
+def expected(folder: Path) -> ExpectedData:
     """Return what an earlier certificate, pack.json or the demo data's record states, in this order; else
     ImageNet's numbers."""
     for name in (CERTIFICATE, layout.PACK_RECORD, DEMO_RECORD):
@@ -68,8 +68,8 @@ def expected(folder: Path) -> Expected:
             if any(type(count) is not int or count < 0 for count in counts):  # Python takes True for 1
                 raise _damaged(folder / name, "it lacks the numbers of images")
             classes, train, val = counts
-            return Expected(classes, train, val, _facts(folder / name, record), name)
-    return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
+            return ExpectedData(classes, train, val, _facts(folder / name, record), name)
+    return ExpectedData(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
 
 
 def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from rn50.data import layout, recordio
 from rn50.data.certification import certificate
-from rn50.data.certification.audit import Split, audit
-from rn50.data.certification.certificate import Certificate, Expected
+from rn50.data.certification.audit import AuditedSplit, audit
+from rn50.data.certification.certificate import Certificate, ExpectedData
 from rn50.data.certification.finding import KEPT, DataFindings
 from rn50.data.layout import FILES
 from rn50.data.packing import packing_list
@@ -52,7 +52,6 @@ class Checked(NamedTuple):
     imagenet: bool
     """True if the numbers are ImageNet's."""
     classes: int
-    """Classes."""
     train: int
     """Training images."""
     val: int
@@ -64,12 +63,12 @@ class Checked(NamedTuple):
     remarks: DataFindings
 
 
-class Verdict(NamedTuple):
+class Certified(NamedTuple):
     """Result of ``rn50 verify`` for a data folder: the content of its certificate, and where that is."""
 
     checked: Inline[Checked]
     certificate: Certificate
-    expected: Expected
+    expected: ExpectedData
 
     @property
     def passed(self) -> bool:
@@ -77,7 +76,7 @@ class Verdict(NamedTuple):
         return self.checked.passed
 
 
-prints(Verdict, lambda r: (r.checked, {"certificate": r.certificate.path}, r.certificate.sha256))
+prints(Certified, lambda r: (r.checked, {"certificate": r.certificate.path}, r.certificate.sha256))
 
 
 def certify(
@@ -87,7 +86,7 @@ def certify(
     workers: int | None = None,
     progress: Progress = silent,
     write_index: bool = False,
-) -> Verdict:
+) -> Certified:
     """Check all of ``folder`` and write its certificate.json, whatever the verdict, if it can be written.
     With ``write_index`` first write the index of each .rec file that has none.
 
@@ -103,7 +102,7 @@ def certify(
             remedy = f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
             raise UserError(path, "no such file", recordio.remedy_for(path, remedy))
     known = certificate.expected(folder)
-    pairs = zip(Expected._fields, numbers, strict=False)
+    pairs = zip(ExpectedData._fields, numbers, strict=False)
     given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
     if given:
         known = known._replace(by="the command line", **given)
@@ -113,7 +112,7 @@ def certify(
     splits = []
     for name in NAMES:
         try:
-            splits.append(Split(folder, name, known.classes, record["source"]))
+            splits.append(AuditedSplit(folder, name, known.classes, record["source"]))
         except UserError as error:
             remade = f"rn50 verify --write-index {folder} makes it from {name}.rec"
             remedy = f"copy it again, or delete it: {remade}"
@@ -144,11 +143,11 @@ def certify(
     # Hashes of data at fault would later be taken for the expected ones.
     kept, set_sha256 = (files, certificate.set_sha256(files)) if passed else (known.files, None)
     checked = Checked(passed, decode, imagenet, *counts, kept, set_sha256, faults, remarks)
-    return Verdict(checked, certificate.write(folder, as_json(checked)), known)
+    return Certified(checked, certificate.write(folder, as_json(checked)), known)
 
 
 def _checked_lists(
-    folder: Path, lists: dict[str, str], known: Expected, faults: DataFindings
+    folder: Path, lists: dict[str, str], known: ExpectedData, faults: DataFindings
 ) -> list[str] | None:
     """Return the class list. Adds a fault for a list without the SHA-256 in ``lists``, and for a wrong number
     of classes."""
@@ -164,7 +163,7 @@ def _checked_lists(
     return classes
 
 
-def _read_entries(split: Split, classes: list[str] | None, faults: DataFindings) -> None:
+def _read_entries(split: AuditedSplit, classes: list[str] | None, faults: DataFindings) -> None:
     """Read the packing list of a split. Add a fault if it cannot be read, and wherever it contradicts the
     class list."""
     name = f"{split.name}.tsv"
@@ -183,7 +182,9 @@ def _read_entries(split: Split, classes: list[str] | None, faults: DataFindings)
             faults.add("label", name, record, text, remedy)
 
 
-def _check_numbers(split: Split, known: Expected, classes: list[str] | None, faults: DataFindings) -> None:
+def _check_numbers(
+    split: AuditedSplit, known: ExpectedData, classes: list[str] | None, faults: DataFindings
+) -> None:
     """Check the number of records and the number of images of each class."""
     idx, entries = split.idx.name, split.entries
     expected = getattr(known, split.name)
@@ -208,7 +209,7 @@ def _check_numbers(split: Split, known: Expected, classes: list[str] | None, fau
         faults.add("classes", split.rec.name, None, text, remedy)
 
 
-def _compare(splits: Sequence[Split], faults: DataFindings, remarks: DataFindings) -> None:
+def _compare(splits: Sequence[AuditedSplit], faults: DataFindings, remarks: DataFindings) -> None:
     """Remark on images that occur twice, within or across the splits; above a twentieth of all, add a
     fault."""
     digests = np.concatenate([split.digests for split in splits])
@@ -240,7 +241,7 @@ def _compare(splits: Sequence[Split], faults: DataFindings, remarks: DataFinding
         faults.add("duplicates", splits[0].rec.name, None, text, remedy)
 
 
-def print_findings(verdict: Verdict, console: Terminal) -> None:
+def print_findings(verdict: Certified, console: Terminal) -> None:
     """Print a line for each finding, faults last, then the verdict."""
     checked, expected = verdict.checked, verdict.expected
     for heading, findings in (("remark", checked.remarks), ("FAULT", checked.faults)):

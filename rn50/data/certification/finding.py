@@ -11,9 +11,7 @@ class DataFinding(NamedTuple):
     """A fault, or a remark, which fails nothing."""
 
     kind: str
-    """Kind."""
     file: str
-    """File."""
     record: int | None
     """Line of the index, from 0; null: the whole file."""
     text: str

@@ -24,7 +24,7 @@ from rn50 import files
 from rn50.data import jpeg, layout
 from rn50.data.layout import CERTIFICATE, FILES
 from rn50.data.packing import packing_list
-from rn50.data.packing.imagenet_folder import Image, Source, scan
+from rn50.data.packing.imagenet_folder import Image, ImageFolder, scan
 from rn50.data.packing.packing_list import Entry, Packed
 from rn50.data.recordio import MAX_RECORD_BYTES, encode_image, image_bytes
 from rn50.data.workers import Processes, Progress, silent, writing
@@ -119,7 +119,7 @@ def pack(
     return packed
 
 
-def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
+def _is_there(folder: Path, settings: dict[str, Any], listed: ImageFolder) -> bool:
     """Return whether ``folder`` has this packing, whole. Raises UserError if it holds other data that would
     be overwritten."""
     record = packing_list.read_json(folder / layout.PACK_RECORD)
@@ -171,7 +171,7 @@ def _begin(folder: Path, settings: dict[str, Any]) -> int:
     return began_ns
 
 
-def _check_space(folder: Path, listed: Source) -> None:
+def _check_space(folder: Path, listed: ImageFolder) -> None:
     written = sum(path.stat().st_size for path in (folder / PARTIAL).iterdir())
     needed = listed.bytes + OVERHEAD_BYTES * sum(map(len, listed.images.values())) - written
     free = shutil.disk_usage(folder).free
@@ -181,7 +181,7 @@ def _check_space(folder: Path, listed: Source) -> None:
 
 
 def _pack_sets(
-    partial: Path, listed: Source, seed: int, began_ns: int, workers: int, progress: Progress
+    partial: Path, listed: ImageFolder, seed: int, began_ns: int, workers: int, progress: Progress
 ) -> None:
     total = sum(map(len, listed.images.values()))
     before = 0
@@ -294,7 +294,7 @@ def _read(path: str, size: int) -> bytes:
     return content
 
 
-def _finish(partial: Path, listed: Source, settings: dict[str, Any]) -> None:
+def _finish(partial: Path, listed: ImageFolder, settings: dict[str, Any]) -> None:
     """Write the class list, then pack.json, which says that the hidden folder holds all files."""
     text = "".join(f"{name}\n" for name in listed.classes)
     (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")

@@ -35,7 +35,7 @@ each checker once."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckerVerdict:
     """The checker's verdict on one file under one ruleset."""
 
     file: pathlib.Path
@@ -50,7 +50,7 @@ class Verdict:
 
 def check(
     logs: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
-) -> list[Verdict]:
+) -> list[CheckerVerdict]:
     """Check every log under every ruleset, as many at a time as there are processors. ``count`` is called
     when a check ends.
 
@@ -72,11 +72,11 @@ def check(
         return verdicts
 
 
-def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict:
+def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> CheckerVerdict:
     key = (files.sha256(copy), ruleset)
     if key not in _SEEN:
         _SEEN[key] = _run_checker(copy, ruleset)
-    return Verdict(file, ruleset, *_SEEN[key])
+    return CheckerVerdict(file, ruleset, *_SEEN[key])
 
 
 def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...]]:
@@ -109,7 +109,7 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
     return process.returncode, too_long if process.returncode == -signal.SIGXCPU else process.stderr
 
 
-def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
+def print_table(verdicts: Sequence[CheckerVerdict], console: Terminal) -> None:
     """Print for each folder a table of its files and their verdicts under each ruleset."""
     rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
     words = {True: styled("SUCCESS", "green"), False: styled("FAILED", "red")}

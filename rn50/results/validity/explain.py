@@ -10,7 +10,7 @@ from rn50.benchmark import rules
 from rn50.errors import excerpt
 from rn50.results.parse import TOKEN, ResultLog
 from rn50.results.validity import log_rules
-from rn50.results.validity.compliance import CRASHED, Verdict
+from rn50.results.validity.compliance import CRASHED, CheckerVerdict
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 _HARMLESS = "with one value, though once is right"
@@ -66,7 +66,7 @@ _TABLE = {
 """Message of the checker -> sentence and remedy; the first one that matches counts."""
 
 
-def explain(verdicts: Sequence[Verdict], log: ResultLog) -> Iterator[Finding]:
+def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Finding]:
     """Yield the findings on one file from the checker's verdicts under each ruleset; equal messages become
     one finding."""
     by_sentence: dict[tuple[str, Sentence], list[str]] = {}
