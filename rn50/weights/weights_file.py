@@ -25,7 +25,7 @@ LARGEST = 1 << 30
 """Bytes; the benchmark's network has 102 million."""
 SUFFIX = ".safetensors"
 MODEL_SUFFIX, MODEL_BEGINS = ".onnx", b"\x08"
-"""Of an ONNX model: the ending of its name, and its first byte, the tag of its version."""
+"""Ending of the name of an ONNX model, and its first byte, the tag of its version."""
 FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
 """Names of the configuration's values in the header, and the largest value of each. Further facts are for
 people: framework, precision, seed, epoch, accuracy, configuration, certificate."""

@@ -94,13 +94,13 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
         return None
     match = next(filter(None, (re.match(pattern, message, re.DOTALL) for pattern in _TABLE)))
     sentence, remedy = _TABLE[match.re.pattern]
-    found = match.groupdict()
-    line, facts = None, {"said": _short(message.removeprefix(CRASHED)), **found}
+    groups = match.groupdict()
+    line, facts = None, {"said": _short(message.removeprefix(CRASHED)), **groups}
     for group, read in {"keys": _keys, "record": _record, "tensors": _tensors}.items():
-        if group in found:
-            line, more = read(found[group], log)
+        if group in groups:
+            line, more = read(groups[group], log)
             facts |= more
-    if "record" in found:
+    if "record" in groups:
         remedy = _REMEDIES.get(facts.get("checked", facts["key"]), remedy)
     return line, sentence.format(**facts), remedy.format(**facts)
 
