@@ -55,9 +55,9 @@ class Quantized(NamedTuple):
         before = self.candidates[0]
         counts = before.evaluated.counts
         headings = ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s")
-        ways = table(headings, ("method",), f"{source}: top-1 on {counts.images:,} images")
+        rows = table(headings, ("method",), f"{source}: top-1 on {counts.images:,} images")
         for candidate in self.candidates:
-            ways.add_row(
+            rows.add_row(
                 candidate.method,
                 f"{candidate.bytes / 1e6:.2f}",
                 f"{candidate.bytes / before.bytes:.3f}",
@@ -66,7 +66,7 @@ class Quantized(NamedTuple):
                 f"{candidate.drop:.2f}",
                 f"{candidate.evaluated.images_per_second:,.0f}",
             )
-        console.print(ways)
+        console.print(rows)
         known_to = margin(counts.correct, counts.images)
         console.print(
             f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way "

@@ -92,7 +92,7 @@ def test_batch_norm_is_folded_and_preprocessing_stays_float32(tiny_config, expor
     assert kinds.count("Conv") == 53 and "BatchNormalization" not in kinds and "Relu" not in kinds
     assert kinds.count("Resize") == kinds.count("Pad") == bool(options.get("preprocessing"))
     assert kinds.count("Add") == 16 + 7 * bool(options.get("preprocessing"))
-    choice.show(source, Terminal())
+    choice.print_table(source, Terminal())
 
 
 def test_int8_has_at_most_27_hundredths_of_the_size(tiny_config):
