@@ -3,8 +3,8 @@
 import pathlib
 
 from rn50 import files
-from rn50.deploy import graph, model_evaluation, model_file
-from rn50.deploy.model_file import Model, Run
+from rn50.deploy import graph, model_evaluation
+from rn50.deploy.model_file import Model, Run, parse
 from rn50.deploy.outcomes import Evaluated, Written
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -20,7 +20,7 @@ def convert(weights: Weights, name: str, fold: bool = True, preprocessing: bool 
     if weights.file:
         facts["source_sha256"] = files.sha256(weights.file)
     proto = graph.model(weights, facts, fold, preprocessing)
-    return model_file.parse(name, proto.SerializeToString())
+    return parse(name, proto.SerializeToString())
 
 
 def export(

@@ -10,7 +10,6 @@ import numpy as np
 from rn50 import files, frameworks
 from rn50.deploy import export, model_evaluation, model_file
 from rn50.deploy.candidates import FLOAT, Candidate, Quantized, choose
-from rn50.deploy.model_file import Model
 from rn50.deploy.quantization import STATIC, calibration_images
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -97,7 +96,7 @@ def quantize(
 
 
 def _candidate(
-    way: str, path: str, framework: str, int8: tuple[int, int], model: Model, config: Config
+    way: str, path: str, framework: str, int8: tuple[int, int], model: model_file.Model, config: Config
 ) -> Candidate:
     with model_file.quiet():
         inference, precision = frameworks.module(framework, "inference"), "int8" if int8[0] else FLOAT

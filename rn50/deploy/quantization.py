@@ -15,7 +15,6 @@ import numpy as np
 from rn50 import files
 from rn50.deploy import graph, model_evaluation, model_file
 from rn50.deploy.candidates import FLOAT, Candidate, Quantized, choose
-from rn50.deploy.model_file import Model
 from rn50.errors import UserError
 from rn50.packages import needed_for
 from rn50.settings.config import Config
@@ -100,14 +99,14 @@ class _Reader:
         return None if image is None else {self._name: image}
 
 
-def calibration_images(model: Model, config: Config, images: int) -> list[np.ndarray]:
+def calibration_images(model: model_file.Model, config: Config, images: int) -> list[np.ndarray]:
     """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as
     ``evaluate`` does."""
     batches = (batch for batch, _ in model_evaluation.inputs(model, config, "train"))
     return [image[None].copy() for image in itertools.islice(itertools.chain.from_iterable(batches), images)]
 
 
-def quantized(model: Model, way: str, images: Sequence[np.ndarray]) -> Model:
+def quantized(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> model_file.Model:
     """Return a quantised model, without checking it."""
     say(f"quantising: {way} ...", err=True)
     with (

@@ -18,7 +18,6 @@ from rn50.errors import UserError
 from rn50.printed import Hidden, Minutes, Share, Tenths, prints
 from rn50.results import power, rcp, run, tree
 from rn50.results.parse import ResultLog
-from rn50.results.power import Energy
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
 from rn50.results.validity import result_rules
@@ -37,7 +36,7 @@ class RunScore(Run):
     """True if it counts in the mean."""
     in_set: bool
     """True if it is one of the five consecutive runs that count."""
-    energy: Energy | None
+    energy: power.Energy | None
     """null: there is no power log, or none that covers the run."""
 
     @property
@@ -111,7 +110,7 @@ class SystemScore:
     """The same of each accelerator."""
     accuracy: Accuracy | None
     """null: the runs have the benchmark's target, so that their minutes count."""
-    energy: Energy | None
+    energy: power.Energy | None
     """Mean of the runs that count; null: not all of them were measured."""
     runs: tuple[RunScore, ...]
     errors: Hidden[tuple[Finding, ...]]

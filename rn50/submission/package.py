@@ -21,7 +21,6 @@ from rn50.printed import Minutes, prints
 from rn50.results import power, sidecar, tree
 from rn50.results.validity.findings import ERROR, Finding, print_findings
 from rn50.submission import check, describe, own_results, package_checks, source
-from rn50.submission.own_results import OwnResult
 from rn50.terminal import Terminal, counted
 
 
@@ -74,7 +73,7 @@ prints(Packaging, lambda r: (r.written, r.ok, r.findings, r.warnings, r.systems)
 
 @dataclass(frozen=True)
 class _Plan:
-    result: OwnResult
+    result: own_results.OwnResult
     package: Package
     description: dict[str, Any]
     commit: str
@@ -140,7 +139,7 @@ def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _plan(
-    results: Sequence[OwnResult],
+    results: Sequence[own_results.OwnResult],
     destination: pathlib.Path,
     here: Callable[[], Mapping[str, str]],
     details: pathlib.Path | None,

@@ -4,7 +4,6 @@ import pathlib
 from typing import NamedTuple
 
 from rn50 import printed
-from rn50.printed import Inline
 from rn50.terminal import Terminal, print_json, say
 from rn50.weights.counts import BINS, Counts, margin
 
@@ -33,7 +32,7 @@ class FileEvaluation(NamedTuple):
     facts: dict[str, str]
     """Facts that the file says of itself: classes, width, image_size, eval_resize, and of its training
     framework, precision, seed, epoch, accuracy, configuration (SHA-256), certificate (SHA-256)."""
-    counts: Inline[Counts]
+    counts: printed.Inline[Counts]
     sparse: bool | None
     """True if at least two of every four consecutive input channels are 0, in every layer below; null: an
     ONNX model, of which no density is told."""

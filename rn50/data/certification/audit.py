@@ -18,7 +18,6 @@ from rn50 import files
 from rn50.data import jpeg, recordio
 from rn50.data.certification.finding import DataFinding, DataFindings
 from rn50.data.packing.packing_list import Entry
-from rn50.data.recordio import IMAGE_START
 from rn50.data.workers import in_order
 from rn50.errors import UserError
 
@@ -93,7 +92,7 @@ class AuditedSplit:
             self.labels[position] = int(header.label)
             if entry and header.label != entry.label:
                 fault("label", f"has label {header.label:g}, and in the packing list label {entry.label}")
-        begins = record[:IMAGE_START]
+        begins = record[: recordio.IMAGE_START]
         clean = header.flag == len(chunk.faults) - before == 0  # beside an array nobody reads the label
         if clean and begins != recordio.encode_header(header.id, int(header.label)):
             fault("header", f"has the header {begins.hex()}, with a bit that nobody reads set")

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.data import layout
-from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
+from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES, PACK_RECORD, PACKED
 from rn50.data.packing import packing_list
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -60,7 +59,7 @@ class ExpectedData(NamedTuple):
 def expected(folder: Path) -> ExpectedData:
     """Return what an earlier certificate, pack.json or the demo data's record states, in this order; else
     ImageNet's numbers."""
-    for name in (CERTIFICATE, layout.PACK_RECORD, DEMO_RECORD):
+    for name in (CERTIFICATE, PACK_RECORD, DEMO_RECORD):
         record = packing_list.read_json(folder / name)
         if record is not None:
             record.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
@@ -96,7 +95,7 @@ def write(folder: Path, content: dict[str, Any]) -> Certificate:
     """Return the certificate, written atomically to certificate.json if that is possible."""
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
-    kept = (name for name in (*FILES, *layout.PACKED, DEMO_RECORD) if (folder / name).exists())
+    kept = (name for name in (*FILES, *PACKED, DEMO_RECORD) if (folder / name).exists())
     links = f"mkdir NEW && ln -s {shlex.quote(str(folder.resolve()))}/{{{','.join(kept)}}} NEW"
     remedy = f"to keep it, verify a folder of links to the data, which DATADIR may name then: {links}"
     sha256 = hashlib.sha256(text).hexdigest()

@@ -17,7 +17,6 @@ from rn50.data.certification import certificate
 from rn50.data.certification.audit import AuditedSplit, audit
 from rn50.data.certification.certificate import Certificate, ExpectedData
 from rn50.data.certification.finding import KEPT, DataFindings
-from rn50.data.layout import FILES
 from rn50.data.packing import packing_list
 from rn50.data.workers import Progress, silent
 from rn50.errors import UserError
@@ -95,11 +94,11 @@ def certify(
     threads, by default one for each core that this process may use. ``progress(done, total)`` counts images.
     Raises ``UserError`` if a file cannot be read, or an index cannot be written.
     """
-    for path in (folder / name for name in FILES):
+    for path in (folder / name for name in layout.FILES):
         if write_index and path.suffix == ".idx" and not path.exists():
             recordio.write_index(path)
         if not path.is_file():
-            remedy = f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
+            remedy = f"give a folder with {', '.join(layout.FILES)} (rn50 pack makes them)"
             raise UserError(path, "no such file", recordio.remedy_for(path, remedy))
     known = certificate.expected(folder)
     pairs = zip(ExpectedData._fields, numbers, strict=False)
