@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_origin, is_typeddict
 
 import click
 
-from rn50 import docstrings, rates
-from rn50.printed import Field, Mark, fields, is_record, members
+from rn50 import docstrings, printed, rates
+from rn50.printed import Mark, is_record, members
 
 HEAD = """# JSON output
 
@@ -72,27 +72,38 @@ def _of_record(record: Any, prefix: str, names: Names) -> Iterator[Row]:
             )
         return
     rows: dict[str, Row] = {}
-    for name, field in fields(record).items():
-        field = field._replace(
-            kinds=tuple(mark for mark in field.marks if isinstance(mark, type)) or field.kinds
-        )
-        if Mark.INLINE in field.marks:
-            more = _of_record(field.kinds[0], prefix, names)
+    for name, path in printed.paths(record).items():
+        kinds, marks, meaning = _of_path(record, path)
+        if Mark.INLINE in marks:
+            more = _of_record(kinds[0], prefix, names)
         else:
-            more = _of_field(prefix + name, field, names)
+            more = _of_type(
+                kinds, prefix + name, meaning, names, ", if known" if Mark.IF_KNOWN in marks else ""
+            )
         rows.update({row[0]: row for row in more})
     yield from rows.values()
 
 
-def _of_field(path: str, field: Field, names: Names) -> Iterator[Row]:
-    meaning = docstrings.of_attributes(field.owner).get(field.path[-1], "")
-    return _of_type(field.kinds, path, meaning, names, ", if known" if Mark.IF_KNOWN in field.marks else "")
+def _of_path(record: type, path: Iterable[str]) -> tuple[tuple[Any, ...], tuple[Any, ...], str]:
+    """Return types, marks and meaning of the value at a path, which is None where anything on its way is."""
+    kinds: tuple[Any, ...] = (record,)
+    null: set[Any] = set()
+    for attribute in path:
+        null |= {types.NoneType} & set(kinds)
+        (owner,) = set(kinds) - null
+        marks = printed.marks(owner, attribute)
+        marked = members(printed.kind(owner, attribute))
+        plain = (kind.__origin__ if get_origin(kind) is Annotated else kind for kind in marked)
+        kinds = tuple(member for kind in plain for member in members(kind))
+    kinds = tuple(mark for mark in marks if isinstance(mark, type)) or tuple(dict.fromkeys((*kinds, *null)))
+    return kinds, marks, docstrings.of_attributes(owner).get(attribute, "")
 
 
 def _of_type(kind: Any, path: str, meaning: str, names: Names, known: str = "") -> Iterator[Row]:
     """Yield the row of a field, or of what is in it."""
-    inside = [member for member in members(kind) if member is not types.NoneType]
-    null = " or null" if len(inside) < len(members(kind)) and not known else ""
+    possible = kind if isinstance(kind, tuple) else members(kind)
+    inside = [member for member in possible if member is not types.NoneType]
+    null = " or null" if len(inside) < len(possible) and not known else ""
     if len(inside) > 1:
         yield path, " or ".join(PLAIN[member] for member in inside) + null + known, meaning
         return

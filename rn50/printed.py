@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import inspect
+import itertools
 import math
 import pathlib
 import types
@@ -40,26 +41,14 @@ Tenths = Annotated[float, Decimals(1)]
 Share = Annotated[float, Decimals(6)]
 
 
-class Field(NamedTuple):
-    """A printed field."""
-
-    path: tuple[str, ...]
-    """Attribute that has its value, or attribute of an attribute."""
-    owner: type
-    """Class of the last attribute."""
-    kinds: tuple[Any, ...]
-    """Types of the value."""
-    marks: tuple[Any, ...]
-
-
 class _Path:
     """Stand-in for a record that remembers which attribute of which attribute is taken."""
 
     def __init__(self, *names: str):
-        self.names = names
+        self._names = names
 
     def __getattr__(self, name: str) -> "_Path":
-        return _Path(*self.names, name)
+        return _Path(*self._names, name)
 
 
 _CHOSEN: dict[type, tuple[Callable[[Any], Any], ...]] = {}
@@ -85,46 +74,38 @@ def is_record(kind: Any) -> bool:
 
 
 def members(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the one type; those of a field as they are."""
-    if isinstance(kind, tuple):
-        return kind
+    """Return the types of a union, or the one type."""
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
 @functools.cache
-def fields(record: type) -> dict[str, Field]:
-    """Return the printed fields of a record by name."""
-    paths: dict[str, _Path] = {}
+def paths(record: type) -> dict[str, tuple[str, ...]]:
+    """Return the printed names of a record, and the path to each value: an attribute, or an attribute of an
+    attribute."""
+    chosen: dict[str, _Path] = {}
     for choose in _CHOSEN.get(record, ()):
         taken = choose(_Path())
         for one in taken if isinstance(taken, tuple) else (taken,):
-            paths.update(one if isinstance(one, dict) else {one.names[-1]: one})
-    paths = paths or {name: _Path(name) for name in get_type_hints(record)}
-    printed = {name: _field(record, path.names) for name, path in paths.items()}
-    return {name: field for name, field in printed.items() if Mark.HIDDEN not in field.marks}
+            chosen.update(one if isinstance(one, dict) else {one._names[-1]: one})
+    if chosen:
+        return {name: path._names for name, path in chosen.items()}
+    return {name: (name,) for name in get_type_hints(record) if Mark.HIDDEN not in marks(record, name)}
 
 
-def _field(record: type, path: tuple[str, ...]) -> Field:
-    owner: Any = record
-    null: set[Any] = set()
-    for attribute in path[:-1]:
-        kinds, _ = _types(owner, attribute)
-        null |= {type(None)} & set(kinds)
-        (owner,) = set(kinds) - null
-    kinds, marks = _types(owner, path[-1])
-    return Field(path, owner, tuple(dict.fromkeys((*kinds, *null))), marks)
-
-
-def _types(owner: type, attribute: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the types of an attribute or a property without its marks, and the marks."""
+def kind(owner: type, attribute: str) -> Any:
+    """Return the type of an attribute or a property, with its marks."""
     hints = get_type_hints(owner, include_extras=True)
-    if attribute not in hints:
-        getter = inspect.getattr_static(owner, attribute).fget
-        hints = {attribute: get_type_hints(getter, include_extras=True)["return"]}
-    kinds = members(hints[attribute])
-    marks = tuple(mark for kind in kinds for mark in getattr(kind, "__metadata__", ()))
-    plain = (kind.__origin__ if get_origin(kind) is Annotated else kind for kind in kinds)
-    return tuple(member for kind in plain for member in members(kind)), marks
+    if attribute in hints:
+        return hints[attribute]
+    getter = inspect.getattr_static(owner, attribute).fget
+    return get_type_hints(getter, include_extras=True)["return"]
+
+
+@functools.cache
+def marks(owner: type, attribute: str) -> tuple[Any, ...]:
+    """Return the marks of an attribute, or of a member of its union."""
+    kinds = members(kind(owner, attribute))
+    return tuple(itertools.chain(*(getattr(member, "__metadata__", ()) for member in kinds)))
 
 
 def as_json(value: Any) -> Any:
@@ -136,20 +117,23 @@ def as_json(value: Any) -> Any:
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    kind: Any = type(value)
-    if not is_record(kind):
+    record: Any = type(value)
+    if not is_record(record):
         return [as_json(member) for member in value] if isinstance(value, (list, tuple)) else value
     plain: dict[str, Any] = {}
-    for names, field in fields(kind).items():
+    for names, path in paths(record).items():
         *outer, name = names.split(".")
-        member, inner = value, plain
+        how: tuple[Any, ...] = ()
+        inner, member, owner = plain, value, record
         for key in outer:
             inner = inner.setdefault(key, {})
-        for attribute in field.path:
-            member = None if member is None else getattr(member, attribute)
-        if Mark.INLINE in field.marks:
+        for attribute in path:
+            if member is not None:
+                member, how = getattr(member, attribute), marks(owner, attribute)
+                owner = type(member)
+        if Mark.INLINE in how:
             inner.update(as_json(member))
-        elif member is not None or Mark.IF_KNOWN not in field.marks:
-            decimals = [mark.places for mark in field.marks if isinstance(mark, Decimals)]
+        elif member is not None or Mark.IF_KNOWN not in how:
+            decimals = [mark.places for mark in how if isinstance(mark, Decimals)]
             inner[name] = as_json(round(member, *decimals) if decimals and member is not None else member)
     return plain
