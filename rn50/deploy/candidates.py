@@ -45,18 +45,18 @@ prints(
 class Quantized(NamedTuple):
     """All candidates, float32 first, and the one that was written."""
 
-    candidates: list[Candidate]
+    results: list[Candidate]
     written: Candidate
-    file: pathlib.Path
+    model: pathlib.Path
     """File that was written, or the first of them."""
 
     def print_table(self, source: pathlib.Path, console: Terminal) -> None:
         """Print a line for each candidate, then the one that was written."""
-        before = self.candidates[0]
+        before = self.results[0]
         counts = before.evaluated.counts
         headings = ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s")
         rows = table(headings, ("method",), f"{source}: top-1 on {counts.images:,} images")
-        for candidate in self.candidates:
+        for candidate in self.results:
             rows.add_row(
                 candidate.method,
                 f"{candidate.bytes / 1e6:.2f}",
@@ -72,13 +72,12 @@ class Quantized(NamedTuple):
             f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way "
             "(binomial, 95 %)"
         )
-        console.print(f"{self.file}: {self.written.method}")
+        console.print(f"{self.model}: {self.written.method}")
 
 
 prints(
     Quantized,
-    lambda r: {"model": r.file, "written": r.written.method},
-    lambda r: ({"total": r.written.evaluated.counts.images}, {"results": r.candidates}),
+    lambda r: (r.model, {"written": r.written.method, "total": r.written.evaluated.counts.images}, r.results),
 )
 
 

@@ -84,12 +84,12 @@ def create(subject: ModelOnEngine, threads: int) -> tuple[Run, Callable[[int], n
     """Return a function from images to logits, and one from a batch size to random images for it."""
     if subject.engine not in PROVIDERS:
         framework, way = of_frameworks()[subject.engine]
-        read = weights_file.read(subject.file)
+        read = weights_file.read(subject.model)
         run: Run = frameworks.module(framework, "inference").create(read, way, subject.precision, threads)
         return run, lambda batch_size: _images(batch_size, read.image_size)
     from rn50.deploy import model_file
 
-    model, provider = _model(subject.file), PROVIDERS[subject.engine]
+    model, provider = _model(subject.model), PROVIDERS[subject.engine]
     session = model_file.session(model, threads, provider)
     if session.get_providers()[0] != provider:  # it falls back on the CPU without an error
         problem = f"ONNX Runtime cannot start {provider} here"

@@ -61,7 +61,8 @@ prints(
 class ModelOnEngine(NamedTuple):
     """A model on an engine."""
 
-    file: pathlib.Path
+    model: pathlib.Path
+    """File."""
     engine: str
     precision: str
     """float32, float16, bfloat16 or int8."""
@@ -69,10 +70,7 @@ class ModelOnEngine(NamedTuple):
     @property
     def name(self) -> str:
         """Return its display name."""
-        return f"{self.file.name} {self.engine} {self.precision}"
-
-
-prints(ModelOnEngine, lambda r: ({"model": r.file}, r.engine, r.precision))
+        return f"{self.model.name} {self.engine} {self.precision}"
 
 
 class Latency(NamedTuple):

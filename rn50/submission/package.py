@@ -17,7 +17,7 @@ from typing import Any
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
-from rn50.printed import Minutes, prints
+from rn50.printed import Inline, Minutes, prints
 from rn50.results import power, sidecar, tree
 from rn50.results.validity.findings import ERROR, Finding, print_findings
 from rn50.submission import check, describe, own_results, package_checks, source
@@ -28,7 +28,7 @@ from rn50.terminal import Terminal, counted
 class Package:
     """One system in its tree."""
 
-    place: tree.Place
+    place: Inline[tree.Place]
     """Its place in the destination."""
     implementation: str
     """Name of the implementation."""
@@ -38,13 +38,6 @@ class Package:
     """The label of what is not the benchmark."""
     runs: Mapping[str, pathlib.Path]
     """Name in the package and log."""
-
-
-prints(
-    Package,
-    lambda r: (r.place.system, r.place.organisation, r.place.results),
-    lambda r: (r.implementation, r.minutes, r.label, r.runs),
-)
 
 
 @dataclass(frozen=True)
