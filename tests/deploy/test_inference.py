@@ -184,7 +184,7 @@ def test_a_process_that_dies_does_not_stop_the_others(models, monkeypatch):
     """The one on an engine that falls over at batch size 2 has the rounds before; one that cannot start has
     none."""
     good = ModelOnEngine(models / "model.onnx", "onnxruntime", "float32")
-    bad, absent = good._replace(file=models / "whole.onnx"), good._replace(file=models / "absent.onnx")
+    bad, absent = good._replace(model=models / "whole.onnx"), good._replace(model=models / "absent.onnx")
     measure = inference_process.Process.measure
 
     def killed(self, load):

@@ -1,7 +1,6 @@
 """Turn the messages of the official compliance checker into findings: which line, which rule, and what to
 do."""
 
-import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -145,12 +144,3 @@ def _tensors(text: str, log: ResultLog) -> Facts:
 
 def _short(text: str, width: int = 160) -> str:
     return excerpt(" ".join(text.split()), width)
-
-
-def reasons_of_description(text: str) -> list[str]:
-    """Return the reasons in a line of the system description checker, which prints them as a Python list."""
-    try:
-        reasons = ast.literal_eval(text[text.index("[") :])
-    except (ValueError, SyntaxError):
-        return [text]
-    return [str(reason) for reason in reasons]
