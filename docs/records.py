@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_origin, is_typeddict
 
 import click
 
-from rn50 import rates
-from rn50.printed import IF_KNOWN, INLINE, Field, fields, is_record, meanings, members, words
+from rn50 import docstrings, printed, rates
+from rn50.printed import Mark, is_record, members
 
 HEAD = """# JSON output
 
@@ -61,13 +61,11 @@ def page(verbs: Iterable[tuple[str, click.Command]], table: Any, end: str) -> st
 
 def _printed_in(record: Any, names: Names) -> list[str]:
     """Return the names of the records whose fields are printed among those of a record."""
-    inline = [] if is_typeddict(record) else [one for one in fields(record).values() if INLINE in one.marks]
-    return [names[kind] for field in inline for kind in _kinds(field) if kind in names]
-
-
-def _kinds(field: Field) -> tuple[Any, ...]:
-    """Return the types of a field: those that its marks name, or else its own."""
-    return tuple(mark for mark in field.marks if isinstance(mark, type)) or field.kinds
+    if is_typeddict(record):
+        return []
+    paths = (_of_path(record, path) for path in printed.paths(record).values())
+    inline = (kinds for kinds, marks, _ in paths if Mark.INLINE in marks)
+    return [names[kind] for kinds in inline for kind in kinds if kind in names]
 
 
 def _of_record(record: Any, prefix: str, names: Names) -> Iterator[Row]:
@@ -75,28 +73,47 @@ def _of_record(record: Any, prefix: str, names: Names) -> Iterator[Row]:
     if is_typeddict(record):
         for name, kind in record.__annotations__.items():
             known = ", if known" if name in record.__optional_keys__ else ""
-            yield from _of_type(kind, prefix + name, meanings(record).get(name, words(name)), names, known)
+            yield from _of_type(
+                kind,
+                prefix + name,
+                docstrings.of_attributes(record).get(name, docstrings.words(name)),
+                names,
+                known,
+            )
         return
     rows: dict[str, Row] = {}
-    for name, field in fields(record).items():
-        field = field._replace(kinds=_kinds(field))
-        if INLINE in field.marks:
-            more = () if field.kinds[0] in names else _of_record(field.kinds[0], prefix, names)
+    for name, path in printed.paths(record).items():
+        kinds, marks, meaning = _of_path(record, path)
+        if Mark.INLINE in marks:
+            more = () if kinds[0] in names else _of_record(kinds[0], prefix, names)
         else:
-            more = _of_field(prefix + name, field, names)
+            more = _of_type(
+                kinds, prefix + name, meaning, names, ", if known" if Mark.IF_KNOWN in marks else ""
+            )
         rows.update({row[0]: row for row in more})
     yield from rows.values()
 
 
-def _of_field(path: str, field: Field, names: Names) -> Iterator[Row]:
-    meaning = meanings(field.owner).get(field.path.rpartition(".")[2], "")
-    return _of_type(field.kinds, path, meaning, names, ", if known" if IF_KNOWN in field.marks else "")
+def _of_path(record: type, path: Iterable[str]) -> tuple[tuple[Any, ...], tuple[Any, ...], str]:
+    """Return types, marks and meaning of the value at a path, which is None where anything on its way is."""
+    kinds: tuple[Any, ...] = (record,)
+    null: set[Any] = set()
+    for attribute in path:
+        null |= {types.NoneType} & set(kinds)
+        (owner,) = set(kinds) - null
+        marks = printed.marks(owner, attribute)
+        marked = members(printed.kind(owner, attribute))
+        plain = (kind.__origin__ if get_origin(kind) is Annotated else kind for kind in marked)
+        kinds = tuple(member for kind in plain for member in members(kind))
+    kinds = tuple(mark for mark in marks if isinstance(mark, type)) or tuple(dict.fromkeys((*kinds, *null)))
+    return kinds, marks, docstrings.of_attributes(owner).get(attribute, "")
 
 
 def _of_type(kind: Any, path: str, meaning: str, names: Names, known: str = "") -> Iterator[Row]:
     """Yield the row of a field, or of what is in it."""
-    inside = [member for member in members(kind) if member is not types.NoneType]
-    null = " or null" if len(inside) < len(members(kind)) and not known else ""
+    possible = kind if isinstance(kind, tuple) else members(kind)
+    inside = [member for member in possible if member is not types.NoneType]
+    null = " or null" if len(inside) < len(possible) and not known else ""
     if len(inside) > 1:
         yield path, " or ".join(PLAIN[member] for member in inside) + null + known, meaning
         return

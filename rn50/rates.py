@@ -32,7 +32,6 @@ def of_rounds(values: Sequence[float]) -> Rates:
     return Rates(statistics.median(values), min(values), max(values))
 
 
-@prints("median, lowest, highest, rounds, shown")
 class Comparison(NamedTuple):
     """Two sides that were measured in the same rounds, as the ratio of their speeds."""
 
@@ -55,6 +54,9 @@ class Comparison(NamedTuple):
         """Return the spread over the rounds and whether they show a difference, in words."""
         verdict = "" if self.shown else "; no difference that they show"
         return f"{self.lowest:.3f} to {self.highest:.3f} in {self.rounds} rounds{verdict}"
+
+
+prints(Comparison, lambda r: (r.median, r.lowest, r.highest, r.rounds, r.shown))
 
 
 def alternated(sides: Sequence[T], round_: int) -> Sequence[T]:

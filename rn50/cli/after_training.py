@@ -16,7 +16,6 @@ from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Results and weights")
 
-ONNX = ".onnx"
 _output = group.output("The file to write.", required=True)
 _tolerance = click.option(
     "--tolerance", default=1.0, type=Number(0, 100), help="Percentage points of top-1 that may be lost."
@@ -39,7 +38,7 @@ _tolerance = click.option(
 @click.option(
     "--report", type=PATH, help="Write a page with the confusion of classes and the calibration there."
 )
-@group.as_json("rn50.weights.display.Evaluation")
+@group.as_json("rn50.weights.display.FileEvaluation")
 def evaluate_weights(
     weights: pathlib.Path, name: str | None, precision: str | None, report: pathlib.Path | None, as_json: bool
 ) -> None:
@@ -53,20 +52,22 @@ def evaluate_weights(
     from rn50 import files
     from rn50.data import layout, preflight
     from rn50.run import evaluation
+    from rn50.weights import weights_file
 
     config, environ = ranks.configured(name)
     if report is not None:
         files.refuse_to_replace(report, files.PAGE, remedy="give another file with --report")
-    if weights.suffix == ONNX:
-        from rn50.deploy import evaluation as of_models
+    if weights_file.is_model(weights):
+        from rn50.deploy import model_evaluation
 
         if precision is not None:
             raise UserError(
                 f"--precision {precision}", f"{weights} is an ONNX model, which has its own", "leave it out"
             )
-        of_models.tell(weights, config, report, as_json)
+        model_evaluation.evaluate_file(weights, config, report, as_json)
         return
-    environ = {**environ, **evaluation.environment_for(weights, config), "PRECISION": precision or "float32"}
+    sizes = weights_file.read(weights).variables(config.data)
+    environ = {**environ, **evaluation.ENVIRONMENT, **sizes, "PRECISION": precision or "float32"}
     config = configuration.from_environment(environ)
     preflight.of(config, layout.VALIDATION_FILES)
     ranks.run_as_ranks(config, environ, "run.evaluation", file=weights, report=report, as_json=as_json)
@@ -131,13 +132,15 @@ def export_weights(
     logits.
     """
     from rn50.deploy import export, own_formats
+    from rn50.weights import weights_file
 
-    if format_ == "onnx":
-        written = export.export(weights, output, fold, preprocessing, _configured(name), tolerance)
-    elif preprocessing:
+    if preprocessing and format_ != "onnx":
         raise UserError("--with-preprocessing", "only an ONNX model has it", "leave it out, or --to")
+    read, config = weights_file.read(weights), _configured(name)
+    if format_ == "onnx":
+        written = export.export(read, output, fold, preprocessing, config, tolerance)
     else:
-        written = own_formats.write(weights, output, format_, _configured(name), tolerance)
+        written = own_formats.write(read, output, format_, config, tolerance)
     if as_json:
         print_json(written)
         return
@@ -177,7 +180,7 @@ def export_weights(
 @click.option("--images", default=128, type=Whole(1, 100_000), help="Training images that calibrate.")
 @_to("onnx, or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.")
 @_tolerance
-@group.as_json("rn50.deploy.candidates.Choice")
+@group.as_json("rn50.deploy.candidates.Quantized")
 def quantize_model(
     model: pathlib.Path,
     name: str | None,
@@ -196,14 +199,16 @@ def quantize_model(
     A model without int8 operators, or that loses more than --tolerance, is not written: exit status 2.
     """
     from rn50.deploy import own_formats, quantization
+    from rn50.weights import weights_file
 
     config, _ = ranks.configured(name)
     tried = quantization.ways(method, calibration)
     if format_ == "onnx":
         choice = quantization.quantize(model, output, tried, config, images, tolerance)
     else:
-        choice = own_formats.quantize(model, output, format_, tried, config, images, tolerance)
-    print_json(choice) if as_json else choice.show(model, Terminal())
+        read = weights_file.read(model)
+        choice = own_formats.quantize(read, output, format_, tried, config, images, tolerance)
+    print_json(choice) if as_json else choice.print_table(model, Terminal())
 
 
 def _engines() -> tuple[str, ...]:
@@ -246,7 +251,7 @@ def _engines() -> tuple[str, ...]:
 )
 @rounds
 @click.option("--picture", type=PATH, help="Write latency and throughput as an SVG picture.")
-@group.as_json("rn50.deploy.outcomes.Report")
+@group.as_json("rn50.deploy.outcomes.InferenceReport")
 def bench_inference(
     models: tuple[pathlib.Path, ...],
     engines: tuple[str, ...],
@@ -283,7 +288,7 @@ def bench_inference(
     if as_json:
         print_json(measured)
     elif measured.results:
-        inference.show(measured, Terminal())
+        inference.print_report(measured, Terminal())
     if picture is not None and measured.results:
         files.write(picture, inference_curve.draw(measured.results))
     if measured.failures:

@@ -109,7 +109,7 @@ def _print_numbers(packed: "Packed", then: str, as_json: bool) -> None:
 @click.option("--val", type=Whole(1, MOST_IMAGES), help="Validation images there ought to be.")
 @click.option("--write-index", is_flag=True, help="First write the .idx of a .rec that has none.")
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
-@group.as_json("rn50.data.certification.certify.Verdict")
+@group.as_json("rn50.data.certification.certify.Certified")
 def verify(
     folder: Path, full: bool, write_index: bool, workers: int | None, as_json: bool, **numbers: int | None
 ) -> None:

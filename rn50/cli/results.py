@@ -54,7 +54,7 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
 @verb("check", "Run the official checkers, and ours", "rn50 check results/DEMO_CPU --ruleset 4.0.0")
 @group.paths
 @group.rulesets("of a published tree names")
-@group.as_json("rn50.submission.check.Report")
+@group.as_json("rn50.submission.check.CheckReport")
 def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool) -> None:
     """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
 

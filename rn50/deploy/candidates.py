@@ -14,14 +14,10 @@ from rn50.weights.counts import margin
 FLOAT = "float32"
 
 
-@prints(
-    "method=way, bytes=size, top_1=evaluated.counts.top1, correct=evaluated.counts.correct, "
-    "images_per_second=evaluated.images_per_second, int8_operators, operators, drop"
-)
 class Candidate(NamedTuple):
     """A model and its evaluation."""
 
-    way: str
+    method: str
     """Method that made it: float32, dynamic, or static and its calibration."""
     contents: Sequence[bytes]
     """The content of each of its files."""
@@ -34,46 +30,58 @@ class Candidate(NamedTuple):
     """Percentage points of top-1 lost against float32."""
 
     @property
-    def size(self) -> int:
+    def bytes(self) -> int:
         """Size of the model."""
         return sum(map(len, self.contents))
 
 
-@prints("model=file, written=written.way, total=written.evaluated.counts.images, results=candidates")
-class Choice(NamedTuple):
+prints(
+    Candidate,
+    lambda r: (r.method, r.bytes, {"top_1": r.evaluated.counts.top1}, r.evaluated.counts.correct),
+    lambda r: (r.evaluated.images_per_second, r.int8_operators, r.operators, r.drop),
+)
+
+
+class Quantized(NamedTuple):
     """All candidates, float32 first, and the one that was written."""
 
-    candidates: list[Candidate]
+    results: list[Candidate]
     written: Candidate
-    file: pathlib.Path
+    model: pathlib.Path
     """File that was written, or the first of them."""
 
-    def show(self, source: pathlib.Path, console: Terminal) -> None:
+    def print_table(self, source: pathlib.Path, console: Terminal) -> None:
         """Print a line for each candidate, then the one that was written."""
-        before = self.candidates[0]
+        before = self.results[0]
         counts = before.evaluated.counts
         headings = ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s")
-        ways = table(headings, ("method",), f"{source}: top-1 on {counts.images:,} images")
-        for candidate in self.candidates:
-            ways.add_row(
-                candidate.way,
-                f"{candidate.size / 1e6:.2f}",
-                f"{candidate.size / before.size:.3f}",
+        rows = table(headings, ("method",), f"{source}: top-1 on {counts.images:,} images")
+        for candidate in self.results:
+            rows.add_row(
+                candidate.method,
+                f"{candidate.bytes / 1e6:.2f}",
+                f"{candidate.bytes / before.bytes:.3f}",
                 f"{candidate.int8_operators} of {candidate.operators}",
                 f"{candidate.evaluated.counts.top1:.4f}",
                 f"{candidate.drop:.2f}",
                 f"{candidate.evaluated.images_per_second:,.0f}",
             )
-        console.print(ways)
+        console.print(rows)
         known_to = margin(counts.correct, counts.images)
         console.print(
             f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way "
             "(binomial, 95 %)"
         )
-        console.print(f"{self.file}: {self.written.way}")
+        console.print(f"{self.model}: {self.written.method}")
 
 
-def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Choice:
+prints(
+    Quantized,
+    lambda r: (r.model, {"written": r.written.method, "total": r.written.evaluated.counts.images}, r.results),
+)
+
+
+def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Quantized:
     """Write the files of the most accurate candidate; among equals, the fastest.
 
     Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance``
@@ -94,11 +102,11 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
         files.write(output[0], best.contents[0])
     else:
         files.write_all(dict(zip(output, best.contents, strict=True)))
-    return Choice(candidates, best, output[0])
+    return Quantized(candidates, best, output[0])
 
 
 def _why(candidate: Candidate) -> str:
     if not candidate.int8_operators:
-        return f"{candidate.way}: no operator became int8"
+        return f"{candidate.method}: no operator became int8"
     top_1 = candidate.evaluated.counts.top1
-    return f"{candidate.way}: top-1 fell by {candidate.drop:.2f} points to {top_1:.4f}"
+    return f"{candidate.method}: top-1 fell by {candidate.drop:.2f} points to {top_1:.4f}"

@@ -3,73 +3,66 @@
 import pathlib
 
 from rn50 import files
-from rn50.deploy import evaluation, graph, model_file
-from rn50.deploy.model_file import Model, Run
+from rn50.deploy import graph, model_evaluation
+from rn50.deploy.model_file import Model, Run, parse
 from rn50.deploy.outcomes import Evaluated, Written
 from rn50.errors import UserError
 from rn50.settings.config import Config
-from rn50.weights import weights_file
 from rn50.weights.weights_file import Weights
 
 FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
 """Facts of the weights that the model keeps."""
 
 
-def convert(source: pathlib.Path, name: str, fold: bool = True, preprocessing: bool = False) -> Model:
-    """Return a file of weights as a model called ``name``. Raises UserError if it holds no weights."""
-    read = weights_file.read(source)
-    return of_weights(read, name, {"source_sha256": files.sha256(source)}, fold, preprocessing)
-
-
-def of_weights(
-    read: Weights, name: str, more: dict[str, str], fold: bool = True, preprocessing: bool = False
-) -> Model:
-    """Return weights as a model called ``name`` that holds facts of the weights and ``more``."""
-    facts = {fact: read.facts[fact] for fact in FACTS if fact in read.facts}
-    proto = graph.model(read, {**facts, **more}, fold, preprocessing)
-    return model_file.parse(name, proto.SerializeToString())
+def convert(weights: Weights, name: str, fold: bool = True, preprocessing: bool = False) -> Model:
+    """Return weights as a model called ``name``, which keeps facts of them and the SHA-256 of their file."""
+    facts = {fact: weights.facts[fact] for fact in FACTS if fact in weights.facts}
+    if weights.file:
+        facts["source_sha256"] = files.sha256(weights.file)
+    proto = graph.model(weights, facts, fold, preprocessing)
+    return parse(name, proto.SerializeToString())
 
 
 def export(
-    source: pathlib.Path,
+    weights: Weights,
     output: pathlib.Path,
     fold: bool,
     preprocessing: bool,
     config: Config | None,
     tolerance: float,
 ) -> Written:
-    """Write a file of weights as an ONNX model.
+    """Write weights as an ONNX model.
 
     With ``config`` it is evaluated first. Raises UserError, and writes nothing, if its accuracy is more than
-    ``tolerance`` percentage points from that in the file of weights.
+    ``tolerance`` percentage points from that in the weights.
     """
     files.refuse_to_replace(output, files.MODEL)
-    model = convert(source, str(output), fold, preprocessing)
-    evaluated = evaluate(source, model, config, tolerance)
+    model = convert(weights, str(output), fold, preprocessing)
+    evaluated = evaluate(weights, model, config, tolerance)
     files.write(output, model.content)
     size, nodes = len(model.content), len(model.proto.graph.node)
     return Written("onnx", [output], size, model.classes, evaluated, nodes, fold, preprocessing)
 
 
 def evaluate(
-    source: pathlib.Path, model: Model, config: Config | None, tolerance: float, logits_of: Run | None = None
+    weights: Weights, model: Model, config: Config | None, tolerance: float, logits_of: Run | None = None
 ) -> Evaluated | None:
-    """Evaluate a model, as ``evaluation.evaluate`` does, if there is a configuration.
+    """Evaluate a model of weights, as ``model_evaluation.evaluate`` does, if there is a configuration.
 
-    Raises UserError if its top-1 is more than ``tolerance`` percentage points from what a file of weights
-    says.
+    Raises UserError if its top-1 is more than ``tolerance`` percentage points from what the weights say.
     """
     if config is None:
         return None
-    evaluated, accuracy = evaluation.evaluate(model, config, logits_of=logits_of), model.facts.get("accuracy")
+    evaluated = model_evaluation.evaluate(model, config, logits_of=logits_of)
+    accuracy = weights.facts.get("accuracy")
     top_1 = evaluated.counts.top1
     try:
         before = top_1 if accuracy is None else float(accuracy)
     except ValueError:
         problem = f"its header says {accuracy} of accuracy, not a number"
-        raise UserError(source, problem, "train again with SAVE_WEIGHTS=1") from None
+        raise UserError(weights.file or model.name, problem, "train again with SAVE_WEIGHTS=1") from None
     if not abs(top_1 - before) * 100 <= tolerance:
-        problem = f"not written: its top-1 is {top_1:.4f}, and {source} says {before:.4f}"
+        problem = f"not written: its top-1 is {top_1:.4f}, and {weights.file} says {before:.4f}"
         remedy = "name the configuration that it was trained with, or allow more than --tolerance"
         raise UserError(model.name, problem, f"{remedy} {tolerance:g}")
     return evaluated

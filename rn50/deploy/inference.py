@@ -11,7 +11,7 @@ import numpy as np
 from rn50 import rates
 from rn50.deploy import inference_engines
 from rn50.deploy.inference_process import Load, Process, Round
-from rn50.deploy.outcomes import Failure, Latency, Report, Result, Subject
+from rn50.deploy.outcomes import Failure, InferenceReport, InferenceResult, Latency, ModelOnEngine
 from rn50.errors import UserError
 from rn50.machine import binding, description, hardware
 from rn50.progress import counting
@@ -38,21 +38,21 @@ def bind(cores: int | None, engines: Sequence[str]) -> tuple[str, int]:
 
 
 def measure(
-    subjects: Sequence[Subject],
+    subjects: Sequence[ModelOnEngine],
     batch_sizes: Sequence[int],
     seconds: float,
     rounds: int,
     rate: float | None,
     threads: int,
-) -> Report:
+) -> InferenceReport:
     """Measure every subject at every batch size, in turn within each round. An extra first round is
     discarded.
 
     ``seconds`` is the time for a subject at a batch size, over all rounds. A subject that fails does not stop
     the others.
     """
-    rounds_of: dict[tuple[Subject, int], list[Round]] = {}
-    failures: dict[Subject, UserError] = {}
+    rounds_of: dict[tuple[ModelOnEngine, int], list[Round]] = {}
+    failures: dict[ModelOnEngine, UserError] = {}
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes = []
@@ -75,7 +75,7 @@ def measure(
     model = description.read().get("host_processor_model_name", "unknown processor")
     engines = {subject.engine for subject in subjects}
     gpus = hardware.read().gpus if any(map(inference_engines.on_gpu, engines)) else ()
-    return Report(
+    return InferenceReport(
         "".join(f"{gpu.name}, " for gpu in gpus[:1]) + f"{counted(threads, 'core')} of {model}",
         threads,
         rate,
@@ -84,17 +84,19 @@ def measure(
     )
 
 
-def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: float | None) -> Result:
+def _result(
+    subject: ModelOnEngine, size: int, of_rounds: Sequence[Round], rate: float | None
+) -> InferenceResult:
     latencies = np.sort(np.concatenate([round_.latencies for round_ in of_rounds])) * 1e3
     at = [float(latencies[len(latencies) * percentile // 100]) for percentile in PERCENTILES]
     latency = Latency(float(latencies.mean()), *at)
     answered = [len(round_.latencies) / round_.seconds for round_ in of_rounds]
     kept_up = rate is None or min(answered) >= KEPT_UP * rate
     served = rates.of_rounds([per_second * size for per_second in answered])
-    return Result(subject, size, len(latencies), latency, served, kept_up)
+    return InferenceResult(subject, size, len(latencies), latency, served, kept_up)
 
 
-def show(report: Report, console: Terminal) -> None:
+def print_report(report: InferenceReport, console: Terminal) -> None:
     """Print a table for each model on each engine."""
     results, rate = report.results, report.requests_per_second
     load = "each request when the one before is answered" if rate is None else f"{rate:g} requests per second"

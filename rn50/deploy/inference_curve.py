@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from rn50.deploy.inference import Result
+from rn50.deploy.inference import InferenceResult
 from rn50.results.report import plots
 
 
-def draw(results: Sequence[Result]) -> bytes:
+def draw(results: Sequence[InferenceResult]) -> bytes:
     """Return the picture as SVG: a colour for each model on an engine; p50 solid, p99 dashed."""
     subjects = list(dict.fromkeys(result.subject for result in results))
     ordered = sorted(results, key=lambda result: result.batch_size)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rn50 import frameworks
-from rn50.deploy.outcomes import Run, Subject
+from rn50.deploy.outcomes import ModelOnEngine, Run
 from rn50.errors import UserError
 from rn50.packages import needed_for
 from rn50.weights import weights_file
@@ -36,14 +36,16 @@ def on_gpu(engine: str) -> bool:
     return "-cuda" in engine or engine.endswith("-tensorrt")
 
 
-def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> list[Subject]:
+def subjects(
+    files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]
+) -> list[ModelOnEngine]:
     """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
 
     An engine runs weights in each of the precisions ``asked`` that it has. Raises UserError for a file that
     is not a model, an engine that is missing or has nothing to run, and a precision that no engine has.
     """
-    runnable: list[Subject] = []
-    of_weights = [file for file in files if file.suffix == weights_file.SUFFIX]
+    runnable: list[ModelOnEngine] = []
+    of_weights = [file for file in files if not weights_file.is_model(file)]
     for engine in engines:
         if engine in PROVIDERS:
             with needed_for("rn50 bench inference"):
@@ -53,7 +55,7 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
                 problem = f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(available)}"
                 remedy = "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU"
                 raise UserError(f"--engines {engine}", problem, f"{remedy}, or leave the engine out")
-            runnable += [Subject(file, engine, _model(file).precision) for file in files]
+            runnable += [ModelOnEngine(file, engine, _model(file).precision) for file in files]
             continue
         if not of_weights:
             problem = "runs weights, and no model is a .safetensors file"
@@ -61,7 +63,7 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
             raise UserError(f"--engines {engine}", problem, remedy)
         framework, way = of_frameworks()[engine]
         having = [name for name in asked if name in frameworks.traits(framework).inference[way]]
-        runnable += [Subject(file, engine, precision) for file in of_weights for precision in having]
+        runnable += [ModelOnEngine(file, engine, precision) for file in of_weights for precision in having]
     for requested in asked:
         if of_weights and requested not in (subject.precision for subject in runnable):
             problem = f"none of {', '.join(engines)} computes in it"
@@ -73,19 +75,21 @@ def _model(file: pathlib.Path) -> Any:
     """Read an ONNX file, or convert weights as ``rn50 export`` would."""
     from rn50.deploy import export, model_file
 
-    return export.convert(file, str(file)) if file.suffix == weights_file.SUFFIX else model_file.read(file)
+    if weights_file.is_model(file):
+        return model_file.read(file)
+    return export.convert(weights_file.read(file), str(file))
 
 
-def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:
+def create(subject: ModelOnEngine, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:
     """Return a function from images to logits, and one from a batch size to random images for it."""
     if subject.engine not in PROVIDERS:
         framework, way = of_frameworks()[subject.engine]
-        read = weights_file.read(subject.file)
+        read = weights_file.read(subject.model)
         run: Run = frameworks.module(framework, "inference").create(read, way, subject.precision, threads)
         return run, lambda batch_size: _images(batch_size, read.image_size)
     from rn50.deploy import model_file
 
-    model, provider = _model(subject.file), PROVIDERS[subject.engine]
+    model, provider = _model(subject.model), PROVIDERS[subject.engine]
     session = model_file.session(model, threads, provider)
     if session.get_providers()[0] != provider:  # it falls back on the CPU without an error
         problem = f"ONNX Runtime cannot start {provider} here"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rn50.deploy import inference_engines
-from rn50.deploy.outcomes import LIMIT_S, Run, Subject
+from rn50.deploy.outcomes import LIMIT_S, ModelOnEngine, Run
 from rn50.errors import UserError
 from rn50.process import set_default
 
@@ -68,7 +68,7 @@ def serve(run: Run, images: np.ndarray, load: Load) -> Round:
 class Process:
     """A subject to be measured. It waits, without using a core, while others are measured."""
 
-    def __init__(self, subject: Subject, threads: int, log: pathlib.Path):
+    def __init__(self, subject: ModelOnEngine, threads: int, log: pathlib.Path):
         """Start the process, which loads the model."""
         self.subject, self._log = subject, log
         log.touch()
@@ -118,7 +118,7 @@ class Process:
         return answer
 
 
-def _serve(pipe: Connection, subject: Subject, threads: int, log: str) -> None:
+def _serve(pipe: Connection, subject: ModelOnEngine, threads: int, log: str) -> None:
     """Load a model and answer loads until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this process
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

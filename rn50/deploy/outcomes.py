@@ -2,11 +2,11 @@
 
 import pathlib
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from rn50.printed import INLINE, prints
+from rn50.printed import Inline, prints
 from rn50.rates import Rates
 from rn50.weights.counts import Counts
 
@@ -30,10 +30,6 @@ class Evaluated(NamedTuple):
         return self.counts.images / self.seconds
 
 
-@prints(
-    "format, files, bytes, nodes, folded, preprocessing, classes, correct=evaluated.counts.correct, "
-    "total=evaluated.counts.images, top_1=evaluated.counts.top1"
-)
 class Written(NamedTuple):
     """Files that were written, and the evaluation of what is in them, if there was one."""
 
@@ -44,7 +40,6 @@ class Written(NamedTuple):
     bytes: int
     """Their size."""
     classes: int
-    """Classes."""
     evaluated: Evaluated | None
     nodes: int | None = None
     """Operators of an ONNX graph."""
@@ -54,21 +49,28 @@ class Written(NamedTuple):
     """True if it takes decoded images."""
 
 
-@prints("model=file, engine, precision")
-class Subject(NamedTuple):
+prints(
+    Written,
+    lambda r: (r.format, r.files, r.bytes, r.nodes, r.folded, r.preprocessing, r.classes),
+    lambda r: r.evaluated and r.evaluated.counts.correct,
+    lambda r: {"total": r.evaluated and r.evaluated.counts.images},
+    lambda r: {"top_1": r.evaluated and r.evaluated.counts.top1},
+)
+
+
+class ModelOnEngine(NamedTuple):
     """A model on an engine."""
 
-    file: pathlib.Path
+    model: pathlib.Path
     """File."""
     engine: str
-    """Engine."""
     precision: str
     """float32, float16, bfloat16 or int8."""
 
     @property
     def name(self) -> str:
         """Return its display name."""
-        return f"{self.file.name} {self.engine} {self.precision}"
+        return f"{self.model.name} {self.engine} {self.precision}"
 
 
 class Latency(NamedTuple):
@@ -86,10 +88,10 @@ class Latency(NamedTuple):
     """99th percentile."""
 
 
-class Result(NamedTuple):
+class InferenceResult(NamedTuple):
     """A subject at a batch size."""
 
-    subject: Annotated[Subject, INLINE]
+    subject: Inline[ModelOnEngine]
     batch_size: int
     """Images of a request."""
     requests: int
@@ -104,12 +106,12 @@ class Result(NamedTuple):
 class Failure(NamedTuple):
     """A subject that failed, with results of the batch sizes before or none."""
 
-    subject: Annotated[Subject, INLINE]
+    subject: Inline[ModelOnEngine]
     failure: str
     """Why, and the remedy."""
 
 
-class Report(NamedTuple):
+class InferenceReport(NamedTuple):
     """Latencies and rates of models on engines."""
 
     machine: str
@@ -118,5 +120,5 @@ class Report(NamedTuple):
     """Cores, and threads of an engine."""
     requests_per_second: float | None
     """Arrivals of `--rate`; null: the next request arrives when the one before is answered."""
-    results: list[Result]
+    results: list[InferenceResult]
     failures: list[Failure]

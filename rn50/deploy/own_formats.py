@@ -1,4 +1,4 @@
-"""A file of weights as files in a framework's own format (``rn50 export --to``), or quantised by it (``rn50
+"""Weights as files in a framework's own format (``rn50 export --to``), or quantised by it (``rn50
 quantize --to``)."""
 
 import pathlib
@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from rn50 import files, frameworks
-from rn50.deploy import evaluation, export, model_file
-from rn50.deploy.candidates import FLOAT, Candidate, Choice, choose
-from rn50.deploy.model_file import Model
+from rn50.deploy import export, model_evaluation, model_file
+from rn50.deploy.candidates import FLOAT, Candidate, Quantized, choose
 from rn50.deploy.quantization import STATIC, calibration_images
 from rn50.errors import UserError
 from rn50.settings.config import Config
 from rn50.terminal import say
-from rn50.weights import weights_file
+from rn50.weights.weights_file import Weights
 
 AGREEMENT = 1e-4
 """Largest difference from the logits of the ONNX model, relative to the largest of these."""
@@ -30,46 +29,45 @@ def names(quantizing: bool = False) -> tuple[str, ...]:
 
 
 def write(
-    source: pathlib.Path, output: pathlib.Path, framework: str, config: Config | None, tolerance: float
+    weights: Weights, output: pathlib.Path, framework: str, config: Config | None, tolerance: float
 ) -> export.Written:
-    """Write a file of weights in a framework's format.
+    """Write weights in a framework's format.
 
     The files are read again: their logits must agree with the ONNX model's. With ``config`` they are
     evaluated too. Raises UserError, and leaves no file, if the logits differ, or the accuracy is more than
     ``tolerance`` points from that in the weights.
     """
     written = _files(output, framework)
-    read = weights_file.read(source)
-    model, inference = export.convert(source, str(output)), frameworks.module(framework, "inference")
+    model, inference = export.convert(weights, str(output)), frameworks.module(framework, "inference")
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder, "model"))
         with model_file.quiet():
-            inference.write(read, path)
-            logits_of = inference.read(path, evaluation.THREADS)
-        shape = (TRIED, 3, read.image_size, read.image_size)
+            inference.write(weights, path)
+            logits_of = inference.read(path, model_evaluation.THREADS)
+        shape = (TRIED, 3, weights.image_size, weights.image_size)
         images = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-        expected = model_file.running(model, evaluation.THREADS)(images)
+        expected = model_file.running(model, model_evaluation.THREADS)(images)
         apart = np.abs(logits_of(images) - expected).max() / np.abs(expected).max()
         if not apart <= AGREEMENT:
             problem = f"not written: its logits are {apart:.1e} from those of the ONNX model"
             remedy = f"report it, with the version of {frameworks.traits(framework).name}"
             raise UserError(output, problem, remedy)
-        evaluated = export.evaluate(source, model, config, tolerance, logits_of)
+        evaluated = export.evaluate(weights, model, config, tolerance, logits_of)
         contents = _contents(path, framework)
     files.write_all(dict(zip(written, contents, strict=False)))
     return export.Written(framework, written, sum(map(len, contents)), model.classes, evaluated)
 
 
 def quantize(
-    source: pathlib.Path,
+    weights: Weights,
     output: pathlib.Path,
     framework: str,
     tried: Sequence[str],
     config: Config,
     images: int,
     tolerance: float,
-) -> Choice:
-    """Quantise the network of a file of weights with a framework's own tools, and write the most accurate in
+) -> Quantized:
+    """Quantise the network of weights with a framework's own tools, and write the most accurate in
     its format.
 
     See ``quantization.quantize``. Also raises UserError for a way that the framework lacks.
@@ -79,12 +77,12 @@ def quantize(
         if way.removeprefix(f"{STATIC} ") not in traits.calibrations:
             problem = f"{traits.name} quantises with --method static alone"
             raise UserError(f"--method {way}", problem, "leave it out")
-    model, inference = export.convert(source, str(source)), frameworks.module(framework, "inference")
+    model, inference = export.convert(weights, str(weights.file)), frameworks.module(framework, "inference")
     calibrating = np.concatenate(calibration_images(model, config, images))
     with tempfile.TemporaryDirectory() as folder:
         path, made = (str(pathlib.Path(folder, name)) for name in ("float32", "int8"))
         with model_file.quiet():
-            inference.write(weights_file.read(source), path)
+            inference.write(weights, path)
         operators = model_file.int8_operators(model.proto)
         candidates = [_candidate(FLOAT, path, framework, operators, model, config)]
         for way in tried:
@@ -98,12 +96,12 @@ def quantize(
 
 
 def _candidate(
-    way: str, path: str, framework: str, int8: tuple[int, int], model: Model, config: Config
+    way: str, path: str, framework: str, int8: tuple[int, int], model: model_file.Model, config: Config
 ) -> Candidate:
     with model_file.quiet():
         inference, precision = frameworks.module(framework, "inference"), "int8" if int8[0] else FLOAT
-        logits_of = inference.read(path, evaluation.THREADS, precision=precision)
-    evaluated = evaluation.evaluate(model, config, f"evaluating {way}", logits_of=logits_of)
+        logits_of = inference.read(path, model_evaluation.THREADS, precision=precision)
+    evaluated = model_evaluation.evaluate(model, config, f"evaluating {way}", logits_of=logits_of)
     return Candidate(way, _contents(path, framework), *int8, evaluated)
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from rn50 import files
-from rn50.deploy import evaluation, graph, model_file
-from rn50.deploy.candidates import FLOAT, Candidate, Choice, choose
-from rn50.deploy.model_file import Model
+from rn50.deploy import graph, model_evaluation, model_file
+from rn50.deploy.candidates import FLOAT, Candidate, Quantized, choose
 from rn50.errors import UserError
 from rn50.packages import needed_for
 from rn50.settings.config import Config
@@ -59,7 +58,7 @@ def quantize(
     config: Config,
     images: int,
     tolerance: float,
-) -> Choice:
+) -> Quantized:
     """Quantise the model of a file in every way, and write the most accurate.
 
     ``images`` of the training set calibrate. Raises UserError, and writes nothing, if none has int8 operators
@@ -73,7 +72,7 @@ def quantize(
     candidates = []
     made = ((way, quantized(model, way, read)) for way in tried)
     for way, variant in itertools.chain([(FLOAT, model)], made):
-        evaluated = evaluation.evaluate(variant, config, f"evaluating {way}")
+        evaluated = model_evaluation.evaluate(variant, config, f"evaluating {way}")
         int8 = model_file.int8_operators(variant.proto)
         candidates.append(Candidate(way, [variant.content], *int8, evaluated))
     return choose([output], candidates, tolerance)
@@ -100,14 +99,14 @@ class _Reader:
         return None if image is None else {self._name: image}
 
 
-def calibration_images(model: Model, config: Config, images: int) -> list[np.ndarray]:
+def calibration_images(model: model_file.Model, config: Config, images: int) -> list[np.ndarray]:
     """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as
     ``evaluate`` does."""
-    batches = (batch for batch, _ in evaluation.inputs(model, config, "train"))
+    batches = (batch for batch, _ in model_evaluation.inputs(model, config, "train"))
     return [image[None].copy() for image in itertools.islice(itertools.chain.from_iterable(batches), images)]
 
 
-def quantized(model: Model, way: str, images: Sequence[np.ndarray]) -> Model:
+def quantized(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> model_file.Model:
     """Return a quantised model, without checking it."""
     say(f"quantising: {way} ...", err=True)
     with (

@@ -90,7 +90,6 @@ def grouped(fits: Mapping[str, Diagnosis]) -> list[Diagnosis]:
     return merged
 
 
-@prints("ok, findings")
 class Examination(NamedTuple):
     """The diagnoses of a machine and of a configuration on it."""
 
@@ -100,6 +99,9 @@ class Examination(NamedTuple):
     def ok(self) -> bool:
         """True if no finding is a failure."""
         return all(diagnosis.severity != FAILURE for diagnosis in self.findings)
+
+
+prints(Examination, lambda r: (r.ok, r.findings))
 
 
 def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:

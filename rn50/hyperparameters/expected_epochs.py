@@ -22,7 +22,6 @@ DISTANCE_EPOCHS = 4.0
 a measurement; it only orders candidates."""
 
 
-@prints("basis, runs, missed, missed_share, mean, low, high")
 @dataclass(frozen=True)
 class Prediction:
     """Expected epochs."""
@@ -51,7 +50,9 @@ class Prediction:
         return f"{spread}{missed}: {self.basis}"
 
 
-@prints("name, global_batch_size, values, prediction")
+prints(Prediction, lambda r: (r.basis, r.runs, r.missed, r.missed_share, r.mean, r.low, r.high))
+
+
 @dataclass(frozen=True)
 class Proven:
     """Recipe that may be borrowed, and the results that published it."""
@@ -76,6 +77,9 @@ class Proven:
         excess = self.prediction.mean - reference.at(self.global_batch_size).mean
         away = abs(math.log2(global_batch_size / self.global_batch_size))
         return reference.at(global_batch_size).mean + excess + DISTANCE_EPOCHS * away
+
+
+prints(Proven, lambda r: (r.name, r.global_batch_size, r.values, r.prediction))
 
 
 def refuse_no_count(option: str, number: float) -> None:

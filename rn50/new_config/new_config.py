@@ -39,12 +39,6 @@ DEMO = "DEMO_CPU"
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 
 
-@prints(
-    "name, machine, framework, cautions, findings, values, device=devices.device, "
-    "ranks=devices.ranks, batch_size, global_batch_size=config.global_batch_size, "
-    "batch_reason=source.batch.reason, source=borrowed.origin.name, assumed=borrowed.assumed, "
-    "accelerator=source.known, minutes=source.minutes, written=file, next=commands"
-)
 @dataclass(frozen=True)
 class NewConfig:
     """A complete configuration for this machine."""
@@ -107,6 +101,16 @@ class NewConfig:
             ("written", short(self.file)),
             *(("next", command) for command in self.commands),
         ]
+
+
+prints(
+    NewConfig,
+    lambda r: (r.name, r.machine, r.framework, r.cautions, r.findings, r.values),
+    lambda r: (r.devices.device, r.devices.ranks, r.batch_size, r.config.global_batch_size),
+    lambda r: {"batch_reason": r.source.batch.reason, "source": r.borrowed.origin.name},
+    lambda r: (r.borrowed.assumed, {"accelerator": r.source.known}, r.source.minutes),
+    lambda r: {"written": r.file, "next": r.commands},
+)
 
 
 def file_for(name: str, output: pathlib.Path | None) -> pathlib.Path:

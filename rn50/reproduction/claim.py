@@ -19,10 +19,6 @@ from rn50.results import counted, published, score, sidecar, timing, tree
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
 
-@prints(
-    "name=origin.name, epochs, minutes, images_per_second, training_rate, "
-    "global_batch_size=origin.global_batch_size, accelerator, accelerators, framework"
-)
 class Claim(NamedTuple):
     """A result that is to be reproduced."""
 
@@ -66,6 +62,14 @@ class Claim(NamedTuple):
         models = {gpu.name for gpu in machine.gpus}
         alike = [accelerators.of_gpu(model, [accelerators.name(self.accelerator)]) for model in models]
         return len(machine.gpus) == self.accelerators and all(alike)
+
+
+prints(
+    Claim,
+    lambda r: (r.origin.name, r.epochs, r.minutes, r.images_per_second),
+    lambda r: (r.training_rate, r.origin.global_batch_size),
+    lambda r: (r.accelerator, r.accelerators, r.framework),
+)
 
 
 def find(name: str) -> Claim:

@@ -3,7 +3,7 @@
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50 import files, process
 from rn50.data.certification import certificate
@@ -15,7 +15,7 @@ from rn50.hyperparameters.expected_epochs import Prediction
 from rn50.machine import description, hardware, software
 from rn50.machine.hardware import Machine
 from rn50.new_config import choices, new_config
-from rn50.printed import HIDDEN
+from rn50.printed import Hidden
 from rn50.reproduction.claim import Claim
 from rn50.results import sidecar
 from rn50.results.run import read as read_run
@@ -53,10 +53,10 @@ class Here(NamedTuple):
     """Differences that cannot be helped, in words."""
     prevented: list[Diagnosis]
     """Reasons that keep this machine from making the runs, with the remedy."""
-    config: Annotated[Config, HIDDEN]
-    environ: Annotated[Mapping[str, str], HIDDEN]
-    prediction: Annotated[Prediction | None, HIDDEN]
-    facts: Annotated[Machine, HIDDEN]
+    config: Hidden[Config]
+    environ: Hidden[Mapping[str, str]]
+    prediction: Hidden[Prediction | None]
+    facts: Hidden[Machine]
 
     @property
     def same_speed(self) -> bool:

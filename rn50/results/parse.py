@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
-from rn50.printed import prints
+from rn50.printed import Hidden
 
 TOKEN = ":::MLLOG"
 EPOCH_SAMPLES = "epoch_samples"
@@ -82,7 +82,6 @@ class Event:
 _ByKey = Mapping[str, Sequence[Event]]
 
 
-@prints("epoch, accuracy")
 @dataclass(frozen=True)
 class Evaluation:
     """An evaluation."""
@@ -91,7 +90,7 @@ class Evaluation:
     """Epoch of the evaluation."""
     accuracy: float
     """Its top-1, a fraction."""
-    time_ms: int = field(default=0, compare=False)
+    time_ms: Hidden[int] = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
 from rn50.machine.power import LARGEST_WATTS
 from rn50.printed import Share, Tenths
-from rn50.results import parse, sidecar, tree
-from rn50.results.parse import ResultLog, finite
+from rn50.results import sidecar, tree
+from rn50.results.parse import ResultLog, finite, read_log
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 START, READING, STOP = "power_measurement_start", "power_reading", "power_measurement_stop"
@@ -111,7 +111,7 @@ def files_of(log: pathlib.Path) -> list[pathlib.Path]:
 def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
     """Return a power log, None if it cannot be read or has no energy, and what breaks its form."""
     try:
-        logged = parse.read_log(path)
+        logged = read_log(path)
     except UserError as error:
         return None, [_fault(path, None, error.problem)]
     faults = [_fault(path, None, text) for text in logged.findings]

@@ -12,10 +12,10 @@ import pathlib
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rn50.benchmark import rules
-from rn50.printed import IF_KNOWN
+from rn50.printed import IfKnown
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
 Numbers = tuple[float | None, ...]
@@ -97,10 +97,10 @@ class Recipe(NamedTuple):
     global_batch_size: int
     optimizer: str
     base_learning_rate: float
-    warmup_epochs: Annotated[float | None, IF_KNOWN]
-    decay_epochs: Annotated[float | None, IF_KNOWN]
-    weight_decay: Annotated[float | None, IF_KNOWN]
-    momentum: Annotated[float | None, IF_KNOWN]
+    warmup_epochs: IfKnown[float]
+    decay_epochs: IfKnown[float]
+    weight_decay: IfKnown[float]
+    momentum: IfKnown[float]
 
 
 @functools.cache

@@ -11,14 +11,13 @@ import pathlib
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.printed import HIDDEN, Minutes, Share, Tenths, prints
+from rn50.printed import Hidden, Minutes, Share, Tenths, prints
 from rn50.results import power, rcp, run, tree
 from rn50.results.parse import ResultLog
-from rn50.results.power import Energy
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
 from rn50.results.validity import result_rules
@@ -29,10 +28,6 @@ MANY_FILES = 100
 """Number of files from which reading takes long enough to show progress."""
 
 
-@prints(
-    "file=log.path, seed=log.seed, epochs, accuracy, status=log.status, minutes, kept, in_set, "
-    "findings=log.findings, energy"
-)
 @dataclass(frozen=True)
 class RunScore(Run):
     """One run."""
@@ -41,7 +36,7 @@ class RunScore(Run):
     """True if it counts in the mean."""
     in_set: bool
     """True if it is one of the five consecutive runs that count."""
-    energy: Energy | None
+    energy: power.Energy | None
     """null: there is no power log, or none that covers the run."""
 
     @property
@@ -59,6 +54,13 @@ class RunScore(Run):
     def minutes(self) -> Minutes | None:
         """From run_start to run_stop."""
         return self.log.minutes
+
+
+prints(
+    RunScore,
+    lambda r: ({"file": r.log.path}, r.log.seed, r.epochs, r.accuracy, r.log.status),
+    lambda r: (r.minutes, r.kept, r.in_set, r.log.findings, r.energy),
+)
 
 
 class Accuracy(NamedTuple):
@@ -108,11 +110,11 @@ class SystemScore:
     """The same of each accelerator."""
     accuracy: Accuracy | None
     """null: the runs have the benchmark's target, so that their minutes count."""
-    energy: Energy | None
+    energy: power.Energy | None
     """Mean of the runs that count; null: not all of them were measured."""
     runs: tuple[RunScore, ...]
-    errors: Annotated[tuple[Finding, ...], HIDDEN]
-    submitter: Annotated[str | None, HIDDEN]
+    errors: Hidden[tuple[Finding, ...]]
+    submitter: Hidden[str | None]
     """Who published it, in a published tree."""
 
     @property

@@ -75,8 +75,8 @@ def _became(run: RunScore, system: SystemScore) -> str:
     return "kept" if run.kept else "dropped" if run.in_set else "not in set"
 
 
-def _cell(value: Any, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _cell(value: Any, spec: str) -> str:
+    return "-" if value is None else format(value, spec)
 
 
 def _headline(system: SystemScore) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.printed import prints
 
 _REMEDY = "fix the description of the system"
 _ROUND = re.compile(r"(?:.*[_-])?v(\d\.\d)")
@@ -46,6 +47,9 @@ class Place:
     def description(self) -> pathlib.Path:
         """Path of the system description."""
         return self.organisation / "systems" / f"{self.system}.json"
+
+
+prints(Place, lambda r: (r.system, r.organisation, r.results))
 
 
 def refuse_unknown(rulesets: Iterable[str]) -> None:

@@ -1,38 +1,23 @@
 """Evaluate a file of weights as one rank, through the evaluation of a timed run (``rn50 evaluate``)."""
 
+import functools
 import pathlib
 
 from rn50.benchmark import sparsity
-from rn50.errors import UserError
 from rn50.run import all_reduce
 from rn50.run.implementation import Implementation, load, opened
 from rn50.settings.config import Config
-from rn50.weights import display, weights_file
-from rn50.weights.counts import Counts, refuse_other_count
-from rn50.weights.display import Density, Evaluation
+from rn50.weights import counts, display, weights_file
+from rn50.weights.counts import Counts
+from rn50.weights.display import Density, FileEvaluation
 
 SEED = 1
 """Seed of the initial values, which the weights replace."""
-
-
-def environment_for(file: pathlib.Path, config: Config) -> dict[str, str]:
-    """Return the variables that the network of a file of weights needs in place of those of ``config``.
-
-    Raises UserError if the file is not ours, or its network is for another number of classes.
-    """
-    saved = weights_file.read(file)
-    if saved.classes != config.data.classes:
-        problem = (
-            f"it tells {saved.classes} classes apart, and the data set has NUMCLASSES={config.data.classes}"
-        )
-        raise UserError(file, problem, "name the configuration of its data set")
-    return {
-        "WIDTH": saved.facts["width"],
-        "IMAGE_SIZE": str(saved.image_size),
-        "EVAL_RESIZE": str(saved.eval_resize),
-        "STEP_MODE": "eager",
-        "NVIDIA_TF32_OVERRIDE": "0",  # else a GPU's float32 has 10 bits of 23 in convolutions
-    }
+ENVIRONMENT = {
+    "STEP_MODE": "eager",
+    "NVIDIA_TF32_OVERRIDE": "0",  # else a GPU's float32 has 10 bits of 23 in convolutions
+}
+"""Variables of an evaluation, whatever its configuration says."""
 
 
 def as_rank(config: Config, file: str, report: str | None, as_json: bool) -> None:
@@ -44,14 +29,14 @@ def as_rank(config: Config, file: str, report: str | None, as_json: bool) -> Non
     with opened(config, load(config.run.framework)) as implementation:
         implementation.warm_up(SEED)
         implementation.assign(saved.arrays)
-        counts = count(config, implementation, confusion=report is not None)
+        counted = count(config, implementation, confusion=report is not None)
         if implementation.communicator.rank == 0:
             facts = {name: value for name, value in sorted(saved.facts.items()) if name != "file"}
             densities = [Density(*layer) for layer in sparsity.densities(saved.arrays).items()]
             sparse, taken = sparsity.holds(saved.arrays), implementation.precision.name
             network = pathlib.Path(file), config.run.framework, taken
-            evaluation = Evaluation(*network, facts, counts, sparse, densities)
-            display.tell(evaluation, pathlib.Path(report) if report else None, as_json)
+            evaluation = FileEvaluation(*network, facts, counted, sparse, densities)
+            display.print_evaluation(evaluation, pathlib.Path(report) if report else None, as_json)
 
 
 def count(config: Config, implementation: Implementation, confusion: bool = False) -> Counts:
@@ -59,10 +44,6 @@ def count(config: Config, implementation: Implementation, confusion: bool = Fals
 
     Raises UserError unless every image was counted.
     """
-    local = Counts.none(config.data.classes, confusion)
-    for logits, labels in implementation.predictions():
-        local.add(logits, labels)
-    summed = all_reduce.in_pieces(implementation.communicator, local.numbers)
-    counts = Counts(summed, config.data.classes)
-    refuse_other_count(counts.images, config.data.eval_samples)
-    return counts
+    add_up = functools.partial(all_reduce.in_pieces, implementation.communicator)
+    data, predictions = config.data, implementation.predictions()
+    return counts.evaluate(predictions, data.classes, data.eval_samples, confusion, add_up)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, get_args
 
-from rn50 import printed
+from rn50 import docstrings
 from rn50.settings import parsers
 from rn50.settings.bounds import Range
 
@@ -32,7 +32,7 @@ class Variable:
     def meaning(self) -> str:
         """Effect of the variable: the docstring below its field."""
         record, name = self.field
-        return printed.meanings(record)[name]
+        return docstrings.of_attributes(record)[name]
 
     def given(self, environ: Mapping[str, str]) -> tuple[str, str | None]:
         """Return the name under which ``environ`` sets the variable, and the text. Empty counts as not set,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from rn50 import frameworks
 from rn50.errors import UserError, excerpt
 from rn50.machine import power
-from rn50.printed import INLINE
+from rn50.printed import Inline
 from rn50.rates import Rates, of_rounds
 from rn50.run import all_reduce, precision, training
 from rn50.run.implementation import opened
@@ -116,7 +116,7 @@ class Step(NamedTuple):
 class Result(NamedTuple):
     """Images/s of a cell, or the reason why there are none."""
 
-    cell: Annotated[Cell, INLINE]
+    cell: Inline[Cell]
     """Cell with the precision that warm-up chose for "auto"."""
     rates: dict[Annotated[str, "data"], Rates]
     """On synthetic or real data, all ranks together."""

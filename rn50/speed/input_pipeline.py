@@ -2,10 +2,10 @@
 input``)."""
 
 import statistics
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50 import rates
-from rn50.printed import IF_KNOWN, prints
+from rn50.printed import IfKnown, prints
 from rn50.progress import counting
 from rn50.rates import Comparison, Rates
 from rn50.run import precision
@@ -44,7 +44,6 @@ class Waiting(NamedTuple):
     """images/s of the same steps, of all ranks together."""
 
 
-@prints("read, decode, pipeline, synthetic, real")
 class Stages(NamedTuple):
     """images/s of all ranks together."""
 
@@ -54,15 +53,18 @@ class Stages(NamedTuple):
     """Training on one batch held on the device."""
     real: Rates
     """Training on the data set."""
-    read: Annotated[Rates | None, IF_KNOWN] = None
+    read: IfKnown[Rates] = None
     """Reading records; with DALI alone."""
-    decode: Annotated[Rates | None, IF_KNOWN] = None
+    decode: IfKnown[Rates] = None
     """Decoding images that are in memory; with DALI alone."""
 
     @property
     def measured(self) -> dict[str, Rates]:
         """Return the stages that were measured."""
         return {name: getattr(self, name) for name in MEANING if getattr(self, name) is not None}
+
+
+prints(Stages, lambda r: (r.read, r.decode, r.pipeline, r.synthetic, r.real))
 
 
 class Report(NamedTuple):

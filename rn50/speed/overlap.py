@@ -20,7 +20,6 @@ REMEDIES = {
 }
 
 
-@prints("input, step, together, of_slower, lost, hidden, exclude_each_other, remedy")
 class Overlap(NamedTuple):
     """Images/s of input and training step; medians over the rounds."""
 
@@ -75,6 +74,13 @@ class Overlap(NamedTuple):
             f"the input can deliver {self.input:,.0f} images/s, the step takes {self.step:,.0f}, together "
             f"{self.together:,.0f}: {loss}"
         )
+
+
+prints(
+    Overlap,
+    lambda r: (r.input, r.step, r.together, r.of_slower, r.lost, r.hidden),
+    lambda r: (r.exclude_each_other, r.remedy),
+)
 
 
 def of_rounds(

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rn50 import files, frameworks
 from rn50.errors import UserError
-from rn50.printed import INLINE, as_json, prints
+from rn50.printed import Mark, as_json, prints
 from rn50.progress import counting
 from rn50.run.implementation import opened
 from rn50.settings.config import Config, from_environment
@@ -37,14 +37,13 @@ class AStep(NamedTuple):
     """Milliseconds a step."""
 
 
-@prints("rate, profiled_step_seconds=step_seconds, idle, operators, gain")
 class Profile(NamedTuple):
     """A profile, and what was gained since another one."""
 
-    rate: Annotated[dict[str, Any], INLINE, input_bench.Report]
+    rate: Annotated[dict[str, Any], Mark.INLINE, input_bench.Report]
     """Output of ``rn50 bench input --json``."""
     steps: int
-    step_seconds: float
+    profiled_step_seconds: float
     """A step under the profiler, which slows it down."""
     operators: list[AStep]
     """Operators, the longest first."""
@@ -54,11 +53,14 @@ class Profile(NamedTuple):
     @property
     def idle(self) -> float:
         """Share of the time in which no operator ran. Times of concurrent operators are added."""
-        return max(0.0, 1 - self.milliseconds() / (1e3 * self.step_seconds))
+        return max(0.0, 1 - self.milliseconds() / (1e3 * self.profiled_step_seconds))
 
     def milliseconds(self, name: str | None = None) -> float:
         """Return the milliseconds per step of an operator, or of all."""
         return sum(operator.milliseconds for operator in self.operators if name in (None, operator.name))
+
+
+prints(Profile, lambda r: (r.rate, r.profiled_step_seconds, r.idle, r.operators, r.gain))
 
 
 def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, folder: str) -> None:
@@ -154,8 +156,8 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
         f"{waiting['batch_cost_s'] * 1e3:.2f} ms, ips {waiting['images_per_second']:,.0f} images/s"
     )
     console.print(
-        f"2 profile: {now.steps} steps of {now.step_seconds * 1e3:.1f} ms under the profiler; no operator "
-        f"ran in {now.idle:.1%} of the time; timeline: {folder}/trace_*.json"
+        f"2 profile: {now.steps} steps of {now.profiled_step_seconds * 1e3:.1f} ms under the profiler; no "
+        f"operator ran in {now.idle:.1%} of the time; timeline: {folder}/trace_*.json"
     )
     table = Table(title_justify="left")
     # The name of a GPU's kernel may have hundreds of characters; --json has it whole.

@@ -97,7 +97,6 @@ class TrainingFile:
         self._stream.close()
 
 
-@prints("folder, records, bytes, stayed_in_memory=stayed")
 class Measured(NamedTuple):
     """Measurements of one folder."""
 
@@ -113,22 +112,26 @@ class Measured(NamedTuple):
     """Share of the file that was in memory each time it should have been cold; None: unknown."""
 
     @property
-    def stayed(self) -> float | None:
+    def stayed_in_memory(self) -> float | None:
         """Largest share of the file that was in memory when it should have been cold; null: unknown."""
         return max((share for share in self.shares if share is not None), default=None)
 
     @property
     def remark(self) -> str | None:
         """Return a warning about the cold figures, or None."""
-        if self.stayed is None:
+        if self.stayed_in_memory is None:
             unknown = "whether cold was cold is not known: its file system does not say what is in memory"
             return f"{self.folder}: {unknown}"
-        if self.stayed > FORGOTTEN:
+        if self.stayed_in_memory > FORGOTTEN:
             return (
-                f"{self.folder}: cold was not cold: {self.stayed:.0%} of the file stayed in memory, as on a "
-                "file system in memory or while a run has it mapped; read it while nothing uses it"
+                f"{self.folder}: cold was not cold: {self.stayed_in_memory:.0%} of the file stayed in "
+                "memory, as on a file system in memory or while a run has it mapped; read it while nothing "
+                "uses it"
             )
         return None
+
+
+prints(Measured, lambda r: (r.folder, r.records, r.bytes, r.stayed_in_memory))
 
 
 def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measured]:

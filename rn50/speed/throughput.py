@@ -7,7 +7,7 @@ import pathlib
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
@@ -16,7 +16,7 @@ from rn50.doctor.diagnosis import FAILURE
 from rn50.errors import UserError
 from rn50.machine import description, software
 from rn50.machine.sources import Sources
-from rn50.printed import IF_KNOWN, INLINE, as_json, prints
+from rn50.printed import IfKnown, Inline, as_json, prints
 from rn50.progress import counting
 from rn50.settings import config as configuration
 from rn50.settings.config import Config
@@ -73,16 +73,12 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
                 raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
 
 
-@prints(
-    "machine, accelerator, device, versions, commit, task, models of the frameworks' zoos=models, "
-    "what is timed=timed"
-)
 class Facts(NamedTuple):
     """Where and how it was measured."""
 
     machine: str
     """Cores and processor."""
-    accelerator: Annotated[str | None, IF_KNOWN]
+    accelerator: IfKnown[str]
     """Model of the GPUs."""
     device: str
     """cpu or gpu."""
@@ -92,13 +88,19 @@ class Facts(NamedTuple):
     """Commit of the code."""
     task: str
     """Image size, classes, width, and the label of what is not the benchmark."""
-    models: Annotated[str | None, IF_KNOWN]
+    models: IfKnown[str]
     """Models of the frameworks' zoos that were measured."""
     timed: str = "forward, backward, sum over the ranks and update; steps at the beginning do not count"
     """Parts of a step that are timed."""
 
 
-@prints("command, facts, cells=measured")
+prints(
+    Facts,
+    lambda r: (r.machine, r.accelerator, r.device, r.versions, r.commit, r.task),
+    lambda r: {"models of the frameworks' zoos": r.models, "what is timed": r.timed},
+)
+
+
 @dataclasses.dataclass
 class Bench:
     """Matrix, and the results measured so far."""
@@ -212,7 +214,7 @@ class Bench:
             tables.print_table(headings, rows, console)
 
     @property
-    def facts(self) -> Annotated[Facts, INLINE]:
+    def facts(self) -> Inline[Facts]:
         """Return where and how it is measured."""
         machine, data = description.read(), self.config.data
         cpus = machine.get("host_processor_vcpu_count", "unknown")
@@ -235,6 +237,9 @@ class Bench:
             task if self.config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}",
             f"{', '.join(sizes)}; trained for their throughput alone" if sizes else None,
         )
+
+
+prints(Bench, lambda r: (r.command, r.facts, {"cells": r.measured}))
 
 
 def _title(kind: str) -> str:

@@ -2,11 +2,11 @@
 
 import math
 import pathlib
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.printed import INLINE
+from rn50.printed import Inline
 from rn50.rates import Rates
 from rn50.speed.cell import Cell
 from rn50.speed.throughput_tables import rate
@@ -18,7 +18,7 @@ REMEDY = "give two files cells.json of rn50 bench throughput"
 class Pair(NamedTuple):
     """A cell that both matrices have."""
 
-    cell: Annotated[Cell, INLINE]
+    cell: Inline[Cell]
     """Cell, without the names of its machines."""
     data: str
     """synthetic or real."""

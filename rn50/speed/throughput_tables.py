@@ -20,10 +20,6 @@ STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "l
 the loss after 20 steps, and images/s a watt, if power was measured."""
 
 
-@prints(
-    "cell=result.cell, image_size, images_per_second=result.rates, scaling, step=result.step, "
-    "loss_to_float32, failure=result.failure, log=result.log"
-)
 class Measured(NamedTuple):
     """A result with its scaling."""
 
@@ -34,6 +30,13 @@ class Measured(NamedTuple):
     """images/s a rank over those of the fewest ranks of the same."""
     loss_to_float32: float | None
     """Loss less that of float32 in the same cell; null: float32 was not measured."""
+
+
+prints(
+    Measured,
+    lambda r: (r.result.cell, r.image_size, {"images_per_second": r.result.rates}, r.scaling),
+    lambda r: (r.result.step, r.loss_to_float32, r.result.failure, r.result.log),
+)
 
 
 def rate(value: float) -> str:

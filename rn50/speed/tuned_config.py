@@ -4,10 +4,10 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50.errors import UserError
-from rn50.printed import INLINE
+from rn50.printed import Inline
 from rn50.run.implementation import opened
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config
@@ -25,7 +25,7 @@ _HEADER = re.compile(r"\A(?:#.*\n)*")
 class Tuned(NamedTuple):
     """Outcome of a search for input settings."""
 
-    outcome: Annotated[Outcome, INLINE]
+    outcome: Inline[Outcome]
     base: Path
     """Configuration that it began with."""
     written: Path | None

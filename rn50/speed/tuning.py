@@ -49,10 +49,6 @@ class Trial(NamedTuple):
     """Why it could not be run, or empty."""
 
 
-@prints(
-    "trials, in_time, of_synthetic, overlap, faster, changes=new_values, images_per_second_before, "
-    "images_per_second_after, after_of_before=compared"
-)
 class Outcome(NamedTuple):
     """Outcome of a search."""
 
@@ -86,6 +82,13 @@ class Outcome(NamedTuple):
     def faster(self) -> bool:
         """True if every round of the comparison at the end was faster."""
         return self.compared is not None and self.compared.shown and self.compared.lowest > 1
+
+
+prints(
+    Outcome,
+    lambda r: (r.trials, r.in_time, r.of_synthetic, r.overlap, r.faster, {"changes": r.new_values}),
+    lambda r: (r.images_per_second_before, r.images_per_second_after, {"after_of_before": r.compared}),
+)
 
 
 class Tuner:

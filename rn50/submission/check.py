@@ -25,12 +25,11 @@ DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
 """Rulesets that each refuse something the others accept."""
 
 
-@prints("ok, labels, findings, verdicts")
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """Verdicts of the compliance checker, and every finding."""
 
-    verdicts: tuple[compliance.Verdict, ...]
+    verdicts: tuple[compliance.CheckerVerdict, ...]
     findings: tuple[Finding, ...]
     excused: tuple[pathlib.Path, ...] = ()
     """Runs that may miss the target, which the checker fails."""
@@ -44,11 +43,14 @@ class Report:
         return passed and not any(finding.severity == ERROR for finding in self.findings)
 
 
+prints(CheckReport, lambda r: (r.ok, r.labels, r.findings, r.verdicts))
+
+
 def check(
     paths: Sequence[pathlib.Path],
     rulesets: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Report:
+) -> CheckReport:
     """Check every result file below ``paths``. Without ``rulesets``, use the round that a folder of a
     published tree names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official checkers.
 
@@ -59,7 +61,7 @@ def check(
     folders: dict[pathlib.Path, list[pathlib.Path]] = {}
     for file in find_result_files(paths):
         folders.setdefault(file.parent.resolve(), []).append(file)
-    verdicts: list[compliance.Verdict] = []
+    verdicts: list[compliance.CheckerVerdict] = []
     findings: list[Finding] = []
     judgements = []
     todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []
@@ -92,7 +94,7 @@ def check(
             findings += package_checks.check_tree(place, logs, chosen, judged.label, count)
     excused = tuple(judged.excused for judged in judgements if judged.excused)
     labels = tuple(dict.fromkeys(judged.label for judged in judgements if judged.label))
-    return Report(tuple(verdicts), tuple(findings), excused, labels)
+    return CheckReport(tuple(verdicts), tuple(findings), excused, labels)
 
 
 def _said_once(own_findings: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:
@@ -136,7 +138,7 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
     return runs
 
 
-def print_report(report: Report, console: Terminal) -> None:
+def print_report(report: CheckReport, console: Terminal) -> None:
     """Print the compliance verdicts as one table per folder, then every finding, then the verdict on the
     whole."""
     compliance.print_table(report.verdicts, console)

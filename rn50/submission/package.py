@@ -17,23 +17,18 @@ from typing import Any
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
-from rn50.printed import Minutes, prints
+from rn50.printed import Inline, Minutes, prints
 from rn50.results import power, sidecar, tree
 from rn50.results.validity.findings import ERROR, Finding, print_findings
 from rn50.submission import check, describe, own_results, package_checks, source
-from rn50.submission.own_results import OwnResult
 from rn50.terminal import Terminal, counted
 
 
-@prints(
-    "system=place.system, organisation=place.organisation, results=place.results, implementation, minutes, "
-    "label, runs"
-)
 @dataclass(frozen=True)
 class Package:
     """One system in its tree."""
 
-    place: tree.Place
+    place: Inline[tree.Place]
     """Its place in the destination."""
     implementation: str
     """Name of the implementation."""
@@ -45,12 +40,11 @@ class Package:
     """Name in the package and log."""
 
 
-@prints("written, ok, findings, warnings, systems=packages")
 @dataclass(frozen=True)
 class Packaging:
     """Outcome of packaging."""
 
-    packages: tuple[Package, ...]
+    systems: tuple[Package, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...]
     """Questions that a reviewer will ask."""
@@ -67,9 +61,12 @@ class Packaging:
         return self.written and not self.errors
 
 
+prints(Packaging, lambda r: (r.written, r.ok, r.findings, r.warnings, r.systems))
+
+
 @dataclass(frozen=True)
 class _Plan:
-    result: OwnResult
+    result: own_results.OwnResult
     package: Package
     description: dict[str, Any]
     commit: str
@@ -135,7 +132,7 @@ def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _plan(
-    results: Sequence[OwnResult],
+    results: Sequence[own_results.OwnResult],
     destination: pathlib.Path,
     here: Callable[[], Mapping[str, str]],
     details: pathlib.Path | None,
@@ -249,7 +246,7 @@ def _renames(old: pathlib.Path, new: pathlib.Path) -> list[tuple[pathlib.Path, p
 def print_outcome(outcome: Packaging, console: Terminal) -> None:
     """Print every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
-    for packaged in outcome.packages:
+    for packaged in outcome.systems:
         where = f"{packaged.place.results}{f' [{packaged.label}]' if packaged.label else ''}"
         minutes = f"{packaged.minutes:.4f} minutes, {len(packaged.runs)} runs"
         console.print(f"{packaged.place.system}: {minutes}, {where}", style="bold")

@@ -6,6 +6,7 @@ into the checked tree (``scaling.json``) and one reads a file whole. Most exit w
 the verdict is the last line they print; a missing verdict is a crash.
 """
 
+import ast
 import concurrent.futures
 import os
 import pathlib
@@ -20,7 +21,6 @@ from rn50.errors import UserError
 from rn50.results.parse import ResultLog, copy_records
 from rn50.results.tree import Place, described, read_description
 from rn50.results.validity import compliance
-from rn50.results.validity.explain import reasons_of_description
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 _SEEDS = """
@@ -250,15 +250,24 @@ def _of_package(job: _Job, lines: list[str]) -> Iterator[Finding]:
 
 
 def _of_description(job: _Job, lines: list[str]) -> Iterator[Finding]:
-    reasons = reasons_of_description(lines[-1])
+    reasons = _reasons(lines[-1])
     if any(_STATUS_WORDS.match(reason) for reason in reasons):
         remedy = "nothing for a round up to v4.0: the checker's list of words came with v4.1"
         yield job.finding(WARNING, "; ".join(reasons), remedy)
         # This reason hides the checker's other reasons; the previous ruleset shows them.
         lines = replace(job, ruleset=rules.RULESETS[-2]).complaint()
-        reasons = reasons_of_description(lines[-1]) if lines else []
+        reasons = _reasons(lines[-1]) if lines else []
     for reason in reasons:
         yield job.finding(ERROR, reason, "complete the description of the system")
+
+
+def _reasons(text: str) -> list[str]:
+    """Return the reasons in a line of the system description checker, which prints them as a Python list."""
+    try:
+        reasons = ast.literal_eval(text[text.index("[") :])
+    except (ValueError, SyntaxError):
+        return [text]
+    return [str(reason) for reason in reasons]
 
 
 _CONVERGENCE = _Checker("reference convergence", "rcp_checker", "results", _of_convergence, "--rcp_version")

@@ -4,6 +4,7 @@ Everything is counted in whole numbers, so that the sum over ranks does not depe
 """
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +19,26 @@ BINS = 15
 (arXiv:1706.04599)."""
 UNIT = 1 << 32
 """Confidences are summed in units of 1 / ``UNIT``."""
+
+
+def evaluate(
+    predictions: Iterable[tuple[np.ndarray, np.ndarray]],
+    classes: int,
+    images: int,
+    confusion: bool = False,
+    add_up: Callable[[np.ndarray], np.ndarray] = lambda numbers: numbers,
+) -> "Counts":
+    """Return the counts of a validation set of ``images`` from pairs of float32 logits (n, classes) and
+    labels (n,). ``add_up`` adds this rank's counts to those of the others.
+
+    Raises UserError unless every image was counted.
+    """
+    local = Counts.none(classes, confusion)
+    for logits, labels in predictions:
+        local.add(logits, labels)
+    counts = Counts(add_up(local.numbers), classes)
+    refuse_other_count(counts.images, images)
+    return counts
 
 
 def refuse_other_count(counted: int, expected: int) -> None:
@@ -45,7 +66,6 @@ class Bin(NamedTuple):
     """Top-1 of these images."""
 
 
-@prints("images, correct, top1, top5, calibration_error, bins, top5_correct=top_correct")
 @dataclass
 class Counts:
     """The counts of a part of the validation set, or of all of it."""
@@ -92,7 +112,7 @@ class Counts:
         return int(self.numbers[1])
 
     @property
-    def top_correct(self) -> int:
+    def top5_correct(self) -> int:
         """Images whose label is among the five highest logits."""
         return int(self.numbers[2])
 
@@ -104,7 +124,7 @@ class Counts:
     @property
     def top5(self) -> float:
         """`top5_correct` / `images`."""
-        return self.top_correct / self.images
+        return self.top5_correct / self.images
 
     @property
     def confusion(self) -> np.ndarray | None:
@@ -126,3 +146,6 @@ class Counts:
         weighted by the images of a bin."""
         weighted = (interval.images * abs(interval.confidence - interval.accuracy) for interval in self.bins)
         return sum(weighted) / self.images
+
+
+prints(Counts, lambda r: (r.images, r.correct, r.top1, r.top5, r.calibration_error, r.bins, r.top5_correct))

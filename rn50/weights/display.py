@@ -1,10 +1,9 @@
 """Print an evaluation for people and scripts."""
 
 import pathlib
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50 import printed
-from rn50.printed import INLINE
 from rn50.terminal import Terminal, print_json, say
 from rn50.weights.counts import BINS, Counts, margin
 
@@ -21,7 +20,7 @@ class Density(NamedTuple):
     """Part of it that is not 0."""
 
 
-class Evaluation(NamedTuple):
+class FileEvaluation(NamedTuple):
     """Evaluation of a file of weights or an ONNX model."""
 
     weights: pathlib.Path
@@ -33,14 +32,14 @@ class Evaluation(NamedTuple):
     facts: dict[str, str]
     """Facts that the file says of itself: classes, width, image_size, eval_resize, and of its training
     framework, precision, seed, epoch, accuracy, configuration (SHA-256), certificate (SHA-256)."""
-    counts: Annotated[Counts, INLINE]
+    counts: printed.Inline[Counts]
     sparse: bool | None
     """True if at least two of every four consecutive input channels are 0, in every layer below; null: an
     ONNX model, of which no density is told."""
     density: list[Density]
 
 
-def tell(evaluation: Evaluation, report: pathlib.Path | None, as_json: bool) -> None:
+def print_evaluation(evaluation: FileEvaluation, report: pathlib.Path | None, as_json: bool) -> None:
     """Print an evaluation; write its page if ``report`` is a file. Raises UserError after it is printed."""
     print_json(evaluation) if as_json else _show(evaluation, Terminal())
     if report is not None:
@@ -50,20 +49,20 @@ def tell(evaluation: Evaluation, report: pathlib.Path | None, as_json: bool) -> 
         say(f"report: {report}", err=as_json)
 
 
-def _show(evaluation: Evaluation, terminal: Terminal) -> None:
+def _show(evaluation: FileEvaluation, terminal: Terminal) -> None:
     facts, counts = evaluation.facts, evaluation.counts
     trained = ", ".join(f"{name} {facts[name][:_DIGITS]}" for name in _TOLD if name in facts)
     terminal.print(f"{evaluation.weights}: {trained or 'says nothing of its training'}")
     terminal.print(f"evaluated by {evaluation.framework} in {evaluation.precision}")
     images = counts.images
-    for name, count in (("top-1", counts.correct), ("top-5", counts.top_correct)):
+    for name, count in (("top-1", counts.correct), ("top-5", counts.top5_correct)):
         known_to = f"± {margin(count, images):.1f} points"
         terminal.print(f"{name:6} {count / images:8.2%}   {count:,} of {images:,}, {known_to}")
     terminal.print(f"expected calibration error {counts.calibration_error:.2%} ({BINS} bins)")
     _show_density(evaluation, terminal)
 
 
-def _show_density(evaluation: Evaluation, terminal: Terminal) -> None:
+def _show_density(evaluation: FileEvaluation, terminal: Terminal) -> None:
     """Print the density of the layers, if any of them has zeros; layers of one density share a line."""
     by_density: dict[str, list[str]] = {}
     for layer, density in evaluation.density:

@@ -23,7 +23,7 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
     assert confusion is not None
     of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     reliability = [(interval.confidence, interval.accuracy) for interval in counts.bins if interval.images]
-    template = templates.beside(__file__).get_template("page.html.j2")
+    template = templates.in_folder_of(__file__).get_template("page.html.j2")
     page = template.render(
         evaluation=evaluation,
         mark=files.MARK,

@@ -19,10 +19,13 @@ from safetensors import numpy as format_
 from rn50 import files, frameworks
 from rn50.benchmark import network
 from rn50.errors import UserError
+from rn50.settings.fields import Data
 
 LARGEST = 1 << 30
 """Bytes; the benchmark's network has 102 million."""
 SUFFIX = ".safetensors"
+MODEL_SUFFIX, MODEL_BEGINS = ".onnx", b"\x08"
+"""Ending of the name of an ONNX model, and its first byte, the tag of its version."""
 FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
 """Names of the configuration's values in the header, and the largest value of each. Further facts are for
 people: framework, precision, seed, epoch, accuracy, configuration, certificate."""
@@ -37,6 +40,8 @@ class Weights(NamedTuple):
     arrays: Mapping[str, np.ndarray]
     """Name -> float32 array."""
     facts: Mapping[str, str]
+    file: pathlib.Path | None = None
+    """File that they were read from."""
 
     @property
     def classes(self) -> int:
@@ -58,10 +63,32 @@ class Weights(NamedTuple):
         """The shorter side in pixels to which an evaluation resizes before it cuts out the middle."""
         return int(self.facts["eval_resize"])
 
+    def variables(self, data: Data) -> dict[str, str]:
+        """Return the variables of the network and its images, which hold in place of a configuration's.
+
+        Raises UserError if it is for another number of classes than the data set.
+        """
+        if self.classes != data.classes:
+            problem = f"it tells {self.classes} classes apart, and the data set has NUMCLASSES={data.classes}"
+            raise UserError(self.file or "weights", problem, "name the configuration of its data set")
+        sizes = {"IMAGE_SIZE": self.image_size, "EVAL_RESIZE": self.eval_resize}
+        return {"WIDTH": self.facts["width"], **{name: str(size) for name, size in sizes.items()}}
+
 
 def path(log: pathlib.Path) -> pathlib.Path:
     """Return the path of the weights of a log, which need not exist."""
     return log.with_suffix(SUFFIX)
+
+
+def is_model(file: pathlib.Path) -> bool:
+    """Return whether a file is an ONNX model instead of weights, which its name says or else its content.
+
+    Raises UserError if it cannot be read.
+    """
+    if file.suffix in (SUFFIX, MODEL_SUFFIX):
+        return file.suffix == MODEL_SUFFIX
+    with files.open_regular(file, _REMEDY) as stream:
+        return stream.read(1) == MODEL_BEGINS
 
 
 def write(file: pathlib.Path, weights: Weights) -> None:
@@ -97,7 +124,7 @@ def read(file: pathlib.Path) -> Weights:
             why, remedy = (f" ({error})", _REMEDY) if file.suffix == SUFFIX else ("", _CONVERT)
             raise UserError(file, f"no safetensors file{why}", remedy) from None
     refuse_impossible(file, arrays, "train again: that run diverged")
-    return Weights(arrays, facts)
+    return Weights(arrays, facts, file)
 
 
 def _foreign(slices: Mapping[str, Any]) -> tuple[Any, str]:

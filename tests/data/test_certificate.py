@@ -19,7 +19,7 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.data.certification import certificate
-from rn50.data.certification.audit import Split, audit
+from rn50.data.certification.audit import AuditedSplit, audit
 from rn50.data.certification.certify import certify
 from rn50.data.certification.finding import KEPT, DataFindings
 from rn50.data.jpeg import damage_of, has_end, read_header
@@ -238,7 +238,7 @@ def test_an_index_is_read_once_and_its_hash_is_that_of_what_was_audited(data, mo
         return stream
 
     monkeypatch.setattr(files, "open_regular", replaced_behind)
-    faults, split = DataFindings(), Split(data, "val", 6)
+    faults, split = DataFindings(), AuditedSplit(data, "val", 6)
     facts = audit(split, False, 1, lambda records: None, faults, DataFindings())
     assert opened == ["val.idx", "val.rec"]
     assert facts["val.idx"]["sha256"] == wanted and not faults.counts

@@ -25,7 +25,7 @@ def random_weights(seed=0, **facts):
 def fitted_weights(config):
     """Weights that know the validation set: the classifier is the ridge regression of its labels on random
     features."""
-    from rn50.deploy import evaluation, export, model_file  # only here: they need ONNX
+    from rn50.deploy import export, model_evaluation, model_file  # only here: they need ONNX
 
     weights = random_weights()
     features, labels = [], []
@@ -36,8 +36,8 @@ def fitted_weights(config):
     body = Weights(
         {**weights.arrays, **identity}, {**weights.facts, "classes": str(network.features(weights.width))}
     )
-    session = model_file.session(export.of_weights(body, "features", {}), 1)
-    for batch in evaluation.batches(config, "val").epoch():
+    session = model_file.session(export.convert(body, "features"), 1)
+    for batch in model_evaluation.batches(config, "val").epoch():
         features.append(session.run(None, {"images": batch.images[: batch.samples]})[0].astype(np.float64))
         labels.append(batch.labels[: batch.samples].copy())
     x, y = np.concatenate(features), np.eye(10)[np.concatenate(labels)] - 0.1

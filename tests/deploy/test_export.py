@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from rn50 import files, packages
 from rn50.benchmark import rules
 from rn50.cli import main
-from rn50.deploy import evaluation, export, graph, model_file
+from rn50.deploy import export, graph, model_evaluation, model_file
 from rn50.errors import UserError
 from rn50.weights import weights_file
 from tests.conftest import with_changes
@@ -69,7 +69,7 @@ def of_mxnet(some, images):
 @pytest.mark.parametrize("reference", [of_pytorch, of_mxnet])
 def test_the_logits_are_those_of_a_framework(images, fold, reference):
     some = random_weights()
-    model = export.of_weights(some, "model.onnx", {}, fold)
+    model = export.convert(some, "model.onnx", fold)
     kinds = [node.op_type for node in model.proto.graph.node]
     assert kinds.count("Conv") == 53 and kinds.count("BatchNormalization") == (0 if fold else 53)
     expected = reference(some, images)
@@ -83,7 +83,7 @@ def test_preprocessing_agrees_with_the_input_pipeline(tiny_config):
     """No pixel of what the model resizes and crops is more than one level of 255 from DALI's, and few are not
     the same."""
     some = fitted_weights(tiny_config)
-    plain, whole = (export.of_weights(some, "model.onnx", {}, preprocessing=each) for each in (False, True))
+    plain, whole = (export.convert(some, "model.onnx", preprocessing=each) for each in (False, True))
     assert (plain.image_size, whole.image_size) == (32, None)
     normalised = next(node for node in whole.proto.graph.node if node.op_type == "Conv").input[0]
     cut = onnx.ModelProto()
@@ -92,21 +92,21 @@ def test_preprocessing_agrees_with_the_input_pipeline(tiny_config):
         onnx.helper.make_tensor_value_info(normalised, onnx.TensorProto.FLOAT, [None, 3, 32, 32])
     )
     session = model_file.session(whole._replace(content=cut.SerializeToString()), 1)
-    prepared = [image.copy() for images, _ in evaluation.inputs(plain, tiny_config) for image in images]
+    prepared = [image.copy() for images, _ in model_evaluation.inputs(plain, tiny_config) for image in images]
     found = [
         session.run([normalised], {whole.input: image})[0][0]
-        for image, _ in evaluation.inputs(whole, tiny_config)
+        for image, _ in model_evaluation.inputs(whole, tiny_config)
     ]
     levels = np.abs(np.array(found) - np.array(prepared)) * np.reshape(rules.STD, (3, 1, 1))
     assert levels.shape == (57, 3, 32, 32) and levels.max() < 1.001 and (levels > 0.5).mean() < 0.02
-    counts = [counted(evaluation.evaluate(each, tiny_config)) for each in (plain, whole)]
+    counts = [counted(model_evaluation.evaluate(each, tiny_config)) for each in (plain, whole)]
     assert counts[0][1] == counts[1][1] == 57 and abs(counts[0][0] - counts[1][0]) <= 3 and counts[0][0] > 40
 
 
 def test_the_verb_evaluates_what_it_writes(tiny_config, tiny_environment, tmp_path):
     source, output = tmp_path / "result_0.safetensors", tmp_path / "model.onnx"
     some = fitted_weights(tiny_config)
-    correct, total = counted(evaluation.evaluate(export.of_weights(some, "x", {}), tiny_config))
+    correct, total = counted(model_evaluation.evaluate(export.convert(some, "x"), tiny_config))
     weights_file.write(source, some._replace(facts={**some.facts, "accuracy": str(correct / total)}))
     done = rn50("export", source, "-o", output, "--json", environ=tiny_environment)
     assert done.exit_code == 0, done.stderr
@@ -177,15 +177,15 @@ def test_a_model_of_another_accuracy_is_not_written(tiny_config, tiny_environmen
     ],
 )
 def test_a_model_of_another_task_is_not_evaluated(tiny_config, section, said):
-    model = export.of_weights(random_weights(), "model.onnx", {})
+    model = export.convert(random_weights(), "model.onnx")
     with pytest.raises(UserError, match=said):
-        evaluation.evaluate(model, with_changes(tiny_config, data=section))
+        model_evaluation.evaluate(model, with_changes(tiny_config, data=section))
 
 
 def spoiled(change):
     """The bytes of a model after ``change`` of it."""
     proto = onnx.ModelProto()
-    proto.CopyFrom(export.of_weights(random_weights(), "model.onnx", {}).proto)
+    proto.CopyFrom(export.convert(random_weights(), "model.onnx").proto)
     change(proto)
     return proto.SerializeToString()
 
@@ -270,7 +270,7 @@ def test_values_that_are_no_numbers_are_no_accuracy(tiny_config):
         bias.CopyFrom(onnx.numpy_helper.from_array(np.full(10, np.nan, np.float32), "fc1_bias"))
 
     with pytest.raises(UserError, match="nan.onnx: its logits are not finite numbers"):
-        evaluation.evaluate(model_file.parse("nan.onnx", spoiled(spoil)), tiny_config)
+        model_evaluation.evaluate(model_file.parse("nan.onnx", spoiled(spoil)), tiny_config)
 
 
 def test_a_loop_without_end_is_ended(monkeypatch):

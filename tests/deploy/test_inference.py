@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from rn50 import frameworks
 from rn50.cli import main
 from rn50.deploy import export, inference, inference_curve, inference_engines, inference_process, model_file
-from rn50.deploy.inference import Result
+from rn50.deploy.inference import InferenceResult
 from rn50.deploy.inference_process import Load, Round
-from rn50.deploy.outcomes import Latency, Subject
+from rn50.deploy.outcomes import Latency, ModelOnEngine
 from rn50.errors import UserError
 from rn50.machine import hardware
 from rn50.printed import as_json
@@ -36,7 +36,7 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     weights_file.write(folder / "w.safetensors", random_weights())
     for name, preprocessing in (("model.onnx", False), ("whole.onnx", True)):
-        made = export.convert(folder / "w.safetensors", name, preprocessing=preprocessing)
+        made = export.convert(weights_file.read(folder / "w.safetensors"), name, preprocessing=preprocessing)
         (folder / name).write_bytes(made.content)
     return folder
 
@@ -69,7 +69,7 @@ def test_engines_of_frameworks_give_the_logits_of_the_model(models, monkeypatch,
     if precision == "bfloat16" and not way.startswith("cuda-") and not hardware.cpu_names_bfloat16():
         pytest.skip("this processor has no bfloat16")
     run, images = inference_engines.create(
-        Subject(models / "w.safetensors", f"{framework}-{way}", precision), 1
+        ModelOnEngine(models / "w.safetensors", f"{framework}-{way}", precision), 1
     )
     model = model_file.read(models / "model.onnx")
     for batch_size in (3, 1):
@@ -156,7 +156,7 @@ def test_bad_input(models, monkeypatch, arguments, said):
 
 
 def test_a_process_that_dies_says_how(models, tmp_path):
-    subject = Subject(models / "model.onnx", "onnxruntime", "float32")
+    subject = ModelOnEngine(models / "model.onnx", "onnxruntime", "float32")
     process = inference_process.Process(subject, 1, tmp_path / "log")
     process._process.kill()
     process._process.join()
@@ -169,7 +169,7 @@ def test_a_process_that_dies_says_how(models, tmp_path):
 
 def test_a_process_that_never_answers_is_ended(models, tmp_path, monkeypatch):
     process = inference_process.Process(
-        Subject(models / "model.onnx", "onnxruntime", "float32"), 1, tmp_path / "log"
+        ModelOnEngine(models / "model.onnx", "onnxruntime", "float32"), 1, tmp_path / "log"
     )
     process.wait()
     monkeypatch.setattr(inference_process, "LIMIT_S", 0.2)
@@ -183,8 +183,8 @@ def test_a_process_that_never_answers_is_ended(models, tmp_path, monkeypatch):
 def test_a_process_that_dies_does_not_stop_the_others(models, monkeypatch):
     """The one on an engine that falls over at batch size 2 has the rounds before; one that cannot start has
     none."""
-    good = Subject(models / "model.onnx", "onnxruntime", "float32")
-    bad, absent = good._replace(file=models / "whole.onnx"), good._replace(file=models / "absent.onnx")
+    good = ModelOnEngine(models / "model.onnx", "onnxruntime", "float32")
+    bad, absent = good._replace(model=models / "whole.onnx"), good._replace(model=models / "absent.onnx")
     measure = inference_process.Process.measure
 
     def killed(self, load):
@@ -220,7 +220,7 @@ def test_latency_at_a_rate_includes_the_wait(monkeypatch):
     monkeypatch.setattr(inference_process, "time", clock)
     slow = inference_process.serve(lambda images: clock.sleep(0.02), np.zeros(1), Load(1, 0.2, 100))
     assert slow.latencies == pytest.approx([0.02 + 0.01 * index for index in range(20)])
-    result = inference._result(Subject(pathlib.Path("m"), "e", "float32"), 1, [slow], 100)
+    result = inference._result(ModelOnEngine(pathlib.Path("m"), "e", "float32"), 1, [slow], 100)
     assert not result.kept_up and result.images_per_second.median < 60
     fast = inference_process.serve(lambda images: None, np.zeros(1), Load(1, 0.2, 100))
     assert fast.latencies == pytest.approx([0.0] * 20) and fast.seconds == pytest.approx(0.2)
@@ -229,7 +229,7 @@ def test_latency_at_a_rate_includes_the_wait(monkeypatch):
 
 def test_the_harness_adds_next_to_nothing(models):
     """Closed loop against a plain loop of ONNX Runtime, in turn; 1.003 was measured on an idle machine."""
-    run, images = inference_engines.create(Subject(models / "model.onnx", "onnxruntime", "float32"), 1)
+    run, images = inference_engines.create(ModelOnEngine(models / "model.onnx", "onnxruntime", "float32"), 1)
     model = model_file.read(models / "model.onnx")
     session, given, ratios = model_file.session(model, 1), images(8), []
     for _ in range(7):
@@ -245,17 +245,19 @@ def test_the_harness_adds_next_to_nothing(models):
 
 def test_percentiles_are_of_all_requests():
     rounds = [Round([0.001] * 90, 0.09), Round([0.002] * 10, 0.02)]
-    result = inference._result(Subject(pathlib.Path("m.onnx"), "onnxruntime", "float32"), 4, rounds, None)
+    result = inference._result(
+        ModelOnEngine(pathlib.Path("m.onnx"), "onnxruntime", "float32"), 4, rounds, None
+    )
     assert result.requests == 100 and result.latency_ms.average == pytest.approx(1.1)
     assert result.latency_ms[1:] == pytest.approx((1, 2, 2, 2))  # p90 is no latency between two requests
     assert result.images_per_second == pytest.approx((3000, 2000, 4000))
 
 
 def test_the_picture_has_both_sides():
-    subject = Subject(pathlib.Path("<m>.onnx"), "onnxruntime", "float32")
+    subject = ModelOnEngine(pathlib.Path("<m>.onnx"), "onnxruntime", "float32")
     latency = Latency(2.0, 1.0, 2.0, 3.0, 4.0)
     drawn = inference_curve.draw(
-        [Result(subject, size, 10, latency, Rates(100.0, 90.0, 110.0), True) for size in (1, 64)]
+        [InferenceResult(subject, size, 10, latency, Rates(100.0, 90.0, 110.0), True) for size in (1, 64)]
     ).decode()
     assert (
         "latency in ms: p50, dashed p99" in drawn

@@ -21,7 +21,7 @@ def kept(tmp_path_factory):
     """A file of every kind, as rn50 writes it."""
     folder = tmp_path_factory.mktemp("kept")
     weights_file.write(folder / "weights", random_weights())
-    export.export(folder / "weights", folder / "model", True, False, None, 1)
+    export.export(weights_file.read(folder / "weights"), folder / "model", True, False, None, 1)
     header = {"file": files.MARK, "epoch": "4"}
     files.write(folder / "checkpoint", format_.save({"a": np.zeros(3000, np.float32)}, header))
     log = write_run(folder / "result_0.txt")

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from rn50.cli import main
-from rn50.deploy import evaluation, export, own_formats
+from rn50.deploy import export, model_evaluation, own_formats
 from rn50.weights import weights_file
 from tests.contract.frameworks import installed
 from tests.deploy.networks import fitted_weights, random_weights
@@ -31,7 +31,7 @@ def test_what_is_written_is_evaluated(tiny_config, tiny_environment, tmp_path, f
     assert set(own_formats.names()) == set(ENDS)
     source, output = tmp_path / "result_0.safetensors", tmp_path / "model"
     some = fitted_weights(tiny_config)
-    before = evaluation.evaluate(export.of_weights(some, "x", {}), tiny_config)
+    before = model_evaluation.evaluate(export.convert(some, "x"), tiny_config)
     weights_file.write(source, some._replace(facts={**some.facts, "accuracy": str(before.counts.top1)}))
     done = rn50(source, "--to", framework, "-o", output, "--json", environ=tiny_environment)
     assert done.exit_code == 0, done.stderr
@@ -54,7 +54,7 @@ def test_what_is_not_the_network_is_not_written(source, tmp_path, monkeypatch):
     from implementations.pytorch import inference
 
     monkeypatch.setattr(inference, "read", lambda path, threads, **of: lambda images: 1.01 * right(images))
-    right = own_formats.model_file.running(export.convert(source, "x"), 1)
+    right = own_formats.model_file.running(export.convert(weights_file.read(source), "x"), 1)
     done = rn50(
         source, "--to", "pytorch", "-o", tmp_path / "model.pt2", environ={"DGXSYSTEM": "", "CONFIG_FILE": ""}
     )
@@ -133,9 +133,9 @@ def test_paddle_quantises_by_its_own_means(tiny_config, tiny_environment, tmp_pa
 
     from implementations.paddle import inference
 
-    model = export.convert(source, "x")
+    model = export.convert(weights_file.read(source), "x")
     read = inference.read(str(output), 1, precision="int8")
-    assert evaluation.evaluate(model, tiny_config, logits_of=read).counts.correct == after["correct"]
+    assert model_evaluation.evaluate(model, tiny_config, logits_of=read).counts.correct == after["correct"]
 
 
 def test_a_calibration_that_quantises_nothing_in_paddle_is_not_written(tiny_config, tmp_path, monkeypatch):
@@ -143,12 +143,13 @@ def test_a_calibration_that_quantises_nothing_in_paddle_is_not_written(tiny_conf
     installed("paddle")
     source = tmp_path / "result_0.safetensors"
     weights_file.write(source, fitted_weights(tiny_config))
+    read = weights_file.read(source)
     traits = own_formats.frameworks.traits("paddle")._replace(calibrations={"minmax": "min_max"})
     monkeypatch.setattr(own_formats.frameworks, "traits", lambda name: traits)
     with pytest.raises(
         own_formats.UserError, match="int8.pdmodel: not written: static minmax: no operator became int8; try"
     ):
-        own_formats.quantize(source, tmp_path / "int8", "paddle", ["static minmax"], tiny_config, 4, 100)
+        own_formats.quantize(read, tmp_path / "int8", "paddle", ["static minmax"], tiny_config, 4, 100)
     assert list(tmp_path.iterdir()) == [source]
 
 

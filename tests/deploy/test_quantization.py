@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from rn50.cli import main
-from rn50.deploy import evaluation, export, model_file, quantization
-from rn50.deploy.candidates import Candidate, Choice
+from rn50.deploy import export, model_evaluation, model_file, quantization
+from rn50.deploy.candidates import Candidate, Quantized
 from rn50.errors import UserError
 from rn50.terminal import Terminal
 from rn50.weights import weights_file
@@ -28,7 +28,7 @@ def exported(tmp_path_factory, tiny_folder):
         key = tuple(options)
         if key not in made:
             made[key] = folder / f"model{len(made)}.onnx"
-            made[key].write_bytes(export.of_weights(fitted_weights(config), "model", {}, **options).content)
+            made[key].write_bytes(export.convert(fitted_weights(config), "model", **options).content)
         return made[key]
 
     return file
@@ -75,7 +75,7 @@ def test_every_way_makes_a_model_and_the_best_is_written(
     assert (
         told["written"] == best["method"] and best["top_1"] > 0.5
     )  # what knows images by heart is not robust; chance is 0.1
-    assert evaluation.evaluate(model_file.read(output), tiny_config).counts.correct == best["correct"]
+    assert model_evaluation.evaluate(model_file.read(output), tiny_config).counts.correct == best["correct"]
     model = model_file.read(output)
     assert (
         model.precision == "int8"
@@ -92,12 +92,12 @@ def test_batch_norm_is_folded_and_preprocessing_stays_float32(tiny_config, expor
     assert kinds.count("Conv") == 53 and "BatchNormalization" not in kinds and "Relu" not in kinds
     assert kinds.count("Resize") == kinds.count("Pad") == bool(options.get("preprocessing"))
     assert kinds.count("Add") == 16 + 7 * bool(options.get("preprocessing"))
-    choice.show(source, Terminal())
+    choice.print_table(source, Terminal())
 
 
 def test_int8_has_at_most_27_hundredths_of_the_size(tiny_config):
     """At the width of the demo; wider networks have less that is no weight."""
-    model = export.of_weights(random_weights(width="0.25"), "model", {})
+    model = export.convert(random_weights(width="0.25"), "model")
     images = quantization.calibration_images(model, tiny_config, 2)
     made = quantization.quantized(model, "static minmax", images)
     assert len(made.content) <= 0.27 * len(model.content)
@@ -152,7 +152,7 @@ def test_bad_input(tiny_config, tiny_environment, exported, tmp_path):
 
 def test_the_accuracy_of_few_images_has_its_interval(capsys):
     counts = Counts(np.array([2000, 1544, 1980]), 10)
-    before = Candidate("float32", (b"model",), 0, 54, evaluation.Evaluated(counts, 1.0))
-    Choice([before], before, pathlib.Path("int8.onnx")).show(pathlib.Path("model.onnx"), Terminal())
+    before = Candidate("float32", (b"model",), 0, 54, model_evaluation.Evaluated(counts, 1.0))
+    Quantized([before], before, pathlib.Path("int8.onnx")).print_table(pathlib.Path("model.onnx"), Terminal())
     said = "float32's top-1 of 2,000 images is known to 1.8 points either way (binomial, 95 %)"
     assert said in capsys.readouterr().out.splitlines()

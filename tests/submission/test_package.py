@@ -215,7 +215,7 @@ def test_a_second_system_of_more_runs_joins_the_first(submission, checkout, mach
     assert (
         chosen[0].name == "result_1.txt"
     )  # every run is slower than the one before, so the middle one of three sets counts
-    assert list(outcome.packages[0].runs.values()) == chosen
+    assert list(outcome.systems[0].runs.values()) == chosen
     page = (
         to / "Somebody" / "benchmarks" / "resnet" / "implementations" / "DGXA100" / "README.md"
     ).read_text()
@@ -243,7 +243,7 @@ def test_a_disk_that_fails_in_the_middle_leaves_the_submission_as_it_was(
 
     monkeypatch.setattr(pathlib.Path, "rename", fail_at_the_third)
     monkeypatch.setattr(
-        package.check, "check", lambda *_: check.Report((), ())
+        package.check, "check", lambda *_: check.CheckReport((), ())
     )  # other tests have run the checkers
     with pytest.raises(UserError, match="results/other: cannot write the package .No space left on device."):
         packaged(results, to, checkout)

@@ -211,7 +211,7 @@ def test_what_is_incomplete_is_refused_and_leaves_nothing_behind(results, checko
 def test_power_logs_are_packaged_and_checked_in_the_tree(results, checkout, tmp_path):
     measured(results)
     outcome = packaged(results, tmp_path / "submission", checkout)
-    [each] = outcome.packages
+    [each] = outcome.systems
     assert outcome.written and outcome.errors == 0
     for number in range(5):
         copy = power.file_of(each.place.results / f"result_{number}.txt", 0)
@@ -284,7 +284,7 @@ def test_names_from_files_stay_in_the_tree(results, checkout, tmp_path):
         change(log, config=saved["config"], variables=saved["variables"])
     details(results, system_name="../" * 9 + "etc\x1b[2J\u202e")
     outcome = packaged(results, tmp_path / "submission", checkout)
-    [each] = outcome.packages
+    [each] = outcome.systems
     assert (
         outcome.written and each.place.system == "etc_2J" and each.implementation.startswith("elsewhere_xxx")
     )

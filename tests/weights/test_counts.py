@@ -26,7 +26,7 @@ def test_top_1_top_5_and_confusion():
     counts.add(logits[150:], labels[150:].astype(np.float32).reshape(-1, 1))  # as MXNet and DALI have them
     order = np.argsort(-logits, axis=1)
     assert (counts.images, counts.correct) == (400, (order[:, 0] == labels).sum())
-    assert counts.top_correct == (order[:, :5] == labels[:, None]).any(axis=1).sum()
+    assert counts.top5_correct == (order[:, :5] == labels[:, None]).any(axis=1).sum()
     for label in range(12):
         expected = np.bincount(order[labels == label, 0], minlength=12)
         np.testing.assert_array_equal(counts.confusion[label], expected)
@@ -52,9 +52,9 @@ def test_equal_logits_count_for_the_lowest_class_and_nan_for_none():
     counts = Counts.none(6, confusion=False)
     same, broken = np.zeros((6, 6), np.float32), np.full((2, 6), np.nan, np.float32)
     counts.add(same, np.arange(6))
-    assert (counts.images, counts.correct, counts.top_correct) == (6, 1, 5)
+    assert (counts.images, counts.correct, counts.top5_correct) == (6, 1, 5)
     counts.add(broken, np.array([0, 3]))
-    assert (counts.images, counts.correct, counts.top_correct) == (8, 1, 5)
+    assert (counts.images, counts.correct, counts.top5_correct) == (8, 1, 5)
 
 
 def test_the_sum_over_ranks_is_the_count_of_all():
@@ -104,8 +104,8 @@ def test_margin_is_that_of_scipy(correct):
 def test_an_evaluation_whose_page_cannot_be_written_is_printed(tmp_path, capsys, as_json):
     counts = Counts.none(12, confusion=True)
     counts.add(*drawn())
-    evaluation = display.Evaluation(tmp_path / "weights", "ours", "float32", {}, counts, None, [])
+    evaluation = display.FileEvaluation(tmp_path / "weights", "ours", "float32", {}, counts, None, [])
     with pytest.raises(UserError, match="page.html: cannot be written .*; give another file with --report"):
-        display.tell(evaluation, tmp_path / "absent" / "page.html", as_json)
+        display.print_evaluation(evaluation, tmp_path / "absent" / "page.html", as_json)
     told = f'"images": {counts.images}' if as_json else f"{counts.correct} of 400"
     assert told in capsys.readouterr().out

@@ -164,3 +164,13 @@ def test_a_file_of_another_format_has_its_remedy(tmp_path, name):
     assert refused.value.problem == "no safetensors file"
     page, what = refused.value.remedy.split(": ")[1].split()[0], "save its tensors as safetensors"
     assert refused.value.remedy.startswith(what) and "save_file" in (files.ROOT / page).read_text()
+
+
+def test_a_model_is_told_from_weights_by_its_name_else_by_its_content(some, tmp_path):
+    weights_file.write(tmp_path / "weights", some)
+    (tmp_path / "model").write_bytes(b"\x08\x08\x12\x04rn50")
+    assert not weights_file.is_model(tmp_path / "weights") and weights_file.is_model(tmp_path / "model")
+    assert weights_file.is_model(tmp_path / "absent.onnx")
+    assert not weights_file.is_model(tmp_path / "absent.safetensors")
+    with pytest.raises(UserError, match="absent: cannot be read"):
+        weights_file.is_model(tmp_path / "absent")

@@ -18,7 +18,6 @@ from rn50 import files
 from rn50.data import jpeg, recordio
 from rn50.data.certification.finding import DataFinding, DataFindings
 from rn50.data.packing.packing_list import Entry
-from rn50.data.recordio import IMAGE_START
 from rn50.data.workers import in_order
 from rn50.errors import UserError
 
@@ -26,7 +25,7 @@ CHUNK_BYTES = 8 << 20
 DIGEST_BYTES = 32
 
 
-class Split:
+class AuditedSplit:
     """``name``.rec and .idx in ``folder``, with labels of ``classes`` classes, and what ``audit`` finds about
     them."""
 
@@ -93,7 +92,7 @@ class Split:
             self.labels[position] = int(header.label)
             if entry and header.label != entry.label:
                 fault("label", f"has label {header.label:g}, and in the packing list label {entry.label}")
-        begins = record[:IMAGE_START]
+        begins = record[: recordio.IMAGE_START]
         clean = header.flag == len(chunk.faults) - before == 0  # beside an array nobody reads the label
         if clean and begins != recordio.encode_header(header.id, int(header.label)):
             fault("header", f"has the header {begins.hex()}, with a bit that nobody reads set")
@@ -163,7 +162,7 @@ def _pread(descriptor: int, count: int, offset: int) -> bytes:
 
 
 def audit(
-    split: Split,
+    split: AuditedSplit,
     decode: bool,
     workers: int,
     progress: Callable[[int], None],

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.data import layout
-from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
+from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES, PACK_RECORD, PACKED
 from rn50.data.packing import packing_list
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -39,7 +38,7 @@ class Certificate(NamedTuple):
         return {"sha256": self.sha256, **{key: self.content.get(key) for key in kept}}
 
 
-class Expected(NamedTuple):
+class ExpectedData(NamedTuple):
     """The expected numbers and files of a data set."""
 
     classes: int
@@ -57,10 +56,10 @@ class Expected(NamedTuple):
         return (self.classes, self.train, self.val) == imagenet
 
 
-def expected(folder: Path) -> Expected:
+def expected(folder: Path) -> ExpectedData:
     """Return what an earlier certificate, pack.json or the demo data's record states, in this order; else
     ImageNet's numbers."""
-    for name in (CERTIFICATE, layout.PACK_RECORD, DEMO_RECORD):
+    for name in (CERTIFICATE, PACK_RECORD, DEMO_RECORD):
         record = packing_list.read_json(folder / name)
         if record is not None:
             record.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
@@ -68,8 +67,8 @@ def expected(folder: Path) -> Expected:
             if any(type(count) is not int or count < 0 for count in counts):  # Python takes True for 1
                 raise _damaged(folder / name, "it lacks the numbers of images")
             classes, train, val = counts
-            return Expected(classes, train, val, _facts(folder / name, record), name)
-    return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
+            return ExpectedData(classes, train, val, _facts(folder / name, record), name)
+    return ExpectedData(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
 
 
 def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -96,7 +95,7 @@ def write(folder: Path, content: dict[str, Any]) -> Certificate:
     """Return the certificate, written atomically to certificate.json if that is possible."""
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
-    kept = (name for name in (*FILES, *layout.PACKED, DEMO_RECORD) if (folder / name).exists())
+    kept = (name for name in (*FILES, *PACKED, DEMO_RECORD) if (folder / name).exists())
     links = f"mkdir NEW && ln -s {shlex.quote(str(folder.resolve()))}/{{{','.join(kept)}}} NEW"
     remedy = f"to keep it, verify a folder of links to the data, which DATADIR may name then: {links}"
     sha256 = hashlib.sha256(text).hexdigest()

@@ -14,15 +14,14 @@ import numpy as np
 
 from rn50.data import layout, recordio
 from rn50.data.certification import certificate
-from rn50.data.certification.audit import Split, audit
-from rn50.data.certification.certificate import Certificate, Expected
+from rn50.data.certification.audit import AuditedSplit, audit
+from rn50.data.certification.certificate import Certificate, ExpectedData
 from rn50.data.certification.finding import KEPT, DataFindings
-from rn50.data.layout import FILES
 from rn50.data.packing import packing_list
 from rn50.data.workers import Progress, silent
 from rn50.errors import UserError
 from rn50.files import sha256 as sha256_of
-from rn50.printed import INLINE, as_json, prints
+from rn50.printed import Inline, as_json, prints
 from rn50.terminal import Terminal
 
 NAMES = ("train", "val")
@@ -52,7 +51,6 @@ class Checked(NamedTuple):
     imagenet: bool
     """True if the numbers are ImageNet's."""
     classes: int
-    """Classes."""
     train: int
     """Training images."""
     val: int
@@ -64,18 +62,20 @@ class Checked(NamedTuple):
     remarks: DataFindings
 
 
-@prints("checked, certificate=certificate.path, sha256=certificate.sha256")
-class Verdict(NamedTuple):
+class Certified(NamedTuple):
     """Result of ``rn50 verify`` for a data folder: the content of its certificate, and where that is."""
 
-    checked: Annotated[Checked, INLINE]
+    checked: Inline[Checked]
     certificate: Certificate
-    expected: Expected
+    expected: ExpectedData
 
     @property
     def passed(self) -> bool:
         """True if there are no faults."""
         return self.checked.passed
+
+
+prints(Certified, lambda r: (r.checked, {"certificate": r.certificate.path}, r.certificate.sha256))
 
 
 def certify(
@@ -85,7 +85,7 @@ def certify(
     workers: int | None = None,
     progress: Progress = silent,
     write_index: bool = False,
-) -> Verdict:
+) -> Certified:
     """Check all of ``folder`` and write its certificate.json, whatever the verdict, if it can be written.
     With ``write_index`` first write the index of each .rec file that has none.
 
@@ -94,14 +94,14 @@ def certify(
     threads, by default one for each core that this process may use. ``progress(done, total)`` counts images.
     Raises ``UserError`` if a file cannot be read, or an index cannot be written.
     """
-    for path in (folder / name for name in FILES):
+    for path in (folder / name for name in layout.FILES):
         if write_index and path.suffix == ".idx" and not path.exists():
             recordio.write_index(path)
         if not path.is_file():
-            remedy = f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
+            remedy = f"give a folder with {', '.join(layout.FILES)} (rn50 pack makes them)"
             raise UserError(path, "no such file", recordio.remedy_for(path, remedy))
     known = certificate.expected(folder)
-    pairs = zip(Expected._fields, numbers, strict=False)
+    pairs = zip(ExpectedData._fields, numbers, strict=False)
     given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
     if given:
         known = known._replace(by="the command line", **given)
@@ -111,7 +111,7 @@ def certify(
     splits = []
     for name in NAMES:
         try:
-            splits.append(Split(folder, name, known.classes, record["source"]))
+            splits.append(AuditedSplit(folder, name, known.classes, record["source"]))
         except UserError as error:
             remade = f"rn50 verify --write-index {folder} makes it from {name}.rec"
             remedy = f"copy it again, or delete it: {remade}"
@@ -142,11 +142,11 @@ def certify(
     # Hashes of data at fault would later be taken for the expected ones.
     kept, set_sha256 = (files, certificate.set_sha256(files)) if passed else (known.files, None)
     checked = Checked(passed, decode, imagenet, *counts, kept, set_sha256, faults, remarks)
-    return Verdict(checked, certificate.write(folder, as_json(checked)), known)
+    return Certified(checked, certificate.write(folder, as_json(checked)), known)
 
 
 def _checked_lists(
-    folder: Path, lists: dict[str, str], known: Expected, faults: DataFindings
+    folder: Path, lists: dict[str, str], known: ExpectedData, faults: DataFindings
 ) -> list[str] | None:
     """Return the class list. Adds a fault for a list without the SHA-256 in ``lists``, and for a wrong number
     of classes."""
@@ -162,7 +162,7 @@ def _checked_lists(
     return classes
 
 
-def _read_entries(split: Split, classes: list[str] | None, faults: DataFindings) -> None:
+def _read_entries(split: AuditedSplit, classes: list[str] | None, faults: DataFindings) -> None:
     """Read the packing list of a split. Add a fault if it cannot be read, and wherever it contradicts the
     class list."""
     name = f"{split.name}.tsv"
@@ -181,7 +181,9 @@ def _read_entries(split: Split, classes: list[str] | None, faults: DataFindings)
             faults.add("label", name, record, text, remedy)
 
 
-def _check_numbers(split: Split, known: Expected, classes: list[str] | None, faults: DataFindings) -> None:
+def _check_numbers(
+    split: AuditedSplit, known: ExpectedData, classes: list[str] | None, faults: DataFindings
+) -> None:
     """Check the number of records and the number of images of each class."""
     idx, entries = split.idx.name, split.entries
     expected = getattr(known, split.name)
@@ -206,7 +208,7 @@ def _check_numbers(split: Split, known: Expected, classes: list[str] | None, fau
         faults.add("classes", split.rec.name, None, text, remedy)
 
 
-def _compare(splits: Sequence[Split], faults: DataFindings, remarks: DataFindings) -> None:
+def _compare(splits: Sequence[AuditedSplit], faults: DataFindings, remarks: DataFindings) -> None:
     """Remark on images that occur twice, within or across the splits; above a twentieth of all, add a
     fault."""
     digests = np.concatenate([split.digests for split in splits])
@@ -238,7 +240,7 @@ def _compare(splits: Sequence[Split], faults: DataFindings, remarks: DataFinding
         faults.add("duplicates", splits[0].rec.name, None, text, remedy)
 
 
-def print_findings(verdict: Verdict, console: Terminal) -> None:
+def print_findings(verdict: Certified, console: Terminal) -> None:
     """Print a line for each finding, faults last, then the verdict."""
     checked, expected = verdict.checked, verdict.expected
     for heading, findings in (("remark", checked.remarks), ("FAULT", checked.faults)):

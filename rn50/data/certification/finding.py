@@ -1,8 +1,7 @@
 """Findings of ``rn50 verify`` about a data set."""
 
+from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
-
-from rn50.printed import prints
 
 KEPT = 20
 """Findings of one kind that are kept in full; further ones are only counted."""
@@ -12,9 +11,7 @@ class DataFinding(NamedTuple):
     """A fault, or a remark, which fails nothing."""
 
     kind: str
-    """Kind."""
     file: str
-    """File."""
     record: int | None
     """Line of the index, from 0; null: the whole file."""
     text: str
@@ -27,16 +24,13 @@ class DataFinding(NamedTuple):
         return f"{where}: {self.text}" + (f"; {self.remedy}" if self.remedy else "")
 
 
-@prints("counts, kept")
+@dataclass
 class DataFindings:
     """Findings counted by kind; the first ``KEPT`` of each kind are kept."""
 
-    counts: dict[Annotated[str, "kind"], int]
+    counts: dict[Annotated[str, "kind"], int] = field(default_factory=dict)
     """Number of findings of a kind."""
-    kept: list[DataFinding]
-
-    def __init__(self) -> None:
-        self.kept, self.counts = [], {}
+    kept: list[DataFinding] = field(default_factory=list)
 
     @property
     def total(self) -> int:

@@ -25,7 +25,7 @@ class Image(NamedTuple):
     """Time of the last change, renaming or replacement: the ctime, which no archive sets back."""
 
 
-class Source(NamedTuple):
+class ImageFolder(NamedTuple):
     """The listing of an image folder."""
 
     folder: Path
@@ -54,7 +54,7 @@ class Source(NamedTuple):
         return sum(image.bytes for images in self.images.values() for image in images)
 
 
-def scan(folder: Path, truth: Path | None = None) -> Source:
+def scan(folder: Path, truth: Path | None = None) -> ImageFolder:
     """List ``folder/train/<class>/*`` and ``folder/val``, which has the same class folders or is flat.
 
     A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads. The official
@@ -71,7 +71,7 @@ def scan(folder: Path, truth: Path | None = None) -> Source:
         raise UserError(error.filename or folder, f"cannot be read ({error.strerror})", remedy) from error
 
 
-def _listed(folder: Path, truth: Path | None) -> Source:
+def _listed(folder: Path, truth: Path | None) -> ImageFolder:
     train, val = folder / "train", folder / "val"
     classes = _class_folders(train)
     if not classes:
@@ -99,7 +99,7 @@ def _listed(folder: Path, truth: Path | None) -> Source:
     if taken != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
         problem = f"gives {FIRST_IMAGE} the class {taken}, and ImageNet {ITS_CLASS}: another order of classes"
         raise UserError(val if val_classes else truth, problem, "give another list with --val-truth")
-    return Source(folder, classes, {"train": labelled(train), "val": images})
+    return ImageFolder(folder, classes, {"train": labelled(train), "val": images})
 
 
 def _class_folders(folder: Path) -> list[str]:

@@ -22,10 +22,8 @@ import numpy as np
 import rn50
 from rn50 import files
 from rn50.data import jpeg, layout
-from rn50.data.layout import CERTIFICATE, FILES
 from rn50.data.packing import packing_list
-from rn50.data.packing.imagenet_folder import Image, Source, scan
-from rn50.data.packing.packing_list import Entry, Packed
+from rn50.data.packing.imagenet_folder import Image, ImageFolder, scan
 from rn50.data.recordio import MAX_RECORD_BYTES, encode_image, image_bytes
 from rn50.data.workers import Processes, Progress, silent, writing
 from rn50.errors import UserError
@@ -81,7 +79,7 @@ def pack(
     truth: Path | None = None,
     workers: int | None = None,
     progress: Progress = silent,
-) -> Packed:
+) -> packing_list.Packed:
     """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists
     of the contents.
 
@@ -99,7 +97,7 @@ def pack(
         "images": listed.fingerprint,
         **listed.numbers,
     }
-    partial, packed = folder / PARTIAL, Packed(folder, **listed.numbers)
+    partial, packed = folder / PARTIAL, packing_list.Packed(folder, **listed.numbers)
     go_on = "the same command goes on where it stopped"
     least = f"{go_on}, --workers 1 with the least memory"
     with writing(folder, "packing a data set", f"fix that, and {go_on}", least):
@@ -110,22 +108,22 @@ def pack(
             _check_space(folder, listed)
             _pack_sets(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
             _finish(partial, listed, dict(settings, began_ns=began_ns))
-        (folder / CERTIFICATE).unlink(missing_ok=True)  # the certificate of data that were here before
+        (folder / layout.CERTIFICATE).unlink(missing_ok=True)  # the certificate of data that were here before
         # pack.json last, because it says that all the others are there.
-        for name in (*FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
+        for name in (*layout.FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
             if (partial / name).exists():
                 os.replace(partial / name, folder / name)
         shutil.rmtree(partial)
     return packed
 
 
-def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
+def _is_there(folder: Path, settings: dict[str, Any], listed: ImageFolder) -> bool:
     """Return whether ``folder`` has this packing, whole. Raises UserError if it holds other data that would
     be overwritten."""
     record = packing_list.read_json(folder / layout.PACK_RECORD)
     # Whole, and being renamed to its final names.
     moving = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)
-    written = (*FILES, layout.CLASSES, *layout.LISTS, CERTIFICATE)
+    written = (*layout.FILES, layout.CLASSES, *layout.LISTS, layout.CERTIFICATE)
     present = [name for name in written if (folder / name).exists()]
     for packing in filter(None, (record, moving)):
         if type(packing.get("began_ns")) is not int or not settings.items() <= packing.items():
@@ -136,7 +134,7 @@ def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
     if present and record is None and moving is None:
         problem = f"is there already and was not packed from {listed.folder}"
         raise UserError(folder / present[0], problem, "choose another folder")
-    return record is not None and set(FILES) <= set(present)
+    return record is not None and set(layout.FILES) <= set(present)
 
 
 def _refuse_changed(images: Iterator[Image], began_ns: int, source: Path, packed: Path) -> None:
@@ -171,7 +169,7 @@ def _begin(folder: Path, settings: dict[str, Any]) -> int:
     return began_ns
 
 
-def _check_space(folder: Path, listed: Source) -> None:
+def _check_space(folder: Path, listed: ImageFolder) -> None:
     written = sum(path.stat().st_size for path in (folder / PARTIAL).iterdir())
     needed = listed.bytes + OVERHEAD_BYTES * sum(map(len, listed.images.values())) - written
     free = shutil.disk_usage(folder).free
@@ -181,7 +179,7 @@ def _check_space(folder: Path, listed: Source) -> None:
 
 
 def _pack_sets(
-    partial: Path, listed: Source, seed: int, began_ns: int, workers: int, progress: Progress
+    partial: Path, listed: ImageFolder, seed: int, began_ns: int, workers: int, progress: Progress
 ) -> None:
     total = sum(map(len, listed.images.values()))
     before = 0
@@ -205,7 +203,7 @@ def _pack_sets(
                     records_written = zip(task.images, written, strict=True)
                     for key, (image, (size, sha256)) in enumerate(records_written, task.first):
                         index.append(f"{key}\t{offset}\n")
-                        entries.append(Entry(image.label, sha256, image.path).line(key) + "\n")
+                        entries.append(packing_list.Entry(image.label, sha256, image.path).line(key) + "\n")
                         offset += size
                     for journal, lines in ((list_file, entries), (index_file, index)):
                         # A line says that its record is written.
@@ -294,7 +292,7 @@ def _read(path: str, size: int) -> bytes:
     return content
 
 
-def _finish(partial: Path, listed: Source, settings: dict[str, Any]) -> None:
+def _finish(partial: Path, listed: ImageFolder, settings: dict[str, Any]) -> None:
     """Write the class list, then pack.json, which says that the hidden folder holds all files."""
     text = "".join(f"{name}\n" for name in listed.classes)
     (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")

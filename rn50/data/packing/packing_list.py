@@ -26,7 +26,6 @@ class Packed(NamedTuple):
     folder: Path
     """Folder that was written."""
     classes: int
-    """Classes."""
     train: int
     """Training images."""
     val: int

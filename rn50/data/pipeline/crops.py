@@ -16,7 +16,7 @@ ATTEMPTS = 100
 
 
 class Window(NamedTuple):
-    """A rectangle in pixels of an image, whose edge is repeated beyond it."""
+    """A rectangle in pixels of an image. Where it reaches beyond the image, the image's edge is repeated."""
 
     left: float
     top: float

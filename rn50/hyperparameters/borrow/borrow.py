@@ -39,10 +39,6 @@ class Change:
     """Who it is from."""
 
 
-@prints(
-    "base, changes, assumed, findings, expected, prediction, source=origin, partial=mixed, "
-    "global_batch_size=config.global_batch_size, written=output, config=text"
-)
 @dataclass(frozen=True)
 class Borrowed:
     """A configuration with borrowed hyperparameters."""
@@ -71,6 +67,14 @@ class Borrowed:
     def findings(self) -> list[str]:
         """Departures from the closed division's rules."""
         return show.findings(self.config)
+
+
+prints(
+    Borrowed,
+    lambda r: (r.base, r.changes, r.assumed, r.findings, r.expected, r.prediction),
+    lambda r: ({"source": r.origin, "partial": r.mixed}, r.config.global_batch_size),
+    lambda r: {"written": r.output, "config": r.text},
+)
 
 
 def borrow(

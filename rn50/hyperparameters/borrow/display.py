@@ -2,13 +2,13 @@
 size."""
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rich.table import Table
 
 from rn50.hyperparameters.borrow.borrow import Borrowed, command
 from rn50.hyperparameters.expected_epochs import DISTANCE_EPOCHS, Proven
-from rn50.printed import INLINE
+from rn50.printed import Inline
 from rn50.terminal import Terminal
 
 _VALUES = {
@@ -25,7 +25,7 @@ _VALUES = {
 class Suggestion(NamedTuple):
     """A recipe for a batch size; the most promising is the first."""
 
-    recipe: Annotated[Proven, INLINE]
+    recipe: Inline[Proven]
     expected: float
     """Epochs by which the list is ordered."""
 

@@ -57,7 +57,6 @@ FORMS = (
 )
 
 
-@prints("name, kind, global_batch_size, provenance, notes")
 @dataclass(frozen=True)
 class Origin:
     """Hyperparameters and where they come from."""
@@ -82,6 +81,9 @@ class Origin:
     """Variables that it sets in a way that is not read."""
     train_samples: int | None = rules.TRAIN_SAMPLES
     """Number of images that its runs trained on, None if it has no runs."""
+
+
+prints(Origin, lambda r: (r.name, r.kind, r.global_batch_size, r.provenance, r.notes))
 
 
 def find(name: str, forms: str = FORMS) -> Origin:

@@ -21,7 +21,6 @@ MEASURE = (
 _WIDE = 1.5 * Spread.measured
 
 
-@prints("accelerator, confidence, curve")
 class Curve(NamedTuple):
     """Plans of one accelerator, each number of them at its best batch size."""
 
@@ -33,6 +32,9 @@ class Curve(NamedTuple):
     def accelerator(self) -> str:
         """Its name."""
         return self.curve[0].accelerator
+
+
+prints(Curve, lambda r: (r.accelerator, r.confidence, r.curve))
 
 
 def print_plan(plan: Plan, console: Terminal) -> None:

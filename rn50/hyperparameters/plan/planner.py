@@ -26,6 +26,8 @@ from rn50.results.published import PublishedResult
 OPTIMIZER = "lars"
 BORROWED = (*published.Recipe._fields, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
 """Fields of a published result that are reported of its recipe."""
+SOURCE = ("name", "round", "organisation", "system")
+"""Fields of a published result that say where its recipe is from."""
 SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
@@ -51,13 +53,6 @@ class Prediction:
     """Upper end."""
 
 
-@prints(
-    ", ".join(f"{name}=source.{name}" for name in BORROWED)
-    + (
-        ", source.name, source.round, source.organisation, source.system, "
-        "published.results=results, published.runs=runs, published.missed=missed, published.epochs=epochs"
-    )
-)
 @dataclass(frozen=True)
 class Recipe:
     """Published recipe to borrow."""
@@ -73,13 +68,15 @@ class Recipe:
     """Mean epochs of the others."""
 
 
-@prints(
-    "epochs=prediction.epochs.expected, minutes=prediction.minutes, minutes_low=prediction.low, "
-    "minutes_high=prediction.high, hyperparameters=recipe, confidence, "
-    "epochs_low=prediction.epochs.low, epochs_high=prediction.epochs.high, accelerator, accelerators, "
-    "global_batch_size, images_per_second_per_accelerator=prediction.rate.images_per_second, "
-    "evaluations=prediction.evaluations, cautions, command"
+prints(
+    Recipe,
+    lambda r: tuple(getattr(r.source, name) for name in BORROWED),
+    lambda r: tuple({f"source.{name}": getattr(r.source, name)} for name in SOURCE),
+    lambda r: {"published.results": r.results, "published.runs": r.runs},
+    lambda r: {"published.missed": r.missed, "published.epochs": r.epochs},
 )
+
+
 @dataclass(frozen=True)
 class Plan:
     """Plan of a system."""
@@ -107,6 +104,18 @@ class Plan:
     def evidence(self) -> int:
         """Return the number of published runs with this recipe at this very batch size."""
         return self.recipe.runs if self.recipe.source.global_batch_size == self.global_batch_size else 0
+
+
+prints(
+    Plan,
+    lambda r: ({"epochs": r.prediction.epochs.expected}, r.prediction.minutes),
+    lambda r: {"minutes_low": r.prediction.low, "minutes_high": r.prediction.high},
+    lambda r: ({"hyperparameters": r.recipe}, r.confidence),
+    lambda r: {"epochs_low": r.prediction.epochs.low, "epochs_high": r.prediction.epochs.high},
+    lambda r: (r.accelerator, r.accelerators, r.global_batch_size),
+    lambda r: {"images_per_second_per_accelerator": r.prediction.rate.images_per_second},
+    lambda r: (r.prediction.evaluations, r.cautions, r.command),
+)
 
 
 class SystemPlanner:

@@ -32,7 +32,6 @@ LARGEST = 1e9
 """Upper bound of every parameter, which Optuna requires; the method has its own bounds."""
 
 
-@prints("number, stage, seed, state, value, note")
 class Trial(NamedTuple):
     """Trial in the journal."""
 
@@ -51,6 +50,9 @@ class Trial(NamedTuple):
     """Why it was stopped, or empty."""
     seconds: float | None
     host: str
+
+
+prints(Trial, lambda r: (r.number, r.stage, r.seed, r.state, r.value, r.note))
 
 
 _STATES = {TrialState.RUNNING: "running", TrialState.COMPLETE: "finished", TrialState.PRUNED: "stopped"}

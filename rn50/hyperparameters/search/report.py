@@ -4,7 +4,7 @@ file."""
 import pathlib
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from rn50 import files
 from rn50.benchmark import rules
@@ -14,7 +14,7 @@ from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
-from rn50.printed import INLINE, prints
+from rn50.printed import Inline, prints
 from rn50.results import sidecar
 from rn50.results.compare import Difference
 from rn50.results.parse import Evaluation, read_log
@@ -24,10 +24,6 @@ from rn50.terminal import markdown
 REPORT = "report.md"
 
 
-@prints(
-    "baseline=epochs.first, winner=epochs.second, difference=epochs.difference, low=epochs.low, "
-    "high=epochs.high, p=epochs.p, reduction"
-)
 class Saved(NamedTuple):
     """Epochs that the winner saves."""
 
@@ -39,17 +35,20 @@ class Saved(NamedTuple):
         return -self.epochs.difference / self.epochs.first
 
 
+prints(
+    Saved,
+    lambda r: {"baseline": r.epochs.first, "winner": r.epochs.second},
+    lambda r: (r.epochs.difference, r.epochs.low, r.epochs.high, r.epochs.p, r.reduction),
+)
+
+
 class Row(NamedTuple):
     """A trial with its variables."""
 
-    trial: Annotated[Trial, INLINE]
-    variables: Annotated[subject.Variables, INLINE]
+    trial: Inline[Trial]
+    variables: Inline[subject.Variables]
 
 
-@prints(
-    "stands, sentence, baseline, winner, epochs, missed=verdict.missed, report, trials=rows, "
-    "config=config_file"
-)
 class Outcome:
     """Outcome of a search, from its journal and logs alone."""
 
@@ -248,6 +247,13 @@ class Outcome:
         return markdown(
             ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows
         )
+
+
+prints(
+    Outcome,
+    lambda r: (r.stands, r.sentence, r.baseline, r.winner, r.epochs, r.verdict and r.verdict.missed),
+    lambda r: (r.report, {"trials": r.rows, "config": r.config_file}),
+)
 
 
 def _certified(saved: dict[str, str]) -> str:

@@ -3,14 +3,14 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rn50.benchmark import rules
 from rn50.data import layout, preflight
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
-from rn50.printed import IF_KNOWN
+from rn50.printed import IfKnown
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.fields import variables as config_variables
@@ -82,7 +82,7 @@ class Variables(NamedTuple):
     """Weight decay."""
     NUMEPOCHS: str
     """Length of the schedule."""
-    DECAY_EPOCHS: Annotated[str | None, IF_KNOWN] = None
+    DECAY_EPOCHS: IfKnown[str] = None
     """Length of the decay, where the configuration sets it."""
 
 

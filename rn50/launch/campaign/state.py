@@ -20,7 +20,6 @@ from rn50.settings.bounds import EPOCHS
 WAITING, RUNNING, STOPPED, ENDED = "waiting", "running", "stopped", "ended"
 
 
-@prints("run=number, state, epoch, images_per_second, loss, minutes, reached_target, evaluations")
 @dataclass(frozen=True)
 class RunState:
     """One run."""
@@ -57,6 +56,13 @@ class RunState:
         return time.time() - self.log.events[-1].time_ms / 1000 if self.log else 0.0
 
 
+prints(
+    RunState,
+    lambda r: ({"run": r.number}, r.state, r.epoch, r.images_per_second, r.loss, r.minutes),
+    lambda r: (r.reached_target, r.evaluations),
+)
+
+
 class SecondsLeft(NamedTuple):
     """Seconds probably left; None before an epoch has ended."""
 
@@ -66,7 +72,6 @@ class SecondsLeft(NamedTuple):
     """Seconds of all runs."""
 
 
-@prints("results, system, label, curve, runs, seconds_left_of_run=left.of_run, seconds_left=left.of_campaign")
 @dataclass(frozen=True)
 class Campaign:
     """The state of a campaign, from its logs."""
@@ -134,6 +139,13 @@ class Campaign:
         of_each = statistics.mean(minutes) * 60 if minutes else self.last_epoch * times[0]
         others = sum(run.state in (WAITING, STOPPED) for run in self.runs)
         return SecondsLeft(of_run, of_run + of_each * others)
+
+
+prints(
+    Campaign,
+    lambda r: (r.results, r.system, r.label, r.curve, r.runs),
+    lambda r: {"seconds_left_of_run": r.left.of_run, "seconds_left": r.left.of_campaign},
+)
 
 
 def read(results: pathlib.Path, runs: int) -> Campaign:

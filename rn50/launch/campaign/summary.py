@@ -15,7 +15,7 @@ from rn50.results import score as scoring
 from rn50.results import scoreboard, timing
 from rn50.results.score import SystemScore
 from rn50.submission import check as checking
-from rn50.submission.check import Report
+from rn50.submission.check import CheckReport
 from rn50.terminal import Terminal, say
 
 
@@ -59,7 +59,7 @@ def _report(files: Sequence[pathlib.Path], rulesets: Sequence[str]) -> pathlib.P
 
 
 def lines(
-    score: SystemScore, checked: Report, page: pathlib.Path | None, system: str
+    score: SystemScore, checked: CheckReport, page: pathlib.Path | None, system: str
 ) -> list[tuple[str, str]]:
     """Return the lines of the outcome, as (name, text)."""
     passed = sum(verdict.ok or verdict.file in checked.excused for verdict in checked.verdicts)

@@ -68,10 +68,10 @@ def figure(width: float, height: float, style: Mapping[str, Any] = {}) -> Figure
     return Figure(figsize=(width, height), constrained_layout=True)
 
 
-def picture(drawn: Figure, form: str = "svg") -> bytes:
+def picture(drawn: Figure, format_: str = "svg") -> bytes:
     """Return a figure as a file in one of ``FORMATS``."""
     stream = io.BytesIO()
-    drawn.savefig(stream, format=form, dpi=150, metadata=FORMATS[form])
+    drawn.savefig(stream, format=format_, dpi=150, metadata=FORMATS[format_])
     return stream.getvalue()
 
 

@@ -93,7 +93,7 @@ def render(
 ) -> str:
     """Return the page for these results, with links to their logs from ``folder``. The official checker runs
     on the logs under every ruleset."""
-    environment = templates.beside(__file__)
+    environment = templates.in_folder_of(__file__)
     environment.filters["number"] = recipes.number
     environment.filters["link"] = lambda file: _link(file, folder)
     references = rulesets[-1] if rulesets else rules.RULESETS[-1]

@@ -5,9 +5,9 @@ import pathlib
 import jinja2
 
 
-def beside(module: str) -> jinja2.Environment:
-    """Return the templates beside ``module``, a ``__file__``. Text is escaped; a name without a value is an
-    error."""
+def in_folder_of(module: str) -> jinja2.Environment:
+    """Return the templates in the folder of ``module``, a ``__file__``. Text is escaped; a name without a
+    value is an error."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(pathlib.Path(module).parent)),
         autoescape=True,

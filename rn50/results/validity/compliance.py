@@ -27,13 +27,15 @@ from rn50.terminal import Terminal, styled, table
 LIMIT_S = 60
 """Seconds of processor time that an official checker may take, however busy the machine is; a published log
 takes one."""
+CRASHED = "the checker gave no verdict:"
+"""Beginning of our own message in place of the checker's."""
 _SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
 """Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs
 each checker once."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckerVerdict:
     """The checker's verdict on one file under one ruleset."""
 
     file: pathlib.Path
@@ -48,7 +50,7 @@ class Verdict:
 
 def check(
     logs: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
-) -> list[Verdict]:
+) -> list[CheckerVerdict]:
     """Check every log under every ruleset, as many at a time as there are processors. ``count`` is called
     when a check ends.
 
@@ -70,11 +72,11 @@ def check(
         return verdicts
 
 
-def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict:
+def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> CheckerVerdict:
     key = (files.sha256(copy), ruleset)
     if key not in _SEEN:
         _SEEN[key] = _run_checker(copy, ruleset)
-    return Verdict(file, ruleset, *_SEEN[key])
+    return CheckerVerdict(file, ruleset, *_SEEN[key])
 
 
 def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...]]:
@@ -82,7 +84,7 @@ def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...
     lines = run("compliance_checker", *options)[1].strip().splitlines()
     last = lines.pop() if lines else "it wrote nothing"
     if last not in ("INFO - SUCCESS", "ERROR - FAILED"):
-        return False, (f"the checker gave no verdict: {last}",)
+        return False, (f"{CRASHED} {last}",)
     text = "\n".join(line for line in lines if not line.startswith("INFO - "))
     messages = re.split(r"^(?:WARNING - |-{30}$)", text, flags=re.MULTILINE)
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
@@ -107,7 +109,7 @@ def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple
     return process.returncode, too_long if process.returncode == -signal.SIGXCPU else process.stderr
 
 
-def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
+def print_table(verdicts: Sequence[CheckerVerdict], console: Terminal) -> None:
     """Print for each folder a table of its files and their verdicts under each ruleset."""
     rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
     words = {True: styled("SUCCESS", "green"), False: styled("FAILED", "red")}

@@ -1,7 +1,6 @@
 """Turn the messages of the official compliance checker into findings: which line, which rule, and what to
 do."""
 
-import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -10,20 +9,11 @@ from rn50.benchmark import rules
 from rn50.errors import excerpt
 from rn50.results.parse import TOKEN, ResultLog
 from rn50.results.validity import log_rules
-from rn50.results.validity.compliance import Verdict
+from rn50.results.validity.compliance import CRASHED, CheckerVerdict
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
-Sentence = tuple[int | None, str, str]
-"""Line, message, remedy."""
 _HARMLESS = "with one value, though once is right"
 """End of a message that is only a warning, also in a log that the checker refuses for another reason."""
-_FORMS = (
-    r"Required (\S+) occurrence of (.*?)(?: but found (\d+)(.*))?$",
-    r"CHECK for '(.*?)' failed in line \d+:\n(.*?)\nfailed test: (.*?)\ncurrent context",
-    r"Failed executing (?:CHECK code:\n(.*?)\n|code (.*?) )triggered by line ?:\n(.*)",
-)
-"""Messages on a key that is missing or repeated, on one with a value that fails, and on one that cannot be
-tested."""
 _REMEDIES = {
     **{key: remedy for key, (_, remedy) in log_rules.ALLOWED.items()},
     "init_start": "log init_start before init_stop and run_start",
@@ -34,7 +24,48 @@ _REMEDIES = {
 }
 
 
-def explain(verdicts: Sequence[Verdict], log: ResultLog) -> Iterator[Finding]:
+Sentence = tuple[int | None, str, str]
+"""Line, message, remedy."""
+Facts = tuple[int | None, dict[str, str]]
+"""Line, and what a sentence is filled with."""
+_UNREADABLE = r"Log lines had parsing errors\."
+_REPEATED = r"Required \S+ occurrence of (?P<keys>.*?) but found (?P<count>[1-9]\d*)"
+_MISSING = r"occurrence of (?P<keys>.*?)(?: but found 0|$)"
+_REFUSED = (
+    r"CHECK for '(?P<checked>.*?)' failed in line \d+:\n(?P<record>.*?)\n"
+    r"failed test:\s*(?P<test>.*?)\s*\ncurrent context"
+)
+_UNTESTED = r"Failed executing (?:CHECK code:\n.*?\n|code .*? )triggered by line ?:\n(?P<record>.*)"
+_MISSED = "Failed checks for eval_accuracy"
+_TABLE = {
+    _UNREADABLE: ("some records cannot be read by the checker", "log through mlperf_logging.mllog"),
+    CRASHED: ("the checker crashed: {said}", "fix the records it could not take; nothing was checked"),
+    f"{_REPEATED}.*with different values": (
+        "{key} is logged {count} times with different values ({values})",
+        "log it once",
+    ),
+    _REPEATED: (f"{{key}} is logged {{count}} times {_HARMLESS}", "log it once, on rank 0 only"),
+    f"Required EXACTLY_ONE {_MISSING}": ("{key} is not logged", "log {key} once"),
+    rf"Required \S+ {_MISSING}": ("{key} is not logged", "log {key}"),
+    _REFUSED: ("{checked} {value} fails the test {test}", "log what the rules want"),
+    _UNTESTED: (
+        "{key} {value} is of a type that the checker cannot test",
+        "log a value of the type that the rules want",
+    ),
+    _MISSED: (
+        f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1",
+        "of five runs one may miss the target; otherwise run again with a new seed",
+    ),
+    "(?P<tensors>.*initialized_tensors.*)": (
+        "weights_initialization does not name the {number} tensors of the reference: {differences}",
+        "log a weights_initialization for each of the tensors, once, by the names of the reference",
+    ),
+    "": ("{said}", "see the rule of the checker"),
+}
+"""Message of the checker -> sentence and remedy; the first one that matches counts."""
+
+
+def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Finding]:
     """Yield the findings on one file from the checker's verdicts under each ruleset; equal messages become
     one finding."""
     by_sentence: dict[tuple[str, Sentence], list[str]] = {}
@@ -53,53 +84,52 @@ def explain(verdicts: Sequence[Verdict], log: ResultLog) -> Iterator[Finding]:
 
 def _sentence(message: str, log: ResultLog) -> Sentence | None:
     """Explain a message; None for one that says what our own rules report."""
-    required, check, crashed = (re.match(form, message, re.DOTALL) for form in _FORMS)
-    if message.startswith("Found parsing errors:"):
+    ours = {
+        "Found parsing errors:": True,
+        _UNREADABLE: any("not an MLPerf record" in finding for finding in log.findings),
+        _MISSED: log.reached is None,  # our rules decide whether this run may
+    }
+    if any(re.match(pattern, message) and reported for pattern, reported in ours.items()):
         return None
-    if message == "Log lines had parsing errors.":
-        reported = any("not an MLPerf record" in finding for finding in log.findings)
-        unreadable = "some records cannot be read by the checker", "log through mlperf_logging.mllog"
-        return None if reported else (None, *unreadable)
-    if message.startswith("the checker gave no verdict:"):
-        remedy = "fix the records it could not take; nothing was checked"
-        return None, f"the checker crashed: {_short(message.split(':', 1)[1])}", remedy
-    if required:
-        return _required(required, log)
-    if check:
-        line, _, value = _shown(check.group(2), log)
-        text = f"{check.group(1)} {value} fails the test {check.group(3).strip()}"
-        return line, text, _REMEDIES.get(check.group(1), "log what the rules want")
-    if crashed:
-        line, key, value = _shown(crashed.group(3), log)
-        remedy = _REMEDIES.get(key, "log a value of the type that the rules want")
-        return line, f"{key} {value} is of a type that the checker cannot test", remedy
-    if message.startswith("Failed checks for eval_accuracy"):
-        if log.reached is None:  # our own rules report it, and decide whether this run may miss the target
-            return None
-        text = f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1"
-        return None, text, "of five runs one may miss the target; otherwise run again with a new seed"
-    if "initialized_tensors" in message:
-        return _tensors(message, log)
-    return None, _short(message), "see the rule of the checker"
+    match = next(filter(None, (re.match(pattern, message, re.DOTALL) for pattern in _TABLE)))
+    sentence, remedy = _TABLE[match.re.pattern]
+    groups = match.groupdict()
+    line, facts = None, {"said": _short(message.removeprefix(CRASHED)), **groups}
+    for group, read in {"keys": _keys, "record": _record, "tensors": _tensors}.items():
+        if group in groups:
+            line, more = read(groups[group], log)
+            facts |= more
+    if "record" in groups:
+        remedy = _REMEDIES.get(facts.get("checked", facts["key"]), remedy)
+    return line, sentence.format(**facts), remedy.format(**facts)
 
 
-def _required(required: re.Match[str], log: ResultLog) -> Sentence:
-    keys = re.findall(r"'(.*?)'", required.group(2)) or [required.group(2)]
-    count = int(required.group(3) or 0)
-    key = " or ".join(sorted(keys))
-    if count == 0:
-        once = " once" if required.group(1) == "EXACTLY_ONE" else ""
-        return None, f"{key} is not logged", f"log {key}{once}"
+def _keys(text: str, log: ResultLog) -> Facts:
+    """Return the keys that the checker quotes, and the values that the log has of them."""
+    keys = re.findall(r"'(.*?)'", text) or [text]
     events = log.by_key.get(keys[0], ())
+    values = _short(", ".join(dict.fromkeys(json.dumps(event.value) for event in events)))
     line = events[1].line if len(events) > 1 else None
-    if "with different values" in required.group(4):
-        values = _short(", ".join(dict.fromkeys(json.dumps(event.value) for event in events)))
-        return line, f"{key} is logged {count} times with different values ({values})", "log it once"
-    return line, f"{key} is logged {count} times {_HARMLESS}", "log it once, on rank 0 only"
+    return line, {"key": " or ".join(sorted(keys)), "values": values}
 
 
-def _tensors(message: str, log: ResultLog) -> Sentence:
-    expected = set(re.findall(r'"(\w+)"', message.split("current context", 1)[0]))
+def _record(text: str, log: ResultLog) -> Facts:
+    """Return key and value of the event that the checker shows."""
+    unknown = None, {"key": "a record", "value": "?"}
+    try:
+        fields, _ = json.JSONDecoder().raw_decode(text.strip()[len(TOKEN) :].strip())
+        record = fields["key"], fields["value"], fields["metadata"], int(fields["time_ms"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return unknown
+    for event in log.events:
+        if (event.key, event.value, event.metadata, event.time_ms) == record:
+            return event.line, {"key": event.key, "value": _short(json.dumps(event.value), 60)}
+    return unknown
+
+
+def _tensors(text: str, log: ResultLog) -> Facts:
+    """Return how the tensors of a log differ from those that the checker lists."""
+    expected = set(re.findall(r'"(\w+)"', text.split("current context", 1)[0]))
     events = log.by_key.get("weights_initialization", ())
     tensors = [(event.line, str(event.metadata.get("tensor"))) for event in events]
     logged = {name for _, name in tensors}
@@ -108,32 +138,9 @@ def _tensors(message: str, log: ResultLog) -> Sentence:
     parts = [f"{len(names)} {what} ({_short(', '.join(names), 80)})" for what, names in lists if names]
     twice = len(tensors) - len(logged)
     parts += [f"{twice} logged twice"] if twice else []
-    text = f"weights_initialization does not name the {len(expected)} tensors of the reference: "
-    remedy = "log a weights_initialization for each of the tensors, once, by the names of the reference"
     line = next((line for line, name in tensors if name in unknown), None)
-    return line, text + "; ".join(parts), remedy
-
-
-def _shown(text: str, log: ResultLog) -> tuple[int | None, str, str]:
-    """Return line, key and value of the event that the checker shows as text."""
-    unknown = None, "a record", "?"
-    try:
-        fields, _ = json.JSONDecoder().raw_decode(text.strip()[len(TOKEN) :].strip())
-        record = fields["key"], fields["value"], fields["metadata"], int(fields["time_ms"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return unknown
-    alike = (e for e in log.events if (e.key, e.value, e.metadata, e.time_ms) == record)
-    return next(((e.line, e.key, _short(json.dumps(e.value), 60)) for e in alike), unknown)
+    return line, {"number": str(len(expected)), "differences": "; ".join(parts)}
 
 
 def _short(text: str, width: int = 160) -> str:
     return excerpt(" ".join(text.split()), width)
-
-
-def reasons_of_description(text: str) -> list[str]:
-    """Return the reasons in a line of the system description checker, which prints them as a Python list."""
-    try:
-        reasons = ast.literal_eval(text[text.index("[") :])
-    except (ValueError, SyntaxError):
-        return [text]
-    return [str(reason) for reason in reasons]

@@ -1,4 +1,4 @@
-"""Top-1 accuracy of an ONNX model on the validation set, through the evaluation's input pipeline on a CPU."""
+"""Evaluation of an ONNX model on the validation set, through the evaluation's input pipeline on a CPU."""
 
 import os
 import pathlib
@@ -23,21 +23,22 @@ from rn50.deploy.outcomes import Evaluated
 from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.settings.config import Config
-from rn50.weights import display
-from rn50.weights.counts import Counts, refuse_other_count
+from rn50.weights import counts, display
 
 ON_CPU = BatchFormat(None, "CHW", False)
 THREADS = len(os.sched_getaffinity(0))
 
 
-def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
+def evaluate_file(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
     """Evaluate the model of an ONNX file and print the counts. If ``report`` is a file, write a page to
     it."""
     model = model_file.read(file)
-    counts = evaluate(model, config, confusion=report is not None).counts
+    evaluated = evaluate(model, config, confusion=report is not None)
     facts = dict(sorted(model.facts.items()))
-    evaluation = display.Evaluation(file, "onnxruntime", model.precision, facts, counts, None, [])
-    display.tell(evaluation, report, as_json)
+    evaluation = display.FileEvaluation(
+        file, "onnxruntime", model.precision, facts, evaluated.counts, None, []
+    )
+    display.print_evaluation(evaluation, report, as_json)
 
 
 def evaluate(
@@ -52,20 +53,22 @@ def evaluate(
 
     Raises UserError if the model is of another task.
     """
-    logits_of = logits_of or model_file.running(model, THREADS)
-    counts = Counts.none(model.classes, confusion)
-    seconds = 0.0
-    with counting(what) as progress:
+    run, seconds, total = logits_of or model_file.running(model, THREADS), [0.0], config.data.eval_samples
+
+    def predictions() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        done = 0
         for images, labels in inputs(model, config):
             begin = time.perf_counter()
-            logits = logits_of(images)
-            seconds += time.perf_counter() - begin
+            logits = run(images)
+            seconds.append(time.perf_counter() - begin)
             if not np.isfinite(logits).all():
                 raise UserError(model.name, "its logits are not finite numbers", model_file.REMEDY)
-            counts.add(logits, labels)
-            progress(counts.images, config.data.eval_samples)
-    refuse_other_count(counts.images, config.data.eval_samples)
-    return Evaluated(counts, seconds)
+            yield logits, labels
+            done += len(labels)
+            progress(done, total)
+
+    with counting(what) as progress:
+        return Evaluated(counts.evaluate(predictions(), model.classes, total, confusion), sum(seconds))
 
 
 def batches(config: Config, split: Split) -> NumpyBatches:
