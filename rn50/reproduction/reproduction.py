@@ -174,7 +174,7 @@ def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
         return "nothing: it is reproduced, as far as this machine can tell"
     if verdict == DIFFERENT:
         profile = f"rn50 profile {here.config_file} where the time of a step goes"
-        return f"look at the first differences; rn50 attribute tells what each costs, {profile}"
+        return f"look at the first differences; {profile}"
     more = [one.equivalence.more_runs for one in judged if one.comparable and one.equivalence]
     known = [count for count in more if count]
     if known:
