@@ -249,7 +249,7 @@ def search(
     if confirm_data:
         preflight.preflight(confirm_data)
     other = confirm_data.resolve() if confirm_data else None
-    on = subject.read(name, process.environment())
+    on = subject.read(name)
     dealt = shares(workers, on.config.run.device)
     options = Options(workers=workers, confirm_data=other, **limits)
     scheduler = TrialScheduler(on, folder, options)

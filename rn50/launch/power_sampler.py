@@ -30,11 +30,12 @@ READY_S = 20
 
 
 @contextlib.contextmanager
-def beside(config: Config, environ: Mapping[str, str], log: pathlib.Path | None) -> Iterator[None]:
+def beside(config: Config, log: pathlib.Path | None) -> Iterator[None]:
     """Measure while the body runs, if POWER says so and this process is the first of its machine.
 
     Raises UserError before it runs if that is impossible; with POWER=auto it is only said.
     """
+    environ = config.environ()
     how, first = config.run.power, environ.get("SLURM_LOCALID", "0") == "0"
     reason = power.refuse_impossible(how) if first else ""
     if reason:

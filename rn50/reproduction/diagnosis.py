@@ -54,7 +54,7 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
         return Diagnosis(Rates(*numbers[:3]), Rates(*numbers[3:6]), numbers[6], "", "")
     run, batch = config.run, config.hyperparameters.batch_size
     one = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
-    result = cell.run(one, here.environ, (SYNTHETIC, REAL), SECONDS, ROUNDS, folder / "measured.log")
+    result = cell.run(one, config, (SYNTHETIC, REAL), SECONDS, ROUNDS, folder / "measured.log")
     if result.failure or result.step is None:
         raise UserError(here.config_file, result.failure, f"{folder / 'measured.log'} has it all")
     real, synthetic = result.rates[REAL], result.rates[SYNTHETIC]
@@ -86,7 +86,7 @@ def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: f
 def _stages(here: Here) -> str:
     """Return which stage of the input is slow, nothing where that cannot be measured."""
     verb = ("bench", "input", here.config_file, f"--seconds={STAGES_S}", "--json")
-    done = process.run(process.python("-m", "rn50", *verb), env=here.environ, capture_output=True)
+    done = process.run(process.python("-m", "rn50", *verb), env=here.config.environ(), capture_output=True)
     try:
         report = json.loads(done.stdout)
         alone = report["images_per_second"]["pipeline"]["median"]

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rn50 import files, process
+from rn50 import files
 from rn50.errors import Status
 from rn50.launch.campaign import watch
 from rn50.printed import as_json
@@ -119,8 +119,7 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
 
 def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
     """Make the runs, unless they are there, and judge them. Exits as ``rn50 run`` does where that fails."""
-    environ = {**process.environment(), "CONFIG_FILE": str(pathlib.Path(before.here.config_file).absolute())}
-    status = watch.run((folder / RESULTS).absolute(), runs, environ, as_json)
+    status = watch.run(pathlib.Path(before.here.config_file), folder / RESULTS, runs, as_json)
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)
     return judge(before, folder / RESULTS)

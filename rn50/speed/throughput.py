@@ -6,7 +6,7 @@ import itertools
 import pathlib
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from rn50 import files, frameworks
@@ -18,7 +18,6 @@ from rn50.machine import description, software
 from rn50.machine.sources import Sources
 from rn50.printed import IF_KNOWN, INLINE, as_json, prints
 from rn50.progress import counting
-from rn50.settings import config as configuration
 from rn50.settings.config import Config
 from rn50.speed import cell as cells
 from rn50.speed import curve, worker
@@ -50,14 +49,14 @@ def matrix(
     return list(dict.fromkeys(every))
 
 
-def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, str], device: str) -> None:
+def check(every: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None:
     """Raise UserError before any cell is measured: for a cell that no machine could run, a framework that is
     not installed, and a precision that its framework lacks, unless another of several frameworks has it."""
     for cell in every:
         if not cell.kinds(kinds):
             problem = f"{cell.model} trains on synthetic data alone"
             raise UserError("--models", problem, "add synthetic to --data")
-    names = list(dict.fromkeys(cell.framework for cell in every))
+    device, names = config.run.device, list(dict.fromkeys(cell.framework for cell in every))
     possible = [cell for cell in every if not cell.lacking(device)] if len(names) > 1 else every
     if not possible:
         asked = " or ".join(dict.fromkeys(cell.precision for cell in every))
@@ -66,8 +65,7 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
         problem = f"{asked} on a {device.upper()} is in none of {', '.join(names)}"
         raise UserError("--precisions", problem, f"they have {have}")
     installed = software.read()
-    configs = [configuration.from_environment({**environ, **cell.variables}) for cell in possible]
-    for config in configs:
+    for config in [config.replaced(**cell.variables) for cell in possible]:
         for finding in advice.diagnoses(installed, config, config.run.framework):
             if finding.severity == FAILURE and finding.subject == "packages":
                 raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
@@ -124,7 +122,7 @@ class Bench:
         harmless = ("", worker.OUT_OF_MEMORY)
         return any(result.log and result.failure not in harmless for result in self.results)
 
-    def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
+    def run(self, seconds: float, rounds: int) -> None:
         """Measure every cell that its framework can run, one after the other, and write the results so far
         after each."""
         with counting("measuring throughput") as progress:
@@ -134,7 +132,8 @@ class Bench:
                     self.results.append(Result(combination, {}, lacking, ""))
                 else:
                     log = self.folder / f"{combination.name}.log"
-                    self.results.append(cells.run(combination, environ, self.kinds, seconds, rounds, log))
+                    measured = cells.run(combination, self.config, self.kinds, seconds, rounds, log)
+                    self.results.append(measured)
                 progress(done, len(self.cells))
                 worker.write_json(self.folder / PLAIN, as_json(self))
 

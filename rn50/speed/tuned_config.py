@@ -2,14 +2,14 @@
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+from rn50 import process
 from rn50.errors import UserError
 from rn50.printed import INLINE
 from rn50.run.implementation import opened
-from rn50.settings import config_file, rewrite
+from rn50.settings import named, rewrite
 from rn50.settings.config import Config
 from rn50.settings.rewrite import Base
 from rn50.settings.shell.exports import exported
@@ -32,14 +32,14 @@ class Tuned(NamedTuple):
     """File."""
 
 
-def environment_of(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run of ``base``: ``environ`` without input pipeline variables, then what
-    the file sets.
+def configured(base: Path) -> Config:
+    """Return the configuration ``base``; input pipeline variables of this process's environment do not count.
 
-    Raises UserError if the file cannot be sourced.
+    Raises UserError if the file cannot be sourced or run.
     """
-    inherited = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
-    return config_file.sourced_environment(base, inherited)
+    names = input_settings.NAMES.values()
+    inherited = {name: value for name, value in process.environment().items() if name not in names}
+    return named.read(str(base), environ=inherited)
 
 
 def refuse_output(output: Path, force: bool) -> None:

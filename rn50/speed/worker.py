@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 import signal
-from collections.abc import Mapping
 from subprocess import PIPE, STDOUT
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from rn50 import files, process
 from rn50.errors import UserError
 from rn50.process import python
 from rn50.results.parse import finite
+from rn50.settings.config import Config
 
 OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
@@ -64,16 +64,16 @@ def report(data: Any) -> None:
     print(_MARK + json.dumps(data), flush=True)
 
 
-def run(module: str, environ: Mapping[str, str], log: pathlib.Path, **arguments: Any) -> Outcome:
-    """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of the system that ``environ``
-    describes; its output becomes ``log``.
+def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Outcome:
+    """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of its system; its output
+    becomes ``log``.
 
     Raises UserError if ``log`` cannot be written or is a file that is not ours, and KeyboardInterrupt if
     Ctrl-C ended the job.
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
-    done = process.run(python("-m", "rn50", *verb), env=environ, stdout=PIPE, stderr=STDOUT)
+    done = process.run(python("-m", "rn50", *verb), env=config.environ(), stdout=PIPE, stderr=STDOUT)
     text = done.stdout.decode("utf-8", errors="replace")
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)

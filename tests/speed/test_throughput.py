@@ -336,9 +336,9 @@ def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
     assert [each.scaling.get("real") for each in of.measured] == [None, None, 0.75, None]
 
 
-def test_machines_are_cells(tiny_config, tiny_environment, tmp_path):
+def test_machines_are_cells(tiny_config, tmp_path):
     """Of as many ranks those of fewer machines come first."""
-    machines = hosts.first_of({**tiny_environment, "HOSTS": "a:2,b:2,c", "DGXNGPU": "2"}, (1, 3))
+    machines = hosts.first_of(tiny_config.replaced(HOSTS="a:2,b:2,c", DGXNGPU=2), (1, 3))
     every = throughput.matrix([Network("mxnet", OURS, None)], ["float32"], [8], [3, 1], machines)
     assert [(each.placed, each.hosts) for each in every] == [
         ("1", None),
@@ -346,7 +346,7 @@ def test_machines_are_cells(tiny_config, tiny_environment, tmp_path):
         ("3x1", "a,b,c"),
         ("3x3", "a,b,c"),
     ]
-    assert every[3].variables.items() >= {"DGXNNODES": "3", "HOSTS": "a,b,c", "DGXNGPU": "3"}.items()
+    assert every[3].variables.items() >= {"DGXNNODES": 3, "HOSTS": "a,b,c", "DGXNGPU": 3}.items()
     assert len({each.name for each in every}) == 4
     of = throughput.Bench(tiny_config, every, ("real",), tmp_path, "")
     rates = [{"real": Rates(rate, rate, rate)} for rate in (100, 270, 240, 630)]

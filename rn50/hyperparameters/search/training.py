@@ -38,7 +38,7 @@ class Training:
             self._process = subprocess.Popen(
                 COMMAND,
                 cwd=str(CONFIGS.parent),
-                env=task.environ,
+                env=task.config.environ(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -18,6 +18,7 @@ from rn50.hyperparameters.search.confirmation import Pair
 from rn50.hyperparameters.search.journal import Journal, Trial, evidence
 from rn50.hyperparameters.search.method import Evidence, Plan, Point
 from rn50.hyperparameters.search.subject import Subject
+from rn50.settings.config import Config
 from rn50.terminal import Terminal, counted, say
 
 
@@ -40,7 +41,7 @@ class Task(NamedTuple):
 
     name: str
     point: Point
-    environ: dict[str, str]
+    config: Config
     result_file: pathlib.Path
     held: IO[Any]
     trial: int | None
@@ -225,8 +226,8 @@ class TrialScheduler:
         number, held = self.journal.begin(point, plan.stage, seed, socket.gethostname())
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
         log = self.journal.result_file(number)
-        environ = self.subject.environment(point, self.subject.data, seed, log)
-        return Task(name, point, environ, log, held, number)
+        config = self.subject.run_of(point, self.subject.data, seed, log)
+        return Task(name, point, config, log, held, number)
 
     def _confirming(self, pair: Pair) -> Task | None:
         free = confirmation.next_slot(self.folder, pair)
@@ -236,8 +237,8 @@ class TrialScheduler:
         data = self.options.confirm_data or self.subject.data
         name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds_to_confirm}"
         point = pair.points[slot.who]
-        environ = self.subject.environment(point, data, slot.seed, slot.result_file)
-        return Task(name, point, environ, slot.result_file, held, None)
+        config = self.subject.run_of(point, data, slot.seed, slot.result_file)
+        return Task(name, point, config, slot.result_file, held, None)
 
     def _recover(self) -> None:
         """Settle the trials of killed workers: one with a complete log is finished, one with a note is
