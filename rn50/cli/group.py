@@ -6,7 +6,6 @@ import errno
 import functools
 import os
 import pathlib
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -23,11 +22,6 @@ from rn50.errors import RankLostError, Status, UserError, did_you_mean
 from rn50.process import keep_working_folder_off_paths, memory_limit_kib, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
-
-_OUT_OF_MEMORY = re.compile(
-    "cannot allocate memory|failed to map segment|can't start new thread|bad_alloc", re.IGNORECASE
-)
-"""Messages other than MemoryError for too little memory, from Python, C++ and the dynamic loader."""
 
 
 class _Terminated(KeyboardInterrupt):
@@ -168,7 +162,7 @@ def report(error: BaseException) -> int:
     """Print on standard error what went wrong, and return the exit status."""
     limit = memory_limit_kib()
     if isinstance(error, MemoryError) or (
-        _OUT_OF_MEMORY.search(str(error)) and (limit or not isinstance(error, UserError))
+        process.OUT_OF_MEMORY.search(str(error)) and (limit or not isinstance(error, UserError))
     ):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
         end_at_once(Status.USER_ERROR)

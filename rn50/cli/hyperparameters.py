@@ -8,7 +8,6 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.group import PATH
@@ -170,7 +169,7 @@ def borrow(
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
     taken = origin.find(source)
-    system = config_file.find(name, process.environment())
+    system = config_file.find(name)
     borrowed = borrowed_from(taken, system, global_batch_size, names, partial)
     if output:
         rewrite.write(borrowed.text, output, force)

@@ -101,7 +101,7 @@ def config_new(
 
     file = new_config.file_for(name, output)
     rewrite.refuse_output(file, force)
-    source = config_file.find(base, {}) if base else None
+    source = config_file.find(base) if base else None
     new = new_config.make(name, hardware.read(), software.read(), source, framework, file)
     rewrite.write(new.text, file, force)
     print_json(new) if as_json else print_rows(new.rows, Terminal())
@@ -164,7 +164,7 @@ def run_campaign(
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401
         variables[CURVES] = str(tensorboard.absolute())
-    file = config_file.find(name, process.environment())
+    file = config_file.find(name)
     if results is None:
         default = ROOT / "results" / named.system(file, named.parsed(values))
         results = pathlib.Path(process.environment().get("RESULTS") or default)

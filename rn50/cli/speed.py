@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rn50 import frameworks, process
+from rn50 import frameworks
 from rn50.cli import group
 from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
@@ -265,7 +265,7 @@ def tune_input(
     from rn50.settings import config_file, rewrite
     from rn50.speed import tuned_config
 
-    base = config_file.find(name, process.environment()).resolve()
+    base = config_file.find(name).resolve()
     if output is not None:
         tuned_config.refuse_output(output, force)
     config = tuned_config.configured(base)

@@ -48,7 +48,7 @@ def configured(name: str | None, values: Sequence[str] = ()) -> Config | None:
     environ = process.environment()
     if not (name or values or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")):
         return None
-    return named.read(str(config_file.find(name, environ)), values)
+    return named.read(str(config_file.find(name)), values)
 
 
 def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:

@@ -34,7 +34,7 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
     is_complete = all(needed.given(environ)[1] or not needed.is_read(environ) for needed in required)
     if is_complete and not name and not values:
         return from_environment(environ)
-    file = config_file.find(name, environ)
+    file = config_file.find(name)
     given = parsed(values)
     system(file, given)
     return from_environment(changed(config_file.sourced_environment(file, environ), given))
@@ -91,7 +91,7 @@ def write(folder: Path, name: str | None, values: Sequence[str]) -> Path:
     Raises UserError as ``read`` does, or if a shell that sources the file would not have the values.
     """
     asked, given = read(name, values).environ(), parsed(values)
-    base = config_file.find(name, process.environment())
+    base = config_file.find(name)
     text = files.read_text(base, errors="surrogateescape")
     if _SOURCES.search(text):  # a copy would not find the files beside it
         text = f". {shlex.quote(str(base.resolve()))}\n"

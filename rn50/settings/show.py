@@ -11,7 +11,6 @@ from rich.table import Table
 from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.frameworks import traits
-from rn50.process import environment
 from rn50.settings import libraries, named
 from rn50.settings.config import Config, every_name, from_environment
 from rn50.settings.config_file import find, is_passed_through, names_set_by, source, spelling
@@ -238,7 +237,7 @@ def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool)
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """
     if name or values:
-        file, given = str(find(name, environment())), named.parsed(values)
+        file, given = str(find(name)), named.parsed(values)
         config = from_environment(named.changed(source(file), given), file)
         in_file = [*names_set_by(file), *named.changed({}, given)]
     else:

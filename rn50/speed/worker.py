@@ -10,16 +10,14 @@ from typing import Any, NamedTuple
 
 from rn50 import files, process
 from rn50.errors import UserError
-from rn50.process import python
+from rn50.process import OUT_OF_DEVICE_MEMORY, python
 from rn50.results.parse import finite
 from rn50.settings.config import Config
 
 OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
 _MARK = "rn50 measured "
-_NO_MEMORY = re.compile(
-    r"out of memory|OutOfMemory|bad_alloc|(cannot|failed to) allocate|MemoryError", re.IGNORECASE
-)
+_OF_ALLOCATORS = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
 
 
 class Outcome(NamedTuple):
@@ -86,7 +84,7 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Out
 
 def failure(status: int, text: str) -> str:
     """Return why a job that printed ``text`` has ended with ``status``."""
-    if _NO_MEMORY.search(text):
+    if any(words.search(text) for words in (process.OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, _OF_ALLOCATORS)):
         return OUT_OF_MEMORY
     message = re.search("^rn50: (.+)$", text, re.MULTILINE)
     if message:

@@ -17,7 +17,7 @@ from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
 from rn50.printed import INLINE, prints
 from rn50.results import sidecar
 from rn50.results.compare import Difference
-from rn50.results.parse import Evaluation, read_log
+from rn50.results.parse import Evaluation, partial_name, read_log
 from rn50.settings import rewrite
 from rn50.terminal import markdown
 
@@ -237,7 +237,7 @@ class Outcome:
         rows = []
         for trial in self.trials:
             log = self.search.journal.result_file(trial.number)
-            seen = _evaluations(log if log.exists() else log.with_name(log.name + ".partial"))
+            seen = _evaluations(log if log.exists() else partial_name(log))
             changes = subject.in_words(trial.point, self.search.subject.start)
             value = "-" if trial.value is None else f"{trial.value:.2f}"
             if trial.value is not None and trial.value >= method.MISSED:

@@ -104,10 +104,10 @@ def read(name: str | None) -> Subject:
 
     Raises UserError if it cannot be run or the data are not there.
     """
-    environ = process.environment()
-    file = config_file.find(name, environ)
+    file = config_file.find(name)
     base = rewrite.read(file)
-    others = {key: value for key, value in environ.items() if key not in (*EACH_RUNS_OWN, *EVALUATION)}
+    left_out = (*EACH_RUNS_OWN, *EVALUATION)
+    others = {key: value for key, value in process.environment().items() if key not in left_out}
     config = named.read(str(file), environ=others).replaced(**dict.fromkeys(EACH_RUNS_OWN))
     preflight.of(config)
     return Subject(base, config, pathlib.Path(config.data.folder).resolve())
