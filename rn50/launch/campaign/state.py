@@ -151,9 +151,8 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     expected, curve = entries.get("expected", ""), header.curve(entries)
     target = str(sidecar.section(saved, "run").get("target", rules.TARGET_ACCURACY))
     evaluated = _evaluated(sidecar.section(saved, "hyperparameters"), target)
-    return Campaign(
-        results, states, system, Run(begun[-1][0], saved).label, expected, curve, target, evaluated
-    )
+    label = Run(log, saved).label
+    return Campaign(results, states, system, label, expected, curve, target, evaluated)
 
 
 def _log(results: pathlib.Path, number: int) -> pathlib.Path:
