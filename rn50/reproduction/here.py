@@ -63,7 +63,7 @@ class Here(NamedTuple):
         return self.same_machine and self.same_recipe
 
 
-def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
+def configure(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     """Write the configuration into a folder, unless it is there: that of the claim's own runs if rn50 made
     them, else its hyperparameters in ``base``, else a new one for this machine.
 

@@ -86,6 +86,12 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
             worker.report(reported)
 
 
+def rate(config: Config, seconds: float, rounds: int, log: pathlib.Path) -> worker.Outcome:
+    """Measure the rate alone; its report is that of ``rn50 bench input --json``."""
+    how = {"what": "rate", "seconds": seconds, "rounds": rounds, "steps": 0, "folder": log.parent}
+    return worker.run("speed.profile", config, log, **how)
+
+
 def measure(config: Config, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> Profile:
     """Measure the rate in one job and the operators in another, because a profiler slows down what it
     measures. Write ``PLAIN``, traces and logs.
@@ -102,7 +108,7 @@ def measure(config: Config, seconds: float, rounds: int, steps: int, folder: pat
             log = folder / f"{what}.log"
             outcome = worker.run("speed.profile", config, log, what=what, folder=folder, **how_long)
             if outcome.failure:
-                raise UserError(f"{outcome.failure} ({log} has it all)")
+                raise UserError(outcome.failure, None, f"see {log}")
             reported[what] = outcome.reported
             # Use one precision in both jobs, because "auto" may choose another the second time.
             taken = str(reported["rate"]["precision"]).split()[0]
