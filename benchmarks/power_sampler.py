@@ -23,7 +23,7 @@ def processor_s() -> float:
 
 def sample(root: pathlib.Path, seconds: float) -> float:
     """Return the processor time of reading the counters below a root for some seconds."""
-    meter = power.Meter(power.rapl(Sources(root))[0])
+    meter = power.PowerMeter(power.rapl(Sources(root))[0])
     begin, until = processor_s(), time.monotonic() + seconds
     while time.monotonic() < until:
         time.sleep(power_sampler.INTERVAL_S)

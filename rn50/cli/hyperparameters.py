@@ -218,7 +218,7 @@ def borrow(
     metavar="DIR",
     help="Other data to confirm on than those that were searched on.",
 )
-@group.as_json("rn50.hyperparameters.search.report.Outcome")
+@group.as_json("rn50.hyperparameters.search.report.SearchOutcome")
 def search(
     name: str | None,
     folder: pathlib.Path,
@@ -256,7 +256,7 @@ def search(
     if stopped_by:
         say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)
         sys.exit(128 + stopped_by)
-    outcome = report.Outcome(scheduler, sys.argv[1:])
+    outcome = report.SearchOutcome(scheduler, sys.argv[1:])
     outcome.write()
     if as_json:
         print_json(outcome)

@@ -16,7 +16,7 @@ def configured(name: str | None, values: Sequence[str] = ()) -> Config:
     from rn50.doctor import doctor
 
     config = named.read(name, values)
-    doctor.print_brief(doctor.overridden(config))
+    doctor.show_brief(doctor.overridden(config))
     return config
 
 

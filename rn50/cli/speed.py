@@ -178,8 +178,7 @@ def bench_throughput(
     One cell after the other runs in a job of its own. What does not fit into memory is a cell too, and so is
     a precision that only some of the frameworks have.
 
-    Exit status: 0 every cell has its figure, is out of memory or is lacking in its framework, 1 another one
-    failed, 2 something to fix.
+    Exit status: 0 every cell measured, out of memory or unsupported, 1 a cell failed, 2 something to fix.
     """
     from rn50.speed import cell, networks, throughput_sides
 
@@ -207,7 +206,7 @@ def bench_throughput(
     print_json(measured) if as_json else measured.show(Terminal())
     report = measured.write()
     if not as_json:
-        say(f"{report} tells it with versions and logs")
+        say(f"report: {report}")
     sys.exit(Status.FAULT if measured.failed else Status.SUCCESS)
 
 
@@ -220,7 +219,7 @@ def bench_throughput(
 @click.argument("other", metavar="[DIR2]", required=False, type=PATH)
 @_seconds(20.0)
 @rounds
-@group.as_json("rn50.speed.storage.Report")
+@group.as_json("rn50.speed.storage.StorageSpeed")
 def bench_storage(
     folder: pathlib.Path, other: pathlib.Path | None, seconds: float, rounds: int, as_json: bool
 ) -> None:

@@ -100,7 +100,7 @@ class Examination(NamedTuple):
         return all(diagnosis.severity != FAILURE for diagnosis in self.findings)
 
 
-def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
+def show_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
     """Print a table row for each diagnosis, then each remedy once, on its own line."""
     table = Table(*(Column(heading, overflow="fold") for heading in ("", "subject", "found")), box=None)
     for diagnosis in diagnoses:
@@ -115,7 +115,7 @@ def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
         console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 
 
-def print_brief(diagnoses: list[Diagnosis]) -> None:
+def show_brief(diagnoses: list[Diagnosis]) -> None:
     """Print a line on standard error for each warning and failure."""
     for diagnosis in diagnoses:
         if diagnosis.severity != OK:
@@ -162,9 +162,9 @@ def show(config: Config | None, as_json: bool, brief: bool) -> bool:
     if as_json:
         print_json(Examination([*diagnoses, *fits.values()]))
     elif brief:
-        print_brief([*diagnoses, *grouped(fits)])
+        show_brief([*diagnoses, *grouped(fits)])
     else:
-        print_table([*diagnoses, *grouped(fits)], Terminal())
+        show_table([*diagnoses, *grouped(fits)], Terminal())
         able = [system for system, diagnosis in fits.items() if diagnosis.severity == OK]
         if able:
             first = next((system for system in able if system.startswith("DEMO")), able[0])

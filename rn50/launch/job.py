@@ -75,7 +75,7 @@ def launch(config: Config) -> int:
     checkpoint.refuse_impossible(config)
     beginning.initial_weights(config)
     watchdog.limits(config.environment)
-    with power_sampler.beside(config, result_file):
+    with power_sampler.running(config, result_file):
         return run_ranks(config, ("train",), result_file)
 
 

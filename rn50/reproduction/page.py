@@ -1,4 +1,4 @@
-"""What a terminal and the page of a reproduction show."""
+"""Rows of a reproduction on a terminal, and its page."""
 
 import pathlib
 import shlex

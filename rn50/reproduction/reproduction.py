@@ -189,5 +189,5 @@ def _curve(*sides: Sequence[Run]) -> list[Accuracies]:
     for curve, runs in zip(curves, sides, strict=True):
         for evaluation in (evaluation for run in runs for evaluation in run.log.evaluations):
             curve.setdefault(evaluation.epoch, []).append(evaluation.accuracy)
-    claimed, found = ({epoch: (min(top1), max(top1)) for epoch, top1 in curve.items()} for curve in curves)
-    return [Accuracies(epoch, claimed[epoch], found[epoch]) for epoch in sorted({*claimed} & {*found})]
+    claimed, ours = ({epoch: (min(top1), max(top1)) for epoch, top1 in curve.items()} for curve in curves)
+    return [Accuracies(epoch, claimed[epoch], ours[epoch]) for epoch in sorted({*claimed} & {*ours})]

@@ -190,7 +190,7 @@ class Shown:
     values: list[Row]
 
 
-def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
+def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
     """Print the value and the meaning of every variable, by section, then the names of those that are set in
     vain, then the findings of the rules.
 
@@ -249,4 +249,4 @@ def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool)
     if as_json:
         print_json(Shown(config.run.system, config.global_batch_size, findings(config), rows))
     else:
-        print_table(rows, config, Terminal())
+        show_table(rows, config, Terminal())

@@ -97,7 +97,7 @@ class Cell(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step beside its images/s: what of it is what, and whether it still learns."""
+    """Breakdown of a step, and its loss."""
 
     seconds: float
     """Seconds a step."""
@@ -138,7 +138,7 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
         meter = Meter(config, implementation)
         ranks = implementation.communicator
         counters = [] if ranks.local_rank else power.counters(config.run.power)[0]
-        energy = power.Meter([counter for counter in counters if not counter.is_power])
+        energy = power.PowerMeter([counter for counter in counters if not counter.is_power])
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
         slot = seconds / (rounds + 1) / len(kinds)
         steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
@@ -159,7 +159,7 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
 
 
 def _step(config: Config, rank: Measurable, meter: Meter, rate: float, is_ours: bool) -> Step:
-    """Measure a step beside its images per second, as one rank."""
+    """Measure the breakdown of a step as one rank, from its images per second."""
     batch, ranks = config.hyperparameters.batch_size, rank.communicator
     seconds = batch * ranks.size / rate
     forward = meter.over_ranks(batch / rank.forward_seconds)

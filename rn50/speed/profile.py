@@ -86,7 +86,7 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
             worker.report(reported)
 
 
-def rate(config: Config, seconds: float, rounds: int, log: pathlib.Path) -> worker.Outcome:
+def rate(config: Config, seconds: float, rounds: int, log: pathlib.Path) -> worker.JobReport:
     """Measure the rate alone; its report is that of ``rn50 bench input --json``."""
     how = {"what": "rate", "seconds": seconds, "rounds": rounds, "steps": 0, "folder": log.parent}
     return worker.run("speed.profile", config, log, **how)

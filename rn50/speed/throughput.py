@@ -24,7 +24,7 @@ from rn50.speed import curve, worker
 from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
-from rn50.speed.throughput_tables import Measured
+from rn50.speed.throughput_tables import MeasuredCell
 from rn50.terminal import Terminal, markdown
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
@@ -138,10 +138,10 @@ class Bench:
                 worker.write_json(self.folder / PLAIN, as_json(self))
 
     @property
-    def measured(self) -> list[Measured]:
+    def measured(self) -> list[MeasuredCell]:
         """Return the results so far, with their scaling."""
         return [
-            Measured(
+            MeasuredCell(
                 result,
                 result.cell.image_size or self.config.data.image_size,
                 {kind: self._scaling(result, kind) for kind in result.rates},
@@ -205,10 +205,10 @@ class Bench:
         console.print(f"{self.config.run.system}, {self.config.run.device}")
         for kind in self.kinds:
             console.print(_title(kind))
-            tables.print_overview(self.results, kind, console)
+            tables.show_overview(self.results, kind, console)
         for title, headings, rows in self._tables:
             console.print(title)
-            tables.print_table(headings, rows, console)
+            tables.show_table(headings, rows, console)
 
     @property
     def facts(self) -> Annotated[Facts, INLINE]:

@@ -24,7 +24,7 @@ the loss after 20 steps, and images/s a watt, if power was measured."""
     "cell=result.cell, image_size, images_per_second=result.rates, scaling, step=result.step, "
     "loss_to_float32, failure=result.failure, log=result.log"
 )
-class Measured(NamedTuple):
+class MeasuredCell(NamedTuple):
     """A result with its scaling."""
 
     result: Result
@@ -74,7 +74,7 @@ def overview(results: Sequence[Result], kind: str, linked: bool = False) -> list
     return [[name, *(row.get(column, "") for column in columns(results))] for name, row in rows.items()]
 
 
-def details(results: Sequence[Measured], kind: str) -> list[Row]:
+def details(results: Sequence[MeasuredCell], kind: str) -> list[Row]:
     """Return a row of ``DETAILS`` for every result of a kind of data."""
     rows = []
     for result, _, scaling, _ in results:
@@ -88,7 +88,7 @@ def details(results: Sequence[Measured], kind: str) -> list[Row]:
     return rows
 
 
-def steps(results: Sequence[Measured]) -> tuple[Row, list[Row]]:
+def steps(results: Sequence[MeasuredCell]) -> tuple[Row, list[Row]]:
     """Return headings and a row of ``STEPS`` for every result with figures."""
     rows = []
     for result, _, _, apart in results:
@@ -107,7 +107,7 @@ def steps(results: Sequence[Measured]) -> tuple[Row, list[Row]]:
     return list(STEPS[:width]), [row[:width] for row in rows]
 
 
-def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
+def show_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
     """Print the overview of a kind of data, as several tables of similar width if it is too wide for the
     terminal."""
     headings = ["\n".join([*column.precision.split(), *column.heading[1:]]) for column in columns(results)]
@@ -118,10 +118,10 @@ def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> N
     size = math.ceil(len(headings) / math.ceil(len(headings) / beside))
     for begin in range(0, len(headings), size):
         part = [[row[0], *row[1 + begin : 1 + begin + size]] for row in rows]
-        print_table(["framework", *headings[begin : begin + size]], part, console)
+        show_table(["framework", *headings[begin : begin + size]], part, console)
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
+def show_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
     """Print a table that folds only between words, except for the names in its first column."""
     table = Table()
     for index, heading in enumerate(headings):

@@ -15,7 +15,7 @@ from rn50.settings.rewrite import Base
 from rn50.settings.shell.exports import exported
 from rn50.speed import input_settings
 from rn50.speed.measurable import load
-from rn50.speed.tuning import Outcome, Tuner
+from rn50.speed.tuning import Tuner, Tuning
 from rn50.terminal import Terminal, print_json, table
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
@@ -25,7 +25,7 @@ _HEADER = re.compile(r"\A(?:#.*\n)*")
 class Tuned(NamedTuple):
     """Outcome of a search for input settings."""
 
-    outcome: Annotated[Outcome, INLINE]
+    outcome: Annotated[Tuning, INLINE]
     base: Path
     """Configuration that it began with."""
     written: Path | None
@@ -49,7 +49,7 @@ def refuse_output(output: Path, force: bool) -> None:
         raise UserError(output, "cannot be written there", "give another --output")
 
 
-def text(base: Base, outcome: Outcome) -> str:
+def text(base: Base, outcome: Tuning) -> str:
     """Return the file ``base`` with the new settings, and in its header what they gain.
 
     Raises UserError if the file also sets them outside its input pipeline section.
@@ -68,11 +68,11 @@ def text(base: Base, outcome: Outcome) -> str:
     return result
 
 
-def _turned(outcome: Outcome) -> str:
+def _turned(outcome: Tuning) -> str:
     return ", ".join(f"{name}={new} (was {old})" for name, (old, new) in outcome.changes.items())
 
 
-def gain(outcome: Outcome) -> str:
+def gain(outcome: Tuning) -> str:
     """Return the result of the comparison at the end, in words."""
     assert outcome.compared is not None
     old, new = outcome.images_per_second_before, outcome.images_per_second_after

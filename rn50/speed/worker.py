@@ -1,5 +1,4 @@
-"""Measurement in its own job, started like a run, so that leftovers and exhausted memory do not affect the
-next one."""
+"""Measurements as jobs of their own, started like a run: what one leaves behind does not affect the next."""
 
 import json
 import pathlib
@@ -20,7 +19,7 @@ _MARK = "rn50 measured "
 _OF_ALLOCATORS = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
 
 
-class Outcome(NamedTuple):
+class JobReport(NamedTuple):
     """Data that rank 0 reported, or the reason why it reported none."""
 
     reported: Any
@@ -48,12 +47,14 @@ def _text(data: dict[str, Any]) -> str:
     return json.dumps({"file": files.MARK, **data}, indent=1) + "\n"
 
 
-def begin(file: pathlib.Path, data: dict[str, Any], another: str) -> None:
-    """Make the folder of ``file``, which says what its measurements are of. Raises UserError if it says
-    otherwise, which makes them ``another`` thing's, or if it cannot be written."""
+def begin(file: pathlib.Path, data: dict[str, Any], subject: str) -> None:
+    """Create the folder of ``file`` and record there what is measured; refuse a folder of another subject.
+
+    Raises UserError for such a folder, or if it cannot be written.
+    """
     files.make_folder(file.parent, REMEDY)
     if file.exists() and files.read_text(file) != _text(data):
-        raise UserError(file, f"of another {another}", REMEDY)
+        raise UserError(file, f"of another {subject}", REMEDY)
     write_json(file, data)
 
 
@@ -62,7 +63,7 @@ def report(data: Any) -> None:
     print(_MARK + json.dumps(data), flush=True)
 
 
-def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Outcome:
+def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> JobReport:
     """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of its system; its output
     becomes ``log``.
 
@@ -78,8 +79,8 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Out
     if done.returncode == 128 + signal.SIGINT:  # which this process may ignore: a script started it with &
         raise KeyboardInterrupt
     if done.returncode == 0 and reported:
-        return Outcome(json.loads(reported[1]), "")
-    return Outcome(None, failure(done.returncode, text))
+        return JobReport(json.loads(reported[1]), "")
+    return JobReport(None, failure(done.returncode, text))
 
 
 def failure(status: int, text: str) -> str:

@@ -343,7 +343,7 @@ def test_there_are_few_such_lines_on_every_machine(name):
 
 def test_a_remedy_that_mends_two_things_is_said_once():
     out = io.StringIO()
-    doctor.print_table(
+    doctor.show_table(
         [Diagnosis(FAILURE, "Python", "3.8.1", "do it"), Diagnosis(FAILURE, "packages", "none", "do it")],
         Terminal(file=out),
     )

@@ -153,7 +153,7 @@ def printed(rows, config, columns):
     out = io.StringIO()
     console = Terminal(file=out)
     console.width = columns
-    show.print_table(rows, config, console)
+    show.show_table(rows, config, console)
     return out.getvalue().splitlines()
 
 

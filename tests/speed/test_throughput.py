@@ -20,7 +20,7 @@ from rn50.rates import Rates
 from rn50.speed import curve, measurable, networks, throughput, throughput_tables, worker
 from rn50.speed.cell import Cell, Result, Step
 from rn50.speed.networks import OURS, Network
-from rn50.speed.throughput_tables import Measured
+from rn50.speed.throughput_tables import MeasuredCell
 from tests.contract.frameworks import installed
 from tests.support import documented
 
@@ -146,10 +146,10 @@ def test_images_a_joule_are_of_the_counted_energy(tiny_environment):
     step = Step(*told["step"])
     assert step.images_per_joule == pytest.approx(sum(told["images_per_second"]["synthetic"]) / 2 / 50, 1e-3)
     cell = Cell("mxnet", OURS, None, "float32", 8, 1)
-    headings, (row,) = throughput_tables.steps([Measured(Result(cell, {}, "", "", step), 32, {}, None)])
+    headings, (row,) = throughput_tables.steps([MeasuredCell(Result(cell, {}, "", "", step), 32, {}, None)])
     assert headings[-1] == "img/s/W" and float(row[-1]) == pytest.approx(step.images_per_joule, 0.01)
     unmeasured = Result(cell, {}, "", "", step._replace(images_per_joule=None))
-    headings, (row,) = throughput_tables.steps([Measured(unmeasured, 32, {}, None)])
+    headings, (row,) = throughput_tables.steps([MeasuredCell(unmeasured, 32, {}, None)])
     assert len(headings) == len(row) == 9
 
 

@@ -10,7 +10,7 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, journal, method, objective, subject
-from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
+from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Confirmation
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
@@ -50,12 +50,12 @@ class Row(NamedTuple):
     "stands, sentence, baseline, winner, epochs, missed=verdict.missed, report, trials=rows, "
     "config=config_file"
 )
-class Outcome:
+class SearchOutcome:
     """Outcome of a search, from its journal and logs alone."""
 
     config_file: pathlib.Path | None = None
     """Configuration of the winner."""
-    verdict: Verdict | None = None
+    verdict: Confirmation | None = None
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
@@ -65,7 +65,7 @@ class Outcome:
         self.trials = search.journal.trials()
         self.plan = search.plan(self.trials)
         self.pair = search.pair
-        if self.pair and not confirmation.left(search.folder, self.pair):
+        if self.pair and not confirmation.runs_left(search.folder, self.pair):
             self.verdict = confirmation.verdict(search.folder)
 
     @property
@@ -118,7 +118,7 @@ class Outcome:
                     files.write(self.config_file, text, files.NOTHING, "move it away")
         files.write(self.report, self._markdown(), remedy="give another --output")
 
-    def _config(self, winner: Point, verdict: Verdict) -> str:
+    def _config(self, winner: Point, verdict: Confirmation) -> str:
         on = self.search.subject
         epochs = verdict.epochs[WINNER]
         values = {**rewrite.hyperparameters(on.base.config), **subject.variables(winner)}
@@ -219,7 +219,7 @@ class Outcome:
         rows = [[name, value, second[name]] for name, value in first.items()]
         return markdown(["variable", *points], rows)
 
-    def _confirmation(self, verdict: Verdict) -> list[str]:
+    def _confirmation(self, verdict: Confirmation) -> list[str]:
         rows = []
         for who, result in verdict.scores.items():
             for run in result.runs:
