@@ -3,10 +3,12 @@
 import pathlib
 from typing import NamedTuple
 
+from rn50 import files
 from rn50.errors import UserError
 from rn50.rates import Rates
 from rn50.reproduction.expectation import Expected
 from rn50.reproduction.here import Here
+from rn50.results.parse import finite
 from rn50.speed import cell, profile, worker
 from rn50.speed.cell import REAL, SYNTHETIC, Cell
 from rn50.speed.networks import OURS
@@ -48,8 +50,7 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Measurement
     config = here.config
     file, log = folder / f"measured-{config.sha256[:12]}.json", folder / "measured.log"
     if file.exists():
-        numbers = worker.kept(file, *_KEPT, least=0)
-        return Measurement(Rates(*numbers[:3]), Rates(*numbers[3:6]), numbers[6])
+        return _kept(file)
     run, batch = config.run, config.hyperparameters.batch_size
     one = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
     result = cell.run(one, config, (SYNTHETIC, REAL), SECONDS, ROUNDS, log)
@@ -61,6 +62,17 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Measurement
         numbers = [*measured.real, *measured.synthetic, measured.communication]
         worker.write_json(file, dict(zip(_KEPT, numbers, strict=True)))
     return measured._replace(slow=slow, remedy=remedy)
+
+
+def _kept(file: pathlib.Path) -> Measurement:
+    """Return a measurement that was kept. Raises UserError if the file has none."""
+    remedy = "remove it, and the same command measures again"
+    content = files.read_json(file, remedy=remedy)
+    numbers = [finite(content.get(name)) if isinstance(content, dict) else None for name in _KEPT]
+    known = [number for number in numbers if number is not None and 0 <= number < 1e12]
+    if len(known) < len(numbers):
+        raise UserError(file, "is not what rn50 measured", remedy)
+    return Measurement(Rates(*known[:3]), Rates(*known[3:6]), known[6])
 
 
 def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib.Path) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rn50 import files
-from rn50.errors import Status
+from rn50.errors import Status, UserError
 from rn50.launch.campaign import watch
 from rn50.printed import as_json
 from rn50.reproduction.claim import Claim, claim_of
@@ -95,7 +95,11 @@ def plan(
     """
     claim = claim_of(source)
     on = f"{base.resolve()}, SHA-256 {files.sha256(base)}" if base else None
-    worker.begin(folder / CLAIM, {**as_json(claim), "on": on}, "claim or --on")
+    file, content = folder / CLAIM, worker.json_text({**as_json(claim), "on": on})
+    files.make_folder(folder, worker.REMEDY)
+    if file.exists() and files.read_text(file) != content:
+        raise UserError(file, "of another claim or --on", worker.REMEDY)
+    files.write(file, content, remedy=worker.REMEDY)
     here = configure(claim, base, folder)
     expectation = expected(claim, here, runs)
     advice = "the same command without --dry-run, once nothing prevents it"
@@ -115,7 +119,7 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
 
 def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
     """Make the runs, unless they are there, and judge them. Exits as ``rn50 run`` does where that fails."""
-    status = watch.run(pathlib.Path(before.here.config_file), folder / RESULTS, runs, as_json)
+    status = watch.make_missing(pathlib.Path(before.here.config_file), folder / RESULTS, runs, as_json)
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)
     return judge(before, folder / RESULTS)

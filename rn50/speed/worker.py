@@ -8,9 +8,7 @@ from subprocess import PIPE, STDOUT
 from typing import Any, NamedTuple
 
 from rn50 import files, process
-from rn50.errors import UserError
 from rn50.process import OUT_OF_DEVICE_MEMORY, python
-from rn50.results.parse import finite
 from rn50.settings.config import Config
 
 OUT_OF_MEMORY = "out of memory"
@@ -27,35 +25,14 @@ class JobReport(NamedTuple):
     """Empty, ``OUT_OF_MEMORY``, or one line that says what went wrong."""
 
 
-def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
-    """Write plain data, marked as ours. Raises UserError if that is impossible."""
-    files.write(file, _text(data), remedy=REMEDY)
-
-
-def kept(file: pathlib.Path, *names: str, least: float = 1e-9) -> list[float]:
-    """Return the numbers of a measurement that was kept. Raises UserError if it is none."""
-    remedy = "remove it, and the same command measures again"
-    content = files.read_json(file, remedy=remedy)
-    numbers = [finite(content.get(name)) if isinstance(content, dict) else None for name in names]
-    known = [number for number in numbers if number is not None and least <= number < 1e12]
-    if len(known) < len(names):
-        raise UserError(file, "is not what rn50 measured", remedy)
-    return known
-
-
-def _text(data: dict[str, Any]) -> str:
+def json_text(data: dict[str, Any]) -> str:
+    """Return plain data as JSON, marked as ours."""
     return json.dumps({"file": files.MARK, **data}, indent=1) + "\n"
 
 
-def begin(file: pathlib.Path, data: dict[str, Any], subject: str) -> None:
-    """Create the folder of ``file`` and record there what is measured; refuse a folder of another subject.
-
-    Raises UserError for such a folder, or if it cannot be written.
-    """
-    files.make_folder(file.parent, REMEDY)
-    if file.exists() and files.read_text(file) != _text(data):
-        raise UserError(file, f"of another {subject}", REMEDY)
-    write_json(file, data)
+def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
+    """Write plain data, marked as ours. Raises UserError if that is impossible."""
+    files.write(file, json_text(data), remedy=REMEDY)
 
 
 def report(data: Any) -> None:

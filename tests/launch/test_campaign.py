@@ -252,6 +252,6 @@ def test_the_scripts_take_this_python_even_if_it_is_not_on_the_path(tmp_path, mo
     script.write_text('#!/bin/sh\ncommand -v python3 > "$RESULTS/python"\n')
     script.chmod(0o755)
     monkeypatch.setattr(watch, "SCRIPT", script)
-    assert watch.run(tmp_path / "config_X.sh", tmp_path, 1) == 0
+    assert watch.make_missing(tmp_path / "config_X.sh", tmp_path, 1) == 0
     found = (tmp_path / "python").read_text().strip()
     assert os.path.dirname(found) == os.path.dirname(sys.executable)

@@ -53,7 +53,7 @@ def watch(results: pathlib.Path, runs: int) -> None:
             before, now = now, state.read(results, runs)
 
 
-def run(
+def make_missing(
     config_file: pathlib.Path, results: pathlib.Path, runs: int, as_json: bool = False, **variables: str
 ) -> int:
     """Make those of the ``runs`` runs of a configuration that are missing in a folder, as
