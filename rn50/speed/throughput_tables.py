@@ -114,8 +114,8 @@ def show_overview(results: Sequence[Result], kind: str, console: Terminal) -> No
     rows = overview(results, kind)
     texts = "\n".join([*headings, *(text for row in rows for text in row[1:])])
     widest = max(map(len, texts.split("\n")))
-    beside = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
-    size = math.ceil(len(headings) / math.ceil(len(headings) / beside))
+    side_by_side = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
+    size = math.ceil(len(headings) / math.ceil(len(headings) / side_by_side))
     for begin in range(0, len(headings), size):
         part = [[row[0], *row[1 + begin : 1 + begin + size]] for row in rows]
         show_table(["framework", *headings[begin : begin + size]], part, console)
