@@ -72,8 +72,8 @@ def _position(campaign: Campaign, run: RunState, live: EpochProgress | None) -> 
 def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
     """Yield a line for the latest top-1 beside those expected there, and one for what is expected next."""
     for latest in run.evaluations[-1:]:
-        line = f"top-1 {latest.accuracy:.4f} at epoch {latest.epoch:g}{_expected_at(campaign, int(latest.epoch))}"
-        yield f"{line}; target {campaign.target}"
+        line = f"top-1 {latest.accuracy:.4f} at epoch {latest.epoch:g}"
+        yield f"{line}{_expected_at(campaign, int(latest.epoch))}; target {campaign.target}"
     then = next((epoch for epoch in campaign.evaluated if epoch > run.epoch), None)
     if then is not None and campaign.curve.get(then):
         yield f"next at epoch {then}{_expected_at(campaign, then)}"
