@@ -65,10 +65,11 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None
         problem = f"{asked} on a {device.upper()} is in none of {', '.join(names)}"
         raise UserError("--precisions", problem, f"they have {have}")
     installed = software.read()
-    for config in [config.replaced(**cell.variables) for cell in possible]:
-        for finding in advice.diagnoses(installed, config, config.run.framework):
+    for changed in [config.replaced(**cell.variables) for cell in possible]:
+        framework = changed.run.framework
+        for finding in advice.diagnoses(installed, changed, framework):
             if finding.severity == FAILURE and finding.subject == "packages":
-                raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
+                raise UserError(f"FRAMEWORK={framework}", finding.found, finding.remedy)
 
 
 @prints(
