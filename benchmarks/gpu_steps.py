@@ -33,6 +33,7 @@ from rn50.new_config import choices
 from rn50.printed import as_json
 from rn50.rates import compare, of_rounds
 from rn50.settings import config as configuration
+from rn50.settings import named
 from rn50.speed import worker
 from rn50.terminal import say
 
@@ -62,7 +63,7 @@ def fitting(batches: str, environ: Mapping[str, str] = os.environ) -> list[int]:
 def measure(modes: Sequence[str], seconds: float, rounds: int) -> Found:
     """Measure in this process; as many modes take turns as the memory holds at once."""
     config = configuration.from_environment()
-    print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
+    print(launchers.bind(config), file=sys.stderr)  # before PyTorch starts threads
 
     import torch
 
@@ -104,8 +105,7 @@ def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float,
 def apart(options: list[str], variables: dict[str, str]) -> Any:
     """Run this script with ``options`` in a process of its own and return the JSON it prints; on failure the
     reason, a str."""
-    environ = {**os.environ, **variables}
-    environ.update(job.rank_environment(configuration.from_environment(environ), environ))
+    environ = job.rank_environment(configuration.from_environment({**os.environ, **variables}))
     done = subprocess.run(
         [sys.executable, __file__, *options], cwd=str(ROOT), env=environ, capture_output=True, text=True
     )
@@ -190,7 +190,7 @@ def main() -> None:
         rates = args.worker == "rates"
         print(json.dumps(device_rates() if rates else measure(modes, args.seconds, args.rounds)))
         return
-    os.environ.update(configuration.environment_of(args.config, os.environ))
+    os.environ.update(named.read(args.config).environ())
     run = {"DEVICE": "gpu", "FRAMEWORK": "pytorch", "DGXNGPU": "1", "DGXNNODES": "1"}
     rates = apart(["--worker=rates"], run)
     if isinstance(rates, str):

@@ -4,6 +4,7 @@ import ctypes
 import multiprocessing.util
 import os
 import pathlib
+import re
 import resource
 import signal
 import subprocess
@@ -15,6 +16,12 @@ from rn50.errors import UserError
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """Options of prctl, as in linux/prctl.h."""
+OUT_OF_MEMORY = re.compile(
+    "cannot allocate memory|failed to map segment|can't start new thread|bad_alloc", re.IGNORECASE
+)
+"""Messages other than MemoryError for too little memory, from Python, C++ and the dynamic loader."""
+OUT_OF_DEVICE_MEMORY = re.compile("out of memory|ALLOC_FAILED|ResourceExhausted", re.IGNORECASE)
+"""Words in errors of PyTorch, MXNet, Paddle, cuDNN and cuBLAS when a GPU's memory is used up."""
 LEAST_MEMORY_MIB = 800
 """Least memory (``ulimit -v``); with less, the libraries crash while they load, or retry for ever."""
 

@@ -224,9 +224,12 @@ def tiny_config(tiny_environment):
     return configuration.from_environment(tiny_environment)
 
 
-def with_changes(config, **sections):
-    """``config`` with fields of its sections replaced: ``with_changes(config, data={"folder": "x"})``."""
+def with_changes(config, environment=None, **sections):
+    """``config`` with fields of its sections replaced: ``with_changes(config, data={"folder": "x"})``; its
+    environment, if one is given, wholly."""
+    changed = {
+        name: dataclasses.replace(getattr(config, name), **fields) for name, fields in sections.items()
+    }
     return dataclasses.replace(
-        config,
-        **{name: dataclasses.replace(getattr(config, name), **fields) for name, fields in sections.items()},
+        config, environment=config.environment if environment is None else environment, **changed
     )

@@ -16,6 +16,7 @@ from rn50.launch import job
 from rn50.launch.campaign import watch
 from rn50.process import python
 from rn50.speed import worker
+from tests.conftest import with_changes
 from tests.support.ended import all_end, is_alive
 
 SOURCES = sorted((ROOT / "rn50").rglob("*.py"))
@@ -79,9 +80,10 @@ time.sleep(600)
 """
 MEASURED = """
 import pathlib, sys
+from rn50.settings import named
 from rn50.speed import worker
 worker.python = lambda *_: [sys.executable, "-c", *sys.argv[1:3]]
-worker.run("speed.cell", {}, pathlib.Path(sys.argv[3]))
+worker.run("speed.cell", named.read("DEMO_CPU"), pathlib.Path(sys.argv[3]))
 """
 
 
@@ -104,14 +106,15 @@ def test_a_measurement_whose_parent_is_killed_leaves_nothing(tmp_path, number):
 
 
 @pytest.mark.parametrize("status", [130, 2])
-def test_ctrl_c_that_ended_a_measurement_ends_the_verb(tmp_path, monkeypatch, status):
+def test_ctrl_c_that_ended_a_measurement_ends_the_verb(tmp_path, tiny_config, monkeypatch, status):
     """Also where this process ignores it: a script that starts it with & has it so."""
     monkeypatch.setattr(worker, "python", lambda *_: ["sh", "-c", f"exit {status}"])
+    config = with_changes(tiny_config, os.environ)
     if status == 130:
         with pytest.raises(KeyboardInterrupt):
-            worker.run("speed.cell", {}, tmp_path / "cell.log")
+            worker.run("speed.cell", config, tmp_path / "cell.log")
     else:
-        assert worker.run("speed.cell", {}, tmp_path / "cell.log").failure == "exit status 2"
+        assert worker.run("speed.cell", config, tmp_path / "cell.log").failure == "exit status 2"
 
 
 def test_the_job_of_a_run_asks_too(hang_up, monkeypatch):

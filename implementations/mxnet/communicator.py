@@ -81,7 +81,7 @@ class Horovod(MessageRanks):
                 f"more than one rank needs Horovod ({error})",
                 "rn50 doctor names the command that builds it",
             ) from error
-        _meet(process.environment())
+        _meet()
         hvd.init()
         self._hvd = hvd
         self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()
@@ -124,12 +124,13 @@ def connect(config: configuration.Config) -> Any:
     return SharedMemory(environ) if started_here(environ) else Horovod(on_gpu=config.run.device == "gpu")
 
 
-def _meet(environ: Mapping[str, str]) -> None:
+def _meet() -> None:
     """Start the rendezvous server on rank 0 and wait for it on the others, if Slurm started the ranks.
 
     horovodrun and mpirun do that themselves. Raises UserError if rank 0 cannot open its port or cannot be
     reached.
     """
+    environ = process.environment()
     hosts = environ.get("RN50_RENDEZVOUS")
     if hosts is None:
         return

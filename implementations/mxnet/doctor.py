@@ -6,9 +6,9 @@ Imports no MXNet.
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from rn50 import frameworks
+from rn50 import frameworks, process
 from rn50.doctor import gpus as gpu_advice
 from rn50.doctor.diagnosis import FAILURE, INSTALL_DRIVER, OK, WARNING, Diagnosis
 from rn50.doctor.packages import install as install_command
@@ -54,12 +54,11 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
     yield from _libraries(software)
 
 
-def gpus(
-    used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
-) -> Iterator[Diagnosis]:
+def gpus(used: Sequence[Gpu], software: Software, grave: str, config: Config | None) -> Iterator[Diagnosis]:
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     yield _capability(used, software, grave)
-    yield _driver(used[0].driver, grave, environ)
+    environ = config.environment if config else process.environment()
+    yield _driver(used[0].driver, grave, fuses=environ.get("MXNET_USE_FUSION") != "0")
 
 
 def _packages(software: Software, config: Config | None) -> Diagnosis:
@@ -101,9 +100,9 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Diagnosi
     return gpu_advice.capability(used, mxnet, "mxnet-cu112", grave, "use NVIDIA's MXNet container")
 
 
-def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Diagnosis:
+def _driver(version: str, grave: str, fuses: bool) -> Diagnosis:
     finding = gpu_advice.driver(version, frameworks.traits("mxnet").cuda, grave)
-    if finding.severity == OK and newer(FULL_DRIVER, version) and environ.get("MXNET_USE_FUSION") != "0":
+    if finding.severity == OK and newer(FULL_DRIVER, version) and fuses:
         shown = (
             f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators "
             "that it does not know"

@@ -1,6 +1,6 @@
 """PaddlePaddle's part of ``rn50 doctor``. Imports no PaddlePaddle."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rn50 import frameworks
 from rn50.doctor import gpus as gpu_advice
@@ -29,9 +29,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
         yield decoding(software, config, shown, command)
 
 
-def gpus(
-    used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
-) -> Iterator[Diagnosis]:
+def gpus(used: Sequence[Gpu], software: Software, grave: str, config: Config | None) -> Iterator[Diagnosis]:
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     traits = frameworks.traits("paddle")
     yield gpu_advice.capability(used, traits, "paddlepaddle-gpu", grave)

@@ -29,9 +29,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
         yield Diagnosis(FAILURE, "compiler", text, remedy)
 
 
-def gpus(
-    used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
-) -> Iterator[Diagnosis]:
+def gpus(used: Sequence[Gpu], software: Software, grave: str, config: Config | None) -> Iterator[Diagnosis]:
     """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     traits = frameworks.traits("pytorch")
     cuda = _cuda(software.packages, traits.cuda)

@@ -11,7 +11,8 @@ from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.speed import bench, listed, rounds
 from rn50.errors import UserError, UserErrors
-from rn50.settings import config as configuration
+from rn50.settings import named
+from rn50.settings.config import Config
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Results and weights")
@@ -40,7 +41,12 @@ _tolerance = click.option(
 )
 @group.as_json("rn50.weights.display.FileEvaluation")
 def evaluate_weights(
-    weights: pathlib.Path, name: str | None, precision: str | None, report: pathlib.Path | None, as_json: bool
+    weights: pathlib.Path,
+    name: str | None,
+    values: tuple[str, ...],
+    precision: str | None,
+    report: pathlib.Path | None,
+    as_json: bool,
 ) -> None:
     """Evaluate FILE, a result_N.safetensors, on the validation set and in the framework of CONFIG: top-1,
     top-5, calibration.
@@ -54,7 +60,7 @@ def evaluate_weights(
     from rn50.run import evaluation
     from rn50.weights import weights_file
 
-    config, environ = ranks.configured(name)
+    config = ranks.configured(name, values)
     if report is not None:
         files.refuse_to_replace(report, files.PAGE, remedy="give another file with --report")
     if weights_file.is_model(weights):
@@ -67,18 +73,17 @@ def evaluate_weights(
         model_evaluation.evaluate_file(weights, config, report, as_json)
         return
     sizes = weights_file.read(weights).variables(config.data)
-    environ = {**environ, **evaluation.ENVIRONMENT, **sizes, "PRECISION": precision or "float32"}
-    config = configuration.from_environment(environ)
+    config = config.replaced(**evaluation.ENVIRONMENT, **sizes, PRECISION=precision or "float32")
     preflight.of(config, layout.VALIDATION_FILES)
-    ranks.run_as_ranks(config, environ, "run.evaluation", file=weights, report=report, as_json=as_json)
+    ranks.run_as_ranks(config, "run.evaluation", file=weights, report=report, as_json=as_json)
 
 
-def _configured(name: str | None) -> configuration.Config | None:
+def _configured(name: str | None) -> Config | None:
     """Return the configuration ``name``, else that of the environment, else None."""
     environ = process.environment()
     if name is None and not environ.get("CONFIG_FILE") and not environ.get("DGXSYSTEM"):
         return None
-    return configuration.from_environment(configuration.environment_of(name, environ))
+    return named.read(name)
 
 
 def _format(context: click.Context, option: click.Parameter, value: str) -> str:
@@ -184,6 +189,7 @@ def export_weights(
 def quantize_model(
     model: pathlib.Path,
     name: str | None,
+    values: tuple[str, ...],
     output: pathlib.Path,
     method: str,
     calibration: str,
@@ -201,7 +207,7 @@ def quantize_model(
     from rn50.deploy import own_formats, quantization
     from rn50.weights import weights_file
 
-    config, _ = ranks.configured(name)
+    config = ranks.configured(name, values)
     tried = quantization.ways(method, calibration)
     if format_ == "onnx":
         choice = quantization.quantize(model, output, tried, config, images, tolerance)

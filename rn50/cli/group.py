@@ -6,11 +6,9 @@ import errno
 import functools
 import os
 import pathlib
-import re
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import click
@@ -21,14 +19,9 @@ from rn50 import packages, process, terminal
 from rn50.benchmark import rules
 from rn50.cli import ranks
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
-from rn50.process import environment, keep_working_folder_off_paths, memory_limit_kib, refuse_little_memory
+from rn50.process import keep_working_folder_off_paths, memory_limit_kib, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
-
-_OUT_OF_MEMORY = re.compile(
-    "cannot allocate memory|failed to map segment|can't start new thread|bad_alloc", re.IGNORECASE
-)
-"""Messages other than MemoryError for too little memory, from Python, C++ and the dynamic loader."""
 
 
 class _Terminated(KeyboardInterrupt):
@@ -169,7 +162,7 @@ def report(error: BaseException) -> int:
     """Print on standard error what went wrong, and return the exit status."""
     limit = memory_limit_kib()
     if isinstance(error, MemoryError) or (
-        _OUT_OF_MEMORY.search(str(error)) and (limit or not isinstance(error, UserError))
+        process.OUT_OF_MEMORY.search(str(error)) and (limit or not isinstance(error, UserError))
     ):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
         end_at_once(Status.USER_ERROR)
@@ -218,11 +211,6 @@ def output(help_: str, *parameter: str, **settings: Any) -> Any:
     """Return the option ``--output`` of a verb that writes a file or a folder; ``parameter`` gets its value
     where that is not called output."""
     return click.option("--output", "-o", *parameter, type=PATH, help=help_, **settings)
-
-
-def values(help_: str) -> Any:
-    """Return the option ``--set``, which may be given several times."""
-    return click.option("--set", "values", multiple=True, metavar="NAME=VALUE", help=help_)
 
 
 def rulesets(named_by: str = "") -> Any:
@@ -277,19 +265,9 @@ config = click.argument(
 
 
 def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``config`` and ``--set`` to a verb; ``--set`` gives it a temporary file with the changed values."""
-
-    @functools.wraps(command)
-    def changed(name: str | None, values: Sequence[str], **others: Any) -> Any:
-        if values:
-            from rn50.settings import changed
-
-            folder = tempfile.TemporaryDirectory()
-            click.get_current_context().call_on_close(folder.cleanup)
-            name = str(changed.write(pathlib.Path(folder.name), name, values, environment()))
-        return command(name=name, **others)
-
-    return config(values("A value in place of CONFIG's; may be given several times.")(changed))
+    """Add ``config`` and the option ``--set``, which may be given several times, to a verb."""
+    help_ = "A value in place of CONFIG's; may be given several times."
+    return config(click.option("--set", "values", multiple=True, metavar="NAME=VALUE", help=help_)(command))
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})

@@ -3,19 +3,16 @@
 import dataclasses
 import pathlib
 import sys
-import tempfile
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.group import PATH
-from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Measure, Number, Whole
+from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
-from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Hyperparameters")
@@ -172,7 +169,7 @@ def borrow(
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
     taken = origin.find(source)
-    system = config_file.find(name, process.environment())
+    system = config_file.find(name)
     borrowed = borrowed_from(taken, system, global_batch_size, names, partial)
     if output:
         rewrite.write(borrowed.text, output, force)
@@ -221,7 +218,7 @@ def borrow(
     metavar="DIR",
     help="Other data to confirm on than those that were searched on.",
 )
-@group.as_json("rn50.hyperparameters.search.report.Outcome")
+@group.as_json("rn50.hyperparameters.search.report.SearchOutcome")
 def search(
     name: str | None,
     folder: pathlib.Path,
@@ -251,7 +248,7 @@ def search(
     if confirm_data:
         preflight.preflight(confirm_data)
     other = confirm_data.resolve() if confirm_data else None
-    on = subject.read(name, process.environment())
+    on = subject.read(name)
     dealt = shares(workers, on.config.run.device)
     options = Options(workers=workers, confirm_data=other, **limits)
     scheduler = TrialScheduler(on, folder, options)
@@ -259,7 +256,7 @@ def search(
     if stopped_by:
         say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)
         sys.exit(128 + stopped_by)
-    outcome = report.Outcome(scheduler, sys.argv[1:])
+    outcome = report.SearchOutcome(scheduler, sys.argv[1:])
     outcome.write()
     if as_json:
         print_json(outcome)
@@ -268,65 +265,3 @@ def search(
         say(f"report: {folder / report.REPORT}")
         if outcome.config_file:
             say(f"configuration: {outcome.config_file}")
-
-
-@verb(
-    "attribute",
-    "Split the gain between two configurations",
-    "rn50 attribute OLD NEW -o attribution/new --budget 60m",
-)
-@click.argument("first", metavar="FROM", shell_complete=group.complete_configurations)
-@click.argument("second", metavar="[TO]", required=False, shell_complete=group.complete_configurations)
-@group.values("A value in place of TO's, or of FROM's without TO.")
-@group.output("Folder of the measurements.", "folder", required=True)
-@click.option(
-    "--budget",
-    default="60m",
-    type=Measure(0.0001, 10_000, {"h": 60, "m": 1, "": 1}),
-    help="About how long to measure, in minutes: it decides how many seeds and rounds.",
-)
-@group.as_json("rn50.attribution.shares.Attribution")
-def attribute(
-    first: str,
-    second: str | None,
-    values: tuple[str, ...],
-    folder: pathlib.Path,
-    budget: float,
-    as_json: bool,
-) -> None:
-    """Measure which settings the minutes between FROM and TO come from: hyperparameters, input, ranks and
-    communication, framework and precision, data container.
-
-    The way from FROM to TO is gone group by group, in both orders. Where epochs can change, runs of fresh
-    seeds are made, evaluated after every epoch. The time of an epoch is measured in rounds, all points in
-    turn. Stopped or killed, the same command goes on.
-    """
-    from rn50 import files
-    from rn50.attribution import campaign, display, shares, steps
-    from rn50.data import preflight
-    from rn50.progress import counting
-    from rn50.settings import changed, config_file
-
-    inherited = process.environment()
-    if second is None and not values:
-        raise UserError("attribute to what? name a second configuration, or give --set NAME=VALUE")
-    with tempfile.TemporaryDirectory() as temporary:
-        if values:
-            second = str(changed.write(pathlib.Path(temporary), second or first, values, inherited))
-        ends = [config_file.find(name, inherited) for name in (first, second)]
-        way = steps.between(*(config_file.sourced_environment(end, inherited) for end in ends))
-    for environ in (way.first, way.second):
-        preflight.of(configuration.from_environment(environ))
-    for differing in way.groups:
-        say(f"{differing}: {', '.join(way.settings(differing))}", err=True)
-    measuring = campaign.Campaign(way, folder)
-    with files.only_process(folder, "measuring"), counting("measuring") as progress:
-        campaign.go(measuring, budget * 60, lambda line: say(line, err=True), progress)
-    measured, cautions = measuring.measured()
-    for caution in cautions:
-        say(f"caution: {caution}", err=True)
-    attribution = shares.of(way, measured)
-    print_json(attribution) if as_json else display.show(attribution, Terminal())
-    picture = display.draw(attribution, folder)
-    if not as_json:
-        say(f"picture: {picture}")

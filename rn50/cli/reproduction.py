@@ -6,7 +6,7 @@ import tempfile
 
 import click
 
-from rn50 import files, process
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.hyperparameters import sources
@@ -65,7 +65,7 @@ def reproduce(
     from rn50.results import equivalence
     from rn50.settings import config_file
 
-    base = config_file.find(on, process.environment()) if on else None
+    base = config_file.find(on) if on else None
     console = Terminal(stderr=as_json)
     if dry_run:
         with tempfile.TemporaryDirectory() as temporary:

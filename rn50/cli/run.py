@@ -26,7 +26,7 @@ _runs = click.option("--runs", default=rules.RUNS, type=Whole(1, 10_000), help="
 @group.config_with_values
 @group.as_json("rn50.doctor.doctor.Examination")
 @click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
-def doctor(name: str | None, as_json: bool, brief: bool) -> None:
+def doctor(name: str | None, values: tuple[str, ...], as_json: bool, brief: bool) -> None:
     """Tell what this machine can run, what not and why, and the command that fixes it.
 
     Looks at CONFIG; where none is named, at every system of configs/.
@@ -35,7 +35,7 @@ def doctor(name: str | None, as_json: bool, brief: bool) -> None:
     """
     from rn50.doctor.doctor import configured, show
 
-    can_run = show(configured(process.environment(), name), as_json, brief)
+    can_run = show(configured(name, values), as_json, brief)
     sys.exit(Status.SUCCESS if can_run else Status.FAULT)
 
 
@@ -53,7 +53,7 @@ def config_group() -> None:
     "--set-only", is_flag=True, help="Leave out defaults: only what the file or the environment sets."
 )
 @group.as_json("rn50.settings.show.Shown")
-def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
+def config_show(name: str | None, values: tuple[str, ...], set_only: bool, as_json: bool) -> None:
     """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or
     ignored.
 
@@ -61,7 +61,7 @@ def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
     """
     from rn50.settings import show
 
-    show.show(name, set_only, as_json)
+    show.show(name, values, set_only, as_json)
 
 
 @config_group.verb("new", "Write a configuration for this machine", "rn50 config new MINE")
@@ -101,7 +101,7 @@ def config_new(
 
     file = new_config.file_for(name, output)
     rewrite.refuse_output(file, force)
-    source = config_file.find(base, {}) if base else None
+    source = config_file.find(base) if base else None
     new = new_config.make(name, hardware.read(), software.read(), source, framework, file)
     rewrite.write(new.text, file, force)
     print_json(new) if as_json else print_rows(new.rows, Terminal())
@@ -135,6 +135,7 @@ def config_new(
 @group.as_json("rn50.results.scoreboard.Scores")
 def run_campaign(
     name: str | None,
+    values: tuple[str, ...],
     runs: int,
     results: pathlib.Path | None,
     save_weights: str,
@@ -154,19 +155,22 @@ def run_campaign(
     from rn50.launch.campaign import watch
     from rn50.results import score, scoreboard
     from rn50.run.display import CURVES
-    from rn50.settings import config_file
+    from rn50.settings import config_file, named
 
     refuse_without_checkout("rn50 run")
     asked = {"SAVE_WEIGHTS": save_weights != "0" and save_weights, "RESUME": resume and "1"}
-    environ = {**process.environment(), **{variable: value for variable, value in asked.items() if value}}
+    variables = {variable: value for variable, value in asked.items() if value}
     if tensorboard:
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401
-        environ[CURVES] = str(tensorboard.absolute())
-    file = config_file.find(name, environ)
+        variables[CURVES] = str(tensorboard.absolute())
+    file = config_file.find(name)
     if results is None:
-        results = pathlib.Path(environ.get("RESULTS") or ROOT / "results" / config_file.system_of(file))
-    status = watch.run(results.absolute(), runs, {**environ, "CONFIG_FILE": str(file.resolve())}, as_json)
+        default = ROOT / "results" / named.system(file, named.parsed(values))
+        results = pathlib.Path(process.environment().get("RESULTS") or default)
+    if values:
+        file = named.write(results, name, values)
+    status = watch.make_missing(file, results, runs, as_json, **variables)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
         print_json(scoreboard.Scores(score.score([results])))
     sys.exit(status)
@@ -231,7 +235,7 @@ def launch_run() -> None:
     """Start every rank of the system that the environment describes, for one timed run."""
     from rn50.launch.job import launch
 
-    sys.exit(launch(configuration.from_environment(), process.environment()))
+    sys.exit(launch(configuration.from_environment()))
 
 
 @group.main.command(

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rn50 import frameworks, process
+from rn50 import frameworks
 from rn50.cli import group
 from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
@@ -42,7 +42,7 @@ def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
         problem = f"cannot be called so ({excerpt(str(error))})"
         raise UserError(f"rn50 rank {excerpt(module)}", problem, "rn50 bench calls it") from None
     if start_ranks:
-        run_as_ranks(config, process.environment(), module, **keywords)
+        run_as_ranks(config, module, **keywords)
     bind(config)
     as_rank(config, **keywords)
 
@@ -51,12 +51,12 @@ def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
 @group.config_with_values
 @click.option("--largest-mib", default=256, type=Whole(1, 4_096), help="Stop at this size.")
 @group.as_json("rn50.speed.communication.Report")
-def bench_communication(name: str | None, largest_mib: int, as_json: bool) -> None:
+def bench_communication(name: str | None, values: tuple[str, ...], largest_mib: int, as_json: bool) -> None:
     """Time all-reduces over all ranks of CONFIG by size: latency and bandwidth."""
-    config, environ = configured(name)
+    config = configured(name, values)
     if config.ranks == 1:
         raise UserError("DGXNGPU=1", "one rank has nothing to send", "set DGXNGPU=2 or more")
-    run_as_ranks(config, environ, "speed.communication", largest_mib=largest_mib, as_json=as_json)
+    run_as_ranks(config, "speed.communication", largest_mib=largest_mib, as_json=as_json)
 
 
 def _seconds(default: float) -> Any:
@@ -78,7 +78,9 @@ rounds = click.option(
 @_seconds(60.0)
 @rounds
 @group.as_json("rn50.speed.input_pipeline.Report")
-def bench_input(name: str | None, seconds: float, rounds: int, as_json: bool) -> None:
+def bench_input(
+    name: str | None, values: tuple[str, ...], seconds: float, rounds: int, as_json: bool
+) -> None:
     """Measure images/s of the input pipeline, stage by stage, and of training on real and synthetic data:
     which waits for which.
 
@@ -87,9 +89,9 @@ def bench_input(name: str | None, seconds: float, rounds: int, as_json: bool) ->
     """
     from rn50.data import preflight
 
-    config, environ = configured(name)
+    config = configured(name, values)
     preflight.of(config)
-    run_as_ranks(config, environ, "speed.input_pipeline", seconds=seconds, rounds=rounds, as_json=as_json)
+    run_as_ranks(config, "speed.input_pipeline", seconds=seconds, rounds=rounds, as_json=as_json)
 
 
 def listed(
@@ -153,6 +155,7 @@ def listed(
 @group.as_json("rn50.speed.throughput.Bench", **{"--compare": "rn50.speed.throughput_sides.Sides"})
 def bench_throughput(
     name: str | None,
+    values: tuple[str, ...],
     frameworks: tuple[str, ...] | None,
     models: str,
     precisions: tuple[str, ...] | None,
@@ -175,8 +178,7 @@ def bench_throughput(
     One cell after the other runs in a job of its own. What does not fit into memory is a cell too, and so is
     a precision that only some of the frameworks have.
 
-    Exit status: 0 every cell has its figure, is out of memory or is lacking in its framework, 1 another one
-    failed, 2 something to fix.
+    Exit status: 0 every cell measured, out of memory or unsupported, 1 a cell failed, 2 something to fix.
     """
     from rn50.speed import cell, networks, throughput_sides
 
@@ -184,27 +186,27 @@ def bench_throughput(
         sides = throughput_sides.compare(*compare)
         print_json(sides) if as_json else throughput_sides.show(sides, Terminal())
         return
-    config, environ = configured(name)
+    config = configured(name, values)
     from rn50.data import preflight
     from rn50.launch import hosts
     from rn50.speed import throughput
 
     run, batch = config.run, config.hyperparameters.batch_size
-    machines = hosts.first_of(environ, nodes or (run.nodes,))
+    machines = hosts.first_of(config, nodes or (run.nodes,))
     chosen = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
     counts = ranks or (run.ranks_per_node,)
     every = throughput.matrix(
         chosen, precisions or (run.precision,), batch_sizes or (batch,), counts, machines
     )
-    throughput.check(every, kinds, environ, run.device)
+    throughput.check(every, kinds, config)
     if any(cell.REAL in combination.kinds(kinds) for combination in every):
         preflight.of(config)
     measured = throughput.Bench(config, every, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))
-    measured.run(environ, seconds, rounds)
+    measured.run(seconds, rounds)
     print_json(measured) if as_json else measured.show(Terminal())
     report = measured.write()
     if not as_json:
-        say(f"{report} tells it with versions and logs")
+        say(f"report: {report}")
     sys.exit(Status.FAULT if measured.failed else Status.SUCCESS)
 
 
@@ -217,7 +219,7 @@ def bench_throughput(
 @click.argument("other", metavar="[DIR2]", required=False, type=PATH)
 @_seconds(20.0)
 @rounds
-@group.as_json("rn50.speed.storage.Report")
+@group.as_json("rn50.speed.storage.StorageSpeed")
 def bench_storage(
     folder: pathlib.Path, other: pathlib.Path | None, seconds: float, rounds: int, as_json: bool
 ) -> None:
@@ -262,15 +264,14 @@ def tune_input(
     from rn50.settings import config_file, rewrite
     from rn50.speed import tuned_config
 
-    base = config_file.find(name, process.environment()).resolve()
+    base = config_file.find(name).resolve()
     if output is not None:
         tuned_config.refuse_output(output, force)
-    environ = tuned_config.environment_of(base, process.environment())
+    config = tuned_config.configured(base)
     rewrite.read(base, "input_pipeline")  # raises an error if it cannot be rewritten
-    resolved = configuration.from_environment(environ, str(base))
-    preflight.of(resolved)
+    preflight.of(config)
     given = {"output": output, "force": force, "seconds": seconds, "as_json": as_json}
-    run_as_ranks(resolved, environ, "speed.tuned_config", base=base, **given)
+    run_as_ranks(config, "speed.tuned_config", base=base, **given)
 
 
 @verb("profile", "Find where the time of a step goes", "rn50 profile DEMO_CPU -o after --baseline before")
@@ -283,6 +284,7 @@ def tune_input(
 @group.as_json("rn50.speed.profile.Profile")
 def profile_training(
     name: str | None,
+    values: tuple[str, ...],
     seconds: float,
     rounds: int,
     steps: int,
@@ -304,10 +306,10 @@ def profile_training(
     files.refuse_to_replace(
         folder / profile.PLAIN, files.JSON, remedy="give another --output", inputs=earlier
     )
-    config, environ = configured(name)
+    config = configured(name, values)
     preflight.of(config)
     before = profile.read(baseline) if baseline else None
-    now = profile.measure(environ, seconds, rounds, steps, folder)
+    now = profile.measure(config, seconds, rounds, steps, folder)
     if before:
         now = now._replace(gain=profile.gain(before, now))
     print_json(now) if as_json else profile.show(now, before, folder, Terminal())

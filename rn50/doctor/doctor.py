@@ -2,7 +2,7 @@
 
 import pathlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich.table import Column, Table
@@ -16,7 +16,7 @@ from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.printed import prints
 from rn50.settings import config as configuration
-from rn50.settings import config_file
+from rn50.settings import config_file, named
 from rn50.settings.config import Config
 from rn50.terminal import Terminal, print_json, say, styled
 
@@ -26,33 +26,32 @@ SOFTWARE = ("Python", "packages", "libraries", "compiler")
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 
-def examine(
-    machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
-) -> list[Diagnosis]:
+def examine(machine: Machine, software: Software, config: Config | None) -> list[Diagnosis]:
     """Return all diagnoses, for the run of ``config`` if it is given."""
     framework = config.run.framework if config else packages.framework(machine, software)
     result_file = config.run.result_file if config else None
     return [
         *packages.diagnoses(software, config, framework),
-        *gpus.diagnoses(machine, software, config, framework, environ),
+        *gpus.diagnoses(machine, software, config, framework),
         *processor.diagnoses(machine, config),
-        *host.diagnoses(machine, software, config, environ),
+        *host.diagnoses(machine, software, config),
         *(results.diagnoses(pathlib.Path(result_file), config) if config and result_file else ()),
     ]
 
 
-def configured(environ: Mapping[str, str], name: str | None = None) -> Mapping[str, str] | None:
-    """Return the environment of a run. ``name``, CONFIG_FILE or DGXSYSTEM names its configuration; None if
-    none does.
+def configured(name: str | None, values: Sequence[str] = ()) -> Config | None:
+    """Return the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names, with the values of ``--set``;
+    None if none does.
 
     Raises UserError if there is no such file or it cannot be read.
     """
-    if not (name or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")):
+    environ = process.environment()
+    if not (name or values or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")):
         return None
-    return config_file.sourced_environment(config_file.find(name, environ), environ)
+    return named.read(str(config_file.find(name)), values)
 
 
-def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> dict[str, Diagnosis]:
+def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
     """Return a diagnosis of each system of configs/: can this machine run it, apart from the data? If not, it
     gives the gravest reason.
 
@@ -61,9 +60,8 @@ def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> d
     """
     fits = {}
     for system in config_file.systems():
-        variables = config_file.sourced_environment(config_file.file_of(system), environ)
-        config = configuration.from_environment(variables)
-        faults = [fault for fault in examine(facts, software, config, variables) if fault.severity == FAILURE]
+        config = named.read(str(config_file.file_of(system)))
+        faults = [fault for fault in examine(facts, software, config) if fault.severity == FAILURE]
         failures = [fault for fault in faults if fault.subject != "DATADIR"]
         subject = f"DGXSYSTEM={system}"
         if not failures:
@@ -104,7 +102,7 @@ class Examination(NamedTuple):
 prints(Examination, lambda r: (r.ok, r.findings))
 
 
-def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
+def show_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
     """Print a table row for each diagnosis, then each remedy once, on its own line."""
     table = Table(*(Column(heading, overflow="fold") for heading in ("", "subject", "found")), box=None)
     for diagnosis in diagnoses:
@@ -119,7 +117,7 @@ def print_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
         console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 
 
-def print_brief(diagnoses: list[Diagnosis]) -> None:
+def show_brief(diagnoses: list[Diagnosis]) -> None:
     """Print a line on standard error for each warning and failure."""
     for diagnosis in diagnoses:
         if diagnosis.severity != OK:
@@ -127,8 +125,9 @@ def print_brief(diagnoses: list[Diagnosis]) -> None:
             say(f"rn50: {message}" if diagnosis.severity == FAILURE else f"warning: {message}", err=True)
 
 
-def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list[Diagnosis]:
-    """Return a warning for each variable of the environment that the configuration replaces."""
+def overridden(config: Config) -> list[Diagnosis]:
+    """Return a warning for each variable of this process's environment that the configuration replaces."""
+    environ, variables = process.environment(), config.environment
     given, final = ({**values, **config_file.absolute_paths(values)} for values in (environ, variables))
     warnings = []
     for name in sorted(configuration.known_names() - {"DGXSYSTEM"}):
@@ -150,28 +149,24 @@ def misspelt(file: str) -> list[Diagnosis]:
     ]
 
 
-def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> bool:
-    """Print the diagnoses about this machine, and return True if the configured system can run.
+def show(config: Config | None, as_json: bool, brief: bool) -> bool:
+    """Print the diagnoses about this machine, and return True if the configured system can run. Without a
+    configuration, all systems of configs/ are tried.
 
-    ``variables`` are the system's, as ``configured`` returns them. Without them, all systems of configs/ are
-    tried.
-
-    Raises UserError for a configuration that cannot be read.
+    Raises UserError for one of those that cannot be read.
     """
-    environ = process.environment()
-    config = None if variables is None else configuration.from_environment(variables)
     facts, software = hardware.read(), software_facts.read()
-    diagnoses = examine(facts, software, config, variables or environ)
+    diagnoses = examine(facts, software, config)
     diagnoses += results.of_submission(config, software_facts.commit())
-    if variables:
-        diagnoses += [*overridden(variables, environ), *misspelt(variables["CONFIG_FILE"])]
-    fits = fitting(facts, software, environ) if config is None else {}
+    if config:
+        diagnoses += [*overridden(config), *misspelt(config.environment["CONFIG_FILE"])]
+    fits = fitting(facts, software) if config is None else {}
     if as_json:
         print_json(Examination([*diagnoses, *fits.values()]))
     elif brief:
-        print_brief([*diagnoses, *grouped(fits)])
+        show_brief([*diagnoses, *grouped(fits)])
     else:
-        print_table([*diagnoses, *grouped(fits)], Terminal())
+        show_table([*diagnoses, *grouped(fits)], Terminal())
         able = [system for system, diagnosis in fits.items() if diagnosis.severity == OK]
         if able:
             first = next((system for system in able if system.startswith("DEMO")), able[0])

@@ -2,7 +2,7 @@
 checks, that its build has code for them and that their driver runs its CUDA."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rn50 import frameworks
 from rn50.doctor.diagnosis import FAILURE, INSTALL_DRIVER, OK, WARNING, Diagnosis
@@ -15,7 +15,7 @@ from rn50.terminal import counted
 
 
 def diagnoses(
-    machine: Machine, software: Software, config: Config | None, framework: str, environ: Mapping[str, str]
+    machine: Machine, software: Software, config: Config | None, framework: str
 ) -> Iterator[Diagnosis]:
     """Yield the diagnoses of GPUs, as ``framework`` uses them.
 
@@ -31,7 +31,7 @@ def diagnoses(
     used = machine.gpus[:ranks]
     yield _count(machine, ranks)
     if checks is not None and hasattr(checks, "gpus"):
-        yield from checks.gpus(used, software, grave, environ)
+        yield from checks.gpus(used, software, grave, config)
     if any(gpu.mig for gpu in used):
         yield _mig(used, ranks, grave)
     yield from _memory(used)

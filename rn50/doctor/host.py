@@ -4,7 +4,7 @@ import math
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rn50.data import layout, preflight
 from rn50.data.pipeline import loader_batches
@@ -28,13 +28,11 @@ NETWORK_KINDS = ("nfs", "cifs", "smb3", "9p", "virtiofs", "afs", "fuse.sshfs", "
 """Beginnings of the types of network file systems."""
 
 
-def diagnoses(
-    machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
-) -> Iterator[Diagnosis]:
+def diagnoses(machine: Machine, software: Software, config: Config | None) -> Iterator[Diagnosis]:
     """Yield the diagnoses of everything but processor, GPUs and software."""
     ranks = config.run.ranks_per_node if config else 1
     on_gpus = bool(machine.gpus) if config is None else config.run.device == "gpu"
-    yield _threads(machine, config, environ)
+    yield _threads(machine, config)
     yield _binding(machine, ranks, on_gpus)
     yield _memory(machine, config)
     yield _shared_memory(machine, ranks if on_gpus else 1, _of_batches(machine, software, config))
@@ -46,7 +44,7 @@ def diagnoses(
         yield from _power(config.run.power)
 
 
-def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]) -> Diagnosis:
+def _threads(machine: Machine, config: Config | None) -> Diagnosis:
     """Compare the number of always-busy threads with the number of usable CPUs. More threads than CPUs wait
     for each other."""
     quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
@@ -55,7 +53,7 @@ def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]
         return Diagnosis(OK, "threads", usable)
     ranks = config.run.ranks_per_node
     threads = _input_threads(machine, config)
-    omp = environ.get("OMP_NUM_THREADS", "")
+    omp = config.environment.get("OMP_NUM_THREADS", "")
     if omp.isdigit() and int(omp) * ranks > machine.usable_cpus:
         text = f"OMP_NUM_THREADS={omp} for {ranks} rank(s) on {usable}: threads that spin while they wait"
         text += " make training several times slower"

@@ -1,14 +1,13 @@
 """The machines of a run, by name."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rn50.errors import UserError
-from rn50.settings import config as configuration
 from rn50.settings.config import Config
 
 
-def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
+def of_run(config: Config) -> list[str]:
     """Return the names of the ``config.run.nodes`` machines, rank 0's first.
 
     A single machine is this one, and needs no name. Several come from HOSTS, else from Slurm's step, else
@@ -20,6 +19,7 @@ def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
     if config.run.hosts is not None:
         given, where = _named(config.run.hosts, ranks), f"HOSTS={config.run.hosts}"
     else:
+        environ = config.environment
         lists = [name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)]
         if not lists:
             example = "HOSTS=" + ",".join(f"host{number}:{ranks}" for number in range(1, nodes + 1))
@@ -35,10 +35,10 @@ def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
     return given
 
 
-def first_of(environ: Mapping[str, str], counts: Sequence[int]) -> list[list[str]]:
+def first_of(config: Config, counts: Sequence[int]) -> list[list[str]]:
     """Return as many names of machines as each count says, from the first on. Raises UserError as ``of_run``
     does for the largest count."""
-    names = of_run(configuration.from_environment({**environ, "DGXNNODES": str(max(counts))}), environ)
+    names = of_run(config.replaced(DGXNNODES=max(counts)))
     return [names[:count] for count in counts]
 
 

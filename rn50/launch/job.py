@@ -1,5 +1,6 @@
 """Start the processes of a run, and supervise them until the last one has ended."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 import psutil
@@ -33,8 +34,8 @@ USUAL_CAUSE = {
 _PREFIX = re.compile(rb"\[(?:\d+,)?(\d+)\]<(stdout|stderr)>:")
 
 
-def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` with the defaults of a rank that the user did not set.
+def rank_environment(config: Config) -> dict[str, str]:
+    """Return the environment of a configuration with the defaults of a rank that the user did not set.
 
     OpenMP threads wait for each other some hundred times a step, and one that waits for its core delays all
     of them. With as many threads as cores, any other process makes training several times slower. So each
@@ -47,7 +48,7 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, st
     """
     quota = cgroup.read(Sources()).quota
     usable = min(len(os.sched_getaffinity(0)), int(quota or sys.maxsize))
-    cores = usable // launchers.sharing(config, environ)[1]
+    cores = usable // launchers.sharing(config)[1]
     defaults = {
         "OMP_NUM_THREADS": str(max(1, cores - 1 if config.run.device == "cpu" else cores)),
         "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
@@ -55,11 +56,12 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, st
     }
     if config.run.device == "gpu":
         defaults["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
+    environ = config.environ()
     ready = {**environ, **{name: environ.get(name) or value for name, value in defaults.items()}}
     return ready if config.input_pipeline.threads else {**ready, "DALI_THREADS": str(max(1, cores - 1))}
 
 
-def launch(config: Config, environ: Mapping[str, str]) -> int:
+def launch(config: Config) -> int:
     """Run the configured system once and return its exit status.
 
     Raises UserError before anything starts if data are missing, or a variable or the result file cannot be
@@ -72,17 +74,15 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     saved_weights.refuse_impossible(config)
     checkpoint.refuse_impossible(config)
     beginning.initial_weights(config)
-    watchdog.limits(environ)
-    with power_sampler.beside(config, environ, result_file):
-        return run_ranks(config, environ, ("train",), result_file)
+    watchdog.limits(config.environment)
+    with power_sampler.running(config, result_file):
+        return run_ranks(config, ("train",), result_file)
 
 
-def run_ranks(
-    config: Config, environ: Mapping[str, str], verb: Sequence[str], result_file: pathlib.Path | None = None
-) -> int:
+def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | None = None) -> int:
     """Run ``rn50 <verb>`` as every rank of the configured system and return the exit status."""
-    environ = rank_environment(config, environ)
-    start = launchers.start(config, environ, verb)
+    environ = rank_environment(config)
+    start = launchers.start(dataclasses.replace(config, environment=environ), verb)
     starts_all = start.rank is None
     if starts_all and config.run.nodes > 1 and config.run.cache_cleared:
         _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")

@@ -6,7 +6,7 @@ import os
 import pathlib
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import psutil
@@ -33,7 +33,7 @@ class Start(NamedTuple):
     """The rank that ``argv`` becomes; None if it starts all ranks."""
 
 
-def choose(config: Config, environ: Mapping[str, str]) -> str:
+def choose(config: Config) -> str:
     """Return LAUNCHER, or the choice if that is "auto".
 
     The choice is srun in a Slurm step of several tasks; python for one rank, and for the ranks of one machine
@@ -42,51 +42,52 @@ def choose(config: Config, environ: Mapping[str, str]) -> str:
     """
     if config.run.launcher != "auto":
         return config.run.launcher
-    if in_step(environ):
+    if in_step(config):
         return "srun"
     if config.ranks == 1 or _on_one_machine(config):
         return "python"
     return "mpirun" if config.run.nodes > 1 and shutil.which("mpirun") and horovod_has_mpi() else "horovodrun"
 
 
-def in_step(environ: Mapping[str, str]) -> bool:
+def in_step(config: Config) -> bool:
     """Return True if this process is one of several tasks of a Slurm step."""
-    return int(environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
+    return int(config.environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1
 
 
-def start(config: Config, environ: Mapping[str, str], verb: Sequence[str] = ("train",)) -> Start:
+def start(config: Config, verb: Sequence[str] = ("train",)) -> Start:
     """Return the command that starts ``rn50 VERB`` as every rank of the run.
 
     Raises UserError, with the remedy, if this machine cannot do so.
     """
     by = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
-    return by.get(choose(config, environ), _frameworks_own)(config, environ, python("-m", "rn50", *verb))
+    return by.get(choose(config), _frameworks_own)(config, python("-m", "rn50", *verb))
 
 
-def sharing(config: Config, environ: Mapping[str, str]) -> tuple[int, int]:
+def sharing(config: Config) -> tuple[int, int]:
     """Return (this rank's number, number of ranks) among the ranks of this machine that share the cores this
     process may use.
 
     All ranks of the machine share its cores unless Slurm bound each task. The launcher itself counts as rank
     0.
     """
+    environ = config.environment
     others = ("HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
     names = (local_ranks.RANK, *others)
     name, number = next(((name, environ[name]) for name in names if name in environ), ("", "0"))
     if not number.isdecimal():
         raise UserError(f"{name}={excerpt(number)}", "not the number of a rank", "unset it")
     local_rank = int(number)
-    if in_step(environ) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
+    if in_step(config) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
         bound = environ["SLURM_CPU_BIND_LIST"].split(",")
         cpus = bound[local_rank % len(bound)]
         return bound[:local_rank].count(cpus), bound.count(cpus)
     return local_rank, config.run.ranks_per_node
 
 
-def bind(config: Config, environ: Mapping[str, str]) -> str:
+def bind(config: Config) -> str:
     """Bind this rank to its share of the cores and return a line that reports it. Call it before anything
     starts threads."""
-    place, ranks = sharing(config, environ)
+    place, ranks = sharing(config)
     near_gpus = config.run.device == "gpu" and ranks == config.run.ranks_per_node
     plan = binding.plan(hardware.read(), ranks, near_gpus)
     return binding.apply(plan[place % ranks])
@@ -115,12 +116,12 @@ def _need_horovod(config: Config) -> None:
         raise UserError(f"LAUNCHER={config.run.launcher}", problem, remedy)
 
 
-def _slots(config: Config, environ: Mapping[str, str]) -> str:
+def _slots(config: Config) -> str:
     """Return the machines and their number of ranks in the format of horovodrun and mpirun."""
-    return ",".join(f"{host}:{config.run.ranks_per_node}" for host in hosts.of_run(config, environ))
+    return ",".join(f"{host}:{config.run.ranks_per_node}" for host in hosts.of_run(config))
 
 
-def _python(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
+def _python(config: Config, rank_argv: list[str]) -> Start:
     if config.ranks == 1:
         return Start("python", rank_argv, {}, 0)
     if not _on_one_machine(config):
@@ -141,7 +142,7 @@ def _without_horovod(config: Config) -> bool:
     return not traits(config.run.framework).horovod
 
 
-def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
+def _frameworks_own(config: Config, rank_argv: list[str]) -> Start:
     framework, launcher = config.run.framework, config.run.launcher
     launchers, subject = traits(framework).launchers, f"LAUNCHER={launcher}"
     if launcher not in launchers:
@@ -158,18 +159,18 @@ def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: list[
     return Start(launcher, python("-m", *start_all, *rank_argv), {}, None)
 
 
-def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
+def _horovodrun(config: Config, rank_argv: list[str]) -> Start:
     _need_horovod(config)
     # horovodrun imports the framework to see what Horovod was built for, and the framework may need a fix of
     # ours first.
     run = "from horovod.runner.launch import run_commandline as run; run()"
     horovodrun = f"import implementations.{config.run.framework}; {run}"
-    slots = _slots(config, environ)
+    slots = _slots(config)
     argv = python("-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", slots, *rank_argv)
     return Start("horovodrun", argv, {}, None)
 
 
-def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
+def _mpirun(config: Config, rank_argv: list[str]) -> Start:
     _need_horovod(config)
     or_else = "or set LAUNCHER=horovodrun"
     if shutil.which("mpirun") is None:
@@ -178,7 +179,7 @@ def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) ->
     if not horovod_has_mpi():
         install = "sudo apt-get install libopenmpi-dev && requirements/install.sh horovod"
         raise UserError("LAUNCHER=mpirun", "Horovod was built without MPI", f"{install}, {or_else}")
-    argv = ["mpirun", "--tag-output", "-np", str(config.ranks), "-H", _slots(config, environ)]
+    argv = ["mpirun", "--tag-output", "-np", str(config.ranks), "-H", _slots(config)]
     argv += ["--map-by", "slot", "--bind-to", "none"]  # each rank binds itself
     argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it truncates the names of HOSTS
     # Horovod recommends MPI's plain transports. NCCL does not use MPI's transports.
@@ -191,7 +192,8 @@ def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) ->
         # In a container the kernel refuses it at every message.
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     }
-    for name in sorted({**defaults, **environ}):  # mpirun passes only its own variables to other machines
+    # mpirun passes only its own variables to other machines.
+    for name in sorted({**defaults, **config.environment}):
         if _wanted_everywhere(name):
             argv += ["-x", name]
     return Start("mpirun", argv + rank_argv, defaults, None)
@@ -203,12 +205,13 @@ def _wanted_everywhere(name: str) -> bool:
     return ours or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))
 
 
-def _srun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
+def _srun(config: Config, rank_argv: list[str]) -> Start:
     """Return the start of one rank: this process is a task of a Slurm step and becomes that rank.
 
     The ranks find each other through the rendezvous of Gloo or torch.distributed, which rank 0 serves. So no
     container needs an MPI that fits Slurm's.
     """
+    environ = config.environment
     tasks = environ.get("SLURM_STEP_NUM_TASKS")
     if tasks is None:
         remedy = "start it by ./run.sub, or set LAUNCHER=auto"

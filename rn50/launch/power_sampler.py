@@ -17,7 +17,7 @@ from typing import Any
 from rn50 import files
 from rn50.errors import UserError
 from rn50.machine import power
-from rn50.machine.power import FILE, Meter
+from rn50.machine.power import FILE, PowerMeter
 from rn50.process import ask_to_end_with_parent, python
 from rn50.results.parse import TOKEN
 from rn50.results.power import LEFT_OUT, READING, SOURCES, START, STOP, file_of
@@ -30,11 +30,12 @@ READY_S = 20
 
 
 @contextlib.contextmanager
-def beside(config: Config, environ: Mapping[str, str], log: pathlib.Path | None) -> Iterator[None]:
+def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
     """Measure while the body runs, if POWER says so and this process is the first of its machine.
 
     Raises UserError before it runs if that is impossible; with POWER=auto it is only said.
     """
+    environ = config.environ()
     how, first = config.run.power, environ.get("SLURM_LOCALID", "0") == "0"
     reason = power.refuse_impossible(how) if first else ""
     if reason:
@@ -65,7 +66,7 @@ def main(how: str, file: pathlib.Path) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # it is waited for
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's, which then ends this
     lines: list[str] = []
-    meter: Meter | None = None
+    meter: PowerMeter | None = None
     if how.startswith(FILE):
         path, _ = power.meter_file(how)
         size = path.stat().st_size
@@ -73,7 +74,7 @@ def main(how: str, file: pathlib.Path) -> None:
     else:
         readable, _ = power.counters(how)
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
-        meter = Meter(readable)
+        meter = PowerMeter(readable)
     begun = now_ms()
     print("ready", flush=True)
     try:

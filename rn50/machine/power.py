@@ -35,7 +35,7 @@ class Counter(NamedTuple):
     is_power: bool = False
 
 
-class Meter:
+class PowerMeter:
     """Counters that are read together. ``watts`` is their mean power since the call before."""
 
     def __init__(self, counters: Sequence[Counter], now: Callable[[], float] = time.monotonic):

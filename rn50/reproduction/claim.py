@@ -72,7 +72,7 @@ prints(
 )
 
 
-def find(name: str) -> Claim:
+def claim_of(name: str) -> Claim:
     """Return what a source claims (``FORMS``).
 
     Raises UserError if there is none of that name, it is of several systems, or this code has not its
@@ -121,9 +121,11 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
 
 
 def _claim(source: Origin, runs: Iterable[tuple[float | None, float | None]], **facts: Any) -> Claim:
-    """Return the claim of ``runs``, epochs and minutes, with the hyperparameters that they do not log as the
-    recipe has them which ``rn50 borrow --suggest`` ranks first for its batch size. Raises UserError if no run
-    reached the target."""
+    """Return the claim of ``runs``, epochs and minutes.
+
+    Hyperparameters missing from the logs are taken from the recipe that ``rn50 borrow --suggest`` ranks first
+    for its batch size. Raises UserError if no run reached the target.
+    """
     whole = [run for run in runs if all(run)]
     if not whole:
         raise UserError(source.name, "no run of it reached the target", f"give another result: {FORMS}")

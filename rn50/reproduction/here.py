@@ -2,10 +2,10 @@
 
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from rn50 import files, process
+from rn50 import files
 from rn50.data.certification import certificate
 from rn50.doctor import doctor
 from rn50.doctor.diagnosis import FAILURE, Diagnosis
@@ -20,7 +20,7 @@ from rn50.reproduction.claim import Claim
 from rn50.results import sidecar
 from rn50.results.run import read as read_run
 from rn50.settings import config as configuration
-from rn50.settings import config_file, rewrite
+from rn50.settings import named, rewrite
 from rn50.settings.config import Config
 from rn50.settings.fields import VARIABLES
 from rn50.settings.libraries import HARMLESS
@@ -54,7 +54,6 @@ class Here(NamedTuple):
     prevented: list[Diagnosis]
     """Reasons that keep this machine from making the runs, with the remedy."""
     config: Hidden[Config]
-    environ: Hidden[Mapping[str, str]]
     prediction: Hidden[Prediction | None]
     facts: Hidden[Machine]
 
@@ -64,7 +63,7 @@ class Here(NamedTuple):
         return self.same_machine and self.same_recipe
 
 
-def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
+def configure(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     """Write the configuration into a folder, unless it is there: that of the claim's own runs if rn50 made
     them, else its hyperparameters in ``base``, else a new one for this machine.
 
@@ -89,9 +88,8 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
         files.write(file, text.encode("utf-8", "surrogateescape"), remedy="give another --output")
     elif assignments.text_of(file) != text:
         _refuse_commands(file)
-    environ = config_file.sourced_environment(file, process.environment())
-    config = configuration.from_environment(environ, str(file))
-    diagnoses = doctor.examine(machine, installed, config, environ)
+    config = named.read(str(file))
+    diagnoses = doctor.examine(machine, installed, config)
     prevented = [one for one in diagnoses if one.severity == FAILURE]
     same_machine = claim.is_of(machine, description.read())
     same_data = config.data.train_samples == claim.origin.train_samples and not _other_data(claim, config)
@@ -101,7 +99,7 @@ def make(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
     values = config.as_environment().items()
     shown = {name: value for name, value in values if name in (*_SHOWN, *rewrite.GROUP)}
     about = choices.described(machine, choices.devices(machine)), str(file), shown, same_machine, same_recipe
-    return Here(*about, differences, prevented, config, environ, prediction, machine)
+    return Here(*about, differences, prevented, config, prediction, machine)
 
 
 def _refuse_commands(file: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""The page of a reproduction: five questions and their answers, then what an artefact evaluation asks for."""
+"""Rows of a reproduction on a terminal, and its page."""
 
 import pathlib
 import shlex
@@ -19,6 +19,7 @@ _ANSWERS = {
     STOPPED: "No run was made: a minute's measurement is slower than expected.",
     PLANNED: "No run was made yet.",
 }
+Row = tuple[str, str]
 
 
 def answer(outcome: Reproduction) -> str:
@@ -27,18 +28,23 @@ def answer(outcome: Reproduction) -> str:
     return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed
 
 
-def planned(outcome: Reproduction) -> Iterator[tuple[str, str]]:
-    """Yield what a terminal shows before anything runs, as (what, text)."""
-    yield "claimed", _claimed(outcome)
-    yield "here", outcome.here.machine
-    yield "configuration", " ".join(f"{name}={value}" for name, value in outcome.here.values.items())
+def planned(outcome: Reproduction) -> Iterator[Row]:
+    """Yield the rows that are known before anything runs, as (name, text)."""
+    claim, here = outcome.claim, outcome.here
+    minutes = " ".join(f"{value:.2f}" for value in claim.minutes)
+    epochs = " ".join(f"{value:g}" for value in claim.epochs)
+    machine = f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator}, {claim.framework}"
+    runs = f"{counted(len(claim.epochs), 'run')} to the target"
+    yield "claimed", f"{runs}, {minutes} minutes, epochs {epochs}; {machine}"
+    yield "here", here.machine
+    yield "configuration", " ".join(f"{name}={value}" for name, value in here.values.items())
     yield from (("expected", one.words) for one in outcome.expected)
-    yield from (("differs", difference) for difference in outcome.here.differences)
-    yield from (("prevents", f"{one.subject}: {one.found}; {one.remedy}") for one in outcome.here.prevented)
+    yield from (("differs", difference) for difference in here.differences)
+    yield from (("prevents", f"{one.subject}: {one.found}; {one.remedy}") for one in here.prevented)
 
 
-def found(outcome: Reproduction) -> Iterator[tuple[str, str]]:
-    """Yield what it shows afterwards."""
+def found(outcome: Reproduction) -> Iterator[Row]:
+    """Yield the rows of what was measured and judged."""
     if outcome.measured:
         yield "measured", outcome.measured.words
         if outcome.measured.slow:
@@ -48,47 +54,29 @@ def found(outcome: Reproduction) -> Iterator[tuple[str, str]]:
     yield "next", outcome.next
 
 
-def _claimed(outcome: Reproduction) -> str:
-    claim = outcome.claim
-    sizes = f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator}, {claim.framework}"
-    runs = f"{len(claim.epochs)} run{'s' * (len(claim.epochs) > 1)} to the target"
-    return f"{runs}, {_values(claim.minutes, '.2f')} minutes, epochs {_values(claim.epochs, 'g')}; {sizes}"
-
-
-def _values(values: Sequence[float], form: str) -> str:
-    return " ".join(format(value, form) for value in values)
+def _evidence(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows that artefact evaluations ask for beside the others."""
+    config = outcome.here.config
+    yield "code", f"{software.commit() or 'of an unknown commit'}; {outcome.here.config_file}"
+    yield "software", f"{config.run.framework}; each package: {folder / RESULTS}/result_0.json"
+    yield "data", f"{config.data.folder}, {config.data.train_samples:,} training images"
+    yield "margin", f"{outcome.margin:.1%} in minutes, epochs and images/s ({CONFIDENCE:.0%} interval)"
+    yield "command", " ".join(map(shlex.quote, ["rn50", *arguments]))
 
 
 def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str]) -> pathlib.Path:
     """Write the page into a folder, whole or not at all, and return it."""
-    here, name = outcome.here, remark(outcome.claim.origin.name)
-    command = " ".join(map(shlex.quote, ["rn50", *arguments]))
-    parts = [f"# Reproduction of {name}", f"<!-- {files.MARK} -->", f"**{answer(outcome)}**"]
-    parts += ["## What was claimed?", _claimed(outcome) + "."]
-    minute = f"In a minute: {outcome.measured.words}." if outcome.measured else "Nothing yet."
-    parts += ["## What was found?", minute]
+    settings = [("differs", setting) for setting in outcome.why[len(outcome.here.differences) :]]
+    parts = [f"# Reproduction of {remark(outcome.claim.origin.name)}", f"<!-- {files.MARK} -->"]
+    for title, rows in (
+        (answer(outcome), [*planned(outcome), *found(outcome), *settings]),
+        ("For an artefact evaluation", _evidence(outcome, folder, arguments)),
+    ):
+        parts += [f"## {title}", markdown(("", ""), list(rows))]
     if outcome.curve:
         curve = [
             [f"{at:g}", *(f"{low:.4f} to {high:.4f}" for low, high in ends)] for at, *ends in outcome.curve
         ]
-        parts += ["Top-1 by epoch, lowest to highest run:", markdown(["epoch", "claimed", "found"], curve)]
-    parts += ["## Is it the same?", _list([answer(outcome), *(one.words for one in outcome.judged)])]
-    slow = [outcome.measured.slow] if outcome.measured and outcome.measured.slow else []
-    why = [*slow, *outcome.why] or ["No difference is known that could matter."]
-    parts += ["## Why not? What differs, the likely first", _list(why), "## What next?", outcome.next]
-    kept = [
-        f"artefact: {name}; code {software.commit() or 'of an unknown commit'}; `{here.config_file}`",
-        f"hardware: {here.machine}",
-        f"software: {here.config.run.framework}; each package: `{folder / RESULTS}/result_0.json`",
-        f"data: {here.config.data.folder}, {here.config.data.train_samples:,} training images",
-        *(f"time and expected variation: {one.words}" for one in outcome.expected),
-        f"claims: minutes, epochs and images/s, within {outcome.margin:.1%} ({CONFIDENCE:.0%} interval)",
-        f"command: `{command}`",
-    ]
-    parts += ["## Appendix for an artefact evaluation", _list(kept)]
+        parts += ["## Top-1 by epoch, lowest to highest run", markdown(("epoch", "claimed", "found"), curve)]
     files.write(folder / PAGE, "\n\n".join(parts) + "\n", remedy="give another --output")
     return folder / PAGE
-
-
-def _list(entries: Sequence[str]) -> str:
-    return "\n".join(f"- {entry}" for entry in entries)

@@ -1,29 +1,27 @@
 """Reproduce a result: expect, measure, run, judge (``rn50 reproduce``)."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from rn50 import files, process
-from rn50.errors import Status
+from rn50 import files
+from rn50.errors import Status, UserError
 from rn50.launch.campaign import watch
 from rn50.printed import as_json
-from rn50.reproduction import claim as claims
-from rn50.reproduction import diagnosis as diagnoses
-from rn50.reproduction import here as heres
-from rn50.reproduction.claim import Claim
-from rn50.reproduction.diagnosis import Diagnosis
+from rn50.reproduction.claim import Claim, claim_of
 from rn50.reproduction.expectation import RATE, Expected, expected
-from rn50.reproduction.here import Here
-from rn50.results import compare, counted, equivalence, score
+from rn50.reproduction.here import Here, configure
+from rn50.reproduction.measurement import Measurement, measure
+from rn50.results import compare, equivalence, score
+from rn50.results.counted import refuse_others
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED, Equivalence
 from rn50.results.run import Run
 from rn50.results.run import read as read_run
 from rn50.speed import worker
+from rn50.terminal import counted
 
 CLAIM, RESULTS = "claim.json", "results"
 STOPPED, PLANNED = "stopped", "planned"
-_FIRST = ("base learning", "LR", "batch", "global batch", "NUM", "WARMUP", "decay", "epochs", "images")
 
 
 class Judged(NamedTuple):
@@ -42,20 +40,18 @@ class Judged(NamedTuple):
         e = self.equivalence
         if e is None:
             return f"{self.quantity}: fewer than two runs on one side, which cannot tell"
-        change = f"{e.claimed:,.4g} claimed, {e.found:,.4g} found"
-        interval = f"{e.ratio:.3f} times as much (90 % interval {e.low:.3f} to {e.high:.3f})"
+        ratio = f"{e.ratio:.3f} times as much (90 % interval {e.low:.3f} to {e.high:.3f})"
         if e.low == e.high:
-            interval = "in every run; less than a step of theirs cannot be seen"
-        if not self.comparable:
-            return f"{self.quantity}: not comparable; {change}, {interval}"
-        verdict = e.verdict
-        if verdict == UNDECIDED:
-            none = "no number of runs would, they spread so much"
-            verdict = f"{e.runs[1]} runs cannot tell: {f'{e.more_runs} more would' if e.more_runs else none}"
-        return f"{self.quantity}: {verdict}; {change}, {interval}"
+            ratio = "all runs agree to within one evaluation"
+        verdict = e.verdict if self.comparable else "not comparable"
+        if verdict == UNDECIDED and e.more_runs:
+            verdict = f"undecided: {counted(e.more_runs, 'more run')} would tell"
+        elif verdict == UNDECIDED:
+            verdict = "undecided: the spread is too large for any number of runs"
+        return f"{self.quantity}: {verdict}; {e.claimed:,.4g} claimed, {e.found:,.4g} found, {ratio}"
 
 
-class Point(NamedTuple):
+class Accuracies(NamedTuple):
     """Accuracy after an epoch, on both sides."""
 
     epoch: float
@@ -74,7 +70,7 @@ class Reproduction(NamedTuple):
     margin: float
     """Ratio less 1 up to which two means count as equivalent."""
     expected: list[Expected]
-    measured: Diagnosis | None
+    measured: Measurement | None
     """null: nothing was measured yet."""
     judged: list[Judged]
     """Empty: no runs were made."""
@@ -83,8 +79,8 @@ class Reproduction(NamedTuple):
     verdict: str
     """equivalent, different or undecided; stopped: the measurement stopped it; planned: nothing was run."""
     why: list[str]
-    """Differences that can matter, those with the largest likely effect first."""
-    curve: list[Point]
+    """Differences that can matter: those of `here`, then those of what both sides logged and saved."""
+    curve: list[Accuracies]
     """Accuracy by epoch; empty where the claim has no logs."""
     next: str
     """Next step."""
@@ -97,10 +93,14 @@ def plan(
 
     Raises UserError if the source claims nothing that could be reproduced, or the folder is of another claim.
     """
-    claim = claims.find(source)
+    claim = claim_of(source)
     on = f"{base.resolve()}, SHA-256 {files.sha256(base)}" if base else None
-    worker.begin(folder / CLAIM, {**as_json(claim), "on": on}, "claim or --on")
-    here = heres.make(claim, base, folder)
+    file, content = folder / CLAIM, worker.json_text({**as_json(claim), "on": on})
+    files.make_folder(folder, worker.REMEDY)
+    if file.exists() and files.read_text(file) != content:
+        raise UserError(file, "of another claim or --on", worker.REMEDY)
+    files.write(file, content, remedy=worker.REMEDY)
+    here = configure(claim, base, folder)
     expectation = expected(claim, here, runs)
     advice = "the same command without --dry-run, once nothing prevents it"
     why = list(here.differences)
@@ -111,16 +111,15 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
     """Return it with a minute's measurement: stopped where that is too slow."""
     _runs(planned, folder / RESULTS)
     rate = next(one for one in planned.expected if one.quantity == RATE)
-    diagnosis = diagnoses.measure(planned.here, rate, folder)
-    if not diagnosis.slow:
-        return planned._replace(measured=diagnosis)
-    return planned._replace(measured=diagnosis, verdict=STOPPED, next=diagnosis.remedy)
+    measurement = measure(planned.here, rate, folder)
+    if not measurement.slow:
+        return planned._replace(measured=measurement)
+    return planned._replace(measured=measurement, verdict=STOPPED, next=measurement.remedy)
 
 
 def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
     """Make the runs, unless they are there, and judge them. Exits as ``rn50 run`` does where that fails."""
-    environ = {**process.environment(), "CONFIG_FILE": str(pathlib.Path(before.here.config_file).absolute())}
-    status = watch.run((folder / RESULTS).absolute(), runs, environ, as_json)
+    status = watch.make_missing(pathlib.Path(before.here.config_file), folder / RESULTS, runs, as_json)
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)
     return judge(before, folder / RESULTS)
@@ -131,7 +130,7 @@ def _runs(before: Reproduction, results: pathlib.Path) -> tuple[list[Run], list[
     here of the configuration that repeats the claim."""
     logs = before.claim.logs, sorted(results.glob("result_*.txt"))
     claimed, ours = ([read_run(file) for file in side] for side in logs)
-    counted.refuse_others(ours, before.here.config.as_environment(), claimed)
+    refuse_others(ours, before.here.config.as_environment(), claimed)
     return claimed, ours
 
 
@@ -142,7 +141,7 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
     missed = sum(not run.converged for run in system.runs)
     judged = []
     if missed < len(system.runs):
-        ours = claims.find(str(results))
+        ours = claim_of(str(results))
         for quantity, one, other, comparable in (
             ("epochs", claim.epochs, ours.epochs, here.same_recipe),
             ("minutes", claim.minutes, ours.minutes, here.same_speed),
@@ -157,7 +156,7 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
         missed=missed,
         verdict=verdict,
         why=[*here.differences, *(_settings(*runs) if claim.logs else ())],
-        curve=_curve(*map(_accuracies, runs)),
+        curve=_curve(*runs),
         next=_next(verdict, judged, here, len(system.runs)),
     )
 
@@ -174,7 +173,7 @@ def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
         return "nothing: it is reproduced, as far as this machine can tell"
     if verdict == DIFFERENT:
         profile = f"rn50 profile {here.config_file} where the time of a step goes"
-        return f"look at the first differences; rn50 attribute tells what each costs, {profile}"
+        return f"look at the first differences; {profile}"
     more = [one.equivalence.more_runs for one in judged if one.comparable and one.equivalence]
     known = [count for count in more if count]
     if known:
@@ -185,27 +184,14 @@ def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
 def _settings(claimed: Sequence[Run], ours: Sequence[Run]) -> list[str]:
     """Return the settings that differ in the logs and in what is saved beside them."""
     others = compare.settings(claimed, ours)
-    return sorted((f"{name}: {before} there, {after} here" for name, before, after in others), key=_effect)
+    return [f"{name}: {before} there, {after} here" for name, before, after in others]
 
 
-def _effect(line: str) -> int:
-    """Return the place of a setting among those that can matter: recipe and data, precision and framework,
-    packages, the rest."""
-    orders = (_FIRST, ("precision", "PRECISION", "FRAMEWORK", "step", "STEP"), ("packages", "DALI", "DGX"))
-    return next((place for place, starts in enumerate(orders) if line.startswith(starts)), len(orders))
-
-
-def _curve(claimed: Mapping[float, list[float]], ours: Mapping[float, list[float]]) -> list[Point]:
-    return [
-        Point(epoch, (min(claimed[epoch]), max(claimed[epoch])), (min(ours[epoch]), max(ours[epoch])))
-        for epoch in sorted(set(claimed) & set(ours))
-    ]
-
-
-def _accuracies(runs: Sequence[Run]) -> dict[float, list[float]]:
-    """Return epoch -> top-1 of every run that was evaluated then."""
-    curve: dict[float, list[float]] = {}
-    for run in runs:
-        for evaluation in run.log.evaluations:
+def _curve(*sides: Sequence[Run]) -> list[Accuracies]:
+    """Return lowest and highest top-1 of the runs of both sides after each epoch that both evaluated."""
+    curves: list[dict[float, list[float]]] = [{}, {}]
+    for curve, runs in zip(curves, sides, strict=True):
+        for evaluation in (evaluation for run in runs for evaluation in run.log.evaluations):
             curve.setdefault(evaluation.epoch, []).append(evaluation.accuracy)
-    return curve
+    claimed, ours = ({epoch: (min(top1), max(top1)) for epoch, top1 in curve.items()} for curve in curves)
+    return [Accuracies(epoch, claimed[epoch], ours[epoch]) for epoch in sorted({*claimed} & {*ours})]

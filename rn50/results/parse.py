@@ -173,6 +173,11 @@ class ResultLog:
         return (self.run_stop_ms - self.run_start_ms) / 60_000
 
 
+def partial_name(result_file: pathlib.Path) -> pathlib.Path:
+    """Return the name under which the log of a run grows."""
+    return result_file.with_name(result_file.name + ".partial")
+
+
 def read_log(path: pathlib.Path) -> ResultLog:
     """Read one result file.
 

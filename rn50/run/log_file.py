@@ -13,6 +13,7 @@ from typing import IO, Any, TextIO
 from rn50 import files
 from rn50.errors import UserError
 from rn50.packages import needed_for
+from rn50.results.parse import partial_name
 from rn50.run.clock import now_ms
 from rn50.terminal import say
 
@@ -105,11 +106,6 @@ def _lock(stream: IO[Any]) -> bool:
     except OSError:
         pass
     return True
-
-
-def partial_name(result_file: pathlib.Path) -> pathlib.Path:
-    """Return the name under which the log of a run grows."""
-    return result_file.with_name(result_file.name + ".partial")
 
 
 def _unwritable(path: str | pathlib.Path, error: OSError) -> UserError:

@@ -3,7 +3,6 @@ warm-up, and timing."""
 
 import contextlib
 import itertools
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,12 +12,11 @@ from rn50.benchmark import schedule
 from rn50.data.pipeline import dali, record_set
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.errors import UserError
+from rn50.process import OUT_OF_DEVICE_MEMORY
 from rn50.run import precision
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 
-_OUT_OF_MEMORY = re.compile("out of memory|ALLOC_FAILED|ResourceExhausted", re.IGNORECASE)
-"""Words in errors of PyTorch, MXNet, Paddle, cuDNN and cuBLAS when a GPU's memory is used up."""
 PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
 
@@ -93,7 +91,7 @@ def full_memory_named(config: Config) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        is_used_up = config.run.device == "gpu" and _OUT_OF_MEMORY.search(str(error))
+        is_used_up = config.run.device == "gpu" and OUT_OF_DEVICE_MEMORY.search(str(error))
         if isinstance(error, UserError) or not is_used_up:
             raise
         images = config.hyperparameters.batch_size

@@ -12,7 +12,7 @@ from rn50.benchmark import rules, schedule
 from rn50.errors import UserError, UserErrors, did_you_mean, excerpt
 from rn50.process import environment
 from rn50.settings import relations
-from rn50.settings.config_file import find, is_ours, sourced_environment, unknown_names
+from rn50.settings.config_file import is_ours, unknown_names
 from rn50.settings.fields import RUNS_OWN, SECTIONS, Data, Hyperparameters, InputPipeline, Run, variables
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.variables import FIXED, LIBRARIES, UNUSED, Variable
@@ -20,12 +20,26 @@ from rn50.settings.variables import FIXED, LIBRARIES, UNUSED, Variable
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Configuration of a run. The fifth section of a file, the environment, is passed through unchanged."""
+    """Configuration of a run: the four sections of values that are read here, and the environment."""
 
     hyperparameters: Hyperparameters
     run: Run
     data: Data
     input_pipeline: InputPipeline
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    """Environment that it was read from. What nothing reads here is passed through to whatever it starts; it
+    may hold secrets, so it is neither shown nor saved."""
+
+    def replaced(self, **values: Any) -> "Config":
+        """Return the configuration with other values of variables, those of libraries included; None unsets
+        one. Raises UserError if it cannot be run."""
+        environ = {name: text for name, text in self.environment.items() if name not in values}
+        given = {name: Variable.write(value) for name, value in values.items() if value is not None}
+        return from_environment({**environ, **given})
+
+    def environ(self) -> dict[str, str]:
+        """Return the environment of a process that this configuration is for."""
+        return dict(self.environment)
 
     @property
     def ranks(self) -> int:
@@ -96,7 +110,7 @@ class Config:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return section -> field -> value, to save as JSON beside a result file."""
-        return dataclasses.asdict(self)
+        return {section: dataclasses.asdict(getattr(self, section)) for section in SECTIONS}
 
 
 def known_names() -> set[str]:
@@ -116,20 +130,6 @@ def patterns_of_names() -> list[str]:
     ``LD_*`` is left out: it names files of one machine.
     """
     return sorted(every_name()) + sorted(f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_")
-
-
-def environment_of(name: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run of the configuration ``name``: a file, or a system of configs/.
-
-    Without a name, return ``environ`` itself if it sets every required variable, as after `. FILE`. Else use
-    CONFIG_FILE or DGXSYSTEM.
-
-    Raises UserError if there is no such configuration, or if it cannot be sourced.
-    """
-    required = [variable for _, _, variable in variables() if variable.default is dataclasses.MISSING]
-    if not name and all(needed.given(environ)[1] or not needed.is_read(environ) for needed in required):
-        return dict(environ)
-    return sourced_environment(find(name, environ), environ)
 
 
 def from_environment(environ: Mapping[str, str] | None = None, config_file: str | None = None) -> Config:
@@ -173,4 +173,5 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
     problems += relations.broken(values)
     if problems:
         raise UserErrors(*map(UserError, problems))
-    return Config(**{section: SECTIONS[section](**fields) for section, fields in sections.items()})
+    values = {section: SECTIONS[section](**fields) for section, fields in sections.items()}
+    return Config(**values, environment=dict(environ))

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from rn50 import process
 from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.files import PACKAGES, ROOT
 from rn50.process import ask_to_end_with_parent
@@ -38,13 +39,13 @@ def file_of(system: str) -> Path:
     return CONFIGS / f"config_{system}.sh"
 
 
-def find(name: str | None, environ: Mapping[str, str]) -> Path:
+def find(name: str | None) -> Path:
     """Return the configuration file ``name``: a file, or a system of configs/; by default CONFIG_FILE or
-    DGXSYSTEM.
+    DGXSYSTEM of this process's environment.
 
     Raises UserError if there is no such file.
     """
-    choices = f"there are: {', '.join(systems())}"
+    environ, choices = process.environment(), f"there are: {', '.join(systems())}"
     variable = next((key for key in ("CONFIG_FILE", "DGXSYSTEM") if not name and environ.get(key)), "")
     named = name or environ.get(variable)
     if not named:

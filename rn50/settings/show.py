@@ -4,16 +4,15 @@ configuration, or ignored."""
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
 from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.frameworks import traits
-from rn50.process import environment
-from rn50.settings import libraries
-from rn50.settings.config import Config, environment_of, every_name, from_environment
+from rn50.settings import libraries, named
+from rn50.settings.config import Config, every_name, from_environment
 from rn50.settings.config_file import find, is_passed_through, names_set_by, source, spelling
 from rn50.settings.fields import SECTIONS, VARIABLES, variables
 from rn50.settings.variables import FIXED, UNUSED
@@ -106,13 +105,13 @@ WITHOUT_EFFECT = (
 )
 
 
-def describe(config: Config, environ: Mapping[str, str], config_file: str | None = None) -> list[Row]:
+def describe(config: Config, in_file: Sequence[str] = ()) -> list[Row]:
     """Return a row for every variable, for every name passed through, and for every name that the file sets
-    without effect.
+    without effect. ``in_file`` are the names that it sets.
 
     A variable left at its default has a row too, so that no value in effect is hidden.
     """
-    in_file = names_set_by(config_file) if config_file else []
+    environ = config.environment
     origin = {name: "file" if name in in_file else "environment" for name in environ}
     rows, resolved = [], config.as_environment()
     for section, _, variable in variables():
@@ -123,7 +122,7 @@ def describe(config: Config, environ: Mapping[str, str], config_file: str | None
         set_by = origin[name] if given else "default"
         rows.append(Row(name, given or value, section, state, variable.meaning, reason or "", set_by))
     known = {row.name for row in rows}
-    for name in dict.fromkeys(in_file + sorted(filter(is_passed_through, environ))):
+    for name in dict.fromkeys([*in_file, *sorted(filter(is_passed_through, environ))]):
         if name in environ and name not in known:
             section, state, meaning, reason = _other(name)
             rows.append(Row(name, environ[name], section, state, meaning, reason, origin[name]))
@@ -191,7 +190,7 @@ class Shown:
     values: list[Row]
 
 
-def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
+def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
     """Print the value and the meaning of every variable, by section, then the names of those that are set in
     vain, then the findings of the rules.
 
@@ -231,22 +230,23 @@ def _columns(rows: Sequence[Row], width: int) -> Table:
     return table
 
 
-def show(name: str | None, set_only: bool, as_json: bool) -> None:
+def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool) -> None:
     """Print the state of the values of a configuration, sourced by a clean shell, or of the environment if
-    none is named. ``set_only`` leaves out the defaults.
+    none is named. ``values`` are those of ``--set``; ``set_only`` leaves out the defaults.
 
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """
-    if name:
-        config_file: str | None = str(find(name, {}))
-        environ: Mapping[str, str] = source(str(config_file))
+    if name or values:
+        file, given = str(find(name)), named.parsed(values)
+        config = from_environment(named.changed(source(file), given), file)
+        in_file = [*names_set_by(file), *named.changed({}, given)]
     else:
-        environ = environment_of(None, environment())
-        config_file = environ.get("CONFIG_FILE")
-    config = from_environment(environ, config_file)
-    rows = describe(config, environ, config_file)
+        config = named.read(None)
+        file = config.environment.get("CONFIG_FILE", "")
+        in_file = names_set_by(file) if file else []
+    rows = describe(config, in_file)
     rows = [row for row in rows if not set_only or row.origin != "default"]
     if as_json:
         print_json(Shown(config.run.system, config.global_batch_size, findings(config), rows))
     else:
-        print_table(rows, config, Terminal())
+        show_table(rows, config, Terminal())

@@ -2,7 +2,7 @@
 number of ranks."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -70,7 +70,7 @@ class Cell(NamedTuple):
         return self.precision, ranks, f"batch {self.batch_size}"
 
     @property
-    def variables(self) -> dict[str, str]:
+    def variables(self) -> dict[str, Any]:
         """Return this cell's variables."""
         values: dict[str, Any] = {
             "FRAMEWORK": self.framework,
@@ -82,7 +82,7 @@ class Cell(NamedTuple):
             "IMAGE_SIZE": self.image_size,
             "EVAL_RESIZE": self.image_size,
         }
-        return {name: str(value) for name, value in values.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     def lacking(self, device: str) -> str:
         """Return a few words if its framework lacks its precision on a device, else an empty string."""
@@ -97,7 +97,7 @@ class Cell(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step beside its images/s: what of it is what, and whether it still learns."""
+    """Breakdown of a step, and its loss."""
 
     seconds: float
     """Seconds a step."""
@@ -138,7 +138,7 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
         meter = Meter(config, implementation)
         ranks = implementation.communicator
         counters = [] if ranks.local_rank else power.counters(config.run.power)[0]
-        energy = power.Meter([counter for counter in counters if not counter.is_power])
+        energy = power.PowerMeter([counter for counter in counters if not counter.is_power])
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
         slot = seconds / (rounds + 1) / len(kinds)
         steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
@@ -159,7 +159,7 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
 
 
 def _step(config: Config, rank: Measurable, meter: Meter, rate: float, is_ours: bool) -> Step:
-    """Measure a step beside its images per second, as one rank."""
+    """Measure the breakdown of a step as one rank, from its images per second."""
     batch, ranks = config.hyperparameters.batch_size, rank.communicator
     seconds = batch * ranks.size / rate
     forward = meter.over_ranks(batch / rank.forward_seconds)
@@ -172,12 +172,11 @@ def _step(config: Config, rank: Measurable, meter: Meter, rate: float, is_ours: 
     return Step(seconds, forward, sums / seconds if is_ours else None, mean, None)
 
 
-def run(
-    cell: Cell, environ: Mapping[str, str], kinds: tuple[str, ...], seconds: float, rounds: int, log: Path
-) -> Result:
-    """Measure a cell in a job of its own. Raises UserError if ``log`` cannot be written."""
+def run(cell: Cell, config: Config, kinds: tuple[str, ...], seconds: float, rounds: int, log: Path) -> Result:
+    """Measure a cell in a job of its own, with the other values of ``config``. Raises UserError if ``log``
+    cannot be written."""
     how = {"model": cell.model, "kinds": cell.kinds(kinds), "seconds": seconds, "rounds": rounds}
-    reported, failure = worker.run("speed.cell", {**environ, **cell.variables}, log, **how)
+    reported, failure = worker.run("speed.cell", config.replaced(**cell.variables), log, **how)
     if failure:
         return Result(cell, {}, failure, log.name)
     rates = {kind: of_rounds(values) for kind, values in reported["images_per_second"].items()}

@@ -2,7 +2,6 @@
 change."""
 
 import pathlib
-from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from rn50.errors import UserError
 from rn50.printed import Mark, as_json, prints
 from rn50.progress import counting
 from rn50.run.implementation import opened
-from rn50.settings.config import Config, from_environment
+from rn50.settings.config import Config
 from rn50.speed import input_pipeline as input_bench
 from rn50.speed import worker
 from rn50.speed.measurable import load
@@ -89,9 +88,13 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
             worker.report(reported)
 
 
-def measure(
-    environ: Mapping[str, str], seconds: float, rounds: int, steps: int, folder: pathlib.Path
-) -> Profile:
+def rate(config: Config, seconds: float, rounds: int, log: pathlib.Path) -> worker.JobReport:
+    """Measure the rate alone; its report is that of ``rn50 bench input --json``."""
+    how = {"what": "rate", "seconds": seconds, "rounds": rounds, "steps": 0, "folder": log.parent}
+    return worker.run("speed.profile", config, log, **how)
+
+
+def measure(config: Config, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> Profile:
     """Measure the rate in one job and the operators in another, because a profiler slows down what it
     measures. Write ``PLAIN``, traces and logs.
 
@@ -99,18 +102,19 @@ def measure(
     """
     files.make_folder(folder, worker.REMEDY)
     reported: dict[str, Any] = {}
-    variables, how_long = environ, {"seconds": seconds, "rounds": rounds, "steps": steps}
-    separately = frameworks.traits(from_environment(environ).run.framework).profiling
+    how_long = {"seconds": seconds, "rounds": rounds, "steps": steps}
+    separately = frameworks.traits(config.run.framework).profiling
+    unset = {name: value for name, value in separately.items() if name not in config.environment}
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
-            outcome = worker.run("speed.profile", variables, log, what=what, folder=folder, **how_long)
+            outcome = worker.run("speed.profile", config, log, what=what, folder=folder, **how_long)
             if outcome.failure:
-                raise UserError(f"{outcome.failure} ({log} has it all)")
+                raise UserError(outcome.failure, None, f"see {log}")
             reported[what] = outcome.reported
             # Use one precision in both jobs, because "auto" may choose another the second time.
             taken = str(reported["rate"]["precision"]).split()[0]
-            variables = {**separately, **environ, "PRECISION": taken}
+            config = config.replaced(**unset, PRECISION=taken)
             progress(done, len(JOBS))
     worker.write_json(folder / PLAIN, reported)
     return _profile(reported)

@@ -97,7 +97,7 @@ class TrainingFile:
         self._stream.close()
 
 
-class Measured(NamedTuple):
+class ReadFolder(NamedTuple):
     """Measurements of one folder."""
 
     folder: Path
@@ -131,10 +131,10 @@ class Measured(NamedTuple):
         return None
 
 
-prints(Measured, lambda r: (r.folder, r.records, r.bytes, r.stayed_in_memory))
+prints(ReadFolder, lambda r: (r.folder, r.records, r.bytes, r.stayed_in_memory))
 
 
-def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measured]:
+def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFolder]:
     """Measure every kind of every folder once a round, for about ``seconds`` in all.
 
     Raises UserError if a folder cannot be read or two are the same.
@@ -145,7 +145,7 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measur
             raise UserError(folders[1], f"the same file as in {folders[0]}", "name two copies of the data")
         slot = seconds / rounds / len(opened) / len(KINDS)
         measured = [
-            Measured(file.folder, file.records, file.bytes, {kind: [] for kind in KINDS}, [])
+            ReadFolder(file.folder, file.records, file.bytes, {kind: [] for kind in KINDS}, [])
             for file in opened
         ]
         progress = stack.enter_context(counting("reading"))
@@ -191,7 +191,7 @@ class Row(NamedTuple):
         return f"{abs(slower):,.3g} s {'slower' if slower > 0 else 'faster'}"
 
 
-def rows(measured: Sequence[Measured]) -> list[Row]:
+def rows(measured: Sequence[ReadFolder]) -> list[Row]:
     """Return one row per kind. An epoch is that of the first folder."""
     table = []
     for kind in KINDS:
@@ -202,14 +202,14 @@ def rows(measured: Sequence[Measured]) -> list[Row]:
     return table
 
 
-class Report(NamedTuple):
+class StorageSpeed(NamedTuple):
     """Speed of reading one or two folders."""
 
-    folders: Sequence[Measured]
+    folders: Sequence[ReadFolder]
     rows: list[Row]
 
 
-def show(measured: Sequence[Measured], console: Terminal) -> None:
+def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
     """Print one line per kind, then the remarks."""
     first, two = measured[0], len(measured) == 2
     names = ("DIR", "DIR2")[: len(measured)]
@@ -247,4 +247,4 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
 def bench(folders: Sequence[Path], seconds: float, rounds: int, as_json: bool) -> None:
     """Measure and print."""
     measured = measure(folders, seconds, rounds)
-    print_json(Report(measured, rows(measured))) if as_json else show(measured, Terminal())
+    print_json(StorageSpeed(measured, rows(measured))) if as_json else show(measured, Terminal())

@@ -6,7 +6,7 @@ import itertools
 import pathlib
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rn50 import files, frameworks
@@ -18,14 +18,13 @@ from rn50.machine import description, software
 from rn50.machine.sources import Sources
 from rn50.printed import IfKnown, Inline, as_json, prints
 from rn50.progress import counting
-from rn50.settings import config as configuration
 from rn50.settings.config import Config
 from rn50.speed import cell as cells
 from rn50.speed import curve, worker
 from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
-from rn50.speed.throughput_tables import Measured
+from rn50.speed.throughput_tables import MeasuredCell
 from rn50.terminal import Terminal, markdown
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
@@ -50,14 +49,14 @@ def matrix(
     return list(dict.fromkeys(every))
 
 
-def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, str], device: str) -> None:
+def check(every: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None:
     """Raise UserError before any cell is measured: for a cell that no machine could run, a framework that is
     not installed, and a precision that its framework lacks, unless another of several frameworks has it."""
     for cell in every:
         if not cell.kinds(kinds):
             problem = f"{cell.model} trains on synthetic data alone"
             raise UserError("--models", problem, "add synthetic to --data")
-    names = list(dict.fromkeys(cell.framework for cell in every))
+    device, names = config.run.device, list(dict.fromkeys(cell.framework for cell in every))
     possible = [cell for cell in every if not cell.lacking(device)] if len(names) > 1 else every
     if not possible:
         asked = " or ".join(dict.fromkeys(cell.precision for cell in every))
@@ -66,11 +65,11 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
         problem = f"{asked} on a {device.upper()} is in none of {', '.join(names)}"
         raise UserError("--precisions", problem, f"they have {have}")
     installed = software.read()
-    configs = [configuration.from_environment({**environ, **cell.variables}) for cell in possible]
-    for config in configs:
-        for finding in advice.diagnoses(installed, config, config.run.framework):
+    for changed in [config.replaced(**cell.variables) for cell in possible]:
+        framework = changed.run.framework
+        for finding in advice.diagnoses(installed, changed, framework):
             if finding.severity == FAILURE and finding.subject == "packages":
-                raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
+                raise UserError(f"FRAMEWORK={framework}", finding.found, finding.remedy)
 
 
 class Facts(NamedTuple):
@@ -126,7 +125,7 @@ class Bench:
         harmless = ("", worker.OUT_OF_MEMORY)
         return any(result.log and result.failure not in harmless for result in self.results)
 
-    def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
+    def run(self, seconds: float, rounds: int) -> None:
         """Measure every cell that its framework can run, one after the other, and write the results so far
         after each."""
         with counting("measuring throughput") as progress:
@@ -136,15 +135,16 @@ class Bench:
                     self.results.append(Result(combination, {}, lacking, ""))
                 else:
                     log = self.folder / f"{combination.name}.log"
-                    self.results.append(cells.run(combination, environ, self.kinds, seconds, rounds, log))
+                    measured = cells.run(combination, self.config, self.kinds, seconds, rounds, log)
+                    self.results.append(measured)
                 progress(done, len(self.cells))
                 worker.write_json(self.folder / PLAIN, as_json(self))
 
     @property
-    def measured(self) -> list[Measured]:
+    def measured(self) -> list[MeasuredCell]:
         """Return the results so far, with their scaling."""
         return [
-            Measured(
+            MeasuredCell(
                 result,
                 result.cell.image_size or self.config.data.image_size,
                 {kind: self._scaling(result, kind) for kind in result.rates},
@@ -208,10 +208,10 @@ class Bench:
         console.print(f"{self.config.run.system}, {self.config.run.device}")
         for kind in self.kinds:
             console.print(_title(kind))
-            tables.print_overview(self.results, kind, console)
+            tables.show_overview(self.results, kind, console)
         for title, headings, rows in self._tables:
             console.print(title)
-            tables.print_table(headings, rows, console)
+            tables.show_table(headings, rows, console)
 
     @property
     def facts(self) -> Inline[Facts]:

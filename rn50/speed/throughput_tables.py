@@ -20,7 +20,7 @@ STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "l
 the loss after 20 steps, and images/s a watt, if power was measured."""
 
 
-class Measured(NamedTuple):
+class MeasuredCell(NamedTuple):
     """A result with its scaling."""
 
     result: Result
@@ -33,7 +33,7 @@ class Measured(NamedTuple):
 
 
 prints(
-    Measured,
+    MeasuredCell,
     lambda r: (r.result.cell, r.image_size, {"images_per_second": r.result.rates}, r.scaling),
     lambda r: (r.result.step, r.loss_to_float32, r.result.failure, r.result.log),
 )
@@ -77,7 +77,7 @@ def overview(results: Sequence[Result], kind: str, linked: bool = False) -> list
     return [[name, *(row.get(column, "") for column in columns(results))] for name, row in rows.items()]
 
 
-def details(results: Sequence[Measured], kind: str) -> list[Row]:
+def details(results: Sequence[MeasuredCell], kind: str) -> list[Row]:
     """Return a row of ``DETAILS`` for every result of a kind of data."""
     rows = []
     for result, _, scaling, _ in results:
@@ -91,7 +91,7 @@ def details(results: Sequence[Measured], kind: str) -> list[Row]:
     return rows
 
 
-def steps(results: Sequence[Measured]) -> tuple[Row, list[Row]]:
+def steps(results: Sequence[MeasuredCell]) -> tuple[Row, list[Row]]:
     """Return headings and a row of ``STEPS`` for every result with figures."""
     rows = []
     for result, _, _, apart in results:
@@ -110,21 +110,21 @@ def steps(results: Sequence[Measured]) -> tuple[Row, list[Row]]:
     return list(STEPS[:width]), [row[:width] for row in rows]
 
 
-def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
+def show_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
     """Print the overview of a kind of data, as several tables of similar width if it is too wide for the
     terminal."""
     headings = ["\n".join([*column.precision.split(), *column.heading[1:]]) for column in columns(results)]
     rows = overview(results, kind)
     texts = "\n".join([*headings, *(text for row in rows for text in row[1:])])
     widest = max(map(len, texts.split("\n")))
-    beside = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
-    size = math.ceil(len(headings) / math.ceil(len(headings) / beside))
+    side_by_side = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
+    size = math.ceil(len(headings) / math.ceil(len(headings) / side_by_side))
     for begin in range(0, len(headings), size):
         part = [[row[0], *row[1 + begin : 1 + begin + size]] for row in rows]
-        print_table(["framework", *headings[begin : begin + size]], part, console)
+        show_table(["framework", *headings[begin : begin + size]], part, console)
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
+def show_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
     """Print a table that folds only between words, except for the names in its first column."""
     table = Table()
     for index, heading in enumerate(headings):

@@ -2,20 +2,20 @@
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from rn50 import process
 from rn50.errors import UserError
 from rn50.printed import Inline
 from rn50.run.implementation import opened
-from rn50.settings import config_file, rewrite
+from rn50.settings import named, rewrite
 from rn50.settings.config import Config
 from rn50.settings.rewrite import Base
 from rn50.settings.shell.exports import exported
 from rn50.speed import input_settings
 from rn50.speed.measurable import load
-from rn50.speed.tuning import Outcome, Tuner
+from rn50.speed.tuning import Tuner, Tuning
 from rn50.terminal import Terminal, print_json, table
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
@@ -25,21 +25,21 @@ _HEADER = re.compile(r"\A(?:#.*\n)*")
 class Tuned(NamedTuple):
     """Outcome of a search for input settings."""
 
-    outcome: Inline[Outcome]
+    outcome: Inline[Tuning]
     base: Path
     """Configuration that it began with."""
     written: Path | None
     """File."""
 
 
-def environment_of(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run of ``base``: ``environ`` without input pipeline variables, then what
-    the file sets.
+def configured(base: Path) -> Config:
+    """Return the configuration ``base``; input pipeline variables of this process's environment do not count.
 
-    Raises UserError if the file cannot be sourced.
+    Raises UserError if the file cannot be sourced or run.
     """
-    inherited = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
-    return config_file.sourced_environment(base, inherited)
+    names = input_settings.NAMES.values()
+    inherited = {name: value for name, value in process.environment().items() if name not in names}
+    return named.read(str(base), environ=inherited)
 
 
 def refuse_output(output: Path, force: bool) -> None:
@@ -49,7 +49,7 @@ def refuse_output(output: Path, force: bool) -> None:
         raise UserError(output, "cannot be written there", "give another --output")
 
 
-def text(base: Base, outcome: Outcome) -> str:
+def text(base: Base, outcome: Tuning) -> str:
     """Return the file ``base`` with the new settings, and in its header what they gain.
 
     Raises UserError if the file also sets them outside its input pipeline section.
@@ -68,11 +68,11 @@ def text(base: Base, outcome: Outcome) -> str:
     return result
 
 
-def _turned(outcome: Outcome) -> str:
+def _turned(outcome: Tuning) -> str:
     return ", ".join(f"{name}={new} (was {old})" for name, (old, new) in outcome.changes.items())
 
 
-def gain(outcome: Outcome) -> str:
+def gain(outcome: Tuning) -> str:
     """Return the result of the comparison at the end, in words."""
     assert outcome.compared is not None
     old, new = outcome.images_per_second_before, outcome.images_per_second_after

@@ -28,8 +28,8 @@ TRIAL_ROUNDS = 3
 """Rounds of a trial: enough to drop what is slower; the comparison at the end decides whether something is
 faster."""
 FINAL_ROUNDS = 9
-"""Rounds of the comparison at the end. A configuration that is 3 % slower wins them all once in 2,600 times
-if every measurement is 10 % off, and few searches go that wrong."""
+"""Rounds of the comparison at the end. With measurements that are 10 % off (standard deviation), a
+configuration that is 3 % slower wins all of them with a probability of 1/2,600."""
 FINAL_SHARE = 0.35
 """Share of the time that is kept for the comparison at the end."""
 
@@ -49,7 +49,7 @@ class Trial(NamedTuple):
     """Why it could not be run, or empty."""
 
 
-class Outcome(NamedTuple):
+class Tuning(NamedTuple):
     """Outcome of a search."""
 
     before: Config
@@ -85,7 +85,7 @@ class Outcome(NamedTuple):
 
 
 prints(
-    Outcome,
+    Tuning,
     lambda r: (r.trials, r.in_time, r.of_synthetic, r.overlap, r.faster, {"changes": r.new_values}),
     lambda r: (r.images_per_second_before, r.images_per_second_after, {"after_of_before": r.compared}),
 )
@@ -108,7 +108,7 @@ class Tuner:
         self._in_time = True
         self._progress: Callable[[int, int], None] = lambda done, total: None
 
-    def run(self) -> Outcome:
+    def run(self) -> Tuning:
         """Search, then compare."""
         with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
             values = sum(len(setting.values) - 1 for setting in self._settings)
@@ -193,7 +193,7 @@ class Tuner:
                 self._elapsed()
         return speeds
 
-    def _confirm(self) -> Outcome:
+    def _confirm(self) -> Tuning:
         """Compare the best with the initial configuration, both measured again, and with synthetic data."""
         changed = self._best != self._before
         # Both are opened again, so that nothing of the search, such as a full cache, favours one of them.
@@ -211,7 +211,7 @@ class Tuner:
         alone, bound, real = self._in_turn(inputs, rates.ROUNDS, steps)
         if not changed:
             before = after = real
-        return Outcome(
+        return Tuning(
             self._before,
             self._best,
             tuple(self._trials),

@@ -1,28 +1,23 @@
-"""Measurement in its own job, started like a run, so that leftovers and exhausted memory do not affect the
-next one."""
+"""Measurements as jobs of their own, started like a run: what one leaves behind does not affect the next."""
 
 import json
 import pathlib
 import re
 import signal
-from collections.abc import Mapping
 from subprocess import PIPE, STDOUT
 from typing import Any, NamedTuple
 
 from rn50 import files, process
-from rn50.errors import UserError
-from rn50.process import python
-from rn50.results.parse import finite
+from rn50.process import OUT_OF_DEVICE_MEMORY, python
+from rn50.settings.config import Config
 
 OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
 _MARK = "rn50 measured "
-_NO_MEMORY = re.compile(
-    r"out of memory|OutOfMemory|bad_alloc|(cannot|failed to) allocate|MemoryError", re.IGNORECASE
-)
+_OF_ALLOCATORS = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
 
 
-class Outcome(NamedTuple):
+class JobReport(NamedTuple):
     """Data that rank 0 reported, or the reason why it reported none."""
 
     reported: Any
@@ -30,33 +25,14 @@ class Outcome(NamedTuple):
     """Empty, ``OUT_OF_MEMORY``, or one line that says what went wrong."""
 
 
-def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
-    """Write plain data, marked as ours. Raises UserError if that is impossible."""
-    files.write(file, _text(data), remedy=REMEDY)
-
-
-def kept(file: pathlib.Path, *names: str, least: float = 1e-9) -> list[float]:
-    """Return the numbers of a measurement that was kept. Raises UserError if it is none."""
-    remedy = "remove it, and the same command measures again"
-    content = files.read_json(file, remedy=remedy)
-    numbers = [finite(content.get(name)) if isinstance(content, dict) else None for name in names]
-    known = [number for number in numbers if number is not None and least <= number < 1e12]
-    if len(known) < len(names):
-        raise UserError(file, "is not what rn50 measured", remedy)
-    return known
-
-
-def _text(data: dict[str, Any]) -> str:
+def json_text(data: dict[str, Any]) -> str:
+    """Return plain data as JSON, marked as ours."""
     return json.dumps({"file": files.MARK, **data}, indent=1) + "\n"
 
 
-def begin(file: pathlib.Path, data: dict[str, Any], another: str) -> None:
-    """Make the folder of ``file``, which says what its measurements are of. Raises UserError if it says
-    otherwise, which makes them ``another`` thing's, or if it cannot be written."""
-    files.make_folder(file.parent, REMEDY)
-    if file.exists() and files.read_text(file) != _text(data):
-        raise UserError(file, f"of another {another}", REMEDY)
-    write_json(file, data)
+def write_json(file: pathlib.Path, data: dict[str, Any]) -> None:
+    """Write plain data, marked as ours. Raises UserError if that is impossible."""
+    files.write(file, json_text(data), remedy=REMEDY)
 
 
 def report(data: Any) -> None:
@@ -64,29 +40,29 @@ def report(data: Any) -> None:
     print(_MARK + json.dumps(data), flush=True)
 
 
-def run(module: str, environ: Mapping[str, str], log: pathlib.Path, **arguments: Any) -> Outcome:
-    """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of the system that ``environ``
-    describes; its output becomes ``log``.
+def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> JobReport:
+    """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of its system; its output
+    becomes ``log``.
 
     Raises UserError if ``log`` cannot be written or is a file that is not ours, and KeyboardInterrupt if
     Ctrl-C ended the job.
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
-    done = process.run(python("-m", "rn50", *verb), env=environ, stdout=PIPE, stderr=STDOUT)
+    done = process.run(python("-m", "rn50", *verb), env=config.environ(), stdout=PIPE, stderr=STDOUT)
     text = done.stdout.decode("utf-8", errors="replace")
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
     if done.returncode == 128 + signal.SIGINT:  # which this process may ignore: a script started it with &
         raise KeyboardInterrupt
     if done.returncode == 0 and reported:
-        return Outcome(json.loads(reported[1]), "")
-    return Outcome(None, failure(done.returncode, text))
+        return JobReport(json.loads(reported[1]), "")
+    return JobReport(None, failure(done.returncode, text))
 
 
 def failure(status: int, text: str) -> str:
     """Return why a job that printed ``text`` has ended with ``status``."""
-    if _NO_MEMORY.search(text):
+    if any(words.search(text) for words in (process.OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, _OF_ALLOCATORS)):
         return OUT_OF_MEMORY
     message = re.search("^rn50: (.+)$", text, re.MULTILINE)
     if message:

@@ -1,7 +1,6 @@
 """On a machine without the packages that only some verbs need, every verb has help, and those of every room
 work or say in one line what to install."""
 
-import os
 import pathlib
 import re
 import subprocess
@@ -17,7 +16,7 @@ from rn50.benchmark import network
 from rn50.cli.group import report
 from rn50.errors import Status, UserError
 from rn50.files import ROOT
-from rn50.settings.config import environment_of
+from rn50.settings import named
 from rn50.weights import weights_file
 from tests.results.scored import write_runs
 from tests.support import image_tree
@@ -81,7 +80,7 @@ def bare(tmp_path_factory, tiny_folder, python):
     facts = {"classes": "10", "width": "0.25", "image_size": "48", "eval_resize": "56"}
     arrays = {name: np.zeros(shape, np.float32) for name, shape in network.shapes(10, 0.25).items()}
     weights_file.write(folder / "weights.safetensors", weights_file.Weights(arrays, facts))
-    environ = {**environment_of("DEMO_CPU", os.environ), "DATADIR": str(tiny_folder)}
+    environ = {**named.read("DEMO_CPU").environ(), "DATADIR": str(tiny_folder)}
     for name in ("PYTHONPATH", "RESULTS", "RESULT_FILE"):
         environ.pop(name, None)
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.settings.config import environment_of, from_environment
+from rn50.settings import named
 from rn50.settings.config_file import systems
 
 CONFIG = ROOT / "configs" / "config_DEMO_CPU.sh"
@@ -84,21 +84,20 @@ def test_the_verbs_that_train_find_the_configuration(verb, named, tmp_path):
 
 def test_the_values_are_those_of_the_scripts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    environ = environment_of("DEMO_CPU", {"LR": "9", "SEED": "5", "RESULT_FILE": "here.txt"})
-    config = from_environment(environ)
+    config = named.read("DEMO_CPU", environ={"LR": "9", "SEED": "5", "RESULT_FILE": "here.txt"})
     assert config.hyperparameters.learning_rate == 3.0  # the file sets it
     assert config.run.seed == 5  # the file does not
     assert config.data.folder == str(ROOT / "data" / "demo")  # relative to the checkout, from whatever folder
     assert config.run.result_file == str(tmp_path / "here.txt")  # relative to where the command was typed
-    assert environ["CONFIG_FILE"] == str(CONFIG)
+    assert config.environ()["CONFIG_FILE"] == str(CONFIG)
 
 
 def test_a_file_that_was_sourced_is_not_sourced_again():
-    sourced = {**environment_of("DEMO_CPU", {}), "LR": "9"}
-    assert environment_of(None, sourced) == sourced
-    assert environment_of("DEMO_CPU", sourced)["LR"] == "3.0"
+    sourced = {**named.read("DEMO_CPU", environ={}).environ(), "LR": "9"}
+    assert named.read(None, environ=sourced).environ() == sourced
+    assert named.read("DEMO_CPU", environ=sourced).environ()["LR"] == "3.0"
     with pytest.raises(UserError, match="which configuration"):
-        environment_of(None, {"LR": "9"})
+        named.read(None, environ={"LR": "9"})
 
 
 def test_a_folder_with_the_name_of_a_system_is_not_the_system(tmp_path, monkeypatch):

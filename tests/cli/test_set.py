@@ -1,7 +1,6 @@
 """``--set NAME=VALUE``: a value in place of the file's, for one command."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -11,27 +10,30 @@ import pytest
 
 from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.settings import changed, config, config_file
+from rn50.settings import config_file, header, named
 from rn50.settings.fields import RUNS_OWN_NAMES
 from tests.system.job import configuration_file
 
 DEMO = "DEMO_CPU"
 
 
-def values(file):
-    return config_file.sourced_environment(file, {"PATH": os.environ["PATH"]})
-
-
-def test_the_file_has_the_values_and_a_name_that_says_them(tmp_path):
-    file = changed.write(tmp_path, DEMO, ["LR=1", "DATADIR=/a b"], {})
-    assert config_file.system_of(file) == "DEMO_CPU+LR=1+DATADIR=_a_b"
-    found = config.from_environment(values(file))
+def test_a_configuration_has_the_values_and_a_name_that_says_them():
+    found = named.read(DEMO, ["LR=1", "DATADIR=/a b"])
     assert (found.hyperparameters.learning_rate, found.data.folder) == (1, "/a b")
     assert found.run.platform.endswith(" LR=1 DATADIR=_a_b") and found.labels == (
         "demo data set, not an MLPerf result",
     )
-    again = changed.write(tmp_path, str(file), ["LR=2"], {})
-    assert values(again)["LR"] == "2" and values(again)["DATADIR"] == "/a b"
+    assert found == named.read(DEMO).replaced(LR=1, DATADIR="/a b", SUBMISSION_PLATFORM=found.run.platform)
+
+
+def test_the_file_of_a_campaign_has_them_too(tmp_path):
+    file = named.write(tmp_path, DEMO, ["LR=1", "DATADIR=/a b"])
+    assert config_file.system_of(file) == "DEMO_CPU+LR=1+DATADIR=_a_b"
+    assert named.read(str(file)) == named.read(DEMO, ["LR=1", "DATADIR=/a b"])
+    assert header.read(file)["expected"] == header.read(config_file.file_of(DEMO))["expected"]
+    assert named.write(tmp_path, DEMO, ["LR=1", "DATADIR=/a b"]) == file  # the same command resumes
+    again = named.read(str(named.write(tmp_path, str(file), ["LR=2"])))
+    assert (again.hyperparameters.learning_rate, again.data.folder) == (2, "/a b")
 
 
 def test_no_page_tells_to_set_what_each_run_has_of_its_own():
@@ -46,8 +48,8 @@ def test_no_page_tells_to_set_what_each_run_has_of_its_own():
 def test_what_a_file_sources_is_found(tmp_path):
     (tmp_path / "common.sh").write_text(config_file.file_of(DEMO).read_text())
     (tmp_path / "config_OWN.sh").write_text('. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n')
-    file = changed.write(tmp_path, str(tmp_path / "config_OWN.sh"), ["MOM=0.8"], {})
-    assert config.from_environment(values(file)).hyperparameters.momentum == 0.8
+    file = named.write(tmp_path / "kept", str(tmp_path / "config_OWN.sh"), ["MOM=0.8"])
+    assert named.read(str(file)).hyperparameters.momentum == 0.8
 
 
 @pytest.mark.parametrize(
@@ -72,32 +74,36 @@ def test_what_a_file_sources_is_found(tmp_path):
 def test_what_cannot_be_set(tmp_path, monkeypatch, value, says):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as refused:
-        changed.write(tmp_path, DEMO, [value], {"HOME": str(tmp_path)})
+        named.read(DEMO, [value])
     assert says in str(refused.value) and str(refused.value).isprintable()
     assert not list(tmp_path.rglob("P"))
 
 
 @pytest.mark.parametrize(
-    "end, values, says",
+    "end, values, lost",
     [
-        ("readonly LR", ["LR=1.5"], "--set LR: .*OWN.sh keeps its own value; change a copy of the file"),
-        ("return", ["LR=1.5", "MOM=0.8"], "--set LR MOM: .*config_OWN.sh keeps its own value"),
-        ("readonly DATADIR=/a", ["DATADIR=b"], "--set DATADIR: .*keeps its own value"),
+        ("readonly LR", ["LR=1.5"], "LR"),
+        ("return", ["LR=1.5", "MOM=0.8"], "LR MOM"),
+        ("readonly DATADIR=/a", ["DATADIR=b"], "DATADIR"),
     ],
 )
-def test_a_value_that_the_file_would_not_have_is_refused(tmp_path, end, values, says):
-    """Nobody trains with another value than the name of the system says."""
+def test_a_value_that_a_script_would_not_have_is_refused(tmp_path, end, values, lost):
+    """Nobody trains with another value than the name of the system says. What no script sources has it."""
     own = tmp_path / "config_OWN.sh"
     own.write_text(f"{config_file.file_of(DEMO).read_text()}{end}\n")
+    says = f"--set {lost}: .*config_OWN.sh keeps its own value; change a copy of the file"
     with pytest.raises(UserError, match=says):
-        changed.write(tmp_path, str(own), values, {"PATH": os.environ["PATH"]})
+        named.write(tmp_path / "kept", str(own), values)
+    assert not list((tmp_path / "kept").iterdir())
+    resolved = named.read(str(own), values).environ()
+    assert all(resolved[name].endswith(text) for name, text in (value.split("=") for value in values))
 
 
 def test_the_name_of_a_file_is_no_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own = tmp_path / "config_a\ntouch P\n#.sh"
     own.write_text(config_file.file_of(DEMO).read_text())
-    changed.write(tmp_path, str(own), ["SUBMISSION_PLATFORM=mine"], {"PATH": os.environ["PATH"]})
+    named.write(tmp_path, str(own), ["SUBMISSION_PLATFORM=mine"])
     assert not list(tmp_path.rglob("P"))
 
 
@@ -109,6 +115,7 @@ def test_a_run_has_the_value_in_its_log_and_a_folder_of_its_own(tiny_environment
     try:
         command = [sys.executable, "-m", "rn50", "run", str(file), "--set", "LR=1.5", "--runs", "1"]
         done = subprocess.run(command, cwd=str(tmp_path), capture_output=True, text=True, timeout=300)
+        assert (results / "config_TINY+LR=1.5.sh").exists()
         saved = json.loads((results / "result_0.json").read_text())
         assert saved["variables"]["LR"] == "1.5", done.stdout + done.stderr
         assert "TINY LR=1.5" in (results / "result_0.txt").read_text()
@@ -122,19 +129,20 @@ def test_a_file_that_sources_another_may_lie_anywhere(tmp_path, name):
     folder.mkdir()
     (folder / "common.sh").write_text(config_file.file_of(DEMO).read_text())
     (folder / "config_OWN.sh").write_text('. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n')
-    file = changed.write(tmp_path, str(folder / "config_OWN.sh"), ["MOM=0.8"], {})
-    assert config.from_environment(values(file)).hyperparameters.momentum == 0.8
+    file = named.write(tmp_path / "kept", str(folder / "config_OWN.sh"), ["MOM=0.8"])
+    assert named.read(str(file)).hyperparameters.momentum == 0.8
 
 
 def test_a_path_begins_where_the_user_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    file = changed.write(tmp_path, DEMO, ["DATADIR=mine"], {})
-    assert values(file)["DATADIR"] == str(tmp_path / "mine")
+    file = named.write(tmp_path, DEMO, ["DATADIR=mine"])
+    for config in (named.read(DEMO, ["DATADIR=mine"]), named.read(str(file))):
+        assert config.data.folder == str(tmp_path / "mine")
     assert config_file.system_of(file) == "DEMO_CPU+DATADIR=mine"
 
 
 @pytest.mark.parametrize("name", ["LR", "MOM", "NOBODYS", "SEED"])
-def test_a_long_value_is_not_printed_whole(tmp_path, name):
+def test_a_long_value_is_not_printed_whole(name):
     with pytest.raises(UserError) as refused:
-        changed.write(tmp_path, DEMO, [f"{name}={'9' * 100_000}"], {})
+        named.read(DEMO, [f"{name}={'9' * 100_000}"])
     assert len(str(refused.value)) < 400

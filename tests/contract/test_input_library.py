@@ -16,8 +16,8 @@ from rn50 import frameworks
 from rn50.data import recordio
 from rn50.errors import UserError
 from rn50.results import parse
+from rn50.results.parse import partial_name
 from rn50.run import agreement, training
-from rn50.run.log_file import partial_name
 from rn50.speed import measurable
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import installed

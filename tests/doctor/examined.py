@@ -3,7 +3,7 @@
 from rn50.doctor import doctor
 from rn50.doctor.diagnosis import OK
 from rn50.machine.software import Software
-from rn50.settings import config as configuration
+from rn50.settings import named
 from tests.support.machines import simulated
 
 GPU_BUILD = Software(
@@ -23,16 +23,14 @@ GPU_BUILD = Software(
 
 def config_of(system, **environ):
     """The configuration of one of configs/, as run_and_time.sh would read it."""
-    return configuration.from_environment(
-        doctor.configured({"DGXSYSTEM": system, "PATH": "/usr/bin:/bin", **environ})
-    )
+    return named.read(system, environ={"PATH": "/usr/bin:/bin", **environ})
 
 
 def examine(name, system=None, software=GPU_BUILD, data="/nowhere", environ=None):
     """subject -> finding, for a machine and a system."""
     environ = environ or {}
-    config = None if system is None else config_of(system, DATADIR=str(data))
-    findings = doctor.examine(simulated(name, environ), software, config, environ)
+    config = None if system is None else config_of(system, DATADIR=str(data), **environ)
+    findings = doctor.examine(simulated(name, environ), software, config)
     assert len({each.subject for each in findings}) == len(findings)
     for each in findings:
         assert each.found and (each.severity == OK or each.remedy), each

@@ -10,14 +10,13 @@ import sys
 
 import pytest
 
-from rn50 import files, frameworks
+from rn50 import files, frameworks, process
 from rn50.doctor import doctor, gpus
 from rn50.doctor import results as results_advice
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.errors import UserError
 from rn50.machine.hardware import Mount
 from rn50.printed import as_json
-from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.terminal import Terminal
 from tests.conftest import with_changes
@@ -76,12 +75,12 @@ def test_advice_for_h100(data):
 def test_h100_under_other_software_is_well(data):
     config = config_of("DGXA100", DATADIR=str(data))
     in_container = dataclasses.replace(GPU_BUILD, nvidia_container="23.10")
-    assert all(each.severity == OK for each in doctor.examine(simulated("H100"), in_container, config, {}))
+    assert all(each.severity == OK for each in doctor.examine(simulated("H100"), in_container, config))
     pytorch = with_changes(config, run={"framework": "pytorch"})
     without_mxnet = dataclasses.replace(
         GPU_BUILD, packages={"torch": "2.4.0", "nvidia-dali-cuda120": "1.40.0", "mlperf_logging": "4.1.68"}
     )
-    assert all(each.severity == OK for each in doctor.examine(simulated("H100"), without_mxnet, pytorch, {}))
+    assert all(each.severity == OK for each in doctor.examine(simulated("H100"), without_mxnet, pytorch))
 
 
 @pytest.mark.parametrize("machine, severity", [("H100", FAILURE), ("1xA100", OK), ("MIG", OK)])
@@ -90,7 +89,7 @@ def test_advice_for_paddle(machine, severity):
     there = dataclasses.replace(
         GPU_BUILD, packages={"paddlepaddle-gpu": "2.6.2", "nvidia-dali-cuda110": "1.34.0"}
     )
-    found = {each.subject: each for each in doctor.examine(simulated(machine), there, config, {})}
+    found = {each.subject: each for each in doctor.examine(simulated(machine), there, config)}
     assert found["packages"].severity == OK and found["compute capability"].severity == severity
     assert "6.1 7.0 7.5 8.0 8.6" in found["compute capability"].found
     assert severity == OK or "requirements/install.sh pytorch-gpu" in found["compute capability"].remedy
@@ -107,9 +106,7 @@ def test_advice_for_paddle(machine, severity):
 def test_packages_that_paddle_lacks(device, packages, says):
     config = with_changes(config_of("DEMO_CPU"), run={"framework": "paddle", "device": device})
     there = dataclasses.replace(GPU_BUILD, packages=dict.fromkeys(packages, "1"))
-    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), there, config, {})}[
-        "packages"
-    ]
+    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), there, config)}["packages"]
     assert (
         found.severity == FAILURE
         and says in found.found
@@ -173,7 +170,7 @@ def test_advice_for_an_old_driver(data):
     )
     found = {
         each.subject: each
-        for each in doctor.examine(older, GPU_BUILD, config_of("DGXA100", DATADIR=str(data)), {})
+        for each in doctor.examine(older, GPU_BUILD, config_of("DGXA100", DATADIR=str(data)))
     }
     assert found["driver"].severity == FAILURE and "450.80.02" in found["driver"].found
 
@@ -207,7 +204,7 @@ def test_why_there_is_no_gpu(data, changes, says):
     facts = dataclasses.replace(simulated("no-GPU"), **changes)
     found = {
         each.subject: each
-        for each in doctor.examine(facts, GPU_BUILD, config_of("1xA100", DATADIR=str(data)), {})
+        for each in doctor.examine(facts, GPU_BUILD, config_of("1xA100", DATADIR=str(data)))
     }
     assert found["GPU"].severity == FAILURE and says in found["GPU"].remedy
     assert changes.get("no_gpu", "command not found") in found["GPU"].found
@@ -219,7 +216,7 @@ def test_why_there_is_no_gpu(data, changes, says):
 )
 def test_a_failing_nvidia_smi_is_named_where_no_gpu_is_asked_for(reason, severity):
     facts = dataclasses.replace(simulated("no-GPU"), no_gpu=reason)
-    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config_of("DEMO_CPU"), {})}
+    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config_of("DEMO_CPU"))}
     assert found["GPU"].severity == severity and (severity == OK or reason in found["GPU"].found)
 
 
@@ -232,18 +229,21 @@ def test_warnings_stop_nothing():
     assert not doctor.Examination([warning, failure]).ok
 
 
-def test_what_is_configured(tmp_path):
-    assert doctor.configured({"PATH": "/bin"}) is None
+def test_what_is_configured(tmp_path, tiny_environment, monkeypatch):
+    environ = {"PATH": "/usr/bin:/bin"}
+    monkeypatch.setattr(process, "environment", lambda: environ)
+    assert doctor.configured(None) is None
+    environ["DGXSYSTEM"] = "NF5688M7"
     with pytest.raises(
         UserError, match="DGXSYSTEM=NF5688M7: no such file, .* did you mean NF5688M6. there are: "
     ):
-        doctor.configured({"DGXSYSTEM": "NF5688M7"})
+        doctor.configured(None)
     file = tmp_path / "theirs.sh"
     file.write_text('export BATCHSIZE=7\nDATADIR="${DATADIR:-/data}"\n')
-    variables = doctor.configured(
-        {"CONFIG_FILE": str(file), "DGXSYSTEM": "ignored", "DATADIR": "/given", "LR": "1"}
-    )
-    assert (variables["BATCHSIZE"], variables["DATADIR"], variables["LR"]) == ("7", "/given", "1")
+    environ.update(tiny_environment, CONFIG_FILE=str(file), DGXSYSTEM="ignored", DATADIR="/given", LR="1")
+    config = doctor.configured(None)
+    h = config.hyperparameters
+    assert (h.batch_size, config.data.folder, h.learning_rate) == (7, "/given", 1)
 
 
 @pytest.mark.parametrize(
@@ -257,10 +257,8 @@ def test_what_is_configured(tmp_path):
     ],
 )
 def test_what_would_keep_results_out_of_a_submission_is_said_before(system, organisation, commit, warned):
-    variables = doctor.configured(
-        {"DGXSYSTEM": system, **({"SUBMISSION_ORG": organisation} if organisation else {})}
-    )
-    found = list(results_advice.of_submission(configuration.from_environment(variables), commit))
+    given = {"SUBMISSION_ORG": organisation} if organisation else {}
+    found = list(results_advice.of_submission(config_of(system, **given), commit))
     assert [each.subject for each in found if each.severity == WARNING] == warned
     assert all(each.remedy for each in found if each.severity == WARNING)
 
@@ -280,9 +278,10 @@ def test_a_name_of_somebodys_own_file_that_is_nearly_a_variable(tmp_path):
     }
 
 
-def test_what_the_environment_says_in_vain_is_said():
+def test_what_the_environment_says_in_vain_is_said(monkeypatch):
     environ = {"LR": "9", "SEED": "5", "MOM": "0.9", "DATADIR": "relative"}
-    [found] = doctor.overridden(doctor.configured(environ, "DEMO_CPU"), environ)
+    monkeypatch.setattr(process, "environment", lambda: environ)
+    [found] = doctor.overridden(doctor.configured("DEMO_CPU"))
     assert (found.severity, found.subject) == (
         WARNING,
         "LR",
@@ -291,7 +290,7 @@ def test_what_the_environment_says_in_vain_is_said():
 
 def fitting(machine):
     """The systems of this repository, without those that a user has added."""
-    found = doctor.fitting(machine, GPU_BUILD, {"PATH": "/usr/bin:/bin"})
+    found = doctor.fitting(machine, GPU_BUILD)
     return {
         name: each for name, each in found.items() if files.MARK not in config_file.file_of(name).read_text()
     }
@@ -315,7 +314,7 @@ def test_which_systems_fit():
 
 def test_a_missing_gpu_is_graver_than_a_missing_compiler():
     bare = dataclasses.replace(GPU_BUILD, missing_to_compile=("g++",))
-    fits = doctor.fitting(simulated("no-GPU"), bare, {"PATH": "/usr/bin:/bin"})
+    fits = doctor.fitting(simulated("no-GPU"), bare)
     assert config_of("H200").run.step_mode == "fused"
     assert "no NVIDIA GPU" in fits["H200"].found and not fits["H200"].remedy
 
@@ -344,7 +343,7 @@ def test_there_are_few_such_lines_on_every_machine(name):
 
 def test_a_remedy_that_mends_two_things_is_said_once():
     out = io.StringIO()
-    doctor.print_table(
+    doctor.show_table(
         [Diagnosis(FAILURE, "Python", "3.8.1", "do it"), Diagnosis(FAILURE, "packages", "none", "do it")],
         Terminal(file=out),
     )
@@ -398,15 +397,16 @@ def test_the_command_on_this_machine(data):
     assert unknown.returncode == 2 and unknown.stderr.startswith("rn50: DGXSYSTEM=NF5688M7: no ")
 
 
-def test_a_variable_that_the_file_empties_and_a_relative_path_that_stays(tmp_path):
+def test_a_variable_that_the_file_empties_and_a_relative_path_that_stays(tmp_path, tiny_config, monkeypatch):
     file = tmp_path / "mine.sh"
     file.write_text(f". {config_file.file_of('DEMO_CPU')}\nSEED=\n")
-    [found] = doctor.overridden(
-        doctor.configured({"SEED": "5", "CONFIG_FILE": str(file)}), {"SEED": "5", "DATADIR": ""}
-    )
+    environ = {"SEED": "5", "DATADIR": "", "CONFIG_FILE": str(file)}
+    monkeypatch.setattr(process, "environment", lambda: environ)
+    [found] = doctor.overridden(doctor.configured(None))
     assert found.found == "5 of the environment has no effect: the configuration sets nothing"
     sourced = {"DATADIR": "data/demo", "LR": "2.0"}  # as after `set -a; . FILE`
-    assert doctor.overridden(sourced, sourced) == []
+    monkeypatch.setattr(process, "environment", lambda: sourced)
+    assert doctor.overridden(with_changes(tiny_config, sourced)) == []
 
 
 @pytest.mark.parametrize(

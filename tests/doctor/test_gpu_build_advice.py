@@ -33,7 +33,7 @@ def test_advice_for_pytorch(gpu, capability, driver, packages, fails, remedy):
     there = dataclasses.replace(machine.gpus[0], name=gpu, capability=capability, driver=driver)
     software = dataclasses.replace(GPU_BUILD, packages=packages)
     config = with_changes(config_of("1xA100"), run={"framework": "pytorch"})
-    found = doctor.examine(dataclasses.replace(machine, gpus=(there,)), software, config, {})
+    found = doctor.examine(dataclasses.replace(machine, gpus=(there,)), software, config)
     of_gpu = [each for each in found if each.subject in ("compute capability", "driver")]
     assert [each.subject for each in of_gpu if each.severity == FAILURE] == fails
     assert remedy in "".join(each.remedy for each in of_gpu)

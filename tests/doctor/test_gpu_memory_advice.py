@@ -20,7 +20,7 @@ def test_gpus_that_others_use(data):
         ("1xA100", None),
     ):
         config = config_of(system, DATADIR=str(data))
-        findings = {each.subject: each for each in doctor.examine(busy, GPU_BUILD, config, {})}
+        findings = {each.subject: each for each in doctor.examine(busy, GPU_BUILD, config)}
         said = findings.get("GPU memory")
         assert said is None if found is None else said.found.startswith(found)
         assert said is None or said.severity == WARNING and "nvidia-smi names the processes" in said.remedy

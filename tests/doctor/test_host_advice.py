@@ -45,9 +45,9 @@ def test_batches_of_a_dataloader_fit_the_shared_memory(library, packages, severi
         input_pipeline={"library": library, "threads": 8, "prefetch_queue_depth": 2},
     )
     software = dataclasses.replace(GPU_BUILD, packages=packages)
-    found = {
-        each.subject: each for each in doctor.examine(simulated("container-3-cores"), software, config, {})
-    }["/dev/shm"]
+    found = {each.subject: each for each in doctor.examine(simulated("container-3-cores"), software, config)}[
+        "/dev/shm"
+    ]
     assert found.severity == severity
     assert severity == OK or "processes take up to 1.8 GiB" in found.found
     assert severity == OK or found.remedy.startswith("docker run --shm-size=2g (or --ipc=host); or lower ")
@@ -79,7 +79,7 @@ def test_a_rank_and_its_input_pipeline_want_a_cpu_for_each_thread(data, ranks, t
         run={"ranks_per_node": ranks},
         input_pipeline={"threads": threads},
     )
-    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}
+    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config)}
     assert (found["threads"].severity, found["threads"].remedy) == (severity, remedy)
 
 
@@ -90,7 +90,7 @@ def test_spinning_threads_are_warned_of(data):
 
 def test_more_ranks_than_cpus_share_them(data):
     config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": 9})
-    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}
+    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config)}
     assert found["binding"].severity == WARNING and "9 ranks share CPU 0-7" in found["binding"].found
 
 
@@ -105,7 +105,7 @@ def test_more_ranks_than_cpus_share_them(data):
 )
 def test_several_machines_want_infiniband_and_locked_memory(data, machine_, nodes, locked, network):
     config = with_changes(config_of("1xA100", DATADIR=str(data)), run={"nodes": nodes})
-    found = {each.subject: each for each in doctor.examine(simulated(machine_), GPU_BUILD, config, {})}
+    found = {each.subject: each for each in doctor.examine(simulated(machine_), GPU_BUILD, config)}
     assert (found["locked memory"].severity, found["network"].severity) == (locked, network)
 
 
@@ -125,7 +125,7 @@ def test_data_on_a_network_file_system(data):
     )
     found = {
         each.subject: each
-        for each in doctor.examine(nfs, GPU_BUILD, config_of("DEMO_CPU", DATADIR=str(data)), {})
+        for each in doctor.examine(nfs, GPU_BUILD, config_of("DEMO_CPU", DATADIR=str(data)))
     }
     assert found["DATADIR"].severity == WARNING and "DALI_DONT_USE_MMAP=1" in found["DATADIR"].remedy
 
@@ -143,5 +143,5 @@ def test_data_larger_than_memory(data):
 def test_memory_that_no_rank_can_live_in(data, limit, ranks, severity):
     facts = dataclasses.replace(simulated("no-GPU"), memory_limit=limit << 20)
     config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": ranks})
-    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config, {})}
+    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config)}
     assert found["memory"].severity == severity

@@ -72,16 +72,18 @@ def test_a_folder_of_another_search(seek, tmp_path, data):
         ({"learning_rate": 123.4}, True),
     ],
 )
-def test_only_what_can_be_run_by_the_rules_is_tried(data, change, allowed):
-    on = subject.read("DEMO_CPU", {**os.environ, "DATADIR": str(data)})
+def test_only_what_can_be_run_by_the_rules_is_tried(data, monkeypatch, change, allowed):
+    monkeypatch.setenv("DATADIR", str(data))
+    on = subject.read("DEMO_CPU")
     assert on.possible(on.start) and on.possible(on.start._replace(**change)) is allowed
 
 
-def test_a_configuration_of_the_open_division_may_go_on_leaving_the_rules(data, tmp_path):
+def test_a_configuration_of_the_open_division_may_go_on_leaving_the_rules(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("DATADIR", str(data))
     for division, allowed in (("open", True), ("closed", False)):
         text = DEMO.read_text().replace("SUBMISSION_DIVISION=closed", f"SUBMISSION_DIVISION={division}")
         (tmp_path / "config_X.sh").write_text(text)
-        on = subject.read(str(tmp_path / "config_X.sh"), {**os.environ, "DATADIR": str(data)})
+        on = subject.read(str(tmp_path / "config_X.sh"))
         assert on.possible(on.start._replace(weight_decay=1.5e-4)) is allowed
 
 

@@ -196,12 +196,12 @@ def confirmed(tmp_path):
 
     def of(baseline, winner):
         pair = confirmation.pair(START, OTHER, len(baseline), [])
-        assert confirmation.left(tmp_path, pair) == 2 * len(baseline)
+        assert confirmation.runs_left(tmp_path, pair) == 2 * len(baseline)
         for who, runs in ((BASELINE, baseline), (WINNER, winner)):
             for number, epochs in enumerate(runs):
                 file = tmp_path / confirmation.FOLDER / who / f"result_{number}.txt"
                 log(file, *rising(epochs), seed=pair.seeds[who][number])
-        assert confirmation.left(tmp_path, pair) == 0
+        assert confirmation.runs_left(tmp_path, pair) == 0
         return confirmation.verdict(tmp_path)
 
     return of

@@ -145,9 +145,10 @@ def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_
 
 
 def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothing_else_is_to_do(
-    data, tmp_path
+    data, tmp_path, monkeypatch
 ):
-    on = subject.read("DEMO_CPU", {**os.environ, "CONFIG_FILE": "", "DATADIR": str(data)})
+    monkeypatch.setenv("DATADIR", str(data))
+    on = subject.read("DEMO_CPU")
     options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds_to_confirm=5, confirm_data=None)
     scheduler = TrialScheduler(on, tmp_path / "to", options)
     for _ in range(3):

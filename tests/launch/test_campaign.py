@@ -86,11 +86,11 @@ def test_the_expected_curve_is_that_of_the_configuration_while_its_hyperparamete
 
 def test_every_curve_of_a_configuration_is_of_epochs_that_it_evaluates():
     from rn50.benchmark import schedule
-    from rn50.settings.config import environment_of, from_environment
+    from rn50.settings import named
 
     found = 0
     for system in config_file.systems():
-        h = from_environment(environment_of(system, {})).hyperparameters
+        h = named.read(system, environ={}).hyperparameters
         curve = header.curve(header.read(config_file.file_of(system)))
         assert set(curve) <= set(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)), (
             system
@@ -252,6 +252,6 @@ def test_the_scripts_take_this_python_even_if_it_is_not_on_the_path(tmp_path, mo
     script.write_text('#!/bin/sh\ncommand -v python3 > "$RESULTS/python"\n')
     script.chmod(0o755)
     monkeypatch.setattr(watch, "SCRIPT", script)
-    assert watch.run(tmp_path, 1, {"PATH": "/usr/bin:/bin"}) == 0
+    assert watch.make_missing(tmp_path / "config_X.sh", tmp_path, 1) == 0
     found = (tmp_path / "python").read_text().strip()
     assert os.path.dirname(found) == os.path.dirname(sys.executable)

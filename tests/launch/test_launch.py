@@ -31,9 +31,12 @@ from tests.conftest import with_changes
 def test_threads_are_a_ranks_share_of_the_cores(tiny_config, monkeypatch, device, ranks, cores, threads):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     config = with_changes(tiny_config, run={"device": device, "ranks_per_node": ranks})
-    assert job.rank_environment(config, {})["OMP_NUM_THREADS"] == threads
-    assert job.rank_environment(config, {"OMP_NUM_THREADS": "3", "X": "y"})["OMP_NUM_THREADS"] == "3"
-    assert job.rank_environment(config, {"OMP_NUM_THREADS": ""})["OMP_NUM_THREADS"] == threads
+    for given, found in (
+        ({}, threads),
+        ({"OMP_NUM_THREADS": "3", "X": "y"}, "3"),
+        ({"OMP_NUM_THREADS": ""}, threads),
+    ):
+        assert job.rank_environment(with_changes(config, given))["OMP_NUM_THREADS"] == found
 
 
 @pytest.mark.parametrize("ranks, cores, threads", [(1, 16, "15"), (4, 32, "7"), (1, 1, "1"), (8, 4, "1")])
@@ -42,8 +45,9 @@ def test_0_threads_of_the_input_are_a_ranks_share_of_the_cores_less_one(
 ):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     config = with_changes(tiny_config, run={"ranks_per_node": ranks}, input_pipeline={"threads": 0})
-    assert job.rank_environment(config, {"DALI_THREADS": "0"})["DALI_THREADS"] == threads
-    assert "DALI_THREADS" not in job.rank_environment(with_changes(config, input_pipeline={"threads": 3}), {})
+    assert job.rank_environment(with_changes(config, {"DALI_THREADS": "0"}))["DALI_THREADS"] == threads
+    given = with_changes(config, {}, input_pipeline={"threads": 3})
+    assert "DALI_THREADS" not in job.rank_environment(given)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +60,8 @@ def test_0_threads_of_the_input_are_a_ranks_share_of_the_cores_less_one(
     ],
 )
 def test_a_gpu_gets_all_hardware_queues_unless_the_user_says_otherwise(tiny_config, device, environ, queues):
-    config = with_changes(tiny_config, run={"device": device})
-    assert job.rank_environment(config, environ).get("CUDA_DEVICE_MAX_CONNECTIONS") == queues
+    config = with_changes(tiny_config, environ, run={"device": device})
+    assert job.rank_environment(config).get("CUDA_DEVICE_MAX_CONNECTIONS") == queues
 
 
 @pytest.fixture
@@ -103,20 +107,20 @@ STEP = {
 )
 def test_auto_takes_what_fits(tiny_config, installed, ranks, nodes, environ, there, chosen):
     installed(**there)
-    config = with_changes(tiny_config, run={"ranks_per_node": ranks, "nodes": nodes})
-    assert launchers.choose(config, environ) == chosen
+    config = with_changes(tiny_config, environ, run={"ranks_per_node": ranks, "nodes": nodes})
+    assert launchers.choose(config) == chosen
     if chosen == "python" and ranks > 1:
-        assert launchers.choose(with_changes(config, run={"device": "gpu"}), environ) == "horovodrun"
+        assert launchers.choose(with_changes(config, run={"device": "gpu"})) == "horovodrun"
     explicit = with_changes(config, run={"launcher": "horovodrun"})
-    assert launchers.choose(explicit, environ) == "horovodrun"
+    assert launchers.choose(explicit) == "horovodrun"
 
 
 def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
     installed(horovod=False, mpirun=False)
     monkeypatch.setattr(launchers, "_address", {"node08": "127.0.0.8", "node09": "127.0.0.9"}.get)
     config = with_changes(tiny_config, run={"framework": "pytorch", "ranks_per_node": 2, "device": "gpu"})
-    assert launchers.start(config, {}).argv == python("-m", "rn50.launch.local_launcher", "2", *TRAIN)
-    task = launchers.start(with_changes(config, run={"nodes": 2}), STEP)
+    assert launchers.start(config).argv == python("-m", "rn50.launch.local_launcher", "2", *TRAIN)
+    task = launchers.start(with_changes(config, STEP, run={"nodes": 2}))
     assert (task.rank, task.argv) == (3, TRAIN)
     port = task.environ.pop("MASTER_PORT")
     assert 10000 <= int(port) < 30000 and task.environ == {
@@ -128,7 +132,7 @@ def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
     }
     assert "./run.sub" in refusal(config, {}, nodes=2)
     assert "do not use Horovod; set LAUNCHER=auto" in refusal(config, {}, launcher="mpirun")
-    assert launchers.sharing(config, {"LOCAL_RANK": "1"}) == (1, 2)
+    assert launchers.sharing(with_changes(config, {"LOCAL_RANK": "1"})) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +143,13 @@ def test_a_frameworks_own_launcher(tiny_config, installed, framework, launcher, 
     config = with_changes(
         tiny_config, run={"framework": framework, "launcher": launcher, "ranks_per_node": 2}
     )
-    start = launchers.start(config, {})
+    start = launchers.start(config)
     starter = "rn50.launch.framework_launcher"
     assert start.argv == python("-m", starter, framework, launcher, "2", *TRAIN)
     assert (start.launcher, start.rank) == (launcher, None)
     own = traits(framework).launchers[launcher]
     assert own.arguments[0] == module and {"{ranks}", "{folder}"} <= set(own.arguments)
-    assert launchers.choose(with_changes(config, run={"launcher": "auto"}), {}) == "python"
+    assert launchers.choose(with_changes(config, run={"launcher": "auto"})) == "python"
     assert "one machine; this run has DGXNNODES=2; start those of several with ./run.sub" in refusal(
         config, {}, nodes=2
     )
@@ -162,7 +166,7 @@ def test_a_frameworks_own_launcher(tiny_config, installed, framework, launcher, 
 
 def refusal(config, environ, **run):
     with pytest.raises(UserError) as refused:
-        launchers.start(with_changes(config, run=run), environ)
+        launchers.start(with_changes(config, environ, run=run))
     (line,) = str(refused.value).splitlines()
     return line
 
@@ -208,7 +212,7 @@ def test_hosts_that_cannot_be(installed, tiny_config, given, complaint):
 
 def test_hosts_of_a_run(tiny_config):
     def found(environ, **run):
-        return hosts.of_run(with_changes(tiny_config, run=run), environ)
+        return hosts.of_run(with_changes(tiny_config, environ, run=run))
 
     assert found({"SLURM_JOB_NODELIST": "n[1-2]"}, hosts="a,b") == ["localhost"]
     assert found({}, hosts="a, 10.0.0.2:1", nodes=2) == ["a", "10.0.0.2"]
@@ -244,7 +248,7 @@ def test_horovodrun_over_two_machines(tiny_config, installed):
     config = with_changes(
         tiny_config, run={"nodes": 2, "ranks_per_node": 3, "hosts": "a,b", "launcher": "horovodrun"}
     )
-    argv = launchers.start(config, {}).argv
+    argv = launchers.start(config).argv
     assert argv[argv.index("-np") + 1] == "6" and argv[argv.index("-H") + 1] == "a:3,b:3"
     assert argv[-len(TRAIN) :] == TRAIN
 
@@ -252,7 +256,6 @@ def test_horovodrun_over_two_machines(tiny_config, installed):
 def test_mpirun_takes_the_configuration_along_and_nothing_that_is_this_machines_own(
     tiny_config, tiny_environment, installed
 ):
-    config = with_changes(tiny_config, run={"nodes": 2, "hosts": "a,b"})
     environ = {
         **tiny_environment,
         "NCCL_DEBUG": "INFO",
@@ -261,7 +264,7 @@ def test_mpirun_takes_the_configuration_along_and_nothing_that_is_this_machines_
         "HOSTNAME": "a",
         "PMIX_RANK": "0",
     }
-    start = launchers.start(config, environ)
+    start = launchers.start(with_changes(tiny_config, environ, run={"nodes": 2, "hosts": "a,b"}))
     assert start.argv[start.argv.index("-H") + 1] == "a:1,b:1" and start.rank is None
     taken = {name for flag, name in zip(start.argv, start.argv[1:], strict=False) if flag == "-x"}
     assert {*tiny_environment, "NCCL_DEBUG", "PGNGPU", "PYTHONPATH", "HOROVOD_CONTROLLER"} <= taken
@@ -270,8 +273,8 @@ def test_mpirun_takes_the_configuration_along_and_nothing_that_is_this_machines_
 
 def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
     monkeypatch.setattr(launchers, "_address", {"node08": "127.0.0.8", "node09": "127.0.0.9"}.get)
-    config = with_changes(tiny_config, run={"nodes": 2, "ranks_per_node": 2})
-    start = launchers.start(config, STEP)
+    config = with_changes(tiny_config, STEP, run={"nodes": 2, "ranks_per_node": 2})
+    start = launchers.start(config)
     assert (start.rank, start.argv) == (3, TRAIN)
     assert start.environ["HOROVOD_RANK"] == "3" and start.environ["HOROVOD_SIZE"] == "4"
     assert start.environ["HOROVOD_LOCAL_RANK"] == "1" and start.environ["HOROVOD_CROSS_RANK"] == "1"
@@ -280,8 +283,10 @@ def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
         and start.environ["HOROVOD_GLOO_IFACE"] == "lo"
     )
     ports = {
-        launchers.start(config, {**STEP, "SLURM_JOB_ID": each}).environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]
-        for each in "123"
+        launchers.start(with_changes(config, {**STEP, "SLURM_JOB_ID": job_id})).environ[
+            "HOROVOD_GLOO_RENDEZVOUS_PORT"
+        ]
+        for job_id in "123"
     }
     assert len(ports) == 3 and all(10000 <= int(port) < 30000 for port in ports)
 
@@ -319,7 +324,7 @@ def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
     ],
 )
 def test_ranks_that_share_cores(tiny_config, environ, place):
-    assert launchers.sharing(with_changes(tiny_config, run={"ranks_per_node": 4}), environ) == place
+    assert launchers.sharing(with_changes(tiny_config, environ, run={"ranks_per_node": 4})) == place
 
 
 def test_a_run_that_is_stopped_behind_its_end_is_not_to_be_started_again(tmp_path):
@@ -377,5 +382,5 @@ def test_mpirun_passes_on_long_lines_and_those_written_in_pieces():
 @pytest.mark.parametrize("number", ["x", "", "-1", "1.5", pytest.param("x" * 10_000, id="long")])
 def test_a_number_of_a_rank_that_is_none_is_a_line(tiny_config, number):
     with pytest.raises(UserError) as refused:
-        launchers.sharing(tiny_config, {"RN50_RANK": number})
+        launchers.sharing(with_changes(tiny_config, {"RN50_RANK": number}))
     assert str(refused.value).startswith("RN50_RANK=") and len(str(refused.value)) < 200

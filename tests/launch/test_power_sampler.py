@@ -40,7 +40,7 @@ def running(tmp_path, ahead=0.0):
 
 def begin(config, how):
     """Enter and leave the context of a run that is not logged."""
-    with power_sampler.beside(with_changes(config, run={"power": how}), {}, None):
+    with power_sampler.running(with_changes(config, {}, run={"power": how}), None):
         pass
 
 
@@ -96,9 +96,7 @@ def test_the_doctor_refuses_the_same_before_the_first_run(tiny_config, tmp_path)
 
     def found(how):
         config = with_changes(tiny_config, run={"power": how})
-        return [
-            each for each in host.diagnoses(machine, software.read(), config, {}) if "POWER" in each.subject
-        ]
+        return [each for each in host.diagnoses(machine, software.read(), config) if "POWER" in each.subject]
 
     (tmp_path / "meter.csv").touch()
     [useless] = found(f"file:{tmp_path}/meter.csv")
@@ -110,7 +108,7 @@ def test_the_doctor_refuses_the_same_before_the_first_run(tiny_config, tmp_path)
 
 def test_off_starts_nothing_and_leaves_the_hash(tiny_config, tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", None)
-    with power_sampler.beside(tiny_config, {}, tmp_path / "result_0.txt"):
+    with power_sampler.running(with_changes(tiny_config, {}), tmp_path / "result_0.txt"):
         pass
     assert list(tmp_path.iterdir()) == []
     assert with_changes(tiny_config, run={"power": "auto"}).sha256 == tiny_config.sha256
@@ -140,7 +138,9 @@ def test_a_meters_readings_become_a_power_log(tiny_config, tmp_path, capfd, ahea
     file = running(tmp_path, ahead)
     config = with_changes(tiny_config, run={"power": f"file:{file},{ahead}"})
     begin = time.time()
-    with power_sampler.beside(config, {**os.environ, "SLURM_NODEID": "2"}, tmp_path / "result_1.txt"):
+    with power_sampler.running(
+        with_changes(config, {**os.environ, "SLURM_NODEID": "2"}), tmp_path / "result_1.txt"
+    ):
         time.sleep(0.5)
         now = time.time()
         readings(file, begin - 60 + ahead, now + 600 + ahead)  # in place of what was there
@@ -155,7 +155,7 @@ def test_a_meters_readings_become_a_power_log(tiny_config, tmp_path, capfd, ahea
 def test_the_second_rank_of_a_machine_measures_nothing(tiny_config, tmp_path):
     (tmp_path / "meter.csv").write_text("")
     config = with_changes(tiny_config, run={"power": f"file:{tmp_path}/meter.csv"})
-    with power_sampler.beside(config, {"SLURM_LOCALID": "1"}, tmp_path / "result_0.txt"):
+    with power_sampler.running(with_changes(config, {"SLURM_LOCALID": "1"}), tmp_path / "result_0.txt"):
         pass
     assert not (tmp_path / "power").exists()
 
@@ -196,7 +196,7 @@ def test_counters_are_read_until_one_vanishes(tmp_path):
 def test_a_meters_file_that_vanishes_is_said(tiny_config, tmp_path, capfd):
     file = running(tmp_path)
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
-    with power_sampler.beside(config, os.environ, tmp_path / "result_0.txt"):
+    with power_sampler.running(with_changes(config, os.environ), tmp_path / "result_0.txt"):
         file.unlink()
     said = capfd.readouterr().err
     assert "meter.csv: cannot be read" in said and "the power of this run is not known" in said
@@ -220,7 +220,10 @@ def test_bad_lines_are_skipped_and_counted(tiny_config, tmp_path, capfd):
         ";",
     ]
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
-    with power_sampler.beside(config, os.environ, tmp_path / "result_0.txt"), file.open("a") as meter:
+    with (
+        power_sampler.running(with_changes(config, os.environ), tmp_path / "result_0.txt"),
+        file.open("a") as meter,
+    ):
         meter.write(",4\n")
         for number, line in enumerate(bad):
             meter.write(line.format(time.time()) + f"\n{time.time()},{number}\n")
@@ -234,10 +237,10 @@ def test_a_file_that_became_another_is_read_whole_and_a_pipe_is_not_waited_for(t
     file.write_text(file.read_text() * 1000)
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
     log = tmp_path / "result_0.txt"
-    with power_sampler.beside(config, os.environ, log):
+    with power_sampler.running(with_changes(config, os.environ), log):
         file.write_text(f"{time.time()},7\n")
     assert "1 reading in this run, 0 other lines" in capfd.readouterr().err
-    with power_sampler.beside(config, os.environ, log):
+    with power_sampler.running(with_changes(config, os.environ), log):
         file.unlink()
         os.mkfifo(file)
     assert "is a pipe, no regular file" in capfd.readouterr().err
@@ -257,7 +260,7 @@ def test_a_sampler_that_is_late_does_not_outlive_the_run(tiny_config, tmp_path, 
     monkeypatch.setattr(power_sampler.subprocess, "Popen", start)
     monkeypatch.setattr(power_sampler, "READY_S", 0.1)
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
-    with power_sampler.beside(config, os.environ, tmp_path / "result_0.txt"):
+    with power_sampler.running(with_changes(config, os.environ), tmp_path / "result_0.txt"):
         pass
     assert started[0].returncode == -signal.SIGKILL
     assert "the power of this run is not known" in capfd.readouterr().err
@@ -268,7 +271,7 @@ def test_the_power_log_of_a_run_that_left_no_log_is_replaced(tiny_config, tmp_pa
     old.parent.mkdir(parents=True)
     old.write_text(':::MLLOG {"key": "power_reading"}\n')
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
-    with power_sampler.beside(config, os.environ, tmp_path / "result_0.txt"):
+    with power_sampler.running(with_changes(config, os.environ), tmp_path / "result_0.txt"):
         pass
     assert set(parse.read_log(old).by_key) == {power.START, power.STOP}
 
@@ -278,7 +281,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tiny_config, tmp
     config = with_changes(tiny_config, run={"power": f"file:{running(tmp_path)}"})
     with (
         pytest.raises(UserError, match="power/result_0: cannot be made"),
-        power_sampler.beside(config, {}, tmp_path / "result_0.txt"),
+        power_sampler.running(with_changes(config, {}), tmp_path / "result_0.txt"),
     ):
         raise AssertionError("the run began")
 

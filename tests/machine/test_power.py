@@ -49,7 +49,7 @@ def test_packages_and_memory_of_every_socket_and_nothing_twice(tmp_path):
     counters, reason = power.rapl(two_sockets(tmp_path))
     assert reason == "" and [counter.part for counter in counters] == ["package-0", "dram", "package-1"]
     clock = Clock()
-    meter = power.Meter(counters, clock)
+    meter = power.PowerMeter(counters, clock)
     zone(tmp_path, "intel-rapl:0").write_text("51000000")  # 50 J
     zone(tmp_path, "intel-rapl:0:0").write_text("4500000")  # 4 J
     zone(tmp_path, "intel-rapl:1").write_text("48000000")  # 46 J
@@ -73,7 +73,7 @@ def test_a_counter_that_wraps_around(tmp_path):
         tree(tmp_path, **{"intel-rapl:0": ("package-0", 262_143_000_000, 262_143_328_850)})
     )
     clock = Clock()
-    meter = power.Meter(counters, clock)
+    meter = power.PowerMeter(counters, clock)
     zone(tmp_path, "intel-rapl:0").write_text("99671150")
     clock.now = 1.0
     assert meter.watts() == pytest.approx(100)
@@ -86,7 +86,7 @@ def test_nothing_to_read_is_said(tmp_path):
 
 
 def test_a_counter_that_vanishes_raises(tmp_path):
-    meter = power.Meter(power.rapl(two_sockets(tmp_path))[0])
+    meter = power.PowerMeter(power.rapl(two_sockets(tmp_path))[0])
     zone(tmp_path, "intel-rapl:1").unlink()
     with pytest.raises(OSError):
         meter.watts()
@@ -122,7 +122,7 @@ def test_gpus_by_their_counters_and_old_ones_by_their_power():
     counters, reason = power.nvml(library(energies, watts, lost))
     assert reason == "" and [counter.part for counter in counters] == ["GPU 0", "GPU 1"]
     clock = Clock()
-    meter = power.Meter(counters, clock)
+    meter = power.PowerMeter(counters, clock)
     energies[0], watts[1], clock.now = 301_000, 250, 1.0
     assert meter.watts() == pytest.approx(300 + 200)
     lost.add(0)

@@ -44,7 +44,7 @@ def config_of(new, folder):
     file = file_of(new, folder)
     environ = config_file.source(str(file))
     config = configuration.from_environment(environ, str(file))
-    rows = show.describe(config, environ, str(file))
+    rows = show.describe(config, config_file.names_set_by(str(file)))
     assert [row for row in rows if row.origin != "default" and row.state in ("no effect", "ignored")] == []
     assert set(config_file.names_set_by(str(file))) <= configuration.known_names()
     return config

@@ -16,7 +16,7 @@ from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters.expected_epochs import Prediction
 from rn50.machine import hardware
 from rn50.rates import Rates
-from rn50.reproduction import diagnosis, expectation, here, page, reproduction
+from rn50.reproduction import expectation, here, measurement, page, reproduction
 from rn50.results import published
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED
 from tests.conftest import with_changes
@@ -118,7 +118,7 @@ def of(told, seconds, folder, **options):
         ((1640, 1651, 1660, 1645, 1656), 35, EQUIVALENT, 1, "equivalent"),
         ((1840, 1850, 1860, 1845, 1856), 35, DIFFERENT, 1, "different"),
         ((1640, 1651, 1660, 1645, 1656), 39, DIFFERENT, 0, "different"),
-        ((1500, 1651, 1800, 1700, 1600), 35, UNDECIDED, 1, "5 runs cannot tell: "),
+        ((1500, 1651, 1800, 1700, 1600), 35, UNDECIDED, 1, "undecided: "),
     ],
 )
 def test_the_verdict(tmp_path, seconds, epochs, verdict, quantity, word):
@@ -128,11 +128,12 @@ def test_the_verdict(tmp_path, seconds, epochs, verdict, quantity, word):
     judged = of(told, seconds, tmp_path / "results", epochs=epochs)
     assert judged.verdict == verdict and word in judged.judged[quantity].words
     assert judged.curve[0].epoch == 3 and judged.next
+    judged = judged._replace(why=[*judged.here.differences, "LR: 1 there, 2 here"])
     text = page.write(judged, tmp_path, ["reproduce", "x y"]).read_text()
-    for question in ("What was claimed?", "What was found?", "Is it the same?", "Why not?", "What next?"):
-        assert f"## {question}" in text
-    assert page.answer(judged) in text and "`rn50 reproduce 'x y'`" in text
-    assert all(f"- {one.words}\n" in text for one in judged.judged)
+    assert "| differs | LR: 1 there, 2 here |\n" in text
+    for row in (*page.planned(judged), *page.found(judged), ("command", "rn50 reproduce 'x y'")):
+        assert f"| {' | '.join(row)} |\n" in text
+    assert f"## {page.answer(judged)}\n" in text and "| 3 | " in text
 
 
 def test_on_another_machine_only_epochs_decide(tmp_path):
@@ -190,13 +191,14 @@ def rates(median):
     ],
 )
 def test_the_slow_part_is_named(tmp_path, monkeypatch, real, synthetic, sums, slow):
-    monkeypatch.setattr(diagnosis, "_stages", lambda at: "; stages")
+    monkeypatch.setattr(measurement, "_stages", lambda at, folder: "; stages")
     told = planned("v1.0/Inspur/nf5688m6_mxnet", tmp_path)
     expected = expectation.Expected(expectation.RATE, 2700, 2500, 2900, "its 5 runs")
-    found, remedy = diagnosis._slow(told.here, expected, rates(real), rates(synthetic), sums)
+    measured = measurement.Measurement(rates(real), rates(synthetic), sums)
+    found, remedy = measurement._slow(told.here, expected, measured, tmp_path)
     assert found.startswith(slow) and bool(found) == bool(slow) == bool(remedy)
     unknown = expectation.Expected(expectation.RATE, None, None, None, "")
-    assert diagnosis._slow(told.here, unknown, rates(real), rates(synthetic), sums) == ("", "")
+    assert measurement._slow(told.here, unknown, measured, tmp_path) == ("", "")
 
 
 SLEEPS = """
@@ -221,7 +223,7 @@ def test_a_result_of_this_machine_from_end_to_end(tiny_environment, tmp_path):
     configuration_file(tmp_path / "config_TINY.sh", tiny_environment)
 
     def rn50(*arguments, **environ):
-        code = "from rn50.reproduction import diagnosis as d; d.SECONDS = d.STAGES_S = 2; "
+        code = "from rn50.reproduction import measurement as m; m.SECONDS = m.STAGES_S = 2; "
         code += "from rn50.cli import main; main(prog_name='rn50')"
         command = [sys.executable, "-c", code, *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NEXP": "", **environ}

@@ -35,10 +35,13 @@ def test_variables_that_could_run_code_are_left_out_and_named(results, tmp_path,
     say_in_all(results, **{table: {**strange, "NCCL_BUFFSIZE": "4194304"}})
     told = planned(results, tmp_path / "to")
     assert marks(mark) == []
-    assert told.here.environ["NCCL_BUFFSIZE"] == "4194304" and told.here.environ["BATCHSIZE"] == "408"
+    assert (
+        told.here.config.environment["NCCL_BUFFSIZE"] == "4194304"
+        and told.here.config.environment["BATCHSIZE"] == "408"
+    )
     for name, value in strange.items():
         if name != "CONFIG_FILE":
-            assert told.here.environ.get(name) == os.environ.get(name) != value, name
+            assert told.here.config.environment.get(name) == os.environ.get(name) != value, name
     [line] = [line for line in told.here.differences if "because they could run code" in line]
     assert set(line.split(": ")[1].split(", ")) == set(strange)
     text = (tmp_path / "to" / f"config_{results.name}.sh").read_text()

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from rn50 import files
 from rn50.cli import main
 from rn50.errors import UserError
-from rn50.reproduction import diagnosis, reproduction
-from rn50.reproduction.claim import find
+from rn50.reproduction import measurement, reproduction
+from rn50.reproduction.claim import claim_of
 from rn50.speed.cell import REAL, SYNTHETIC
 from tests.results.scored import save_beside, write_run, write_runs
 from tests.support import campaigns
@@ -155,14 +155,14 @@ def other_target(saved):
 def test_a_claim_that_contradicts_itself_is_refused(results, change, says):
     in_all(results, change)
     with pytest.raises(UserError, match=says):
-        find(str(results))
+        claim_of(str(results))
 
 
 def test_a_claim_of_two_configurations_or_of_copies_is_refused(results):
     shutil.copyfile(results / "result_1.txt", results / "result_2.txt")
     shutil.copyfile(results / "result_1.json", results / "result_2.json")
     with pytest.raises(UserError, match="result_2.txt: is a copy of .*result_1.txt; move it away"):
-        find(str(results))
+        claim_of(str(results))
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"config": 7}', '{"variables": {"LR": "\\ud800\\u0000"}}'])
@@ -173,7 +173,7 @@ def test_a_file_beside_the_logs_that_nobody_can_read_is_named(results, content):
     with pytest.raises(
         UserError, match="result_0.json beside it is missing, or not what rn50 saves; move it"
     ):
-        find(str(results))
+        claim_of(str(results))
 
 
 def test_a_value_that_no_shell_can_have_is_left_out(results, tmp_path):
@@ -189,7 +189,7 @@ def test_saved_weights_are_shown_and_make_epochs_incomparable(results, tmp_path)
     assert told.here.same_recipe
     told.claim.saved["variables"]["INITIAL_WEIGHTS"] = weights
     (tmp_path / "to").mkdir()
-    here = reproduction.heres.make(told.claim, None, tmp_path / "to")
+    here = reproduction.configure(told.claim, None, tmp_path / "to")
     assert not here.same_recipe and f"INITIAL_WEIGHTS={weights} there, {weights} here" in " ".join(
         here.differences
     )
@@ -203,11 +203,11 @@ def measured(told, to, monkeypatch, calls):
     outcome = SimpleNamespace(
         failure="",
         step=SimpleNamespace(communication=0.25),
-        rates={REAL: diagnosis.Rates(*rates.real), SYNTHETIC: diagnosis.Rates(*rates.synthetic)},
+        rates={REAL: measurement.Rates(*rates.real), SYNTHETIC: measurement.Rates(*rates.synthetic)},
     )
-    monkeypatch.setattr(diagnosis.cell, "run", lambda *arguments: calls.append(arguments) or outcome)
+    monkeypatch.setattr(measurement.cell, "run", lambda *arguments: calls.append(arguments) or outcome)
     expected = SimpleNamespace(low=None, high=None)
-    return diagnosis.measure(told.here, expected, to)
+    return measurement.measure(told.here, expected, to)
 
 
 def test_a_measurement_is_kept_for_its_configuration(begun, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 from rn50.errors import UserError
 from rn50.settings import config as configuration
 from rn50.settings import show
+from rn50.settings.config_file import names_set_by
 
 IMAGENET = {
     "OPTIMIZER": "sgdwfastlars",
@@ -35,4 +36,6 @@ def refusal(**changes):
 
 def states(environ, config_file_=None):
     config = configuration.from_environment(environ, config_file_)
-    return {row.name: row for row in show.describe(config, environ, config_file_)}
+    return {
+        row.name: row for row in show.describe(config, names_set_by(config_file_) if config_file_ else ())
+    }

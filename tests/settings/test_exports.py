@@ -13,7 +13,7 @@ from rn50.settings.shell.exports import exported, remark
 
 WRITERS = {
     "rn50/results/report/what_ran.py: repetition",
-    "rn50/settings/changed.py: write",
+    "rn50/settings/named.py: write",
     "rn50/settings/rewrite.py: beginning",
     "rn50/settings/rewrite.py: section_text",
     "rn50/settings/shell/exports.py: exported",

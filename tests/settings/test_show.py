@@ -25,7 +25,7 @@ def test_anybodys_file_runs_unchanged(foreign):
     config = configuration.from_environment(environ, foreign)
     assert config.run.system == "X8"
     assert config.global_batch_size == 3264
-    rows = {row.name: row for row in show.describe(config, environ, foreign)}
+    rows = {row.name: row for row in show.describe(config, config_file.names_set_by(foreign))}
     state = {name: row.state for name, row in rows.items()}
     assert {name for name in state if state[name] == "ignored"} == {
         "BATCHSIZ",
@@ -75,11 +75,10 @@ def test_a_knob_that_does_nothing_is_said_to_have_no_effect(name, value, kills, 
     assert states({**IMAGENET, name: value, **revives})[name].state == "used"
 
 
-def test_what_no_run_reads_has_no_effect_and_a_meaning(tmp_path):
+def test_what_no_run_reads_has_no_effect_and_a_meaning():
     names = [*UNUSED, "PGNSOCKET", "NFSOCKETCORES", "HT"]
-    file = tmp_path / "config_MINE.sh"
-    file.write_text("".join(f"export {name}=2\n" for name in names))
-    rows = [row for row in show.describe(read(), dict.fromkeys(names, "2"), str(file)) if row.name in names]
+    config = read(**dict.fromkeys(names, "2"))
+    rows = [row for row in show.describe(config, names) if row.name in names]
     assert [row.name for row in rows] == names
     assert all(row.state == "no effect" and row.meaning and row.reason for row in rows)
 
@@ -154,14 +153,14 @@ def printed(rows, config, columns):
     out = io.StringIO()
     console = Terminal(file=out)
     console.width = columns
-    show.print_table(rows, config, console)
+    show.show_table(rows, config, console)
     return out.getvalue().splitlines()
 
 
 def test_in_a_pipe_every_variable_is_one_line_with_value_meaning_and_reason(foreign):
     environ = {**config_file.source(foreign), "LD_LIBRARY_PATH": "/a/long/path:" * 40}
     config = configuration.from_environment(environ, foreign)
-    rows = show.describe(config, environ, foreign)
+    rows = show.describe(config, config_file.names_set_by(foreign))
     lines = printed(rows, config, UNFOLDED)
     assert lines[0] == "X8: ranks 8, global batch size 3264"
     for row in rows:
@@ -197,14 +196,14 @@ def test_in_a_pipe_every_variable_is_one_line_with_value_meaning_and_reason(fore
 def test_on_a_terminal_of_80_columns_the_meanings_are_readable(foreign):
     environ = config_file.source(foreign)
     config = configuration.from_environment(environ, foreign)
-    rows = show.describe(config, environ, foreign)
+    rows = show.describe(config, config_file.names_set_by(foreign))
     lines = printed(rows, config, 80)
     assert all(len(line) <= 80 for line in lines)
     assert any(" ".join(line.split()).startswith("LR 10.5 highest learning rate") for line in lines)
     together = " ".join(" ".join(lines).split())
     assert all(row.name in together for row in rows if row.state != "no effect")
     assert "DALI_NVJPEG_MEMPADDING" in together and "ranks are bound to the cores that are there" in together
-    hidden = show.describe(read(DEVICE="cpu"), {**IMAGENET, "DEVICE": "cpu"})
+    hidden = show.describe(read(DEVICE="cpu"))
     assert "DALI_NVJPEG_MEMPADDING" not in "".join(printed(hidden, read(DEVICE="cpu"), 80)), (
         "a default without effect"
     )
@@ -213,11 +212,11 @@ def test_on_a_terminal_of_80_columns_the_meanings_are_readable(foreign):
 def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypatch, capsys):
     monkeypatch.setenv("LR", "99")
     monkeypatch.setenv("NUMEPOCHS", "99")
-    show.show(pathlib.Path(foreign), set_only=False, as_json=True)
+    show.show(foreign, (), set_only=False, as_json=True)
     rows = json.loads(capsys.readouterr().out)["values"]
     values = {row["name"]: row["value"] for row in rows}
     assert (values["LR"], values["NUMEPOCHS"]) == ("10.5", "37")
-    show.show(pathlib.Path(foreign), set_only=True, as_json=True)
+    show.show(foreign, (), set_only=True, as_json=True)
     of_file = [row for row in rows if row["origin"] != "default"]
     assert json.loads(capsys.readouterr().out)["values"] == of_file != rows
 

@@ -214,6 +214,22 @@ def test_the_environment_of_a_configuration_reads_back_as_itself():
     assert json.loads(json.dumps(config.to_dict()))["run"]["seed"] == 7
 
 
+def test_a_replaced_value_is_checked_and_reaches_what_the_configuration_starts():
+    config = read(NCCL_DEBUG="INFO", SEED="7")
+    changed = config.replaced(LR=1, DALI_ROI_DECODE=True, NCCL_DEBUG="WARN", SEED=None)
+    assert (changed.hyperparameters.learning_rate, changed.run.seed) == (1, None)
+    assert changed.environ() == {**IMAGENET, "LR": "1", "DALI_ROI_DECODE": "1", "NCCL_DEBUG": "WARN"}
+    assert config.environ()["NCCL_DEBUG"] == "INFO" and config == read(SEED="7")
+    with pytest.raises(UserError, match="LR=-1 must be above 0"):
+        config.replaced(LR=-1)
+
+
+def test_the_environment_is_neither_shown_nor_saved_nor_compared():
+    config = read(SECRET_TOKEN="abc123")
+    assert "abc123" not in repr(config) and "abc123" not in json.dumps(config.to_dict())
+    assert config == read() and config.sha256 == read().sha256 and hash(config) == hash(read())
+
+
 def test_names_of_other_makers():
     environ = {name: value for name, value in IMAGENET.items() if not name.startswith("DGX")}
     config = configuration.from_environment({**environ, "PGNGPU": "4", "PGNNODES": "2", "PGSYSTEM": "PG"})

@@ -92,7 +92,7 @@ def test_that_cold_was_not_cold_is_said(folder, file):
 
 
 def made_up(folder, rates, size=1000_000_000):
-    return storage.Measured(folder, 10_000, size, {kind: list(rates) for kind in storage.KINDS}, [0.0])
+    return storage.ReadFolder(folder, 10_000, size, {kind: list(rates) for kind in storage.KINDS}, [0.0])
 
 
 def test_the_difference_is_told_in_seconds_an_epoch(folder, tmp_path):

@@ -20,7 +20,7 @@ from rn50.rates import Rates
 from rn50.speed import curve, measurable, networks, throughput, throughput_tables, worker
 from rn50.speed.cell import Cell, Result, Step
 from rn50.speed.networks import OURS, Network
-from rn50.speed.throughput_tables import Measured
+from rn50.speed.throughput_tables import MeasuredCell
 from tests.contract.frameworks import installed
 from tests.support import documented
 
@@ -146,10 +146,10 @@ def test_images_a_joule_are_of_the_counted_energy(tiny_environment):
     step = Step(*told["step"])
     assert step.images_per_joule == pytest.approx(sum(told["images_per_second"]["synthetic"]) / 2 / 50, 1e-3)
     cell = Cell("mxnet", OURS, None, "float32", 8, 1)
-    headings, (row,) = throughput_tables.steps([Measured(Result(cell, {}, "", "", step), 32, {}, None)])
+    headings, (row,) = throughput_tables.steps([MeasuredCell(Result(cell, {}, "", "", step), 32, {}, None)])
     assert headings[-1] == "img/s/W" and float(row[-1]) == pytest.approx(step.images_per_joule, 0.01)
     unmeasured = Result(cell, {}, "", "", step._replace(images_per_joule=None))
-    headings, (row,) = throughput_tables.steps([Measured(unmeasured, 32, {}, None)])
+    headings, (row,) = throughput_tables.steps([MeasuredCell(unmeasured, 32, {}, None)])
     assert len(headings) == len(row) == 9
 
 
@@ -336,9 +336,9 @@ def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
     assert [each.scaling.get("real") for each in of.measured] == [None, None, 0.75, None]
 
 
-def test_machines_are_cells(tiny_config, tiny_environment, tmp_path):
+def test_machines_are_cells(tiny_config, tmp_path):
     """Of as many ranks those of fewer machines come first."""
-    machines = hosts.first_of({**tiny_environment, "HOSTS": "a:2,b:2,c", "DGXNGPU": "2"}, (1, 3))
+    machines = hosts.first_of(tiny_config.replaced(HOSTS="a:2,b:2,c", DGXNGPU=2), (1, 3))
     every = throughput.matrix([Network("mxnet", OURS, None)], ["float32"], [8], [3, 1], machines)
     assert [(each.placed, each.hosts) for each in every] == [
         ("1", None),
@@ -346,7 +346,7 @@ def test_machines_are_cells(tiny_config, tiny_environment, tmp_path):
         ("3x1", "a,b,c"),
         ("3x3", "a,b,c"),
     ]
-    assert every[3].variables.items() >= {"DGXNNODES": "3", "HOSTS": "a,b,c", "DGXNGPU": "3"}.items()
+    assert every[3].variables.items() >= {"DGXNNODES": 3, "HOSTS": "a,b,c", "DGXNGPU": 3}.items()
     assert len({each.name for each in every}) == 4
     of = throughput.Bench(tiny_config, every, ("real",), tmp_path, "")
     rates = [{"real": Rates(rate, rate, rate)} for rate in (100, 270, 240, 630)]

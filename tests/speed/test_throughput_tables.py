@@ -30,7 +30,7 @@ def result(
 
 
 def measured(results):
-    return [tables.Measured(each, 32, dict.fromkeys(each.rates, 0.987), None) for each in results]
+    return [tables.MeasuredCell(each, 32, dict.fromkeys(each.rates, 0.987), None) for each in results]
 
 
 THREE = [
@@ -94,7 +94,7 @@ def test_what_has_no_figure_is_told_in_a_word_and_what_was_not_measured_is_empty
 
 
 def test_an_overview_that_is_too_wide_becomes_tables_of_like_size(terminal):
-    tables.print_overview(THREE, "synthetic", terminal)
+    tables.show_overview(THREE, "synthetic", terminal)
     found = lines(terminal)
     headings = [re.findall("float32|bfloat16", line) for line in found if "float" in line]
     assert headings == [["float32"] * 4, ["bfloat16"] * 4]
@@ -103,7 +103,7 @@ def test_an_overview_that_is_too_wide_becomes_tables_of_like_size(terminal):
 
 
 def test_the_table_of_the_documents_fits(terminal):
-    tables.print_overview([each for each in THREE if each.cell.batch_size == 64], "synthetic", terminal)
+    tables.show_overview([each for each in THREE if each.cell.batch_size == 64], "synthetic", terminal)
     (heading,) = [line for line in lines(terminal) if "float" in line]
     assert heading.split(" ┃ ")[1:] and re.findall(r"\w+", heading) == [
         "float32",
@@ -120,7 +120,7 @@ def test_details_fold_between_words(terminal, model):
         for each in THREE
     ]
     rows = tables.details(measured(results), "synthetic")
-    tables.print_table(tables.DETAILS, rows, terminal)
+    tables.show_table(tables.DETAILS, rows, terminal)
     text = "\n".join(lines(terminal))
     for word in (
         "framework",

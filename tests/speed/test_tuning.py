@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import pytest
 
+from rn50 import process
 from rn50.data import recordio
 from rn50.errors import UserError
 from rn50.run.implementation import EpochResult, Precision
@@ -200,7 +201,7 @@ def outcome_of(config, **changes):
     """That of a search which found these settings."""
     after = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **changes))
     lost = tuning.overlap.of_rounds(config, [9000.0] * 5, [1130.0] * 5, [1100.0] * 5)
-    return tuning.Outcome(
+    return tuning.Tuning(
         config, after, (), True, 1000.0, 1100.0, tuning.rates.compare([1100.0] * 9, [1000.0] * 9), 0.97, lost
     )
 
@@ -259,9 +260,10 @@ def test_a_file_that_sets_knobs_elsewhere_too_or_has_no_section_is_refused(tmp_p
         rewrite.read(file, "input_pipeline")
 
 
-def test_the_environment_of_a_run_has_the_knobs_of_the_file_alone(tmp_path):
+def test_the_environment_of_a_run_has_the_knobs_of_the_file_alone(monkeypatch):
     own = {"DALI_THREADS": "9", "DALI_DONT_USE_MMAP": "1", "DATADIR": "/here", "PATH": "/bin"}
-    environ = tuned_config.environment_of(DEMO, own)
+    monkeypatch.setattr(process, "environment", lambda: own)
+    environ = tuned_config.configured(DEMO).environ()
     assert environ["DALI_THREADS"] == "1" and "DALI_DONT_USE_MMAP" not in environ
     assert (environ["DATADIR"], environ["PATH"], environ["CONFIG_FILE"]) == ("/here", "/bin", str(DEMO))
 

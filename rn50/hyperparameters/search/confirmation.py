@@ -41,7 +41,7 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Confirmation:
     """Outcome of the confirmation, in figures and in words. ``stands`` says whether the winner's gain is
     confirmed; ``missed`` counts the runs that did not reach the target, and ``epochs`` are those of the
     others."""
@@ -95,7 +95,7 @@ def slots(folder: pathlib.Path, confirmed: Pair) -> list[Slot]:
     ]
 
 
-def left(folder: pathlib.Path, confirmed: Pair) -> int:
+def runs_left(folder: pathlib.Path, confirmed: Pair) -> int:
     """Return the number of runs that have no result yet."""
     return sum(not slot.result_file.exists() for slot in slots(folder, confirmed))
 
@@ -111,7 +111,7 @@ def next_slot(folder: pathlib.Path, confirmed: Pair) -> tuple[Slot, IO[Any]] | N
     return None
 
 
-def verdict(folder: pathlib.Path) -> Verdict:
+def verdict(folder: pathlib.Path) -> Confirmation:
     """Compare the finished runs of baseline and winner."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
     epochs = {
@@ -122,7 +122,7 @@ def verdict(folder: pathlib.Path) -> Verdict:
     if not epochs[BASELINE] or not epochs[WINNER]:
         who = WINNER if epochs[BASELINE] else BASELINE
         sentence = f"It does not stand: no run of the {who} reached the target."
-        return Verdict(False, None, missed, epochs, scores, sentence)
+        return Confirmation(False, None, missed, epochs, scores, sentence)
     comparison = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the winner")
     fewer = comparison.shown and comparison.difference < 0
     stands = fewer and missed[WINNER] <= missed[BASELINE]
@@ -134,4 +134,4 @@ def verdict(folder: pathlib.Path) -> Verdict:
             sentence += f" {runs} missed the target; its epochs are those of the others."
     if fewer and not stands:
         sentence += " A winner that misses more often than the baseline is none."
-    return Verdict(stands, comparison, missed, epochs, scores, sentence)
+    return Confirmation(stands, comparison, missed, epochs, scores, sentence)

@@ -96,11 +96,11 @@ class Journal:
         """Return a context that keeps all other workers from planning while it is open."""
         return locked(self.folder / "plan.lock")
 
-    def say(self, key: str, value: Any) -> None:
+    def record(self, key: str, value: Any) -> None:
         """Set the search's value of ``key``. Call it while ``alone``."""
         self._study.set_user_attr(key, value)
 
-    def said(self, key: str) -> Any:
+    def recorded(self, key: str) -> Any:
         """Return the search's value of ``key``, or None."""
         return self._study.user_attrs.get(key)
 

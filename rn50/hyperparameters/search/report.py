@@ -10,14 +10,14 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, journal, method, objective, subject
-from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
+from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Confirmation
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
 from rn50.printed import Inline, prints
 from rn50.results import sidecar
 from rn50.results.compare import Difference
-from rn50.results.parse import Evaluation, read_log
+from rn50.results.parse import Evaluation, partial_name, read_log
 from rn50.settings import rewrite
 from rn50.terminal import markdown
 
@@ -49,12 +49,12 @@ class Row(NamedTuple):
     variables: Inline[subject.Variables]
 
 
-class Outcome:
+class SearchOutcome:
     """Outcome of a search, from its journal and logs alone."""
 
     config_file: pathlib.Path | None = None
     """Configuration of the winner."""
-    verdict: Verdict | None = None
+    verdict: Confirmation | None = None
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
@@ -64,7 +64,7 @@ class Outcome:
         self.trials = search.journal.trials()
         self.plan = search.plan(self.trials)
         self.pair = search.pair
-        if self.pair and not confirmation.left(search.folder, self.pair):
+        if self.pair and not confirmation.runs_left(search.folder, self.pair):
             self.verdict = confirmation.verdict(search.folder)
 
     @property
@@ -117,7 +117,7 @@ class Outcome:
                     files.write(self.config_file, text, files.NOTHING, "move it away")
         files.write(self.report, self._markdown(), remedy="give another --output")
 
-    def _config(self, winner: Point, verdict: Verdict) -> str:
+    def _config(self, winner: Point, verdict: Confirmation) -> str:
         on = self.search.subject
         epochs = verdict.epochs[WINNER]
         values = {**rewrite.hyperparameters(on.base.config), **subject.variables(winner)}
@@ -218,7 +218,7 @@ class Outcome:
         rows = [[name, value, second[name]] for name, value in first.items()]
         return markdown(["variable", *points], rows)
 
-    def _confirmation(self, verdict: Verdict) -> list[str]:
+    def _confirmation(self, verdict: Confirmation) -> list[str]:
         rows = []
         for who, result in verdict.scores.items():
             for run in result.runs:
@@ -236,7 +236,7 @@ class Outcome:
         rows = []
         for trial in self.trials:
             log = self.search.journal.result_file(trial.number)
-            seen = _evaluations(log if log.exists() else log.with_name(log.name + ".partial"))
+            seen = _evaluations(log if log.exists() else partial_name(log))
             changes = subject.in_words(trial.point, self.search.subject.start)
             value = "-" if trial.value is None else f"{trial.value:.2f}"
             if trial.value is not None and trial.value >= method.MISSED:
@@ -250,7 +250,7 @@ class Outcome:
 
 
 prints(
-    Outcome,
+    SearchOutcome,
     lambda r: (r.stands, r.sentence, r.baseline, r.winner, r.epochs, r.verdict and r.verdict.missed),
     lambda r: (r.report, {"trials": r.rows, "config": r.config_file}),
 )

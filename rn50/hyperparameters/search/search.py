@@ -10,7 +10,7 @@ from rn50.hyperparameters.search import method, objective
 from rn50.hyperparameters.search.journal import evidence
 from rn50.hyperparameters.search.method import Evidence
 from rn50.hyperparameters.search.training import Training, was_killed
-from rn50.hyperparameters.search.trial_scheduler import TrialScheduler, tell
+from rn50.hyperparameters.search.trial_scheduler import TrialScheduler, say_with_time
 from rn50.machine import binding, hardware
 from rn50.process import not_ignored
 from rn50.results.parse import read_log
@@ -83,7 +83,7 @@ class Search:
                 if task is None:
                     return
                 self._jobs[share] = Training(task, cpus)
-                tell(f"{task.name}: begins")
+                say_with_time(f"{task.name}: begins")
 
     def _look(self) -> None:
         """Check every run: record new evaluations, record its end, stop it if it can no longer beat the
@@ -100,7 +100,7 @@ class Search:
                 del self._jobs[share]
                 news = True
                 try:
-                    tell(f"{job.task.name}: {self._end(job, status)}")
+                    say_with_time(f"{job.task.name}: {self._end(job, status)}")
                 finally:  # from now on another worker may take it for abandoned
                     job.task.held.close()
         for job in self._jobs.values():

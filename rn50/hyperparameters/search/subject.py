@@ -2,17 +2,17 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from rn50 import process
 from rn50.benchmark import rules
 from rn50.data import layout, preflight
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
 from rn50.printed import IfKnown
-from rn50.settings import config_file, rewrite
-from rn50.settings.config import Config, from_environment
+from rn50.settings import config_file, named, rewrite
+from rn50.settings.config import Config
 from rn50.settings.fields import variables as config_variables
 from rn50.settings.rewrite import Base
 
@@ -25,11 +25,9 @@ DECIDE_TOO = ("DGXNGPU", "DGXNNODES", "FRAMEWORK", "DEVICE", "PRECISION")
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """Configuration file, the environment of a run of it, the configuration that results, and the folder of
-    the data."""
+    """Configuration file, its configuration, and the folder of the data."""
 
     base: Base
-    environ: Mapping[str, str]
     config: Config
     data: pathlib.Path
 
@@ -52,18 +50,16 @@ class Subject:
         config = {name: values[name] for name in deciding if name not in ("DATADIR", *EVALUATION)}
         return {"config": config, "data": sizes(self.data)}
 
-    def environment(
-        self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path
-    ) -> dict[str, str]:
-        """Return the environment of a run of ``point``."""
-        per_run = {"DATADIR": str(data), "SEED": str(seed), "RESULT_FILE": str(result_file), **EVALUATION}
-        return {**self.environ, **variables(point), **per_run}
+    def run_of(self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path) -> Config:
+        """Return the configuration of a run of ``point``."""
+        per_run = {"DATADIR": data, "SEED": seed, "RESULT_FILE": result_file, **EVALUATION}
+        return self.config.replaced(**variables(point), **per_run)
 
     def possible(self, point: Point) -> bool:
         """Return whether a point can be run and, in the closed division, departs from no rule that the
         configuration keeps."""
         try:
-            config = from_environment({**self.environ, **variables(point), **EVALUATION})
+            config = self.config.replaced(**variables(point), **EVALUATION)
         except UserError:
             return False
         return self.config.run.division != "closed" or set(config.departures) <= set(self.config.departures)
@@ -103,21 +99,18 @@ def in_words(point: Point, before: Point) -> str:
     return " ".join(changes(point, before)) or "as it is"
 
 
-def read(name: str | None, environ: Mapping[str, str]) -> Subject:
-    """Return the configuration ``name``, a file or one of configs/, with the environment that the scripts
-    would give it.
+def read(name: str | None) -> Subject:
+    """Return the configuration ``name``, a file or one of configs/, as the scripts would read it.
 
     Raises UserError if it cannot be run or the data are not there.
     """
-    file = config_file.find(name, environ)
+    file = config_file.find(name)
     base = rewrite.read(file)
-    others = {key: value for key, value in environ.items() if key not in (*EACH_RUNS_OWN, *EVALUATION)}
-    sourced = config_file.sourced_environment(file, others)
-    for variable in EACH_RUNS_OWN:
-        sourced.pop(variable, None)
-    config = from_environment(sourced)
+    left_out = (*EACH_RUNS_OWN, *EVALUATION)
+    others = {key: value for key, value in process.environment().items() if key not in left_out}
+    config = named.read(str(file), environ=others).replaced(**dict.fromkeys(EACH_RUNS_OWN))
     preflight.of(config)
-    return Subject(base, sourced, config, pathlib.Path(config.data.folder).resolve())
+    return Subject(base, config, pathlib.Path(config.data.folder).resolve())
 
 
 def sizes(folder: pathlib.Path) -> dict[str, int]:

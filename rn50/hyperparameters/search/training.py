@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rn50.errors import UserError
 from rn50.hyperparameters.search.trial_scheduler import Task
 from rn50.process import ask_to_end_with_parent, python
-from rn50.results.parse import Evaluation, read_log
+from rn50.results.parse import Evaluation, partial_name, read_log
 from rn50.settings.config_file import CONFIGS
 
 BY_FORCE_S = 30
@@ -38,7 +38,7 @@ class Training:
             self._process = subprocess.Popen(
                 COMMAND,
                 cwd=str(CONFIGS.parent),
-                env=task.environ,
+                env=task.config.environ(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -63,7 +63,7 @@ class Training:
     @property
     def partial(self) -> pathlib.Path:
         """Return the path of its log while it grows."""
-        return self.task.result_file.with_name(self.task.result_file.name + ".partial")
+        return partial_name(self.task.result_file)
 
     @property
     def finished(self) -> bool:

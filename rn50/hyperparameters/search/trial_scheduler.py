@@ -18,6 +18,7 @@ from rn50.hyperparameters.search.confirmation import Pair
 from rn50.hyperparameters.search.journal import Journal, Trial, evidence
 from rn50.hyperparameters.search.method import Evidence, Plan, Point
 from rn50.hyperparameters.search.subject import Subject
+from rn50.settings.config import Config
 from rn50.terminal import Terminal, counted, say
 
 
@@ -40,7 +41,7 @@ class Task(NamedTuple):
 
     name: str
     point: Point
-    environ: dict[str, str]
+    config: Config
     result_file: pathlib.Path
     held: IO[Any]
     trial: int | None
@@ -85,9 +86,9 @@ class TrialScheduler:
         }
         identity = {**self.subject.identity, "options": chosen}
         with self.journal.alone():
-            if self.journal.said("search") is None:
-                self.journal.say("search", identity)
-        stored = self.journal.said("search")
+            if self.journal.recorded("search") is None:
+                self.journal.record("search", identity)
+        stored = self.journal.recorded("search")
         for what, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
             before, now = stored[key], identity[key]
             differs = ", ".join(name for name in {**before, **now} if before.get(name) != now.get(name))
@@ -115,7 +116,7 @@ class TrialScheduler:
             if pair is None:
                 self.ended = True
                 return None
-            left = confirmation.left(self.folder, pair)
+            left = confirmation.runs_left(self.folder, pair)
             if left:
                 whole = _mean_seconds(self.journal.trials(), "finished")
                 done = sum(map(len, pair.seeds.values())) - left
@@ -126,7 +127,7 @@ class TrialScheduler:
     def _show_state(self, trials: list[Trial], plan: Plan) -> None:
         """Show the progress of the search. The time left is an upper bound, because the plan depends on what
         the trials show."""
-        left, options = self._left(trials, plan), self.options
+        left, options = self._trials_left(trials, plan), self.options
         confirming = 2 * options.seeds_to_confirm * _mean_seconds(trials, "finished")
         trying = left * _mean_seconds(trials, "finished", "stopped")
         seconds = (trying + confirming) / options.workers
@@ -144,13 +145,13 @@ class TrialScheduler:
         text = f"{counted(left, noun)} left at most{eta}"
         self.bar.update(self._task, description=what, completed=done, total=done + left, left=text)
         if self.bar.disable and (what, left) != self._shown:
-            tell(f"{what}: {text}")
+            say_with_time(f"{what}: {text}")
         self._shown = (what, left)
 
     @property
     def pair(self) -> Pair | None:
         """Return the pair to confirm; None during the search, or if there is nothing to confirm."""
-        stored = self.journal.said("confirmation")
+        stored = self.journal.recorded("confirmation")
         return Pair.of_json(stored) if stored else None
 
     def plan(self, trials: list[Trial]) -> Plan:
@@ -179,11 +180,13 @@ class TrialScheduler:
     def _over(self, trials: list[Trial], plan: Plan) -> bool:
         """Return whether no more trials begin. One call's yes holds for all, or the confirmation would wait
         for others."""
-        if not self.journal.said("over") and (not self._left(trials, plan) or self._late(trials, plan)):
-            self.journal.say("over", True)
-        return bool(self.journal.said("over"))
+        if not self.journal.recorded("over") and (
+            not self._trials_left(trials, plan) or self._late(trials, plan)
+        ):
+            self.journal.record("over", True)
+        return bool(self.journal.recorded("over"))
 
-    def _left(self, trials: list[Trial], plan: Plan) -> int:
+    def _trials_left(self, trials: list[Trial], plan: Plan) -> int:
         """Return how many trials may still begin, at most."""
         counted = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
         most = math.inf if self.options.trials is None else max(0, self.options.trials - counted)
@@ -212,21 +215,21 @@ class TrialScheduler:
         go on."""
         baseline = confirmation.baseline_of(self.subject.start, trials)
         if baseline is None or plan.best is None or plan.best == baseline:
-            self.journal.say("over", False)
+            self.journal.record("over", False)
             return
         pair = confirmation.pair(
             baseline, plan.best, self.options.seeds_to_confirm, [trial.seed for trial in trials]
         )
-        self.journal.say("confirmation", pair._asdict())
-        tell("the search has ended; winner and baseline run again with fresh seeds")
+        self.journal.record("confirmation", pair._asdict())
+        say_with_time("the search has ended; winner and baseline run again with fresh seeds")
 
     def _trial(self, point: Point, plan: Plan, trials: list[Trial]) -> Task:
         [seed] = confirmation.fresh_seeds(1, (trial.seed for trial in trials))
         number, held = self.journal.begin(point, plan.stage, seed, socket.gethostname())
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
         log = self.journal.result_file(number)
-        environ = self.subject.environment(point, self.subject.data, seed, log)
-        return Task(name, point, environ, log, held, number)
+        config = self.subject.run_of(point, self.subject.data, seed, log)
+        return Task(name, point, config, log, held, number)
 
     def _confirming(self, pair: Pair) -> Task | None:
         free = confirmation.next_slot(self.folder, pair)
@@ -236,8 +239,8 @@ class TrialScheduler:
         data = self.options.confirm_data or self.subject.data
         name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds_to_confirm}"
         point = pair.points[slot.who]
-        environ = self.subject.environment(point, data, slot.seed, slot.result_file)
-        return Task(name, point, environ, slot.result_file, held, None)
+        config = self.subject.run_of(point, data, slot.seed, slot.result_file)
+        return Task(name, point, config, slot.result_file, held, None)
 
     def _recover(self) -> None:
         """Settle the trials of killed workers: one with a complete log is finished, one with a note is
@@ -245,10 +248,10 @@ class TrialScheduler:
         for trial in self.journal.abandoned():
             self.journal.settle(trial.number, is_stopped=bool(trial.note))
             if not trial.note and not self.journal.result_file(trial.number).exists():
-                tell(f"trial {trial.number}: its worker is gone; it begins again")
+                say_with_time(f"trial {trial.number}: its worker is gone; it begins again")
 
 
-def tell(line: str) -> None:
+def say_with_time(line: str) -> None:
     """Print an event of a search with the time, on standard error."""
     say(f"{time.strftime('%H:%M:%S')} {line}", err=True)
 

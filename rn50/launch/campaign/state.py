@@ -11,9 +11,8 @@ from rn50.benchmark import rules, schedule
 from rn50.errors import UserError
 from rn50.printed import prints
 from rn50.results import sidecar
-from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, finite, read_log
+from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, finite, partial_name, read_log
 from rn50.results.run import Run
-from rn50.run.log_file import partial_name
 from rn50.settings import header
 from rn50.settings.bounds import EPOCHS
 
@@ -153,17 +152,23 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
 
     Raises UserError if a log cannot be read.
     """
-    states = tuple(_run(number, results / f"result_{number - 1}.txt") for number in range(1, runs + 1))
-    begun = [run.log for run in states if run.log]
-    saved = sidecar.read(results / begun[-1].path.name.replace(".partial", "")) if begun else {}
-    if not saved:
+    states = tuple(_run(number, _log(results, number)) for number in range(1, runs + 1))
+    begun = [(number, run.log) for number, run in enumerate(states, start=1) if run.log]
+    number, log = begun[-1] if begun else (0, None)
+    saved = sidecar.read(_log(results, number)) if log else {}
+    if log is None or not saved:
         return Campaign(results, states)
     system = str(sidecar.section(saved, "run").get("system", ""))
     entries = header.of_run(system, saved.get("variables", {}))
     expected, curve = entries.get("expected", ""), header.curve(entries)
     target = str(sidecar.section(saved, "run").get("target", rules.TARGET_ACCURACY))
     evaluated = _evaluated(sidecar.section(saved, "hyperparameters"), target)
-    return Campaign(results, states, system, Run(begun[-1], saved).label, expected, curve, target, evaluated)
+    label = Run(log, saved).label
+    return Campaign(results, states, system, label, expected, curve, target, evaluated)
+
+
+def _log(results: pathlib.Path, number: int) -> pathlib.Path:
+    return results / f"result_{number - 1}.txt"
 
 
 def _run(number: int, file: pathlib.Path) -> RunState:

@@ -72,16 +72,16 @@ def _position(campaign: Campaign, run: RunState, live: EpochProgress | None) -> 
 def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
     """Yield a line for the latest top-1 beside those expected there, and one for what is expected next."""
     for latest in run.evaluations[-1:]:
-        line = f"top-1 {latest.accuracy:.4f} at epoch {latest.epoch:g}{_beside(campaign, int(latest.epoch))}"
-        yield f"{line}; target {campaign.target}"
+        line = f"top-1 {latest.accuracy:.4f} at epoch {latest.epoch:g}"
+        yield f"{line}{_expected_at(campaign, int(latest.epoch))}; target {campaign.target}"
     then = next((epoch for epoch in campaign.evaluated if epoch > run.epoch), None)
     if then is not None and campaign.curve.get(then):
-        yield f"next at epoch {then}{_beside(campaign, then)}"
+        yield f"next at epoch {then}{_expected_at(campaign, then)}"
     elif not run.evaluations and campaign.expected:
         yield f"expected: {campaign.expected}"
 
 
-def _beside(campaign: Campaign, epoch: int) -> str:
+def _expected_at(campaign: Campaign, epoch: int) -> str:
     if epoch not in campaign.curve:
         return ""
     low, high = campaign.curve[epoch]
@@ -114,7 +114,7 @@ def events(before: Campaign | None, now: Campaign) -> Iterator[str]:
             yield f"{label} begins"
         if run.state == RUNNING or was.state == RUNNING:
             for new in run.evaluations[len(was.evaluations) :]:
-                expected = _beside(now, int(new.epoch))
+                expected = _expected_at(now, int(new.epoch))
                 yield f"{label}: top-1 {new.accuracy:.4f} at epoch {new.epoch:g}{expected}"
         if run.state != was.state and run.state in (ENDED, STOPPED):
             yield f"{label}: {outcome(run)}"

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.live import Live
@@ -16,7 +16,7 @@ from rich.live import Live
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import state, view
-from rn50.process import ask_to_end_with_parent, not_ignored
+from rn50.process import ask_to_end_with_parent, environment, not_ignored
 from rn50.run.display import PROGRESS, EpochProgress, read_progress
 from rn50.terminal import Terminal, say
 
@@ -53,16 +53,19 @@ def watch(results: pathlib.Path, runs: int) -> None:
             before, now = now, state.read(results, runs)
 
 
-def run(results: pathlib.Path, runs: int, environ: Mapping[str, str], as_json: bool = False) -> int:
-    """Make the campaign of ``runs`` runs that ``environ`` describes, as ``run_experiments.sh`` does; return
-    its exit status.
+def make_missing(
+    config_file: pathlib.Path, results: pathlib.Path, runs: int, as_json: bool = False, **variables: str
+) -> int:
+    """Make those of the ``runs`` runs of a configuration that are missing in a folder, as
+    ``run_experiments.sh`` does; return its exit status. ``variables`` are beside the file's.
 
     On a terminal it shows one live view below the lines of past events; elsewhere it prints those lines
     alone. With ``as_json`` they go to standard error.
     """
     # The scripts of a checkout without .venv take python3 of the PATH, which is this one even if it was not.
-    path = f"{os.path.dirname(sys.executable)}:{environ.get('PATH', os.defpath)}"
-    environ = {**environ, "NEXP": str(runs), "RESULTS": str(results), "PATH": path}
+    path = f"{os.path.dirname(sys.executable)}:{environment().get('PATH', os.defpath)}"
+    variables |= {"CONFIG_FILE": str(config_file.resolve()), "RESULTS": str(results.absolute())}
+    environ = {**environment(), **variables, "NEXP": str(runs), "PATH": path}
     stdout: int | None = 2 if as_json else None
     stderr: int | None = None
     is_shown = Terminal().live and not as_json

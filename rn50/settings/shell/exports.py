@@ -10,14 +10,17 @@ def is_name(name: str) -> bool:
     return name.isascii() and name.isidentifier()
 
 
-def exported(name: str, value: str, overridable: bool = False) -> str:
-    """Return the line that exports a variable; if ``overridable``, a value of the environment comes first.
-
-    Raises UserError if the name is none of a variable, or the value is not one printable line.
-    """
+def refuse_impossible(name: str, value: str) -> None:
+    """Raise UserError if the name is none of a variable, or the value is not one printable line."""
     if not is_name(name) or not value.isprintable():
         problem = "not the name of a variable and one line of text"
         raise UserError(excerpt(ascii(f"{name}={value}")), problem, "correct it")
+
+
+def exported(name: str, value: str, overridable: bool = False) -> str:
+    """Return the line that exports a variable; if ``overridable``, a value of the environment comes first.
+    Raises UserError as ``refuse_impossible`` does."""
+    refuse_impossible(name, value)
     word = shlex.quote(value)
     if overridable:
         word = f'"${{{name}:-{word}}}"' if word == value else f"${{{name}:-{word}}}"

@@ -1,15 +1,15 @@
-"""Measure a minute of training before any run, and name the slow part where it is slower than expected."""
+"""A minute of training before any run, and the slow part where it is slower than expected."""
 
-import json
 import pathlib
 from typing import NamedTuple
 
-from rn50 import process
+from rn50 import files
 from rn50.errors import UserError
 from rn50.rates import Rates
 from rn50.reproduction.expectation import Expected
 from rn50.reproduction.here import Here
-from rn50.speed import cell, worker
+from rn50.results.parse import finite
+from rn50.speed import cell, profile, worker
 from rn50.speed.cell import REAL, SYNTHETIC, Cell
 from rn50.speed.networks import OURS
 
@@ -20,7 +20,7 @@ MUCH = 0.2
 _KEPT = (*(f"{data} {rate}" for data in (REAL, SYNTHETIC) for rate in Rates._fields), "communication")
 
 
-class Diagnosis(NamedTuple):
+class Measurement(NamedTuple):
     """Speed of a minute of training."""
 
     real: Rates
@@ -29,9 +29,9 @@ class Diagnosis(NamedTuple):
     """images/s of training on a synthetic batch."""
     communication: float
     """Share of a step that the all-reduce alone would take."""
-    slow: str
+    slow: str = ""
     """The slow part and by how much, in words; empty: it is as fast as expected, or nothing is expected."""
-    remedy: str
+    remedy: str = ""
     """Remedy."""
 
     @property
@@ -42,38 +42,49 @@ class Diagnosis(NamedTuple):
         return f"{real} images/s on real data, {synthetic} on a synthetic batch{sums}"
 
 
-def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Diagnosis:
+def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Measurement:
     """Time training for about a minute, unless the folder has it from before.
 
     Raises UserError if it cannot be measured.
     """
     config = here.config
-    file = folder / f"measured-{config.sha256[:12]}.json"
+    file, log = folder / f"measured-{config.sha256[:12]}.json", folder / "measured.log"
     if file.exists():
-        numbers = worker.kept(file, *_KEPT, least=0)
-        return Diagnosis(Rates(*numbers[:3]), Rates(*numbers[3:6]), numbers[6], "", "")
+        return _kept(file)
     run, batch = config.run, config.hyperparameters.batch_size
     one = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
-    result = cell.run(one, here.environ, (SYNTHETIC, REAL), SECONDS, ROUNDS, folder / "measured.log")
+    result = cell.run(one, config, (SYNTHETIC, REAL), SECONDS, ROUNDS, log)
     if result.failure or result.step is None:
-        raise UserError(here.config_file, result.failure, f"{folder / 'measured.log'} has it all")
-    real, synthetic = result.rates[REAL], result.rates[SYNTHETIC]
-    figures = real, synthetic, result.step.communication or 0.0
-    diagnosis = Diagnosis(*figures, *_slow(here, expected, *figures))
-    if not diagnosis.slow:  # what is slow may be mended, and is measured again
-        worker.write_json(file, dict(zip(_KEPT, (*real, *synthetic, diagnosis.communication), strict=True)))
-    return diagnosis
+        raise UserError(here.config_file, result.failure, f"see {log}")
+    measured = Measurement(result.rates[REAL], result.rates[SYNTHETIC], result.step.communication or 0.0)
+    slow, remedy = _slow(here, expected, measured, folder)
+    if not slow:  # what is slow may be mended, and is measured again
+        numbers = [*measured.real, *measured.synthetic, measured.communication]
+        worker.write_json(file, dict(zip(_KEPT, numbers, strict=True)))
+    return measured._replace(slow=slow, remedy=remedy)
 
 
-def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: float) -> tuple[str, str]:
+def _kept(file: pathlib.Path) -> Measurement:
+    """Return a measurement that was kept. Raises UserError if the file has none."""
+    remedy = "remove it, and the same command measures again"
+    content = files.read_json(file, remedy=remedy)
+    numbers = [finite(content.get(name)) if isinstance(content, dict) else None for name in _KEPT]
+    known = [number for number in numbers if number is not None and 0 <= number < 1e12]
+    if len(known) < len(numbers):
+        raise UserError(file, "is not what rn50 measured", remedy)
+    return Measurement(Rates(*known[:3]), Rates(*known[3:6]), known[6])
+
+
+def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib.Path) -> tuple[str, str]:
     """Return the slow part and the remedy, nothing where training is as fast as expected."""
     least, config = expected.low, here.config_file
+    real, synthetic, sums, *_ = measured
     if least is None or real.highest >= least:
         return "", ""
     behind = f"{real.median:,.0f} images/s where {least:,.0f} to {expected.high:,.0f} are expected"
     # The input is named too where the machine is busier than the claim's, and both are below expectation.
     if synthetic.highest >= least or real.highest < synthetic.lowest / 2:
-        alone = f"{synthetic.median:,.0f} on a synthetic batch{_stages(here)}"
+        alone = f"{synthetic.median:,.0f} on a synthetic batch{_stages(here, folder)}"
         text = f"the input: training makes {behind}, and {alone}"
         return text, f"raise DALI_THREADS, or rn50 tune input {config}"
     if sums > MUCH:
@@ -83,13 +94,10 @@ def _slow(here: Here, expected: Expected, real: Rates, synthetic: Rates, sums: f
     return text, f"rn50 doctor {config}, then rn50 profile {config}; compare precision and packages"
 
 
-def _stages(here: Here) -> str:
+def _stages(here: Here, folder: pathlib.Path) -> str:
     """Return which stage of the input is slow, nothing where that cannot be measured."""
-    verb = ("bench", "input", here.config_file, f"--seconds={STAGES_S}", "--json")
-    done = process.run(process.python("-m", "rn50", *verb), env=here.environ, capture_output=True)
-    try:
-        report = json.loads(done.stdout)
-        alone = report["images_per_second"]["pipeline"]["median"]
-        return f"; alone the input delivers {alone:,.0f}, and the bottleneck is {report['bottleneck']}"
-    except (ValueError, KeyError):
+    rate, failure = profile.rate(here.config, STAGES_S, ROUNDS, folder / "stages.log")
+    if failure:
         return ""
+    alone = rate["images_per_second"]["pipeline"]["median"]
+    return f"; alone the input delivers {alone:,.0f}, and the bottleneck is {rate['bottleneck']}"

@@ -1,0 +1,108 @@
+"""Configurations by their names, with the values of ``--set NAME=VALUE``."""
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rn50 import files, process
+from rn50.errors import UserError, did_you_mean, excerpt
+from rn50.settings import config_file
+from rn50.settings.config import Config, from_environment, known_names
+from rn50.settings.fields import RUNS_OWN_NAMES, variables
+from rn50.settings.shell.exports import exported, refuse_impossible, remark
+
+_LONGEST = 100
+"""Most characters of a system's name, which becomes the name of a folder."""
+_COPY = "change a copy of the file"
+_PLATFORM = "SUBMISSION_PLATFORM"
+_SOURCES = re.compile(r"^\s*(\.|source)\s", re.MULTILINE)
+
+
+def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Config:
+    """Return the configuration ``name``, a file or a system of configs/, with ``values``, each NAME=VALUE, in
+    place of the file's. ``environ`` is by default that of this process.
+
+    Without a name and values, ``environ`` itself is the configuration if it sets every required variable, as
+    after `. FILE`. Else CONFIG_FILE or DGXSYSTEM names it.
+
+    Raises UserError if there is no such configuration, or it cannot be sourced or run.
+    """
+    environ = process.environment() if environ is None else environ
+    required = [variable for _, _, variable in variables() if variable.default is dataclasses.MISSING]
+    is_complete = all(needed.given(environ)[1] or not needed.is_read(environ) for needed in required)
+    if is_complete and not name and not values:
+        return from_environment(environ)
+    file = config_file.find(name)
+    given = parsed(values)
+    system(file, given)
+    return from_environment(changed(config_file.sourced_environment(file, environ), given))
+
+
+def parsed(values: Sequence[str]) -> dict[str, str]:
+    """Return variable -> value of NAME=VALUE.
+
+    Raises UserError for a variable that no configuration can set, or that differs from run to run.
+    """
+    return dict(map(_pair, values))
+
+
+def _pair(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    given = excerpt(given)
+    if not equals or not value.isprintable():
+        raise UserError(f"--set {given}", "no NAME=VALUE", "write --set LR=1")
+    if name in RUNS_OWN_NAMES:
+        raise UserError(f"--set {given}", "each run has its own", f"set {name} in the environment")
+    if name not in known_names() and not config_file.is_passed_through(name):
+        meant = did_you_mean(name, known_names()) or "rn50 config show lists all"
+        raise UserError(f"--set {given}", "no such variable", meant)
+    refuse_impossible(name, value)
+    return name, value
+
+
+def changed(sourced: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return a configuration's variables with those given; SUBMISSION_PLATFORM names these too."""
+    # As of the environment: relative paths begin where the user is.
+    both = {**sourced, **given, **config_file.absolute_paths(given)}
+    if given:
+        both[_PLATFORM] = " ".join([both.get(_PLATFORM) or both.get("DGXSYSTEM", ""), *_parts(given)])
+    return both
+
+
+def _parts(given: Mapping[str, str]) -> list[str]:
+    return [f"{variable}={re.sub(r'[^A-Za-z0-9_.-]+', '_', value)}" for variable, value in given.items()]
+
+
+def system(file: Path, given: Mapping[str, str]) -> str:
+    """Return the name of the system that a file with these values configures, like DEMO_CPU+LR=1. Raises
+    UserError if it is too long for a folder."""
+    name = "+".join([config_file.system_of(file), *_parts(given)])
+    if given and len(name) > _LONGEST:
+        raise UserError("--set", f"the system would be called {excerpt(name)}", _COPY)
+    return name
+
+
+def write(folder: Path, name: str | None, values: Sequence[str]) -> Path:
+    """Write the configuration ``name`` with ``values``, for a script to source, and return its file in
+    ``folder``.
+
+    Raises UserError as ``read`` does, or if a shell that sources the file would not have the values.
+    """
+    asked, given = read(name, values).environ(), parsed(values)
+    base = config_file.find(name)
+    text = files.read_text(base, errors="surrogateescape")
+    if _SOURCES.search(text):  # a copy would not find the files beside it
+        text = f". {shlex.quote(str(base.resolve()))}\n"
+    lines = [f"# {remark(base.name)}; {files.MARK}, --set", text, "# --set"]
+    lines += [exported(variable, asked[variable]) for variable in dict.fromkeys((*given, _PLATFORM))]
+    file = folder / f"config_{system(base, given)}.sh"
+    files.make_folder(folder, "give another --output")
+    files.write(file, ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
+    sourced = config_file.sourced_environment(file, process.environment())
+    lost = [variable for variable in given if sourced.get(variable) != asked[variable]]
+    if lost or sourced.get(_PLATFORM) != asked[_PLATFORM]:
+        file.unlink()
+        raise UserError(f"--set {' '.join(lost or given)}", f"{base} keeps its own value", _COPY)
+    return file
