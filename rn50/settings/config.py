@@ -8,12 +8,22 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rn50.benchmark import rules, schedule
+from rn50.benchmark import recipe, rules, schedule
+from rn50.benchmark.recipe import Recipe
 from rn50.errors import UserError, UserErrors, did_you_mean, excerpt
 from rn50.process import environment
 from rn50.settings import relations
 from rn50.settings.config_file import find, is_ours, sourced_environment, unknown_names
-from rn50.settings.fields import RUNS_OWN, SECTIONS, Data, Hyperparameters, InputPipeline, Run, variables
+from rn50.settings.fields import (
+    RUNS_OWN,
+    SECTIONS,
+    VARIABLE_OF,
+    Data,
+    Hyperparameters,
+    InputPipeline,
+    Run,
+    variables,
+)
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.variables import FIXED, LIBRARIES, UNUSED, Variable
 
@@ -56,12 +66,16 @@ class Config:
         return schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period, self.run.target)
 
     @property
+    def recipe(self) -> Recipe:
+        """The hyperparameters that a run logs."""
+        values = {**recipe.FIXED, "gradient_accumulation_steps": 1, **vars(self.hyperparameters)}
+        return recipe.of_configuration(values, self.ranks)
+
+    @property
     def departures(self) -> dict[str, str]:
         """Variables whose values break the rules of the closed division -> the rule."""
-        h = self.hyperparameters
-        values = h.learning_rate, h.momentum, h.weight_decay, h.label_smoothing
-        broken = rules.departures(h.optimizer, self.global_batch_size, *values)
-        return {variable.name: broken[field] for _, field, variable in variables() if field in broken}
+        broken = recipe.departures(self.recipe)
+        return {name: broken[field] for field, name in VARIABLE_OF.items() if field in broken}
 
     @property
     def division(self) -> str:

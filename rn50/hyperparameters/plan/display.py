@@ -129,6 +129,5 @@ def _minutes(value: float) -> str:
 
 
 def _values(result: PublishedResult) -> str:
-    return ", ".join(
-        f"{name} {getattr(result, name)}" for name in BORROWED if getattr(result, name) is not None
-    )
+    values = ((column, getattr(result, name)) for column, name in BORROWED.items())
+    return ", ".join(f"{column} {value}" for column, value in values if value is not None)

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
@@ -24,8 +25,9 @@ from rn50.results import published
 from rn50.results.published import PublishedResult
 
 OPTIMIZER = "lars"
-BORROWED = (*published.Recipe._fields, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
-"""Fields of a published result that are reported of its recipe."""
+_REPORTED = (*SHARED, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
+BORROWED = {column: name for column, name in published.COLUMNS.items() if name in _REPORTED}
+"""Column -> field of a published result, of those that are reported of its recipe."""
 SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
@@ -52,14 +54,14 @@ class Prediction:
 
 
 @prints(
-    ", ".join(f"{name}=source.{name}" for name in BORROWED)
+    ", ".join(f"{column}=source.{name}" for column, name in BORROWED.items())
     + (
         ", source.name, source.round, source.organisation, source.system, "
         "published.results=results, published.runs=runs, published.missed=missed, published.epochs=epochs"
     )
 )
 @dataclass(frozen=True)
-class Recipe:
+class Borrowable:
     """Published recipe to borrow."""
 
     source: PublishedResult
@@ -91,7 +93,7 @@ class Plan:
     global_batch_size: int
     """Images per step on all of them together."""
     prediction: Prediction
-    recipe: Recipe
+    recipe: Borrowable
     cautions: tuple[str, ...]
     """Where the prediction goes beyond what was published."""
     confidence: float = CONFIDENCE
@@ -133,13 +135,13 @@ class SystemPlanner:
         accelerator: str,
         accelerators: int,
         global_batch_size: int,
-        recipe: PublishedResult | None = None,
+        source: PublishedResult | None = None,
     ) -> Prediction:
-        """Predict a run with the hyperparameters of ``recipe``, or with the usual ones at this batch size."""
+        """Predict a run with the hyperparameters of ``source``, or with the usual ones at this batch size."""
         _refuse_idle(accelerators, global_batch_size)
-        epochs = self._epochs.predict(global_batch_size, published.recipe(recipe) if recipe else None)
+        epochs = self._epochs.predict(global_batch_size, source.recipe if source else None)
         rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
-        schedule = (recipe.first_evaluation_epoch, recipe.evaluation_interval) if recipe else (None, None)
+        schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
         minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
         # Independent relative errors: their log-intervals add in quadrature.
@@ -148,14 +150,14 @@ class SystemPlanner:
         above = math.hypot(math.log(epochs.high / epochs.expected), speed)
         return Prediction(epochs, count, rate, minutes, minutes * math.exp(-below), minutes * math.exp(above))
 
-    def recipe(self, global_batch_size: int, accelerators: int) -> Recipe:
+    def recipe(self, global_batch_size: int, accelerators: int) -> Borrowable:
         """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result
         with the nearest number of accelerators."""
         best = expected_epochs.rank(self._proven, global_batch_size)[0]
         source = min(
             best.results, key=lambda result: abs(math.log2((result.accelerators or math.inf) / accelerators))
         )
-        return Recipe(
+        return Borrowable(
             source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean
         )
 
@@ -237,7 +239,7 @@ class SystemPlanner:
         return [point for point in self._points if point.accelerator == accelerator] or self._points
 
     def _cautions(
-        self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int
+        self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Borrowable, fitting: int
     ) -> Iterator[str]:
         points = self._published(accelerator)
         smallest = min(result.global_batch_size or 0 for result in self.results)
