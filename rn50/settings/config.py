@@ -14,16 +14,7 @@ from rn50.errors import UserError, UserErrors, did_you_mean, excerpt
 from rn50.process import environment
 from rn50.settings import relations
 from rn50.settings.config_file import find, is_ours, sourced_environment, unknown_names
-from rn50.settings.fields import (
-    RUNS_OWN,
-    SECTIONS,
-    VARIABLE_OF,
-    Data,
-    Hyperparameters,
-    InputPipeline,
-    Run,
-    variables,
-)
+from rn50.settings.fields import RUNS_OWN, SECTIONS, Data, Hyperparameters, InputPipeline, Run, variables
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.variables import FIXED, LIBRARIES, UNUSED, Variable
 
@@ -75,7 +66,7 @@ class Config:
     def departures(self) -> dict[str, str]:
         """Variables whose values break the rules of the closed division -> the rule."""
         broken = recipe.departures(self.recipe)
-        return {name: broken[field] for field, name in VARIABLE_OF.items() if field in broken}
+        return {variable.name: broken[field] for _, field, variable in variables() if field in broken}
 
     @property
     def division(self) -> str:

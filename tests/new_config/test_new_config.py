@@ -76,7 +76,7 @@ def test_gpus_get_a_published_recipe_whole(tmp_path, name):
     h = config.hyperparameters
     assert (h.optimizer, h.learning_rate, h.warmup_epochs, h.schedule_epochs, h.momentum, h.weight_decay) == (
         source.optimizer,
-        source.base_learning_rate,
+        source.learning_rate,
         source.warmup_epochs,
         source.decay_epochs,
         source.momentum,
