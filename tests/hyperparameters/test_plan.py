@@ -16,7 +16,7 @@ from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs, reference
-from rn50.hyperparameters.plan import accelerator_names, display, epochs, images_per_second
+from rn50.hyperparameters.plan import chips, display, epochs, images_per_second
 from rn50.hyperparameters.plan.epochs import EpochModel
 from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
 from rn50.hyperparameters.plan.planner import SCALES, SystemPlanner, planner_for
@@ -80,9 +80,7 @@ def test_a_system_that_was_left_out_is_predicted_from_the_others():
         [each for each in published.distinct("lars") if images_per_second.system(each) not in systems]
     )
     for each in held:
-        said = planner.predict(
-            accelerator_names.name(each.accelerator_model), each.accelerators, each.global_batch_size
-        )
+        said = planner.predict(chips.name(each.accelerator_model), each.accelerators, each.global_batch_size)
         assert said.epochs.expected == pytest.approx(epochs.mean_epochs(each), abs=1.5), each.system
         assert said.minutes == pytest.approx(each.olympic_minutes, rel=0.08), each.system
 
@@ -219,9 +217,7 @@ def test_accelerators_scale_as_others_do_where_they_were_not_published(planner):
 
 
 def test_an_outlier_has_little_say():
-    usual = [
-        each for each in published.distinct("lars") if accelerator_names.name(each.accelerator_model) == NAME
-    ]
+    usual = [each for each in published.distinct("lars") if chips.name(each.accelerator_model) == NAME]
     at = Point(NAME, 8, 408)
     before = ThroughputModel(usual).predict(at).images_per_second
     broken = result(images_per_second_per_accelerator=1000, olympic_minutes=93.4)
@@ -378,7 +374,7 @@ def test_what_is_no_number_is_refused(option, value):
     ],
 )
 def test_names_of_accelerators(model, expected):
-    assert accelerator_names.name(model) == expected
+    assert chips.name(model) == expected
 
 
 @pytest.mark.parametrize(
@@ -398,7 +394,7 @@ def test_names_of_accelerators(model, expected):
     ],
 )
 def test_names_that_nvidia_smi_gives_gpus(gpu, expected):
-    assert accelerator_names.of_gpu(gpu, accelerator_names.known(published.results())) == expected
+    assert chips.of_gpu(gpu, chips.known(published.results())) == expected
 
 
 @pytest.mark.parametrize("fitting", [96, 224, 1000])
@@ -414,8 +410,6 @@ def test_what_does_not_fit_is_not_planned(planner, name, fitting):
 
 
 def test_a_whole_name_goes_before_a_part():
-    names = accelerator_names.known(published.results())
-    assert [
-        accelerator_names.find(each, names) for each in names
-    ] == names  # Gaudi beside Gaudi2, L40 beside L40S
-    assert accelerator_names.find("nvidia a100 sxm4 80gb", names) == NAME
+    names = chips.known(published.results())
+    assert [chips.find(each, names) for each in names] == names  # Gaudi beside Gaudi2, L40 beside L40S
+    assert chips.find("nvidia a100 sxm4 80gb", names) == NAME

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.hyperparameters.plan import accelerator_names
+from rn50.hyperparameters.plan import chips
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.images_per_second import Spread
 from rn50.hyperparameters.plan.planner import BORROWED, Plan
@@ -97,7 +97,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     dots = [
         (result.accelerators, result.olympic_minutes)
         for result in results
-        if accelerator_names.name(result.accelerator_model) == plans[0].accelerator
+        if chips.name(result.accelerator_model) == plans[0].accelerator
         and result.accelerators
         and result.olympic_minutes
     ]

@@ -16,7 +16,7 @@ from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
 from rn50.hyperparameters.expected_epochs import refuse_no_count
-from rn50.hyperparameters.plan import accelerator_names, images_per_second
+from rn50.hyperparameters.plan import chips, images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs
 from rn50.hyperparameters.plan.images_per_second import Point, Rate, ThroughputModel
 from rn50.printed import Hundredths, Minutes, Tenths, prints
@@ -127,9 +127,7 @@ class SystemPlanner:
     @property
     def accelerators(self) -> list[str]:
         """Return the names of the accelerators whose speed is known, those with the most results first."""
-        return [
-            name for name in accelerator_names.known(self.results) if name in self.throughput.accelerators
-        ]
+        return [name for name in chips.known(self.results) if name in self.throughput.accelerators]
 
     def predict(
         self,
@@ -300,7 +298,7 @@ def planner_for(
     plain = SystemPlanner()
     known = plain.accelerators
     if images_per_second is None:
-        return plain, accelerator_names.find(accelerator, known) if accelerator else known[0]
+        return plain, chips.find(accelerator, known) if accelerator else known[0]
     if not accelerators or not global_batch_size:
         raise UserError(
             "--images-per-second",
@@ -309,7 +307,7 @@ def planner_for(
     _refuse_idle(accelerators, global_batch_size)
     name = accelerator or "measured accelerator"
     if accelerator:
-        with contextlib.suppress(accelerator_names.UnknownError):
-            name = accelerator_names.find(accelerator, known)
+        with contextlib.suppress(chips.UnknownError):
+            name = chips.find(accelerator, known)
     measured = Point(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name
