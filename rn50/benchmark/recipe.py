@@ -31,8 +31,8 @@ class Hyperparameter:
 
     ``shown`` is its name on displays, ``heading`` a shorter one for narrow tables. ``end`` is its log key
     without the optimizer; ``keys`` are the keys that a run logs, by optimizer, none where MLPerf has none.
-    ``column`` is its name in the published table and in JSON. ``name`` is its field in ``Recipe``, and in a
-    configuration that can set it; others have a value ``fixed`` by the rules.
+    ``column`` is its name in the published table and in JSON, by default that of its field. ``fixed`` is its
+    value where the rules fix one.
     """
 
     shown: str
@@ -42,11 +42,6 @@ class Hyperparameter:
     column: str = ""
     fixed: float | None = None
     closed: Closed | None = None
-    name: str = ""
-
-    def is_of(self, optimizer: str) -> bool:
-        """Return whether a run of the optimizer logs it under a key of that optimizer alone."""
-        return self.end != self.keys.get(optimizer, self.end)
 
 
 def _row(shown: str, end: str, keys: Mapping[str, str] | None = None, **more: Any) -> Any:
@@ -55,9 +50,9 @@ def _row(shown: str, end: str, keys: Mapping[str, str] | None = None, **more: An
     return dataclasses.field(default=None, metadata={"row": Hyperparameter(shown, end, keys, **more)})
 
 
-def _for_every_optimizer(shown: str, key: str, **more: Any) -> Any:
-    """Return a field whose key is the same for every optimizer."""
-    return _row(shown, key, dict.fromkeys(rules.OPTIMIZERS, key), **more)
+def _same_key(shown: str, key: str, heading: str = "") -> Any:
+    """Return a field of ``Recipe`` whose key is the same for every optimizer."""
+    return _row(shown, key, dict.fromkeys(rules.OPTIMIZERS, key), heading=heading)
 
 
 def _fixed(value: float, remedy: str, optimizers: tuple[str, ...] = rules.OPTIMIZERS) -> dict[str, Any]:
@@ -88,17 +83,13 @@ _WEIGHT_DECAY = Closed(
     f"the rules allow {rules.WEIGHT_DECAY_BASE:g} * 2^n with a whole n",
     "choose a weight decay of 0.0001 * 2^N for a whole number N",
 )
-SMOOTHING = Closed(
-    rules.LABEL_SMOOTHING.__contains__,
-    "the rules allow 0 and 0.1",
-    "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)",
-)
+_ALLOWED_SMOOTHING = "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)"
+SMOOTHING = Closed(rules.LABEL_SMOOTHING.__contains__, "the rules allow 0 and 0.1", _ALLOWED_SMOOTHING)
 _END = _fixed(rules.END_LEARNING_RATE, "end the schedule at")
 _POWER = _fixed(rules.POLY_POWER, "decay with power", optimizers=("lars",))
 _EPSILON = _fixed(rules.LARS_EPSILON, "train with epsilon")
 _WARMUP = "learning_rate_warmup_epochs"
-# The rulesets' key for SGD has no optimizer.
-_WARMUP_KEYS = {"lars": f"lars_opt_{_WARMUP}", "sgd": f"opt_{_WARMUP}"}
+_WARMUP_KEYS = {"lars": f"lars_opt_{_WARMUP}", "sgd": f"opt_{_WARMUP}"}  # as the rulesets have it
 _Known = Annotated[float | None, IF_KNOWN]
 
 
@@ -107,8 +98,8 @@ class Recipe:
     """Hyperparameters of a run, a published result or a reference point. None is not known; those of a log
     are as they were logged, which may be anything that JSON has."""
 
-    global_batch_size: int = _for_every_optimizer("global batch", "global_batch_size", heading="batch")
-    optimizer: str = _for_every_optimizer("optimizer", "opt_name")
+    global_batch_size: int = _same_key("global batch", "global_batch_size", heading="batch")
+    optimizer: str = _same_key("optimizer", "opt_name")
     learning_rate: float = _row(
         "base learning rate", "base_learning_rate", column="base_learning_rate", closed=_SGD_RATE
     )
@@ -120,8 +111,8 @@ class Recipe:
     weight_decay: _Known = _row("weight decay", "weight_decay", closed=_WEIGHT_DECAY)
     epsilon: float | None = _row("epsilon", "epsilon", {"lars": "lars_epsilon"}, **_EPSILON)
     label_smoothing: float | None = _row("label smoothing", "label_smoothing", {}, closed=SMOOTHING)
-    model_bn_span: int | None = _for_every_optimizer("batch norm span", "model_bn_span")
-    gradient_accumulation_steps: int | None = _for_every_optimizer(
+    model_bn_span: int | None = _same_key("batch norm span", "model_bn_span")
+    gradient_accumulation_steps: int | None = _same_key(
         "gradient accumulation", "gradient_accumulation_steps"
     )
     decay_steps: float | None = None
@@ -141,18 +132,19 @@ class Recipe:
 
     def logged(self) -> dict[str, Any]:
         """Return log key -> value, first those of every optimizer, in alphabetical order."""
-        optimizer = self.optimizer
-        rows = [row for row in HYPERPARAMETERS.values() if optimizer in row.keys]
-        rows.sort(key=lambda row: (row.is_of(optimizer), row.keys[optimizer].removeprefix(f"{optimizer}_")))
-        return {row.keys[optimizer]: getattr(self, row.name) for row in rows}
+        rows = [(name, row) for name, row in HYPERPARAMETERS.items() if self.optimizer in row.keys]
+        values = {row.keys[self.optimizer]: getattr(self, name) for name, row in rows}
+        every = {row.end for _, row in rows}
+        order = sorted(values, key=lambda key: (key not in every, key.removeprefix(f"{self.optimizer}_")))
+        return {key: values[key] for key in order}
 
 
-HYPERPARAMETERS = {
-    field.name: dataclasses.replace(row, name=field.name, column=row.column or field.name)
-    for field in dataclasses.fields(Recipe)
-    if (row := field.metadata.get("row"))
+HYPERPARAMETERS: dict[str, Hyperparameter] = {
+    field.name: field.metadata["row"] for field in dataclasses.fields(Recipe) if field.metadata
 }
-"""Field of ``Recipe`` -> its row, in the order in which they are displayed."""
+"""Field of ``Recipe``, and of a configuration that can set it -> its row, in the order of displays."""
+COLUMN_OF = {name: row.column or name for name, row in HYPERPARAMETERS.items()}
+"""Field of ``Recipe`` -> its name in the published table and in JSON."""
 FIXED = {name: row.fixed for name, row in HYPERPARAMETERS.items() if row.fixed is not None}
 """Field of ``Recipe`` -> value that the rules fix."""
 SHARED = (
@@ -160,7 +152,7 @@ SHARED = (
     *("weight_decay", "momentum"),
 )
 """Fields that are chosen together: results that share them have the same recipe."""
-prints(", ".join(f"{HYPERPARAMETERS[name].column}={name}" for name in SHARED))(Recipe)
+prints(", ".join(f"{COLUMN_OF[name]}={name}" for name in SHARED))(Recipe)
 
 
 def of_configuration(values: Mapping[str, Any], ranks: int | None) -> Recipe:

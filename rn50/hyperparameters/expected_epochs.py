@@ -89,7 +89,7 @@ def refuse_no_count(option: str, number: float) -> None:
 def of_recipe(recipe: Recipe, epochs: Sequence[float | None]) -> Prediction | None:
     """Predict the epochs of a recipe on ImageNet; None if nothing is known of its optimizer. ``epochs`` are
     those of its runs as ``of_own_runs`` takes them."""
-    group = published.recipes(recipe.optimizer).get(recipe.shared, ())
+    group = published.by_recipe(published.distinct(recipe.optimizer)).get(recipe.shared, ())
     basis = f"{counted(len(group), 'published result')} of this very recipe"
     prediction = _of_runs(basis, _runs(group)) or of_own_runs(epochs)
     if prediction or recipe.optimizer != "lars":
@@ -131,14 +131,10 @@ def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
 
 def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:
     """Yield the complete recipes of closed-division results that reached the target in at least one run."""
-    groups: dict[Recipe, list[PublishedResult]] = {}
-    for result in results:
-        if result.is_closed:
-            groups.setdefault(result.recipe.shared, []).append(result)
-    for recipe, group in groups.items():
+    for recipe, group in published.by_recipe(result for result in results if result.is_closed).items():
         prediction = _of_runs(counted(len(group), "published result"), _runs(group))
         if prediction and recipe.is_whole and not departures(recipe):
-            yield Proven(group[0].name, recipe.global_batch_size, recipe, prediction, tuple(group))
+            yield Proven(group[0].name, recipe.global_batch_size, recipe, prediction, group)
 
 
 def _of_reference(optimizer: str) -> Iterator[Proven]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50.benchmark import rules
-from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
+from rn50.benchmark.recipe import COLUMN_OF, HYPERPARAMETERS, Recipe
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
 Numbers = tuple[float | None, ...]
@@ -123,18 +123,16 @@ def nearest(
 def nearest_recipes(global_batch_size: int, optimizer: str) -> list[tuple[PublishedResult, ...]]:
     """Return the three recipes nearest in batch size, each as the results that share it. Ties go
     to the recipe with most results."""
-    every = sorted(recipes(optimizer).values(), key=len, reverse=True)
+    every = sorted(by_recipe(distinct(optimizer)).values(), key=len, reverse=True)
     return sorted(every, key=lambda recipe: _ratio(recipe[0].global_batch_size, global_batch_size))[:3]
 
 
-def recipes(optimizer: str) -> dict[Recipe, tuple[PublishedResult, ...]]:
-    """Return the results of an optimizer by the recipe that they share; logs submitted again in a later round
-    count once."""
-    by_recipe: dict[Recipe, tuple[PublishedResult, ...]] = {}
-    for result in distinct(optimizer):
-        recipe = result.recipe.shared
-        by_recipe[recipe] = (*by_recipe.get(recipe, ()), result)
-    return by_recipe
+def by_recipe(results: Iterable[PublishedResult]) -> dict[Recipe, tuple[PublishedResult, ...]]:
+    """Return results by the recipe that they share."""
+    groups: dict[Recipe, tuple[PublishedResult, ...]] = {}
+    for result in results:
+        groups[result.recipe.shared] = (*groups.get(result.recipe.shared, ()), result)
+    return groups
 
 
 def distinct(optimizer: str) -> list[PublishedResult]:
@@ -159,10 +157,7 @@ _VALUES: dict[Any, Callable[[str], Any]] = {
     Numbers: lambda text: tuple(None if value == "-" else float(value) for value in text.split()),
 }
 """Functions from the text of a cell to its value, by the type of the field."""
-COLUMNS = {
-    HYPERPARAMETERS[field.name].column if field.name in HYPERPARAMETERS else field.name: field.name
-    for field in dataclasses.fields(PublishedResult)
-}
+COLUMNS = {COLUMN_OF.get(field.name, field.name): field.name for field in dataclasses.fields(PublishedResult)}
 """Column of the table -> field of ``PublishedResult``."""
 
 

@@ -216,9 +216,7 @@ def variables() -> Iterator[tuple[str, str, Variable]]:
 
 
 VARIABLES = {variable.name: variable for _, _, variable in variables()}
-VARIABLE_OF = {
-    field: variable.name for section, field, variable in variables() if section == "hyperparameters"
-}
+VARIABLE_OF = {field: v.name for section, field, v in variables() if section == "hyperparameters"}
 """Field of ``Hyperparameters`` -> its variable."""
 RUNS_OWN_NAMES = frozenset(variable.name for _, field, variable in variables() if field in RUNS_OWN)
 """Names of the variables that may differ between the runs of one configuration."""

@@ -127,7 +127,7 @@ def _values(taken: Mapping[str, str], mixed: Sequence[str], old: Mapping[str, st
     """Return the new values: those of the source, of a mix those of the base, and assumed ones."""
     values = {name: _Value(old[name], "base") for name in mixed if name in old}
     values |= {name: _Value(text, "borrowed") for name, text in taken.items()}
-    unsaid = {**origin.LEFT_OUT, **{name: old[name] for name in origin.EVALUATION}}
+    unsaid = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
     if values["OPTIMIZER"].text != "lars":
         unsaid.pop("LARSETA")
     return {**{name: _Value(text, "assumed") for name, text in unsaid.items()}, **values}

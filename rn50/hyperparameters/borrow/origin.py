@@ -25,7 +25,7 @@ from rn50.results.parse import TOKEN, finite, read_log
 from rn50.results.recipe import convergence_points
 from rn50.results.result_files import find_result_files
 from rn50.settings.config_file import is_passed_through
-from rn50.settings.fields import VARIABLE_OF, VARIABLES, variables
+from rn50.settings.fields import VARIABLE_OF, variables
 from rn50.settings.parsers import optimizer
 from rn50.settings.shell import assignments
 from rn50.settings.variables import FIXED
@@ -33,12 +33,7 @@ from rn50.settings.variables import FIXED
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
 """Variables that logs mostly omit, at the values of the reference and of nearly all published
 configurations."""
-EVALUATION = ("EVAL_OFFSET", "EVAL_PERIOD")
-NEEDED = tuple(
-    name
-    for name in VARIABLE_OF.values()
-    if VARIABLES[name].default is dataclasses.MISSING and name not in ("BATCHSIZE", *LEFT_OUT, *EVALUATION)
-)
+NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
 """Variables that a complete recipe needs."""
 _SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
 """Variables whose product is the global batch size."""

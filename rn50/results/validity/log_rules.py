@@ -31,11 +31,6 @@ VALUES = "the closed division fixes the optimizer's constants"
 _SUBMISSION = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 _EVERY = (*_SUBMISSION, "cache_clear", "init_start", "init_stop")
 _EVERY += ("run_start", "train_samples", "eval_samples")
-_OF_OPTIMIZER = {
-    optimizer: [row.keys[optimizer] for row in HYPERPARAMETERS.values() if row.is_of(optimizer)]
-    for optimizer in rules.OPTIMIZERS
-}
-_OF_OPTIMIZER["sgd"].append("model_bn_span")
 _ENDS: Sequence[tuple[str, ...]] = (
     *(("run_stop",), ("eval_accuracy",)),
     *((f"block_{end}", f"{part}_{end}") for end in ("start", "stop") for part in ("epoch", "eval")),
@@ -113,8 +108,10 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     if log.division != "open":
         keys += ["opt_name", "global_batch_size"]
         keys += ["gradient_accumulation_steps"] if set(rulesets) - {"0.7.0"} else []
-        optimizer = log.first("opt_name")
-        keys += _OF_OPTIMIZER.get(str(optimizer.value), ()) if optimizer else ()
+        event, rows = log.first("opt_name"), HYPERPARAMETERS.values()
+        optimizer = str(event.value) if event else ""
+        keys += [row.keys[optimizer] for row in rows if row.keys.get(optimizer, row.end) != row.end]
+        keys += ["model_bn_span"] if optimizer == "sgd" else []
     for rule, groups in ((REQUIRED, [(key,) for key in keys]), (ENDS, _ENDS)):
         for either in groups:
             if not log.first(*either):
