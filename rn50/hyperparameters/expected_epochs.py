@@ -62,7 +62,7 @@ class Proven:
     global_batch_size: int
     """Its batch size."""
     values: Recipe
-    """What it logged of the hyperparameters that are chosen together."""
+    """Values that it logged."""
     prediction: Prediction
     results: tuple[PublishedResult, ...] = ()
     """Empty for a reference recipe."""
