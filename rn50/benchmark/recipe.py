@@ -31,15 +31,15 @@ class Hyperparameter:
 
     ``shown`` is its name on displays, ``heading`` a shorter one for narrow tables. ``end`` is its log key
     without the optimizer; ``keys`` are the keys that a run logs, by optimizer, none where MLPerf has none.
-    ``column`` is its name in the published table and in JSON, by default that of its field. ``fixed`` is its
-    value where the rules fix one.
+    ``column`` is its name in the published table and in JSON, by default that of its field, None where they
+    do not have it. ``fixed`` is its value where the rules fix one.
     """
 
     shown: str
     end: str
     keys: Mapping[str, str]
     heading: str = ""
-    column: str = ""
+    column: str | None = ""
     fixed: float | None = None
     closed: Closed | None = None
 
@@ -58,7 +58,7 @@ def _same_key(shown: str, key: str, heading: str = "") -> Any:
 def _fixed(value: float, remedy: str, optimizers: tuple[str, ...] = rules.OPTIMIZERS) -> dict[str, Any]:
     """Return what a row has more where the rules fix its value."""
     closed = Closed((value,).__contains__, f"the rules fix {value:g}", f"{remedy} {value}", optimizers)
-    return {"fixed": value, "closed": closed}
+    return {"fixed": value, "closed": closed, "column": None}
 
 
 def _is_whole(value: float) -> bool:
@@ -143,7 +143,7 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
     field.name: field.metadata["row"] for field in dataclasses.fields(Recipe) if field.metadata
 }
 """Field of ``Recipe``, and of a configuration that can set it -> its row, in the order of displays."""
-COLUMN_OF = {name: row.column or name for name, row in HYPERPARAMETERS.items()}
+COLUMN_OF = {name: row.column or name for name, row in HYPERPARAMETERS.items() if row.column is not None}
 """Field of ``Recipe`` -> its name in the published table and in JSON."""
 FIXED = {name: row.fixed for name, row in HYPERPARAMETERS.items() if row.fixed is not None}
 """Field of ``Recipe`` -> value that the rules fix."""

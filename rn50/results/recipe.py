@@ -82,15 +82,13 @@ def of_point(point: Mapping[str, Any]) -> Recipe:
 def learning_rates(recipe: Recipe, epochs: float) -> Sequence[tuple[float, float]]:
     """Return (epoch, learning rate) along a run of ``epochs``; empty where the recipe lacks a value or has
     another schedule than ``rn50.benchmark.schedule``."""
-    fixed = {name: FIXED[name] for name in ("end_learning_rate", "decay_power")}
-    if any(getattr(recipe, name) not in (None, value) for name, value in fixed.items()):
+    fixed = ((getattr(recipe, name), value) for name, value in FIXED.items() if name != "epsilon")
+    warmup, decay = finite(recipe.warmup_epochs), finite(recipe.decay_epochs)
+    if any(logged not in (None, value) for logged, value in fixed) or finite(recipe.learning_rate) is None:
         return ()
-    learning_rate, warmup = finite(recipe.learning_rate), finite(recipe.warmup_epochs)
-    decay = finite(recipe.decay_epochs)
-    if learning_rate is None or warmup is None or decay is None or not 0 <= warmup < decay:
+    if warmup is None or decay is None or not 0 <= warmup < decay:
         return ()
     # The schedule counts steps; hundredths of an epoch stand for them.
-    last = round(100 * epochs)
-    warm, end = round(100 * warmup), round(100 * decay)
-    points = {round(last * i / 200) for i in range(1, 201)} | {warm}
-    return [(p / 100, schedule.at_step(p, learning_rate, warm, end)) for p in sorted(points) if 0 < p <= last]
+    learning_rate, last = schedule.of_recipe(recipe, 100), round(100 * epochs)
+    points = {round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)}
+    return [(point / 100, learning_rate(point)) for point in sorted(points) if 0 < point <= last]

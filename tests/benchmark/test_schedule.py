@@ -30,17 +30,19 @@ def test_steps_per_epoch(samples, ranks, batch_size, expected):
     ],
 )
 def test_learning_rate(step, expected):
-    assert schedule.at_step(step, 10.5, warmup_steps=10, total_steps=100) == pytest.approx(
+    assert schedule.learning_rate(step, 10.5, warmup_steps=10, total_steps=100) == pytest.approx(
         expected, rel=1e-12
     )
 
 
 def test_without_warm_up_the_decay_begins_at_once():
-    assert schedule.at_step(1, 1.0, warmup_steps=0, total_steps=2) == pytest.approx(1e-4 + (1 - 1e-4) * 0.25)
+    assert schedule.learning_rate(1, 1.0, warmup_steps=0, total_steps=2) == pytest.approx(
+        1e-4 + (1 - 1e-4) * 0.25
+    )
 
 
 def test_a_decay_as_short_as_its_warm_up_ends_at_once():
-    assert schedule.at_step(6, 1.0, warmup_steps=5, total_steps=5) == pytest.approx(1e-4)
+    assert schedule.learning_rate(6, 1.0, warmup_steps=5, total_steps=5) == pytest.approx(1e-4)
 
 
 def test_evaluation_epochs_of_the_published_settings():

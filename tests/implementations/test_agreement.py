@@ -55,7 +55,7 @@ def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
         samples = 32 if step % 4 else 20  # now and then a ragged batch
         images = random.standard_normal((32, 3, 32, 32)).astype(np.float32)
         labels = random.randint(10, size=32)
-        rate = schedule.at_step(step, learning_rate, warmup_steps=5, total_steps=STEPS)
+        rate = schedule.learning_rate(step, learning_rate, warmup_steps=5, total_steps=STEPS)
         losses = [
             each.array(rank._train_step(each.batch(images, labels, samples, samples), rate))
             for each, rank in ((one, ours), (other, theirs))

@@ -43,7 +43,7 @@ def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
     evaluation.hybridize(static_alloc=True, static_shape=True)
     expected = {p.name: (p.data().asnumpy().astype(np.float64), np.zeros(p.shape)) for p in parameters}
     for step in range(1, STEPS + 1):
-        learning_rate = schedule.at_step(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
+        learning_rate = schedule.learning_rate(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
         for parameter, gradient in zip(parameters, gradients_of(parameters, random), strict=False):
             parameter.grad()[:] = gradient * SAMPLES  # they arrive summed over the samples
             weight, velocity = expected[parameter.name]

@@ -49,7 +49,7 @@ def test_agrees_with_the_oracle(tiny_config, name, weight_decay, device):
     update = oracle(h)
     expected = {p.name: (value(p), np.zeros(p.tensor.shape)) for p in parameters}
     for step in range(1, STEPS + 1):
-        learning_rate = schedule.at_step(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
+        learning_rate = schedule.learning_rate(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
         for parameter in parameters:
             gradient = random.standard_normal(parameter.tensor.shape) * 10.0 ** random.uniform(-3, 1)
             parameter.tensor.grad.copy_(
