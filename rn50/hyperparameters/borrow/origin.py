@@ -125,14 +125,11 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
     for path, other in zip(paths, recipes, strict=True):
-        differs = [
-            "global batch size" if name == "global_batch_size" else row.shown
-            for name, row in HYPERPARAMETERS.items()
-            if getattr(other, name) != getattr(first, name)
-        ]
-        if differs:
-            problem = f"{', '.join(differs)} differs from {paths[0]}"
-            raise UserError(path, problem, "give the runs of one recipe")
+        names = [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]
+        if names:
+            differs = [HYPERPARAMETERS[name].shown for name in names if name != "global_batch_size"]
+            what = ", ".join(differs) or "global batch size"
+            raise UserError(path, f"{what} differs from {paths[0]}", "give the runs of one recipe")
     samples = logs[0].train_samples or rules.TRAIN_SAMPLES
     runs = tuple(log.reached.epoch if log.reached else None for log in logs)
     evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]

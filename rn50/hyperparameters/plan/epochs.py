@@ -70,16 +70,15 @@ class EpochModel:
         self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
 
     def predict(self, global_batch_size: int, recipe: Recipe | None = None) -> Epochs:
-        """Return the epochs at a batch size, with a recipe if one is given, else with the usual ones."""
+        """Return the epochs at a batch size, with the shared values of a recipe if they are given, else with the
+        usual ones."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
         weights = np.append(
             weights, np.full(len(_OF_THE_REFERENCE), Weights.reference / len(_OF_THE_REFERENCE))
         )
         if recipe is not None:
-            others = np.array(
-                [other != recipe.shared for other in self._recipes] + [True] * len(_OF_THE_REFERENCE)
-            )
+            others = np.array([other != recipe for other in self._recipes] + [True] * len(_OF_THE_REFERENCE))
             weights[others] *= min(1.0, Weights.other_recipes / weights[others].sum())
         trend = reference.at(global_batch_size).mean
         tail = (1 - CONFIDENCE) / 2

@@ -138,7 +138,7 @@ class SystemPlanner:
     ) -> Prediction:
         """Predict a run with the hyperparameters of ``source``, or with the usual ones at this batch size."""
         _refuse_idle(accelerators, global_batch_size)
-        epochs = self._epochs.predict(global_batch_size, source.recipe if source else None)
+        epochs = self._epochs.predict(global_batch_size, source.recipe.shared if source else None)
         rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
         schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)

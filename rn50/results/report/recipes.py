@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50.benchmark import rules
-from rn50.benchmark.recipe import HYPERPARAMETERS, SHARED, Recipe
+from rn50.benchmark.recipe import COLUMN_OF, HYPERPARAMETERS, SHARED, Recipe
 from rn50.results import published, recipe, sidecar
 from rn50.results.parse import finite
 from rn50.results.published import PublishedResult
 from rn50.results.run import Run
 from rn50.terminal import counted
 
-_OFTEN_UNLIKE = [
-    name for name in published.COLUMNS.values() if name in HYPERPARAMETERS and name not in SHARED
-]
+_OFTEN_UNLIKE = [name for name in COLUMN_OF if name not in SHARED]
 """Hyperparameters in which results of one recipe may differ."""
 
 
