@@ -70,8 +70,8 @@ class EpochModel:
         self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
 
     def predict(self, global_batch_size: int, recipe: Recipe | None = None) -> Epochs:
-        """Return the epochs at a batch size, with the shared values of a recipe if they are given, else with the
-        usual ones."""
+        """Return the epochs at a batch size, with the shared values of a recipe if given, else with the usual
+        ones."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
         weights = np.append(
