@@ -53,11 +53,6 @@ class Hyperparameters:
     bn_gamma_zero: bool = env("BN_GAMMA_ZERO", False)
     """1: the last batch norm of every residual block starts with gamma 0."""
 
-    @property
-    def schedule_epochs(self) -> float:
-        """Number of epochs after which the learning rate has decayed."""
-        return self.num_epochs if self.decay_epochs is None else self.decay_epochs
-
 
 @dataclasses.dataclass(frozen=True)
 class Run:
