@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rn50.hyperparameters import reference
-from rn50.hyperparameters.plan import accelerators, epochs, images_per_second
+from rn50.hyperparameters.plan import chips, epochs, images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.planner import OPTIMIZER, Prediction, SystemPlanner
 from rn50.progress import counting
@@ -77,7 +77,7 @@ def forward(progress: Callable[[int, int], None]) -> list[Held]:
 def _predict(planner: SystemPlanner, result: PublishedResult) -> Held:
     # For a result that does not name its accelerators only the epochs count, and the values here do not
     # matter.
-    name, number = accelerators.name(result.accelerator_model), result.accelerators or 8
+    name, number = chips.name(result.accelerator_model), result.accelerators or 8
     known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
     size = result.global_batch_size or 0
     plain, with_recipe = planner.predict(name, number, size), planner.predict(name, number, size, result)

@@ -6,7 +6,6 @@ results, as they stood for rounds v1.0 to v4.0. Nothing in this file can be set 
 in ``config.py``.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -102,42 +101,3 @@ def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
         (OTHER_TARGET, run.get("target", str(TARGET_ACCURACY)) != str(TARGET_ACCURACY)),
     )
     return tuple(label for label, has in having if has)
-
-
-def departures(
-    optimizer: str,
-    global_batch_size: int,
-    learning_rate: float,
-    momentum: float,
-    weight_decay: float,
-    label_smoothing: float,
-) -> dict[str, str]:
-    """Return hyperparameter -> broken rule, for each that the closed division does not allow.
-
-    End learning rate, decay power and epsilon are constants here. Integers are tested with the tolerance of
-    the official compliance checker.
-    """
-    broken = {}
-    if optimizer == "sgd" and not is_sgd_learning_rate(learning_rate):
-        broken["learning_rate"] = f"the rules allow SGD {SGD_LEARNING_RATE_UNIT:g} * k with a whole k"
-    if global_batch_size < LARGE_BATCH and momentum != MOMENTUM_BELOW_32K:
-        broken["momentum"] = f"the rules fix {MOMENTUM_BELOW_32K:g} below a global batch of {LARGE_BATCH}"
-    if not is_weight_decay(weight_decay):
-        broken["weight_decay"] = f"the rules allow {WEIGHT_DECAY_BASE:g} * 2^n with a whole n"
-    if label_smoothing not in LABEL_SMOOTHING:
-        broken["label_smoothing"] = "the rules allow 0 and 0.1"
-    return broken
-
-
-def is_sgd_learning_rate(value: float) -> bool:
-    """Return True if SGD may have a base learning rate."""
-    return _is_whole(value / SGD_LEARNING_RATE_UNIT)
-
-
-def is_weight_decay(value: float) -> bool:
-    """Return True if an optimizer may have a weight decay."""
-    return value > 0 and _is_whole(math.log2(value / WEIGHT_DECAY_BASE))
-
-
-def _is_whole(value: float) -> bool:
-    return math.isfinite(value) and abs(value - round(value)) < 1e-5

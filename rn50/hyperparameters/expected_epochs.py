@@ -7,14 +7,15 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import Recipe, departures
 from rn50.errors import UserError
 from rn50.hyperparameters import reference
 from rn50.printed import prints
-from rn50.results import published, recipe
-from rn50.results.published import PublishedResult, Recipe
+from rn50.results import published
+from rn50.results.published import PublishedResult
+from rn50.results.recipe import convergence_points, of_point
 from rn50.terminal import counted
 
 DISTANCE_EPOCHS = 4.0
@@ -89,15 +90,15 @@ def refuse_no_count(option: str, number: float) -> None:
         raise UserError(f"{option} {number}", "no whole number from 1 on", "give one")
 
 
-def of_recipe(values: Recipe, epochs: Sequence[float | None]) -> Prediction | None:
+def of_recipe(recipe: Recipe, epochs: Sequence[float | None]) -> Prediction | None:
     """Predict the epochs of a recipe on ImageNet; None if nothing is known of its optimizer. ``epochs`` are
     those of its runs as ``of_own_runs`` takes them."""
-    group = published.recipes(values.optimizer).get(published.recipe(values), ())
+    group = published.by_recipe(published.distinct(recipe.optimizer)).get(recipe.shared, ())
     basis = f"{counted(len(group), 'published result')} of this very recipe"
     prediction = _of_runs(basis, _runs(group)) or of_own_runs(epochs)
-    if prediction or values.optimizer != "lars":
+    if prediction or recipe.optimizer != "lars":
         return prediction
-    point = reference.at(values.global_batch_size)
+    point = reference.at(recipe.global_batch_size)
     basis = f"no run of this recipe is known; {reference.beside(point.batch_size)}"
     return Prediction(basis, 0, 0, point.mean, point.low, point.high)
 
@@ -134,31 +135,17 @@ def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
 
 def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:
     """Yield the complete recipes of closed-division results that reached the target in at least one run."""
-    groups: dict[Recipe, list[PublishedResult]] = {}
-    for result in results:
-        if result.is_closed:
-            groups.setdefault(published.recipe(result), []).append(result)
-    for values, group in groups.items():
+    for recipe, group in published.by_recipe(result for result in results if result.is_closed).items():
         prediction = _of_runs(counted(len(group), "published result"), _runs(group))
-        if prediction and None not in values and not _departs(values):
-            yield Proven(group[0].name, values.global_batch_size, values, prediction, tuple(group))
+        if prediction and recipe.is_whole and not departures(recipe):
+            yield Proven(group[0].name, recipe.global_batch_size, recipe, prediction, group)
 
 
 def _of_reference(optimizer: str) -> Iterator[Proven]:
     ruleset = rules.RULESETS[-1]
-    for point in reference.convergence_points(ruleset).values():
-        logged = recipe.of_point(point)
+    for point in convergence_points(ruleset).values():
+        recipe = of_point(point)
         prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
-        if prediction and logged.values["optimizer"] == optimizer:
-            names = ("base_learning_rate", "learning_rate_warmup_epochs", "weight_decay", "momentum")
-            rate, warmup, weight_decay, momentum = (logged.values[name] for name in names)
-            decay = logged.decay_epochs(rules.TRAIN_SAMPLES)
-            values = Recipe(point["BS"], optimizer, rate, warmup, decay, weight_decay, momentum)
-            yield Proven(f"rcp/{ruleset}/{point['BS']}", point["BS"], published.recipe(values), prediction)
-
-
-def _departs(values: tuple[Any, ...]) -> bool:
-    """Return whether a complete recipe breaks the closed division's rules. Label smoothing is not stated, so
-    it counts as allowed."""
-    batch, optimizer, rate, _, _, weight_decay, momentum = values
-    return bool(rules.departures(optimizer, batch, rate, momentum, weight_decay, rules.LABEL_SMOOTHING[0]))
+        if prediction and recipe.optimizer == optimizer:
+            name = f"rcp/{ruleset}/{recipe.global_batch_size}"
+            yield Proven(name, recipe.global_batch_size, recipe.shared, prediction)

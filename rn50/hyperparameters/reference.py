@@ -7,7 +7,6 @@ last one.
 """
 
 import functools
-import json
 import statistics
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 
 from rn50.benchmark import rules
 from rn50.packages import needed_for
-from rn50.results import recipe
 
 
 @dataclass(frozen=True)
@@ -27,11 +25,6 @@ class Point:
     mean: float
     low: float
     high: float
-
-
-def convergence_points(ruleset: str) -> dict[str, dict[str, Any]]:
-    """Return the reference convergence points of a ruleset by name, as the official checker has them."""
-    return dict(json.loads(recipe.reference_file(ruleset).read_text(encoding="utf-8")))
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rn50.errors import UserError
 from rn50.frameworks import Traits
 from rn50.hyperparameters.borrow import origin
-from rn50.hyperparameters.plan import accelerators
+from rn50.hyperparameters.plan import chips
 from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
 from rn50.machine.gpus import OLDEST_DRIVER, newer
 from rn50.machine.hardware import Machine
@@ -80,7 +80,7 @@ def of_plan(on: Devices, precision: str) -> Source:
         remedy = "give --from SYSTEM, whose batch size is taken"
         raise UserError("GPU", "its driver does not report its memory", remedy)
     planner = SystemPlanner()
-    published = accelerators.of_gpu(on.models[0], planner.accelerators)
+    published = chips.of_gpu(on.models[0], planner.accelerators)
     plans = planner.candidates(published or on.models[0], on.ranks, fitting)
     step = choices.BATCH_STEP * on.ranks
     plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans

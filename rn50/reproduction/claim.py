@@ -11,7 +11,7 @@ from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.borrow.origin import Origin
-from rn50.hyperparameters.plan import accelerators, images_per_second
+from rn50.hyperparameters.plan import chips, images_per_second
 from rn50.machine.hardware import Machine
 from rn50.printed import prints
 from rn50.results import counted, published, score, sidecar, timing, tree
@@ -60,7 +60,7 @@ class Claim(NamedTuple):
         if its:
             return all(description.get(name) == saved[name] for name in its)
         models = {gpu.name for gpu in machine.gpus}
-        alike = [accelerators.of_gpu(model, [accelerators.name(self.accelerator)]) for model in models]
+        alike = [chips.of_gpu(model, [chips.name(self.accelerator)]) for model in models]
         return len(machine.gpus) == self.accelerators and all(alike)
 
 

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rn50.hyperparameters.plan import accelerators
+from rn50.hyperparameters.plan import chips
 from rn50.hyperparameters.plan.images_per_second import Point, evaluations, minutes
 from rn50.hyperparameters.plan.planner import SystemPlanner
 from rn50.printed import Minutes
@@ -69,7 +69,7 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
     if here.same_speed and claim.training_rate:
         return _own(RATE, claim.images_per_second, runs, claim.training_rate)
     gpus, planner = here.facts.gpus, SystemPlanner()
-    name = accelerators.of_gpu(gpus[0].name, planner.accelerators) if gpus else None
+    name = chips.of_gpu(gpus[0].name, planner.accelerators) if gpus else None
     if not name:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
     ranks = here.config.ranks

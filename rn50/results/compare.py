@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from rn50 import files
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import HYPERPARAMETERS
 from rn50.errors import UserError
 from rn50.printed import Minutes
-from rn50.results import recipe, sidecar, significance, timing
+from rn50.results import sidecar, significance, timing
+from rn50.results.recipe import of_log
 from rn50.results.run import Run
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
@@ -314,15 +316,16 @@ def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str
 
 
 def _logged(run: Run) -> dict[str, str]:
-    log, logged = run.log, recipe.of_log(run.log)
+    log, logged = run.log, of_log(run.log)
     settings = {
         "organisation": log.org,
         "platform": log.platform,
-        "global batch": logged.batch_size,
-        **{recipe.NAMES[key]: value for key, value in logged.values.items()},
+        **{row.shown: getattr(logged, name) for name, row in HYPERPARAMETERS.items()},
         "training images": log.train_samples,
         "validation images": log.eval_samples,
     }
+    if logged.decay_steps is not None:
+        settings[HYPERPARAMETERS["decay_epochs"].shown] = logged.decay_steps
     # Some programs log 37, others 37.0.
     return {
         name: f"{value:g}" if isinstance(value, float) else str(value)

@@ -114,7 +114,6 @@ class ResultLog:
     submission_status: str | None
     platform: str | None
     seed: int | None
-    """Seed."""
     train_samples: int | None
     eval_samples: int | None
     global_batch_size: int | None

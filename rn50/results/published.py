@@ -6,16 +6,17 @@ each column.
 """
 
 import csv
+import dataclasses
 import functools
 import math
 import pathlib
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from rn50.benchmark import rules
-from rn50.printed import IfKnown
+from rn50.benchmark.recipe import COLUMN_OF, HYPERPARAMETERS, Recipe
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
 Numbers = tuple[float | None, ...]
@@ -47,7 +48,7 @@ class PublishedResult:
     framework: str
     global_batch_size: int | None
     optimizer: str
-    base_learning_rate: float | None
+    learning_rate: float | None
     warmup_epochs: float | None
     decay_epochs: float | None
     weight_decay: float | None
@@ -72,6 +73,12 @@ class PublishedResult:
         return f"{self.round}/{self.organisation}/{self.system}"
 
     @property
+    def recipe(self) -> Recipe:
+        """Its hyperparameters, as far as the table has them."""
+        known: dict[str, Any] = {name: getattr(self, name, None) for name in HYPERPARAMETERS}
+        return Recipe(**known)
+
+    @property
     def is_closed(self) -> bool:
         """True in the closed division, which some descriptions call ``Closed`` or ``close``."""
         return self.division.lower() in ("closed", "close")
@@ -89,18 +96,6 @@ class PublishedResult:
     def epochs_to_target(self) -> list[float]:
         """Epochs of the runs that converged."""
         return [epochs for epochs in self.runs if epochs is not None]
-
-
-class Recipe(NamedTuple):
-    """Hyperparameters that are chosen together; results that share them have the same recipe."""
-
-    global_batch_size: int
-    optimizer: str
-    base_learning_rate: float
-    warmup_epochs: IfKnown[float]
-    decay_epochs: IfKnown[float]
-    weight_decay: IfKnown[float]
-    momentum: IfKnown[float]
 
 
 @functools.cache
@@ -128,25 +123,16 @@ def nearest(
 def nearest_recipes(global_batch_size: int, optimizer: str) -> list[tuple[PublishedResult, ...]]:
     """Return the three recipes nearest in batch size, each as the results that share it. Ties go
     to the recipe with most results."""
-    every = sorted(recipes(optimizer).values(), key=len, reverse=True)
+    every = sorted(by_recipe(distinct(optimizer)).values(), key=len, reverse=True)
     return sorted(every, key=lambda recipe: _ratio(recipe[0].global_batch_size, global_batch_size))[:3]
 
 
-def recipes(optimizer: str) -> dict[Recipe, tuple[PublishedResult, ...]]:
-    """Return the results of an optimizer by the recipe that they share; logs submitted again in a later round
-    count once."""
-    by_recipe: dict[Recipe, tuple[PublishedResult, ...]] = {}
-    for result in distinct(optimizer):
-        by_recipe[recipe(result)] = (*by_recipe.get(recipe(result), ()), result)
-    return by_recipe
-
-
-def recipe(result: Any) -> Recipe:
-    """Return the recipe of a result, or of another recipe, so that it equals that of a result which has the
-    same values."""
-    values = Recipe(*(getattr(result, name) for name in Recipe._fields))
-    # A decay logged in steps is off by about a hundredth of an epoch.
-    return values._replace(decay_epochs=values.decay_epochs and round(values.decay_epochs, 1))
+def by_recipe(results: Iterable[PublishedResult]) -> dict[Recipe, tuple[PublishedResult, ...]]:
+    """Return results by the recipe that they share."""
+    groups: dict[Recipe, tuple[PublishedResult, ...]] = {}
+    for result in results:
+        groups[result.recipe.shared] = (*groups.get(result.recipe.shared, ()), result)
+    return groups
 
 
 def distinct(optimizer: str) -> list[PublishedResult]:
@@ -171,6 +157,8 @@ _VALUES: dict[Any, Callable[[str], Any]] = {
     Numbers: lambda text: tuple(None if value == "-" else float(value) for value in text.split()),
 }
 """Functions from the text of a cell to its value, by the type of the field."""
+COLUMNS = {COLUMN_OF.get(field.name, field.name): field.name for field in dataclasses.fields(PublishedResult)}
+"""Column of the table -> field of ``PublishedResult``."""
 
 
 def from_csv(lines: Iterable[str]) -> list[PublishedResult]:
@@ -178,6 +166,6 @@ def from_csv(lines: Iterable[str]) -> list[PublishedResult]:
     missing one."""
     types = typing.get_type_hints(PublishedResult)
     return [
-        PublishedResult(**{name: _VALUES[types[name]](text) for name, text in row.items()})
+        PublishedResult(**{COLUMNS[name]: _VALUES[types[COLUMNS[name]]](text) for name, text in row.items()})
         for row in csv.DictReader(lines)
     ]

@@ -1,5 +1,5 @@
-"""Read the hyperparameters of a run, whichever optimizer's log keys it uses, and the nearest reference
-convergence points.
+"""Read the hyperparameters of a run, whichever optimizer's log keys it uses, and the reference convergence
+points.
 
 Source of the reference convergence points: ``rcps_resnet.json`` of the ``mlperf_logging`` package.
 """
@@ -7,53 +7,17 @@ Source of the reference convergence points: ``rcps_resnet.json`` of the ``mlperf
 import json
 import math
 import pathlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rn50.benchmark import rules, schedule
+from rn50.benchmark.recipe import FIXED, HYPERPARAMETERS, Recipe
 from rn50.packages import needed_for
 from rn50.results.parse import ResultLog, finite
-from rn50.results.published import PublishedResult
 
-NAMES = {
-    "optimizer": "optimizer",
-    "base_learning_rate": "base learning rate",
-    "end_learning_rate": "end learning rate",
-    "learning_rate_warmup_epochs": "warm-up epochs",
-    "learning_rate_decay_steps": "decay",
-    "learning_rate_decay_poly_power": "power of the decay",
-    "momentum": "momentum",
-    "weight_decay": "weight decay",
-    "epsilon": "epsilon",
-    "label_smoothing": "label smoothing",
-    "model_bn_span": "batch norm span",
-    "gradient_accumulation_steps": "gradient accumulation",
-}
-"""Hyperparameters of a recipe besides the batch size: end of the log key, and display name."""
-_COLUMNS = {"learning_rate_warmup_epochs": "warmup_epochs", "learning_rate_decay_steps": "decay_epochs"}
-"""Key of a recipe -> its column in the table of published results, where the names differ."""
 STEPS_FROM = 300
 """Logged decays from this number on are in steps, because no run lasts so many epochs. Smaller ones are in
 epochs, as MXNet submissions log them."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Hyperparameters of a run or reference point. ``values`` are as logged, by the keys of ``NAMES``;
-    ``epochs`` is the mean number of epochs to target."""
-
-    name: str
-    batch_size: int | None
-    values: dict[str, Any]
-    epochs: float | None
-
-    def decay_epochs(self, train_samples: int) -> float | None:
-        """Return the epoch at whose end the learning rate has decayed, or None where it is not known."""
-        logged = finite(self.values.get("learning_rate_decay_steps"))
-        if logged is None or not self.batch_size:
-            return None
-        return logged * self.batch_size / train_samples if logged >= STEPS_FROM else logged
 
 
 def of_log(log: ResultLog) -> Recipe:
@@ -62,30 +26,40 @@ def of_log(log: ResultLog) -> Recipe:
     for event in log.events:
         logged.setdefault(event.key, event.value)
     optimizer = logged.get("opt_name")
-    values = {"optimizer": optimizer}
-    for key in list(NAMES)[1:]:
-        candidates = [f"{optimizer}_opt_{key}", f"{optimizer}_{key}", key, f"opt_{key}"]
-        candidates += sorted(name for name in logged if name.endswith(f"_opt_{key}"))
-        values[key] = next((logged[name] for name in candidates if logged.get(name) is not None), None)
+    values = {name: _value(logged, optimizer, row.end) for name, row in HYPERPARAMETERS.items()}
     if values["label_smoothing"] is None and log.label_smoothing:
         values["label_smoothing"] = log.label_smoothing[1]
-    reached = log.reached
-    return Recipe("logged", log.global_batch_size, values, reached.epoch if reached else None)
+    values |= {"optimizer": optimizer, "global_batch_size": log.global_batch_size}
+    return _in_epochs(values, log.train_samples or rules.TRAIN_SAMPLES)
 
 
-def of_published(result: PublishedResult) -> Recipe:
-    """Return the hyperparameters of a published result."""
-    values = {key: getattr(result, _COLUMNS.get(key, key), None) for key in NAMES}
-    return Recipe(result.name, result.global_batch_size, values, None)
+def _value(logged: Mapping[str, Any], optimizer: Any, end: str) -> Any:
+    keys = [f"{optimizer}_opt_{end}", f"{optimizer}_{end}", end, f"opt_{end}"]
+    keys += sorted(key for key in logged if key.endswith(f"_opt_{end}"))
+    return next((logged[key] for key in keys if logged.get(key) is not None), None)
 
 
-def reference(batch_size: int, ruleset: str, number: int = 2) -> list[Recipe]:
+def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
+    """Return a recipe whose decay, in steps or epochs, is in epochs."""
+    steps, batch = finite(values["decay_epochs"]), values["global_batch_size"]
+    if steps is None or steps < STEPS_FROM:
+        return Recipe(**values)
+    epochs = steps * batch / train_samples if batch else None
+    return Recipe(**{**values, "decay_epochs": epochs, "decay_steps": steps})
+
+
+def reference(batch_size: int, ruleset: str, number: int = 2) -> list[dict[str, Any]]:
     """Return the ``number`` reference convergence points of a ruleset that are nearest to a batch size, by
     ratio. A ruleset older than these points gets the first ruleset's."""
     known = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
-    points = json.loads(reference_file(known).read_text(encoding="utf-8")).values()
+    points = convergence_points(known).values()
     nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]
-    return [of_point(point) for point in sorted(nearest, key=lambda point: point["BS"])]
+    return sorted(nearest, key=lambda point: point["BS"])
+
+
+def convergence_points(ruleset: str) -> dict[str, dict[str, Any]]:
+    """Return the reference convergence points of a ruleset by name, as the official checker has them."""
+    return dict(json.loads(reference_file(ruleset).read_text(encoding="utf-8")))
 
 
 def reference_file(ruleset: str) -> pathlib.Path:
@@ -97,26 +71,24 @@ def reference_file(ruleset: str) -> pathlib.Path:
     return checker / f"training_{ruleset}" / "rcps_resnet.json"
 
 
-def of_point(point: dict[str, Any]) -> Recipe:
-    """Return the recipe of a reference convergence point, with its mean number of epochs."""
-    hyperparameters, epochs = point["Hyperparams"], point["Epochs to converge"]
-    values = {key: hyperparameters.get(key, hyperparameters.get(f"opt_{key}")) for key in NAMES}
-    return Recipe(f"reference at {point['BS']:,}", point["BS"], values, sum(epochs) / len(epochs))
+def of_point(point: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a reference convergence point."""
+    given = {**point["Hyperparams"], "global_batch_size": point["BS"]}
+    given["opt_name"] = given.get("optimizer")
+    values = {name: given.get(row.end, given.get(f"opt_{row.end}")) for name, row in HYPERPARAMETERS.items()}
+    return _in_epochs(values, rules.TRAIN_SAMPLES)
 
 
-def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequence[tuple[float, float]]:
+def learning_rates(recipe: Recipe, epochs: float) -> Sequence[tuple[float, float]]:
     """Return (epoch, learning rate) along a run of ``epochs``; empty where the recipe lacks a value or has
     another schedule than ``rn50.benchmark.schedule``."""
-    base = finite(recipe.values.get("base_learning_rate"))
-    warmup = finite(recipe.values.get("learning_rate_warmup_epochs"))
-    decay = recipe.decay_epochs(train_samples)
-    fixed = {"end_learning_rate": rules.END_LEARNING_RATE, "learning_rate_decay_poly_power": rules.POLY_POWER}
-    if any(recipe.values.get(key) not in (None, value) for key, value in fixed.items()):
+    fixed = ((getattr(recipe, name), value) for name, value in FIXED.items() if name != "epsilon")
+    warmup, decay = finite(recipe.warmup_epochs), finite(recipe.decay_epochs)
+    if any(logged not in (None, value) for logged, value in fixed) or finite(recipe.learning_rate) is None:
         return ()
-    if base is None or warmup is None or decay is None or not 0 <= warmup < decay:
+    if warmup is None or decay is None or not 0 <= warmup < decay:
         return ()
     # The schedule counts steps; hundredths of an epoch stand for them.
-    last = round(100 * epochs)
-    warm, end = round(100 * warmup), round(100 * decay)
-    points = {round(last * i / 200) for i in range(1, 201)} | {warm}
-    return [(p / 100, schedule.learning_rate(p, base, warm, end)) for p in sorted(points) if 0 < p <= last]
+    learning_rate, last = schedule.of_recipe(recipe, 100), round(100 * epochs)
+    points = {round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)}
+    return [(point / 100, learning_rate(point)) for point in sorted(points) if 0 < point <= last]

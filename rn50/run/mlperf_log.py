@@ -5,6 +5,7 @@ the MLPerf Training logging specification and its compliance rulesets 1.0.0 to 4
 0 writes.
 """
 
+import dataclasses
 import logging
 import pathlib
 import sys
@@ -21,7 +22,6 @@ from rn50.run import training
 from rn50.run.clock import now_ms
 from rn50.run.log_file import LogFile
 from rn50.settings.config import Config
-from rn50.settings.fields import Hyperparameters
 
 with needed_for("the log of a timed run"):
     from mlperf_logging.mllog import constants
@@ -89,15 +89,9 @@ class RunLog:
 
     def hyperparameters(self, config: Config, seed: int, ranks: int, tensors: Iterable[str]) -> None:
         """Log seed, hyperparameters and the initialised tensors, then ``init_stop``."""
-        h = config.hyperparameters
+        total = config.hyperparameters.batch_size * ranks
         self._log(constants.SEED, seed)
-        for key, value in (
-            (constants.GLOBAL_BATCH_SIZE, h.batch_size * ranks),
-            (constants.GRADIENT_ACCUMULATION_STEPS, 1),
-            (constants.MODEL_BN_SPAN, h.batch_size),
-            (constants.OPT_NAME, h.optimizer),
-            *_schedule(h).items(),
-        ):
+        for key, value in dataclasses.replace(config.recipe, global_batch_size=total).logged().items():
             self._log(key, value)
         for tensor in tensors:
             self._log(constants.WEIGHTS_INITIALIZATION, metadata={"tensor": tensor})
@@ -179,20 +173,3 @@ class RunLog:
         """Rename the whole log to its final name. Raises UserError if that fails."""
         if self._file is not None:
             self._file.finish()
-
-
-def _schedule(h: Hyperparameters) -> dict[str, float]:
-    """Return the keys that the rulesets require of an optimizer, with their values."""
-    lars, name = h.optimizer == "lars", f"{h.optimizer}_opt"
-    return {
-        **({constants.LARS_EPSILON: rules.LARS_EPSILON} if lars else {}),
-        f"{name}_base_learning_rate": h.learning_rate,
-        f"{name}_end_learning_rate": rules.END_LEARNING_RATE,
-        f"{name}_learning_rate_decay_poly_power": rules.POLY_POWER,
-        # In epochs, not steps, like every MXNet submission of this benchmark.
-        f"{name}_learning_rate_decay_steps": h.schedule_epochs,
-        # The rulesets' key for SGD has no optimizer.
-        f"{name if lars else 'opt'}_learning_rate_warmup_epochs": h.warmup_epochs,
-        f"{name}_momentum": h.momentum,
-        f"{name}_weight_decay": h.weight_decay,
-    }

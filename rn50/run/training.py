@@ -108,11 +108,9 @@ class LearningRates:
     def __init__(self, config: Config):
         h = config.hyperparameters
         steps = schedule.steps_per_epoch(config.data.train_samples, config.ranks, h.batch_size)
-        self._base = h.learning_rate
         batches = record_set.batches(config.data.train_samples, config.ranks, h.batch_size)
         self._steps_taken = min(batches, config.run.benchmark_steps or batches)
-        self._warmup_steps = round(h.warmup_epochs * steps)
-        self._total_steps = round(h.schedule_epochs * steps)
+        self._of = schedule.of_recipe(config.recipe, steps)
         self._step = 0
 
     def go_on_after(self, epoch: int) -> None:
@@ -126,7 +124,7 @@ class LearningRates:
 
     def of(self, step: int) -> float:
         """Return the learning rate of a step, counted from 1."""
-        return schedule.learning_rate(step, self._base, self._warmup_steps, self._total_steps)
+        return self._of(step)
 
 
 class Pace:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rn50.benchmark import rules, schedule
+from rn50.benchmark import recipe, rules, schedule
+from rn50.benchmark.recipe import Recipe
 from rn50.errors import UserError, UserErrors, did_you_mean, excerpt
 from rn50.process import environment
 from rn50.settings import relations
@@ -70,11 +71,15 @@ class Config:
         return schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period, self.run.target)
 
     @property
+    def recipe(self) -> Recipe:
+        """The hyperparameters that a run logs."""
+        values = {**recipe.FIXED, "gradient_accumulation_steps": 1, **vars(self.hyperparameters)}
+        return recipe.of_configuration(values, self.ranks)
+
+    @property
     def departures(self) -> dict[str, str]:
         """Variables whose values break the rules of the closed division -> the rule."""
-        h = self.hyperparameters
-        values = h.learning_rate, h.momentum, h.weight_decay, h.label_smoothing
-        broken = rules.departures(h.optimizer, self.global_batch_size, *values)
+        broken = recipe.departures(self.recipe)
         return {variable.name: broken[field] for _, field, variable in variables() if field in broken}
 
     @property

@@ -53,11 +53,6 @@ class Hyperparameters:
     bn_gamma_zero: bool = env("BN_GAMMA_ZERO", False)
     """1: the last batch norm of every residual block starts with gamma 0."""
 
-    @property
-    def schedule_epochs(self) -> float:
-        """Number of epochs after which the learning rate has decayed."""
-        return self.num_epochs if self.decay_epochs is None else self.decay_epochs
-
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -216,5 +211,7 @@ def variables() -> Iterator[tuple[str, str, Variable]]:
 
 
 VARIABLES = {variable.name: variable for _, _, variable in variables()}
+VARIABLE_OF = {field: v.name for section, field, v in variables() if section == "hyperparameters"}
+"""Field of ``Hyperparameters`` -> its variable."""
 RUNS_OWN_NAMES = frozenset(variable.name for _, field, variable in variables() if field in RUNS_OWN)
 """Names of the variables that may differ between the runs of one configuration."""

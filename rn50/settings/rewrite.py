@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rn50 import files
 from rn50.errors import UserError, UserErrors
 from rn50.settings.config import Config, from_environment
-from rn50.settings.fields import VARIABLES, variables
+from rn50.settings.fields import VARIABLE_OF, VARIABLES
 from rn50.settings.shell import assignments
 from rn50.settings.shell.exports import exported, remark
 
@@ -21,7 +21,7 @@ _SECTIONS = {
 }
 _FORM = "give a file in the form of those in configs/, as rn50 config new writes it"
 _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re.MULTILINE)
-GROUP = tuple(variable.name for section, _, variable in variables() if section == "hyperparameters")
+GROUP = tuple(VARIABLE_OF.values())
 """Names of the hyperparameters, which decide convergence together."""
 _CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
 Line = tuple[str, str, str]

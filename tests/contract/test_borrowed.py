@@ -14,13 +14,9 @@ from rn50.hyperparameters.borrow import borrow, origin
 from rn50.results import parse, recipe
 from tests.contract.frameworks import installed
 
-KEYS = (
-    "optimizer",
-    "base_learning_rate",
-    "learning_rate_warmup_epochs",
-    "learning_rate_decay_steps",
-    "momentum",
-    "weight_decay",
+NAMES = (
+    *("global_batch_size", "optimizer", "learning_rate", "warmup_epochs", "decay_epochs"),
+    *("momentum", "weight_decay"),
 )
 
 
@@ -50,7 +46,7 @@ def test_it_trains_and_logs_what_was_borrowed(base, tmp_path, framework, source,
     assert done.returncode == 3, done.stderr.decode()  # no step an epoch reaches the target
     log = parse.read_log(result)
     said = recipe.of_log(log)
-    assert said.batch_size == 16 and tuple(said.values[key] for key in KEYS) == values
+    assert tuple(getattr(said, name) for name in NAMES) == (16, *values)
     h = borrowed.config.hyperparameters
     evaluated = list(range(h.eval_offset + 1, h.num_epochs + 1, h.eval_period))
     assert [evaluation.epoch for evaluation in log.evaluations] == evaluated

@@ -11,6 +11,7 @@ import pytest
 
 from rn50 import frameworks
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import Recipe
 from rn50.errors import UserError
 from rn50.results import parse, recipe
 from rn50.run import implementation, timed_run
@@ -182,25 +183,15 @@ def test_a_run_of_either_optimizer_trains_and_logs_exactly_its_values(
     config = with_changes(config, run={"framework": tiny_config.run.framework})
     assert timed_run.run(config, create, timed_run.Display()).epoch == 2
     said = recipe.of_log(parse.read_log(file))
-    assert said.batch_size == 16
-    assert {
-        key: said.values[key]
-        for key in (
-            "optimizer",
-            "base_learning_rate",
-            "learning_rate_warmup_epochs",
-            "learning_rate_decay_steps",
-            "weight_decay",
-            "momentum",
-        )
-    } == {
-        "optimizer": optimizer,
-        "base_learning_rate": 0.125,
-        "learning_rate_warmup_epochs": 0.5,
-        "learning_rate_decay_steps": 1.7,
-        "weight_decay": 2.5e-05,
-        "momentum": 0.9,
-    }
+    assert said.shared == Recipe(
+        global_batch_size=16,
+        optimizer=optimizer,
+        learning_rate=0.125,
+        warmup_epochs=0.5,
+        decay_epochs=1.7,
+        weight_decay=2.5e-05,
+        momentum=0.9,
+    )
     assert {f"{optimizer}_opt_base_learning_rate"} == {
         event.key for event in parse.read_log(file).events if event.key.endswith("opt_base_learning_rate")
     }

@@ -2,6 +2,7 @@
 
 from click.testing import CliRunner
 
+from rn50.benchmark.recipe import Recipe
 from rn50.cli import main
 from rn50.settings import config as configuration
 from rn50.settings import config_file
@@ -14,6 +15,19 @@ def configured(text, folder):
     file = folder / "config_BORROWED.sh"
     file.write_text(text)
     return configuration.from_environment(config_file.source(str(file)), str(file))
+
+
+def recipe_of(global_batch_size):
+    """A whole recipe of LARS."""
+    return Recipe(
+        global_batch_size=global_batch_size,
+        optimizer="lars",
+        learning_rate=9.0,
+        warmup_epochs=2.0,
+        decay_epochs=37.0,
+        weight_decay=5e-5,
+        momentum=0.9,
+    )
 
 
 def rn50(*arguments, **environ):

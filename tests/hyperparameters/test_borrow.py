@@ -9,6 +9,7 @@ import re
 import pytest
 
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow import borrow, origin
 from rn50.results import parse, published, recipe
@@ -21,14 +22,6 @@ from tests.support import four_epochs
 from tests.support.published import LOGS, needs_published
 
 ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"
-OF_TABLE = {
-    "base_learning_rate": "base_learning_rate",
-    "learning_rate_warmup_epochs": "warmup_epochs",
-    "optimizer": "optimizer",
-    "learning_rate_decay_steps": "decay_epochs",
-    "weight_decay": "weight_decay",
-    "momentum": "momentum",
-}
 
 
 def logged(config, folder):
@@ -40,6 +33,14 @@ def logged(config, folder):
     log.hyperparameters(config, 1, config.ranks, [])
     log.finish()
     return recipe.of_log(parse.read_log(file))
+
+
+def assert_same(said, expected):
+    """The decay is logged in epochs, to a hundredth."""
+    assert said.decay_epochs == pytest.approx(expected.decay_epochs, abs=0.0051)
+    assert [getattr(said, name) for name in SHARED if name != "decay_epochs"] == [
+        getattr(expected, name) for name in SHARED if name != "decay_epochs"
+    ]
 
 
 def from_text(text, folder):
@@ -60,9 +61,8 @@ def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is
         config = from_text(borrowed.text, tmp_path)
         said = logged(config, tmp_path)
         assert config == borrowed.config
-        assert said.batch_size == result.global_batch_size
-        for key, column in OF_TABLE.items():
-            assert said.values[key] == getattr(result, column), (result.name, key)
+        for name in SHARED:
+            assert getattr(said, name) == getattr(result, name), (result.name, name)
         assert result.label_smoothing in (None, config.hyperparameters.label_smoothing)
         assert f"#               organisation: {result.organisation}\n" in borrowed.text
         longest = max(result.epochs_to_target)
@@ -86,13 +86,8 @@ def test_every_reference_point_gives_a_configuration_that_logs_its_values(tmp_pa
     for point in points.values():
         borrowed = borrow.borrow(origin.find(f"rcp/{ruleset}/{point['BS']}"), ONE_RANK)
         said, expected = logged(from_text(borrowed.text, tmp_path), tmp_path), recipe.of_point(point)
-        assert said.batch_size == point["BS"]
-        for key in OF_TABLE:
-            if key != "learning_rate_decay_steps":
-                assert said.values[key] == expected.values[key]
-        # Logged in epochs, to a hundredth.
-        decay = expected.decay_epochs(rules.TRAIN_SAMPLES)
-        assert said.values["learning_rate_decay_steps"] == pytest.approx(decay, abs=0.0051)
+        assert said.global_batch_size == point["BS"]
+        assert_same(said, expected)
         assert borrowed.config.hyperparameters.num_epochs >= max(point["Epochs to converge"])
 
 
@@ -110,12 +105,7 @@ def test_every_published_log_gives_a_configuration_that_logs_its_values(tmp_path
         borrowed = borrow.borrow(source, ONE_RANK)
         said = logged(from_text(borrowed.text, tmp_path), tmp_path)
         original = recipe.of_log(parse.read_log(logs[0]))
-        assert said.batch_size == original.batch_size
-        for key in OF_TABLE:
-            if key != "learning_rate_decay_steps":
-                assert said.values[key] == original.values[key]
-        decay = original.decay_epochs(rules.TRAIN_SAMPLES)
-        assert said.values["learning_rate_decay_steps"] == pytest.approx(decay, abs=0.0051)
+        assert_same(said, original)
         assert (
             f"round: {folder.parents[3].name}\n" in borrowed.text
             and f"system: {folder.parent.name}\n" in borrowed.text

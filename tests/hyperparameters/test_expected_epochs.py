@@ -1,17 +1,18 @@
 """Expected epochs of recipes: suggestions are in their order, and an unknown recipe lies between points of
 the reference."""
 
+import dataclasses
 import io
 import json
 
 import pytest
 
-from rn50.benchmark import rules
+from rn50.benchmark.recipe import departures
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import display, origin
-from rn50.results import published, recipe
+from rn50.results import recipe
 from rn50.terminal import UNFOLDED, Terminal
-from tests.hyperparameters.borrowing import rn50
+from tests.hyperparameters.borrowing import recipe_of, rn50
 
 
 def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
@@ -25,17 +26,7 @@ def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
         each.expected(1000) > best.expected(1000) + 10 for each in at_1000
     )  # the one that took 55 epochs
     for each in found:
-        assert (
-            rules.departures(
-                "lars",
-                each.global_batch_size,
-                each.values.base_learning_rate,
-                each.values.momentum,
-                each.values.weight_decay,
-                0.1,
-            )
-            == {}
-        )
+        assert departures(each.values) == {}
         source = origin.find(each.name)  # every one of them can be borrowed
         assert source.global_batch_size == each.global_batch_size
     status, said = rn50("--suggest", "--gbs", "1000", "--json", "--limit", "3")
@@ -56,6 +47,7 @@ def test_suggestions_have_a_column_for_what_differs_and_say_once_what_does_not()
     heading = next(line for line in lines if "source" in line)
     assert heading.split() == [
         "batch",
+        "base",
         "learning",
         "rate",
         "warm-up",
@@ -97,10 +89,10 @@ def test_suggestions_end_with_the_command_that_borrows_the_first(monkeypatch):
 
 
 def test_an_unknown_recipe_of_lars_is_told_by_the_reference_between_its_points():
-    values = published.Recipe(2448, "lars", 9.0, 2.0, 37.0, 5e-5, 0.9)
+    values = recipe_of(2448)
     said = expected_epochs.of_recipe(values, ())
     points = [
         each["Epochs to converge"] for each in json.loads(recipe.reference_file("4.0.0").read_text()).values()
     ][:2]
     assert said.mean == pytest.approx(sum(sum(each) / len(each) for each in points) / 2)
-    assert expected_epochs.of_recipe(values._replace(optimizer="sgd"), ()) is None
+    assert expected_epochs.of_recipe(dataclasses.replace(values, optimizer="sgd"), ()) is None

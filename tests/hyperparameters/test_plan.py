@@ -16,11 +16,12 @@ from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs, reference
-from rn50.hyperparameters.plan import accelerators, display, epochs, images_per_second
+from rn50.hyperparameters.plan import chips, display, epochs, images_per_second
 from rn50.hyperparameters.plan.epochs import EpochModel
 from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
 from rn50.hyperparameters.plan.planner import SCALES, SystemPlanner, planner_for
 from rn50.results import published, score, timing
+from tests.hyperparameters.borrowing import recipe_of
 from tests.support.published import LOGS, needs_published
 
 NAME = "A100-SXM-80GB"
@@ -79,9 +80,7 @@ def test_a_system_that_was_left_out_is_predicted_from_the_others():
         [each for each in published.distinct("lars") if images_per_second.system(each) not in systems]
     )
     for each in held:
-        said = planner.predict(
-            accelerators.name(each.accelerator_model), each.accelerators, each.global_batch_size
-        )
+        said = planner.predict(chips.name(each.accelerator_model), each.accelerators, each.global_batch_size)
         assert said.epochs.expected == pytest.approx(epochs.mean_epochs(each), abs=1.5), each.system
         assert said.minutes == pytest.approx(each.olympic_minutes, rel=0.08), each.system
 
@@ -131,16 +130,13 @@ def test_plan_and_borrow_have_one_reference_and_one_order_of_recipes(planner):
     assert reference.at(4096).mean == pytest.approx(
         35.79, abs=0.005
     )  # and not the 40 of the point that the checker prunes
-    assert (
-        expected_epochs.of_recipe(published.Recipe(4096, "lars", 1.0, 2.0, 37.0, 5e-5, 0.9), ()).mean
-        == reference.at(4096).mean
-    )
+    assert expected_epochs.of_recipe(recipe_of(4096), ()).mean == reference.at(4096).mean
     for size in (256, 1632, 2448, 3264, 4096, 16384, 49152, 67456):
         suggested = next(
             each for each in expected_epochs.candidates(size, "lars") if not each.name.startswith("rcp/")
         )
         chosen = planner.recipe(size, 8)
-        assert published.recipe(chosen.source) == suggested.values
+        assert chosen.source.recipe.shared == suggested.values
         assert (chosen.runs, chosen.missed) == (suggested.prediction.runs, suggested.prediction.missed)
 
 
@@ -221,7 +217,7 @@ def test_accelerators_scale_as_others_do_where_they_were_not_published(planner):
 
 
 def test_an_outlier_has_little_say():
-    usual = [each for each in published.distinct("lars") if accelerators.name(each.accelerator_model) == NAME]
+    usual = [each for each in published.distinct("lars") if chips.name(each.accelerator_model) == NAME]
     at = Point(NAME, 8, 408)
     before = ThroughputModel(usual).predict(at).images_per_second
     broken = result(images_per_second_per_accelerator=1000, olympic_minutes=93.4)
@@ -378,7 +374,7 @@ def test_what_is_no_number_is_refused(option, value):
     ],
 )
 def test_names_of_accelerators(model, expected):
-    assert accelerators.name(model) == expected
+    assert chips.name(model) == expected
 
 
 @pytest.mark.parametrize(
@@ -398,7 +394,7 @@ def test_names_of_accelerators(model, expected):
     ],
 )
 def test_names_that_nvidia_smi_gives_gpus(gpu, expected):
-    assert accelerators.of_gpu(gpu, accelerators.known(published.results())) == expected
+    assert chips.of_gpu(gpu, chips.known(published.results())) == expected
 
 
 @pytest.mark.parametrize("fitting", [96, 224, 1000])
@@ -414,6 +410,6 @@ def test_what_does_not_fit_is_not_planned(planner, name, fitting):
 
 
 def test_a_whole_name_goes_before_a_part():
-    names = accelerators.known(published.results())
-    assert [accelerators.find(each, names) for each in names] == names  # Gaudi beside Gaudi2, L40 beside L40S
-    assert accelerators.find("nvidia a100 sxm4 80gb", names) == NAME
+    names = chips.known(published.results())
+    assert [chips.find(each, names) for each in names] == names  # Gaudi beside Gaudi2, L40 beside L40S
+    assert chips.find("nvidia a100 sxm4 80gb", names) == NAME

@@ -93,7 +93,7 @@ def test_recipes_are_the_groups_that_results_share():
     first, *others = published.nearest_recipes(3264, "lars")
     assert len(first) == max(len(group) for group in (first, *others)) > 50
     assert {each.global_batch_size for group in (first, *others) for each in group} == {3264}
-    assert {(each.base_learning_rate, each.warmup_epochs, each.weight_decay) for each in first} == {
+    assert {(each.learning_rate, each.warmup_epochs, each.weight_decay) for each in first} == {
         (10.5, 2, 5e-05)
     }
     runs = sum(len(each.run_status) for each in first)
@@ -126,7 +126,7 @@ def test_a_row_is_made_from_logs_and_description(tmp_path):
         framework="MXNet",
         global_batch_size=3264,
         optimizer="lars",
-        base_learning_rate=10.5,
+        learning_rate=10.5,
         warmup_epochs=2,
         decay_epochs=37,
         weight_decay=5e-05,

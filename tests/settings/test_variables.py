@@ -65,10 +65,11 @@ def test_a_variable_that_the_optimizer_does_not_read_is_not_refused_for_its_valu
 
 
 def test_epochs_may_be_broken_and_the_decay_may_end_before_the_run():
-    h = read(WARMUP_EPOCHS="7.6", DECAY_EPOCHS="32.97").hyperparameters
-    assert (h.warmup_epochs, h.schedule_epochs, h.num_epochs) == (7.6, 32.97, 37)
-    whole = read(WARMUP_EPOCHS="2.0").hyperparameters
-    assert (str(whole.warmup_epochs), str(whole.schedule_epochs)) == ("2", "37")
+    config = read(WARMUP_EPOCHS="7.6", DECAY_EPOCHS="32.97")
+    assert (config.recipe.warmup_epochs, config.recipe.decay_epochs) == (7.6, 32.97)
+    assert config.hyperparameters.num_epochs == 37
+    whole = read(WARMUP_EPOCHS="2.0").recipe
+    assert (str(whole.warmup_epochs), str(whole.decay_epochs)) == ("2", "37")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.results import recipe, score, tree
 from rn50.results.parse import ResultLog
-from rn50.results.published import PublishedResult
+from rn50.results.published import COLUMNS, PublishedResult
 from rn50.results.result_files import find_result_files
 from rn50.terminal import say
 
@@ -71,7 +71,7 @@ def _result(folder: pathlib.Path) -> PublishedResult:
     first, interval = _evaluation_epochs(logs)
     verdict = scored.convergence if place.ruleset else None
     speed = scored.images_per_second_per_accelerator
-    decay = said.decay_epochs(logs[0].train_samples) if logs[0].train_samples else None
+    decay = said.decay_epochs if logs[0].train_samples else None
     return PublishedResult(
         round=round_,
         organisation=place.organisation.name,
@@ -82,16 +82,16 @@ def _result(folder: pathlib.Path) -> PublishedResult:
         accelerators=scored.accelerators,
         accelerator_model=_text(machine.get("accelerator_model_name")),
         framework=_text(machine.get("framework")),
-        global_batch_size=said.batch_size,
-        optimizer=_text(said.values["optimizer"]),
-        base_learning_rate=_number(said.values["base_learning_rate"]),
-        warmup_epochs=_number(said.values["learning_rate_warmup_epochs"]),
-        decay_epochs=_rounded(decay, 2),
-        weight_decay=_number(said.values["weight_decay"]),
-        momentum=_number(said.values["momentum"]),
-        label_smoothing=_number(said.values["label_smoothing"]),
-        model_bn_span=_whole(said.values["model_bn_span"]),
-        gradient_accumulation_steps=_whole(said.values["gradient_accumulation_steps"]),
+        global_batch_size=said.global_batch_size,
+        optimizer=_text(said.optimizer),
+        learning_rate=_number(said.learning_rate),
+        warmup_epochs=_number(said.warmup_epochs),
+        decay_epochs=_rounded(_number(decay), 2),
+        weight_decay=_number(said.weight_decay),
+        momentum=_number(said.momentum),
+        label_smoothing=_number(said.label_smoothing),
+        model_bn_span=_whole(said.model_bn_span),
+        gradient_accumulation_steps=_whole(said.gradient_accumulation_steps),
         first_evaluation_epoch=first,
         evaluation_interval=interval,
         epochs=tuple(run.epochs for run in scored.runs),
@@ -153,7 +153,7 @@ def to_csv(rows: Iterable[PublishedResult]) -> str:
     missing one."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(field.name for field in dataclasses.fields(PublishedResult))
+    writer.writerow(COLUMNS)
     writer.writerows(map(_cell, dataclasses.astuple(row)) for row in rows)
     return table.getvalue()
 

@@ -8,10 +8,12 @@ stay those of the base configuration. A mix has to be asked for, with ``only`` f
 import dataclasses
 import pathlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import of_configuration
 from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
@@ -19,9 +21,9 @@ from rn50.hyperparameters.borrow.origin import Origin
 from rn50.hyperparameters.expected_epochs import Prediction, refuse_no_count
 from rn50.printed import prints
 from rn50.process import environment
-from rn50.results import published
 from rn50.settings import rewrite, show
 from rn50.settings.config import Config
+from rn50.settings.fields import VARIABLE_OF
 from rn50.settings.rewrite import GROUP
 
 
@@ -93,40 +95,46 @@ def borrow(
     Raises UserError if the source lacks a value, the ranks do not divide the batch, or the configuration
     cannot be run.
     """
-    its = rewrite.read(base)
-    before, old = its.config, rewrite.hyperparameters(its.config)
+    base_file = rewrite.read(base)
+    before, old = base_file.config, rewrite.hyperparameters(base_file.config)
     taken, mixed = _taken(source, only, partial)
-    # Only the variables of a mix keep the base's values.
-    new = {name: old[name] for name in GROUP if name in old and name in mixed}
-    new.update(taken)
-    unsaid = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
-    if new["OPTIMIZER"] != "lars":
-        unsaid.pop("LARSETA")
-    assumed = {name: value for name, value in unsaid.items() if name not in new}
-    new.update(assumed)
     kept = before.global_batch_size if "BATCHSIZE" in mixed else source.global_batch_size
     batch = _batch(source, kept if global_batch_size is None else global_batch_size, before)
-    new["BATCHSIZE"] = str(batch // before.ranks)
-    prediction, expected = _expected(source, new, batch, before)
+    new = _values(taken, mixed, old)
+    new["BATCHSIZE"] = _Value(str(batch // before.ranks), "base" if "BATCHSIZE" in mixed else "borrowed")
+    texts = {name: value.text for name, value in new.items()}
+    prediction, expected = _expected(source, texts, batch, before)
     source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
-    named = tuple(f"{name}={value}" for name, value in assumed.items())
-    header = _header(source, base, batch, named, mixed)
+    assumed = tuple(f"{name}={value.text}" for name, value in new.items() if value.origin == "assumed")
+    header = _header(source, base, batch, assumed, mixed)
     rows = [("expected", f"{expected}; not measured with this code" if prediction else expected), *header]
-    text, config = rewrite.render(its, "with borrowed hyperparameters", rows, new)
-    resolved = rewrite.hyperparameters(config)
-    where = {
-        **dict.fromkeys(new, "borrowed"),
-        **dict.fromkeys(assumed, "assumed"),
-        **dict.fromkeys(mixed, "base"),
-    }
+    text, config = rewrite.render(base_file, "with borrowed hyperparameters", rows, texts)
+    after = rewrite.hyperparameters(config)
     changes = tuple(
-        Change(name, old.get(name), resolved.get(name), where.get(name, "default"))
+        Change(name, old.get(name), after.get(name), new[name].origin if name in new else "default")
         for name in GROUP
-        if name in old or name in resolved
+        if name in old or name in after
     )
     return Borrowed(
-        source, base, config, changes, named, tuple(mixed), prediction, expected, tuple(header), text
+        source, base, config, changes, assumed, tuple(mixed), prediction, expected, tuple(header), text
     )
+
+
+class _Value(NamedTuple):
+    """New value of a variable, and who it is from."""
+
+    text: str
+    origin: str
+
+
+def _values(taken: Mapping[str, str], mixed: Sequence[str], old: Mapping[str, str]) -> dict[str, _Value]:
+    """Return the new values: those of the source, of a mix those of the base, and assumed ones."""
+    values = {name: _Value(old[name], "base") for name in mixed if name in old}
+    values |= {name: _Value(text, "borrowed") for name, text in taken.items()}
+    unsaid = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
+    if values["OPTIMIZER"].text != "lars":
+        unsaid.pop("LARSETA")
+    return {**{name: _Value(text, "assumed") for name, text in unsaid.items()}, **values}
 
 
 def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str, str], list[str]]:
@@ -181,10 +189,12 @@ def _expected(
 ) -> tuple[Prediction | None, str]:
     """Return the epochs to expect, and in words or why they are not known. The source's own runs count only
     on data of the same size; published runs and the reference count only on ImageNet."""
-    decay = float(values.get("DECAY_EPOCHS", values["NUMEPOCHS"]))
-    names = ("LR", "WARMUP_EPOCHS", "WD", "MOM")
-    rate, warmup, weight_decay, momentum = (float(values[name]) for name in names)
-    key = published.Recipe(batch, values["OPTIMIZER"], rate, warmup, decay, weight_decay, momentum)
+    fields = {
+        field: values[name] if field == "optimizer" else float(values[name])
+        for field, name in VARIABLE_OF.items()
+        if name in values
+    }
+    recipe = dataclasses.replace(of_configuration(fields, config.ranks), global_batch_size=batch)
     as_published = batch == source.global_batch_size and all(
         values[name] == text for name, text in source.values.items()
     )
@@ -193,7 +203,7 @@ def _expected(
         prediction = expected_epochs.of_own_runs(epochs)
         why = ": the epochs of published runs are those of ImageNet, and this data set is another one"
     else:
-        prediction, why = expected_epochs.of_recipe(key, epochs), ", because nobody published a run of it"
+        prediction, why = expected_epochs.of_recipe(recipe, epochs), ", because nobody published a run of it"
     return prediction, str(prediction or f"not known{why}")
 
 

@@ -6,20 +6,11 @@ from typing import NamedTuple
 
 from rich.table import Table
 
+from rn50.benchmark.recipe import HYPERPARAMETERS, SHARED
 from rn50.hyperparameters.borrow.borrow import Borrowed, command
 from rn50.hyperparameters.expected_epochs import DISTANCE_EPOCHS, Proven
 from rn50.printed import Inline
 from rn50.terminal import Terminal
-
-_VALUES = {
-    "batch": "global_batch_size",
-    "learning rate": "base_learning_rate",
-    "warm-up": "warmup_epochs",
-    "decay": "decay_epochs",
-    "weight decay": "weight_decay",
-    "momentum": "momentum",
-}
-"""Columns of a recipe's values. A value that all candidates share is printed once, above the table."""
 
 
 class Suggestion(NamedTuple):
@@ -53,13 +44,17 @@ def print_table(borrowed: Borrowed, console: Terminal) -> None:
 
 
 def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console: Terminal) -> None:
-    """Print a row for each recipe, what all have in common, and the command that borrows the first.
+    """Print a row for each recipe, what all have in common once above it, and the command that borrows the
+    first.
 
     The source comes last, or on its own line if it would not fit, because users copy it whole.
     """
     texts = {
-        heading: [f"{getattr(recipe.values, key):g}" for recipe in recipes]
-        for heading, key in _VALUES.items()
+        HYPERPARAMETERS[name].heading or HYPERPARAMETERS[name].shown: [
+            f"{getattr(recipe.values, name):g}" for recipe in recipes
+        ]
+        for name in SHARED
+        if name != "optimizer"
     }
     common = [heading for heading, cells in texts.items() if len(recipes) > 1 and len(set(cells)) == 1]
     predictions = [recipe.prediction for recipe in recipes]

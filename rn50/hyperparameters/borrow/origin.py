@@ -14,39 +14,27 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rn50 import files
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError, excerpt
-from rn50.hyperparameters.reference import convergence_points
 from rn50.printed import prints
 from rn50.results import published, recipe, tree
 from rn50.results.parse import TOKEN, finite, read_log
+from rn50.results.recipe import convergence_points
 from rn50.results.result_files import find_result_files
 from rn50.settings.config_file import is_passed_through
-from rn50.settings.fields import variables
+from rn50.settings.fields import VARIABLE_OF, variables
 from rn50.settings.parsers import optimizer
 from rn50.settings.shell import assignments
 from rn50.settings.variables import FIXED
 
-NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
-"""Variables that a complete recipe needs."""
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
 """Variables that logs mostly omit, at the values of the reference and of nearly all published
 configurations."""
-_KEYS = {
-    "LR": "base_learning_rate",
-    "WARMUP_EPOCHS": "learning_rate_warmup_epochs",
-    "MOM": "momentum",
-    "WD": "weight_decay",
-    "LABELSMOOTHING": "label_smoothing",
-}
-_FIXED = {
-    "end_learning_rate": rules.END_LEARNING_RATE,
-    "learning_rate_decay_poly_power": rules.POLY_POWER,
-    "epsilon": rules.LARS_EPSILON,
-}
+NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
+"""Variables that a complete recipe needs."""
 _SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
 """Variables whose product is the global batch size."""
 _MOST_NOTES = 30
@@ -121,7 +109,6 @@ def names() -> list[str]:
 
 
 def _of_published(result: published.PublishedResult) -> Origin:
-    published_recipe = recipe.of_published(result)
     count = result.accelerators or "unknown number of"
     provenance = (
         ("source", f"published result, division {result.division or 'not stated'}"),
@@ -132,7 +119,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ("table", f"{published.TABLE.name}, SHA-256 {files.sha256(published.TABLE)}"),
     )
     evaluated = (result.first_evaluation_epoch, result.evaluation_interval or rules.EVAL_PERIOD_EPOCHS)
-    return _of_runs(result.name, "published result", published_recipe, provenance, result.runs, evaluated)
+    return _of_runs(result.name, "published result", result.recipe, provenance, result.runs, evaluated)
 
 
 def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
@@ -140,8 +127,9 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
     for path, other in zip(paths, recipes, strict=True):
-        differs = [called for key, called in recipe.NAMES.items() if other.values[key] != first.values[key]]
-        if differs or other.batch_size != first.batch_size:
+        names = [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]
+        if names:
+            differs = [HYPERPARAMETERS[name].shown for name in names if name != "global_batch_size"]
             what = ", ".join(differs) or "global batch size"
             raise UserError(path, f"{what} differs from {paths[0]}", "give the runs of one recipe")
     samples = logs[0].train_samples or rules.TRAIN_SAMPLES
@@ -243,7 +231,7 @@ def of_file(name: str, path: pathlib.Path) -> Origin:
 def _of_runs(
     name: str,
     kind: str,
-    logged: recipe.Recipe,
+    logged: Recipe,
     provenance: tuple[tuple[str, str], ...],
     runs: tuple[float | None, ...],
     evaluated: tuple[float | None, float | None],
@@ -251,14 +239,13 @@ def _of_runs(
 ) -> Origin:
     """Return the origin of a recipe that ``runs`` were made with, ``evaluated`` first after some epochs and
     then at an interval, None where that is not known."""
-    values = _values(name, logged.values)
-    values |= _schedule(logged.decay_epochs(train_samples), runs, evaluated)
-    span = logged.values["model_bn_span"]
+    values = _values(name, logged) | _schedule(finite(logged.decay_epochs), runs, evaluated)
+    span = logged.model_bn_span
     return Origin(
         name,
         kind,
         values,
-        logged.batch_size,
+        logged.global_batch_size,
         provenance,
         runs,
         batch_norm_span=span if isinstance(span, int) else None,
@@ -266,25 +253,26 @@ def _of_runs(
     )
 
 
-def _values(name: str, logged: dict[str, Any]) -> dict[str, str]:
+def _values(name: str, logged: Recipe) -> dict[str, str]:
     """Return logged values as configuration variables, without the schedule."""
     values: dict[str, str] = {}
     remedy = "borrow from another result"
-    if logged["optimizer"]:
+    if logged.optimizer:
         try:
-            values["OPTIMIZER"] = optimizer(str(logged["optimizer"]))
+            values["OPTIMIZER"] = optimizer(str(logged.optimizer))
         except ValueError as error:
-            raise UserError(name, f"its optimizer {logged['optimizer']!r} {error}", remedy) from None
-    for key, fixed in _FIXED.items():
-        if logged[key] not in (None, fixed):
-            problem = f"{recipe.NAMES[key]} is {logged[key]!r}, and only {fixed} is implemented"
+            raise UserError(name, f"its optimizer {logged.optimizer!r} {error}", remedy) from None
+    for field, row in HYPERPARAMETERS.items():
+        value = getattr(logged, field)
+        if row.fixed is not None and value not in (None, row.fixed):
+            problem = f"{row.shown} is {value!r}, and only {row.fixed} is implemented"
             raise UserError(name, problem, "borrow from another")
-    for variable, key in _KEYS.items():
-        if logged[key] is not None:
-            number = finite(logged[key])
-            if number is None:
-                raise UserError(name, f"{recipe.NAMES[key]} {logged[key]!r} is not a number", remedy)
-            values[variable] = text(number)
+        if value is None or field not in VARIABLE_OF or field in ("optimizer", "decay_epochs"):
+            continue
+        number = finite(value)
+        if number is None:
+            raise UserError(name, f"{row.shown} {value!r} is not a number", remedy)
+        values[VARIABLE_OF[field]] = text(number)
     return values
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.hyperparameters.plan import accelerators
+from rn50.hyperparameters.plan import chips
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.images_per_second import Spread
 from rn50.hyperparameters.plan.planner import BORROWED, Plan
@@ -99,7 +99,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     dots = [
         (result.accelerators, result.olympic_minutes)
         for result in results
-        if accelerators.name(result.accelerator_model) == plans[0].accelerator
+        if chips.name(result.accelerator_model) == plans[0].accelerator
         and result.accelerators
         and result.olympic_minutes
     ]
@@ -131,6 +131,5 @@ def _minutes(value: float) -> str:
 
 
 def _values(result: PublishedResult) -> str:
-    return ", ".join(
-        f"{name} {getattr(result, name)}" for name in BORROWED if getattr(result, name) is not None
-    )
+    values = ((column, getattr(result, name)) for column, name in BORROWED.items())
+    return ", ".join(f"{column} {value}" for column, value in values if value is not None)

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import Recipe
 from rn50.hyperparameters import reference
 from rn50.printed import Hundredths
-from rn50.results import published
 from rn50.results.published import PublishedResult
 
 CONFIDENCE = 0.8
@@ -63,14 +63,15 @@ class EpochModel:
             for result in results
             if result.is_closed and result.epochs_to_target and result.global_batch_size
         ]
-        self._recipes = [published.recipe(result) for result in usable]
+        self._recipes = [result.recipe.shared for result in usable]
         self._batch_sizes = np.array([result.global_batch_size for result in usable], dtype=float)
         needed = np.array([mean_epochs(result) for result in usable])
         self._fewest = float(needed.min())
         self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
 
-    def predict(self, global_batch_size: int, recipe: published.Recipe | None = None) -> Epochs:
-        """Return the epochs at a batch size, with a recipe if one is given, else with the usual ones."""
+    def predict(self, global_batch_size: int, recipe: Recipe | None = None) -> Epochs:
+        """Return the epochs at a batch size, with the shared values of a recipe if given, else with the usual
+        ones."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
         weights = np.append(

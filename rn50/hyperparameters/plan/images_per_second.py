@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.hyperparameters.plan import accelerators as names
+from rn50.hyperparameters.plan import chips
 from rn50.printed import Tenths
 from rn50.results.published import PublishedResult
 
@@ -86,7 +86,7 @@ class ThroughputModel:
         closed = ((result, training_rate(result)) for result in results if result.is_closed)
         usable = [(result, rate) for result, rate in closed if rate]
         self.points = [point(result) for result, _ in usable] + ([measured[0]] if measured else [])
-        self.systems = {(names.name(result.accelerator_model), system(result)) for result, _ in usable}
+        self.systems = {(chips.name(result.accelerator_model), system(result)) for result, _ in usable}
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         # A measured system may differ from similar ones by any factor; this factor is assumed to be the same
         # everywhere.
@@ -119,7 +119,7 @@ class ThroughputModel:
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
     def _makers(self, at: "_Features") -> "np.ndarray[Any, Any]":
-        return np.where([names.is_card(name) for name in at.names], Spread.card, Spread.system)
+        return np.where([chips.is_card(name) for name in at.names], Spread.card, Spread.system)
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
         """Return the covariance between two sets of points. Shape (points of a, points of b)."""
@@ -160,7 +160,7 @@ def system(result: PublishedResult) -> str:
 def point(result: PublishedResult) -> Point:
     """Return the conditions under which a result that has a ``training_rate`` was measured."""
     assert result.accelerators and result.global_batch_size
-    name = names.name(result.accelerator_model)
+    name = chips.name(result.accelerator_model)
     return Point(name, result.accelerators, result.global_batch_size / result.accelerators)
 
 

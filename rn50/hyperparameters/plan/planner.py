@@ -11,12 +11,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
 from rn50.hyperparameters.expected_epochs import refuse_no_count
-from rn50.hyperparameters.plan import accelerators as names
-from rn50.hyperparameters.plan import images_per_second
+from rn50.hyperparameters.plan import chips, images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs
 from rn50.hyperparameters.plan.images_per_second import Point, Rate, ThroughputModel
 from rn50.printed import Hundredths, Minutes, Tenths, prints
@@ -24,8 +24,9 @@ from rn50.results import published
 from rn50.results.published import PublishedResult
 
 OPTIMIZER = "lars"
-BORROWED = (*published.Recipe._fields, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
-"""Fields of a published result that are reported of its recipe."""
+_REPORTED = (*SHARED, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
+BORROWED = {column: name for column, name in published.COLUMNS.items() if name in _REPORTED}
+"""Column -> field of a published result, of those that are reported of its recipe."""
 SOURCE = ("name", "round", "organisation", "system")
 """Fields of a published result that say where its recipe is from."""
 SCALES = tuple(2**n for n in range(13))
@@ -54,7 +55,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Borrowable:
     """Published recipe to borrow."""
 
     source: PublishedResult
@@ -69,8 +70,8 @@ class Recipe:
 
 
 prints(
-    Recipe,
-    lambda r: tuple(getattr(r.source, name) for name in BORROWED),
+    Borrowable,
+    lambda r: {column: getattr(r.source, name) for column, name in BORROWED.items()},
     lambda r: tuple({f"source.{name}": getattr(r.source, name)} for name in SOURCE),
     lambda r: {"published.results": r.results, "published.runs": r.runs},
     lambda r: {"published.missed": r.missed, "published.epochs": r.epochs},
@@ -88,7 +89,7 @@ class Plan:
     global_batch_size: int
     """Images per step on all of them together."""
     prediction: Prediction
-    recipe: Recipe
+    recipe: Borrowable
     cautions: tuple[str, ...]
     """Where the prediction goes beyond what was published."""
     confidence: float = CONFIDENCE
@@ -135,20 +136,20 @@ class SystemPlanner:
     @property
     def accelerators(self) -> list[str]:
         """Return the names of the accelerators whose speed is known, those with the most results first."""
-        return [name for name in names.known(self.results) if name in self.throughput.accelerators]
+        return [name for name in chips.known(self.results) if name in self.throughput.accelerators]
 
     def predict(
         self,
         accelerator: str,
         accelerators: int,
         global_batch_size: int,
-        recipe: PublishedResult | None = None,
+        source: PublishedResult | None = None,
     ) -> Prediction:
-        """Predict a run with the hyperparameters of ``recipe``, or with the usual ones at this batch size."""
+        """Predict a run with the hyperparameters of ``source``, or with the usual ones at this batch size."""
         _refuse_idle(accelerators, global_batch_size)
-        epochs = self._epochs.predict(global_batch_size, published.recipe(recipe) if recipe else None)
+        epochs = self._epochs.predict(global_batch_size, source.recipe.shared if source else None)
         rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
-        schedule = (recipe.first_evaluation_epoch, recipe.evaluation_interval) if recipe else (None, None)
+        schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
         minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
         # Independent relative errors: their log-intervals add in quadrature.
@@ -157,14 +158,14 @@ class SystemPlanner:
         above = math.hypot(math.log(epochs.high / epochs.expected), speed)
         return Prediction(epochs, count, rate, minutes, minutes * math.exp(-below), minutes * math.exp(above))
 
-    def recipe(self, global_batch_size: int, accelerators: int) -> Recipe:
+    def recipe(self, global_batch_size: int, accelerators: int) -> Borrowable:
         """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result
         with the nearest number of accelerators."""
         best = expected_epochs.rank(self._proven, global_batch_size)[0]
         source = min(
             best.results, key=lambda result: abs(math.log2((result.accelerators or math.inf) / accelerators))
         )
-        return Recipe(
+        return Borrowable(
             source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean
         )
 
@@ -246,7 +247,7 @@ class SystemPlanner:
         return [point for point in self._points if point.accelerator == accelerator] or self._points
 
     def _cautions(
-        self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int
+        self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Borrowable, fitting: int
     ) -> Iterator[str]:
         points = self._published(accelerator)
         smallest = min(result.global_batch_size or 0 for result in self.results)
@@ -306,7 +307,7 @@ def planner_for(
     plain = SystemPlanner()
     known = plain.accelerators
     if images_per_second is None:
-        return plain, names.find(accelerator, known) if accelerator else known[0]
+        return plain, chips.find(accelerator, known) if accelerator else known[0]
     if not accelerators or not global_batch_size:
         raise UserError(
             "--images-per-second",
@@ -315,7 +316,7 @@ def planner_for(
     _refuse_idle(accelerators, global_batch_size)
     name = accelerator or "measured accelerator"
     if accelerator:
-        with contextlib.suppress(names.UnknownError):
-            name = names.find(accelerator, known)
+        with contextlib.suppress(chips.UnknownError):
+            name = chips.find(accelerator, known)
     measured = Point(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name

@@ -41,7 +41,6 @@ class Trial(NamedTuple):
     stage: str
     """Stage of the search."""
     seed: int
-    """Seed."""
     state: str
     """running, finished, stopped (as hopeless), interrupted or failed."""
     value: float | None

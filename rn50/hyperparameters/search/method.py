@@ -75,10 +75,10 @@ def stages(learning_rate_unit: float = 0) -> list[Stage]:
     """Return the stages in order; with a unit, learning rates are whole multiples of it."""
 
     def scaled(point: Point, factor: float) -> Point | None:
-        rate = float(f"{point.learning_rate * factor:.{DIGITS}g}")
+        learning_rate = float(f"{point.learning_rate * factor:.{DIGITS}g}")
         if learning_rate_unit:
-            rate = round(round(rate / learning_rate_unit) * learning_rate_unit, 10)
-        return point._replace(learning_rate=rate) if rate > 0 else None
+            learning_rate = round(round(learning_rate / learning_rate_unit) * learning_rate_unit, 10)
+        return point._replace(learning_rate=learning_rate) if learning_rate > 0 else None
 
     def batch_size(point: Point, way: int) -> Point | None:
         if way < 0 and point.batch_size % 2:

@@ -13,6 +13,7 @@ from rn50.hyperparameters.search.method import Point
 from rn50.printed import IfKnown
 from rn50.settings import config_file, named, rewrite
 from rn50.settings.config import Config
+from rn50.settings.fields import VARIABLE_OF
 from rn50.settings.fields import variables as config_variables
 from rn50.settings.rewrite import Base
 
@@ -84,8 +85,8 @@ class Variables(NamedTuple):
 
 def variables(point: Point) -> dict[str, str]:
     """Return the point under the names of a configuration's variables."""
-    values = zip(Variables._fields, point, strict=True)  # in the same order
-    return {name: text(value) for name, value in values if value is not None}
+    values = point._asdict().items()
+    return {VARIABLE_OF[field]: text(value) for field, value in values if value is not None}
 
 
 def changes(point: Point, before: Point) -> list[str]:

@@ -126,9 +126,8 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs]
     losses = [plots.Curve(timing.losses(run.score.log), run.series, run.faint) for run in runs]
     chosen = recipes.read(system.runs, references, system.accelerators)
-    train_samples = system.runs[0].log.train_samples or rules.TRAIN_SAMPLES
     longest = max((epoch for run in runs for epoch, _, _ in run.points), default=0)
-    schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
+    schedule = recipe.learning_rates(chosen.columns[0].recipe, longest)
     verdicts = compliance.check(files, rulesets) if rulesets else []
     timed = [run for run in runs if run.times]
     seconds = {name: [getattr(run.times, part) or 0.0 for run in timed] for part, name in PARTS.items()}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import HYPERPARAMETERS, MOMENTUM, SMOOTHING
 from rn50.errors import excerpt
 from rn50.results import sidecar
 from rn50.results.parse import Event, ResultLog, epoch_number, finite
@@ -30,13 +31,6 @@ VALUES = "the closed division fixes the optimizer's constants"
 _SUBMISSION = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 _EVERY = (*_SUBMISSION, "cache_clear", "init_start", "init_stop")
 _EVERY += ("run_start", "train_samples", "eval_samples")
-_DECAY = ("learning_rate_decay_poly_power", "learning_rate_decay_steps")
-_HYPERPARAMETERS = ("base_learning_rate", "end_learning_rate", *_DECAY, "momentum", "weight_decay")
-_WARMUP = "learning_rate_warmup_epochs"
-_OF_OPTIMIZER = {
-    "lars": (*(f"lars_opt_{name}" for name in (*_HYPERPARAMETERS, _WARMUP)), "lars_epsilon"),
-    "sgd": (*(f"sgd_opt_{name}" for name in _HYPERPARAMETERS), "model_bn_span", f"opt_{_WARMUP}"),
-}
 _ENDS: Sequence[tuple[str, ...]] = (
     *(("run_stop",), ("eval_accuracy",)),
     *((f"block_{end}", f"{part}_{end}") for end in ("start", "stop") for part in ("epoch", "eval")),
@@ -61,10 +55,6 @@ def _is_count(value: float) -> bool:
     return value >= 1 and value == int(value)
 
 
-_END = (rules.END_LEARNING_RATE,).__contains__, f"end the schedule at {rules.END_LEARNING_RATE}"
-_POWER = (rules.POLY_POWER,).__contains__, f"decay with power {rules.POLY_POWER}"
-_WEIGHT_DECAY = rules.is_weight_decay, "choose a weight decay of 0.0001 * 2^N for a whole number N"
-_LEARNING_RATE = f"choose a learning rate of {rules.SGD_LEARNING_RATE_UNIT} * k for a whole number k"
 ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "submission_benchmark": (bool, f"log {rules.BENCHMARK}"),
     "submission_org": (bool, "log its name"),
@@ -74,13 +64,13 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "opt_name": (rules.OPTIMIZERS.__contains__, "train with lars or sgd, and log that"),
     "global_batch_size": (_is_count, "log the global batch size as a whole number above 0"),
     "gradient_accumulation_steps": (_is_count, "log the number of steps, 1 where nothing is accumulated"),
-    "lars_epsilon": ((rules.LARS_EPSILON,).__contains__, f"train with epsilon {rules.LARS_EPSILON}"),
-    "lars_opt_end_learning_rate": _END,
-    "lars_opt_learning_rate_decay_poly_power": _POWER,
-    "lars_opt_weight_decay": _WEIGHT_DECAY,
-    "sgd_opt_end_learning_rate": _END,
-    "sgd_opt_weight_decay": _WEIGHT_DECAY,
-    "sgd_opt_base_learning_rate": (rules.is_sgd_learning_rate, _LEARNING_RATE),
+    **{
+        row.keys[optimizer]: (row.closed.allows, row.closed.remedy)
+        for row in HYPERPARAMETERS.values()
+        if row.closed and row.closed is not MOMENTUM  # which depends on the batch size, see _momentum
+        for optimizer in row.closed.optimizers
+        if optimizer in row.keys
+    },
 }
 """Values that a closed result may have, of the optimizer in use: test and remedy. The open division is free
 in all but ``submission_*``."""
@@ -118,8 +108,10 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     if log.division != "open":
         keys += ["opt_name", "global_batch_size"]
         keys += ["gradient_accumulation_steps"] if set(rulesets) - {"0.7.0"} else []
-        optimizer = log.first("opt_name")
-        keys += _OF_OPTIMIZER.get(str(optimizer.value), ()) if optimizer else ()
+        event, rows = log.first("opt_name"), HYPERPARAMETERS.values()
+        optimizer = str(event.value) if event else ""
+        keys += [row.keys[optimizer] for row in rows if row.keys.get(optimizer, row.end) != row.end]
+        keys += ["model_bn_span"] if optimizer == "sgd" else []
     for rule, groups in ((REQUIRED, [(key,) for key in keys]), (ENDS, _ENDS)):
         for either in groups:
             if not log.first(*either):
@@ -237,26 +229,24 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
 
 
 def _momentum(log: ResultLog) -> Iterator[Finding]:
-    event, size = log.first("lars_opt_momentum", "sgd_opt_momentum"), log.global_batch_size
-    if not event or not size or size >= rules.LARGE_BATCH or log.division == "open":
+    event, size = log.first(*HYPERPARAMETERS["momentum"].keys.values()), log.global_batch_size
+    if not event or not size or size >= MOMENTUM.below or log.division == "open":
         return
-    if event.value != rules.MOMENTUM_BELOW_32K:
+    if not MOMENTUM.allows(event.value):
         rule = f"momentum is {rules.MOMENTUM_BELOW_32K} below a global batch size of 32k, whether that is "
         rule += f"{rules.LARGE_BATCH_IN_THOUSANDS:,} or {rules.LARGE_BATCH:,}"
         message = f"{event.key} is {excerpt(json.dumps(event.value))} at a global batch size of {size:,}"
-        remedy = f"train with momentum {rules.MOMENTUM_BELOW_32K} (MOM)"
         severity = ERROR if size < rules.LARGE_BATCH_IN_THOUSANDS else WARNING
-        yield finding(log, event.line, rule, message, remedy, severity)
+        yield finding(log, event.line, rule, message, MOMENTUM.remedy, severity)
 
 
 def _label_smoothing(run: Run) -> Iterator[Finding]:
     log, event = run.log, run.log.first("label_smoothing")
     saved = sidecar.section(run.saved, "hyperparameters").get("label_smoothing", rules.LABEL_SMOOTHING[0])
     line, value = (event.line, event.value) if event else log.label_smoothing or (None, saved)
-    if value not in rules.LABEL_SMOOTHING and log.division != "open":
+    if not SMOOTHING.allows(value) and log.division != "open":
         message = f"label smoothing is {excerpt(json.dumps(value))}"
-        remedy = "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)"
-        yield finding(log, line, "label smoothing is 0 or 0.1", message, remedy)
+        yield finding(log, line, "label smoothing is 0 or 0.1", message, SMOOTHING.remedy)
 
 
 def _words(log: ResultLog) -> Iterator[Finding]:

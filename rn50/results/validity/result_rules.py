@@ -19,6 +19,7 @@ from typing import Any
 
 from rn50 import frameworks
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import HYPERPARAMETERS
 from rn50.results import sidecar
 from rn50.results.parse import SAMPLE_ORDER, ResultLog, finite
 from rn50.results.run import Run, median_set
@@ -30,8 +31,8 @@ from rn50.settings.fields import RUNS_OWN
 MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
 _LOGGED = (
-    *("global_batch_size", "opt_name", "gradient_accumulation_steps", "model_bn_span", "train_samples"),
-    *("eval_samples", "label_smoothing"),
+    *(key for row in HYPERPARAMETERS.values() for key in row.keys.values() or (row.end,)),
+    *("train_samples", "eval_samples"),
     *(f"submission_{name}" for name in ("division", "org", "status", "platform")),
 )
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")

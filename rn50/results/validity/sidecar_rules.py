@@ -6,8 +6,10 @@ The label of a run is compared in ``result_rules``.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rn50.benchmark.recipe import HYPERPARAMETERS, of_configuration
 from rn50.errors import excerpt
-from rn50.results import recipe, sidecar
+from rn50.results import sidecar
+from rn50.results.recipe import of_log
 from rn50.results.run import Run
 from rn50.results.validity.findings import Finding
 from rn50.results.validity.log_rules import finding
@@ -15,15 +17,6 @@ from rn50.settings.fields import variables
 from rn50.settings.variables import Variable
 
 _MOST_NAMED = 3
-_HYPERPARAMETERS = {
-    "optimizer": "optimizer",
-    "base_learning_rate": "learning_rate",
-    "learning_rate_warmup_epochs": "warmup_epochs",
-    "momentum": "momentum",
-    "weight_decay": "weight_decay",
-    "model_bn_span": "batch_size",
-}
-"""Value of a ``Recipe`` -> field of the configuration."""
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -47,14 +40,11 @@ def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
     sections = ("hyperparameters", "run", "data")
     hyperparameters, of_run, data = (sidecar.section(saved, section) for section in sections)
     yield "seed", log.seed, saved.get("seed")
-    batch_size, ranks = hyperparameters.get("batch_size"), run.accelerators
-    if type(batch_size) is int and ranks:
-        yield "global_batch_size", log.global_batch_size, batch_size * ranks
-    values = recipe.of_log(log).values
-    for key, field in _HYPERPARAMETERS.items():
-        yield recipe.NAMES[key], values[key], hyperparameters.get(field)
-    decay = hyperparameters.get("decay_epochs") or hyperparameters.get("num_epochs")
-    yield "decay", values["learning_rate_decay_steps"], decay
+    logged, configured = of_log(log), of_configuration(hyperparameters, run.accelerators)
+    yield "global_batch_size", logged.global_batch_size, configured.global_batch_size
+    for name, row in HYPERPARAMETERS.items():
+        if row.keys and name != "global_batch_size":
+            yield row.shown, getattr(logged, name), getattr(configured, name)
     yield "train_samples", log.train_samples, data.get("train_samples")
     yield "eval_samples", log.eval_samples, data.get("eval_samples")
     yield "submission_org", log.org, of_run.get("organisation")
