@@ -10,7 +10,7 @@ import pytest
 
 from rn50.data.pipeline.batches import Batch, BatchFormat
 from rn50.data.pipeline.numpy_batches import NumpyBatches
-from rn50.run import training
+from rn50.run import input_library
 from tests.conftest import with_changes
 
 LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
@@ -50,9 +50,9 @@ class Mxnet(Framework):
     @staticmethod
     def open_batches(config, split, communicator, seed):
         """A split through DALI, on the CPU."""
-        from implementations.mxnet import input_pipeline
+        from implementations.mxnet.dali_batches import DaliBatches
 
-        return input_pipeline.DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        return DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -72,7 +72,7 @@ class Mxnet(Framework):
     @staticmethod
     def infer(rank, batch):
         """An evaluation of a batch, ended."""
-        rank._evaluation(batch.images, batch.labels).wait_to_read()
+        rank.engine.correct(batch).wait_to_read()
 
     @staticmethod
     def logits(rank, images):
@@ -98,7 +98,7 @@ class Pytorch(Framework):
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
         config = with_changes(config, run={"framework": "pytorch"}, input_pipeline={"library": cls.library})
-        return training.open_batches(config, split, communicator, seed, BatchFormat(None, "HWC", False))
+        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "HWC", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -116,7 +116,7 @@ class Pytorch(Framework):
 
     @staticmethod
     def infer(rank, batch):
-        rank._evaluate(batch.images, batch.labels)
+        rank.engine.correct(batch)
 
     @staticmethod
     def logits(rank, images):
@@ -148,7 +148,7 @@ class Paddle(Framework):
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
         config = with_changes(config, run={"framework": "paddle"}, input_pipeline={"library": cls.library})
-        return training.open_batches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -166,7 +166,7 @@ class Paddle(Framework):
 
     @staticmethod
     def infer(rank, batch):
-        rank._evaluate(batch.images, batch.labels)
+        rank.engine.correct(batch)
 
     @staticmethod
     def logits(rank, images):
@@ -208,7 +208,7 @@ class Toy(Framework):
 
     @staticmethod
     def infer(rank, batch):
-        rank._logits(batch.images)
+        rank.engine.correct(batch)
 
 
 FRAMEWORKS = {"mxnet": Mxnet, "paddle": Paddle, "pytorch": Pytorch}
