@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -27,6 +27,7 @@ OnProgress = Callable[[int, float], None]
 """Called with (samples seen by this rank in this epoch, mean training loss of a step): after the second step
 of the run, now and then during an epoch, and at its end."""
 PROGRESS_SECONDS = 1.0
+"""Least time between two reports of an epoch's progress."""
 WARM_UP_STEPS = 3
 
 
@@ -58,9 +59,8 @@ class Rank:
         slow."""
         self.steps = 0
         """Batches of any kind begun so far; the watchdog's thread reads it."""
-        self.training_data: Batches | None = None
-        self.validation_data: Batches | None = None
-        self._rates, self._pace = LearningRates(config), Pace()
+        self._rates, self._reported = LearningRates(config), 0.0
+        self._data: dict[Split, Batches] = {}
 
     def warm_up(self, seed: int) -> list[str]:
         """Build and compile everything on a synthetic batch, then go back to the weights of ``seed``; touch
@@ -92,20 +92,19 @@ class Rank:
 
     def open_data(self) -> None:
         """Open the data set. Before this call no file of it may be opened, its index included."""
-        self.training_data = self.open(self.config, "train")
-        self.validation_data = self.open(self.config, "val")
+        self._data = {split: self.open(self.config, split) for split in get_args(Split)}
 
     def begin_after(self, epoch: int, seed: int) -> None:
         """Go on as after ``epoch`` epochs: count their steps, and reopen the training set, read with
         ``seed``. Call it after ``open_data``."""
         self._rates.go_on_after(epoch)
-        self._seed, self.training_data = seed, None
-        self.training_data = self.open(self.config, "train")
+        self._seed = seed
+        del self._data["train"]
+        self._data["train"] = self.open(self.config, "train")
 
     def train_epoch(self, progress: OnProgress) -> EpochResult:
         """Train one epoch: every sample exactly once across the ranks."""
-        assert self.training_data is not None
-        return self.train(self.training_data, self.config.run.benchmark_steps, self._rates.next, progress)
+        return self.train(self._data["train"], self.config.run.benchmark_steps, self._rates.next, progress)
 
     def train(
         self,
@@ -116,38 +115,38 @@ class Rank:
     ) -> EpochResult:
         """Train on one pass over ``batches``, at most ``steps`` of them; ``rate`` returns the learning rate
         of the next step."""
-        engine, pace, previous = self.engine, self._pace, None
+        engine, samples, previous = self.engine, 0, None
+        begin, waited = time.perf_counter(), batches.wait_seconds
         with self.communicator.lost_rank_named():
-            pace.begin(batches)
             for batch in itertools.islice(batches.epoch(), steps):
                 self.steps += 1
                 # Forward pass, backward pass, all-reduce and update.
                 loss = engine.step(batch, rate())
-                pace.add(batch.samples)
+                samples += batch.samples
                 # Once a second. The loss of the step before, because reading the latest drains the device.
-                if previous is not None and pace.is_due():
-                    progress(pace.samples, engine.mean(previous))
+                if previous is not None and time.perf_counter() - self._reported > PROGRESS_SECONDS:
+                    self._reported = time.perf_counter()
+                    progress(samples, engine.mean(previous))
                     batches.check_labels()
                 previous = loss
             batches.check_labels()
             engine.wait()
-            result = pace.result()
+            seconds = time.perf_counter() - begin
             if previous is not None:
-                progress(result.samples, engine.mean(previous))
-        return result
+                progress(samples, engine.mean(previous))
+        return EpochResult(samples, seconds, batches.wait_seconds - waited, batches.sample_order)
 
     def evaluate(self) -> tuple[int, int]:
         """Return (correct, total) of this rank's part of the validation set."""
-        assert self.validation_data is not None
         correct: Tensor = 0
-        total = 0
+        batches, total = self._data["val"], 0
         with self.communicator.lost_rank_named():
-            for batch in self.validation_data.epoch():
+            for batch in batches.epoch():
                 self.steps += 1
                 if batch.samples:
                     correct = correct + self.engine.correct(batch)
                     total += batch.samples
-            self.validation_data.check_labels()
+            batches.check_labels()
             return int(self.engine.array(correct).item()) if total else 0, total
 
     def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -165,7 +164,7 @@ class Rank:
     @property
     def waits_for_data(self) -> bool:
         """True while a requested batch is not ready."""
-        return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
+        return any(batches.waiting for batches in list(self._data.values()))
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return float32 copies of all tensors, by the names and in the shapes of
@@ -195,7 +194,7 @@ class Rank:
     def close(self) -> None:
         """End the input threads and leave the job. It may be called after a fault, and before
         ``open_data``."""
-        self.training_data = self.validation_data = None
+        self._data = {}
         self.communicator.close()
 
     def _set(self, tensors: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> None:
@@ -262,33 +261,3 @@ class LearningRates:
     def of(self, step: int) -> float:
         """Return the learning rate of a step, counted from 1."""
         return schedule.learning_rate(step, self._base, self._warmup_steps, self._total_steps)
-
-
-class Pace:
-    """Samples and seconds of an epoch, and when its progress is due: at most once in PROGRESS_SECONDS."""
-
-    def __init__(self) -> None:
-        self._reported = 0.0
-        self.samples = 0
-
-    def begin(self, batches: Batches) -> None:
-        """Begin to count, for an epoch of these batches."""
-        self._batches, self._waited, self.samples = batches, batches.wait_seconds, 0
-        self._begin = time.perf_counter()
-
-    def add(self, samples: int) -> None:
-        """Count the samples of a step."""
-        self.samples += samples
-
-    def is_due(self) -> bool:
-        """Return True, and count it as reported, if no progress was reported for PROGRESS_SECONDS."""
-        due = time.perf_counter() - self._reported > PROGRESS_SECONDS
-        if due:
-            self._reported = time.perf_counter()
-        return due
-
-    def result(self) -> EpochResult:
-        """Return the samples and seconds since ``begin``; the caller has waited for the device."""
-        seconds = time.perf_counter() - self._begin
-        waited = self._batches.wait_seconds - self._waited
-        return EpochResult(self.samples, seconds, waited, self._batches.sample_order)

@@ -3,12 +3,13 @@
 import dataclasses
 import itertools
 import pathlib
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rn50 import frameworks
 from rn50.data.pipeline.batches import Batches
-from rn50.run.loop import EpochResult, Pace, Rank
+from rn50.run.loop import EpochResult, Rank
 from rn50.settings.fields import InputPipeline
 
 
@@ -49,13 +50,11 @@ def train(rank: Rank, batches: Batches, lead_in: int, steps: int) -> EpochResult
 
 def take(batches: Batches, lead_in: int, steps: int) -> EpochResult:
     """Take as many batches as ``train``, without a step."""
-    pace = Pace()
     batches.drain()
     for count in (lead_in, steps):
-        pace.begin(batches)  # again for those that count
-        for batch in itertools.islice(batches.epoch(), count):
-            pace.add(batch.samples)
-    return pace.result()
+        begin, waited = time.perf_counter(), batches.wait_seconds  # again for those that count
+        samples = sum(batch.samples for batch in itertools.islice(batches.epoch(), count))
+    return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
 
 
 def loss_after(rank: Rank, batches: Batches, learning_rates: Sequence[float]) -> float:
