@@ -7,7 +7,8 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd
 
-from implementations.mxnet import device, zoo
+# DALI has to be loaded before MXNet computes: loaded later it crashes in functions of libmxnet.
+from implementations.mxnet import dali_batches, device, zoo  # noqa: F401
 from implementations.mxnet.model import (
     Evaluation,
     Layout,

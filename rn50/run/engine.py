@@ -1,4 +1,4 @@
-"""What a framework owes a run: an engine, which computes, and a communicator, which joins the ranks.
+"""The contract of a framework: an engine, which computes, and a communicator, which joins the ranks.
 
 The boundary is the step, not the epoch: the loops over batches are in ``rn50.run.loop``, once.
 """

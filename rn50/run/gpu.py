@@ -1,4 +1,4 @@
-"""Whether the GPUs of a machine fit a run, and what fills their memory."""
+"""Checks that the GPUs of a machine fit a run, and names the variable that fills their memory."""
 
 import contextlib
 import re

@@ -44,8 +44,6 @@ def _batches(config: Config) -> Any:
     try:
         return frameworks.module(framework, "dali_batches").DaliBatches
     except UserError as error:
-        if config.input_pipeline.library == "auto":
-            raise
         install = frameworks.traits(framework).install(config.run.device)
         remedy = f"{install}, or set INPUT_LIBRARY=auto"
         raise UserError("INPUT_LIBRARY=dali", error.__cause__, remedy) from error

@@ -58,9 +58,9 @@ def grey_jpeg() -> bytes:
 def build(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_format: BatchFormat) -> Any:
     """Return a built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
 
-    Images are float32, or float16 with ``batch_format.half_precision``, of shape ``batch_format.shape``; labels are
-    float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the shard's last
-    sample, which the caller has to cut off.
+    Images are float32, or float16 with ``batch_format.half_precision``, of shape ``batch_format.shape``;
+    labels are float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the shard's
+    last sample, which the caller has to cut off.
     """
     return _built(define(config, split, rank, ranks, seed, batch_format))
 

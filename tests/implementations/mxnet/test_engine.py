@@ -1,6 +1,8 @@
 """The training step learns, and a fault in another rank is named."""
 
 import itertools
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -12,8 +14,15 @@ mx = pytest.importorskip("implementations.mxnet").mx
 from implementations.mxnet import device  # noqa: E402
 from implementations.mxnet.communicator import lost_rank_named  # noqa: E402
 from rn50.errors import RankLostError, UserError  # noqa: E402
+from rn50.files import ROOT  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
+
+
+def test_dali_is_loaded_before_mxnet_computes():
+    """Else DALI's first batch ends in a crash of libmxnet."""
+    code = "import sys, implementations.mxnet.engine; sys.exit('nvidia.dali.backend' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=str(ROOT)).returncode == 0
 
 
 def test_one_batch_is_learned_by_heart(tiny_config):
