@@ -30,6 +30,18 @@ class Framework:
         """The means and variances that evaluation uses, by name."""
         return {name: array for name, array in rank.weights().items() if "_running_" in name}
 
+    @staticmethod
+    def infer(rank, batch):
+        """An evaluation of a batch, ended."""
+        rank.engine.correct(batch)
+        rank.engine.wait()
+
+    @classmethod
+    def logits(cls, rank, images):
+        """The logits of an evaluation, of a NumPy array (B, 3, S, S)."""
+        batch = cls.batch(images, np.zeros(len(images), np.float32), len(images), len(images))
+        return rank.engine.array(rank.engine.logits(batch.images))
+
 
 class Mxnet(Framework):
     """FRAMEWORK=mxnet."""
@@ -69,18 +81,6 @@ class Mxnet(Framework):
 
         model.BATCH_NORM["use_global_stats"] = True
 
-    @staticmethod
-    def infer(rank, batch):
-        """An evaluation of a batch, ended."""
-        rank.engine.correct(batch).wait_to_read()
-
-    @staticmethod
-    def logits(rank, images):
-        """The logits of an evaluation, of a NumPy array (B, 3, S, S)."""
-        from implementations.mxnet import mx
-
-        return rank.network(mx.nd.array(images)).asnumpy()
-
 
 class Pytorch(Framework):
     """FRAMEWORK=pytorch."""
@@ -113,18 +113,6 @@ class Pytorch(Framework):
         from implementations.pytorch import model
 
         model.ResNet50.train = lambda network, mode=True: super(model.ResNet50, network).train(False)
-
-    @staticmethod
-    def infer(rank, batch):
-        rank.engine.correct(batch)
-
-    @staticmethod
-    def logits(rank, images):
-        import torch
-
-        rank.network.eval()
-        with torch.no_grad():
-            return rank.network(torch.from_numpy(images)).numpy()
 
 
 class PytorchDataLoader(Pytorch):
@@ -164,18 +152,6 @@ class Paddle(Framework):
 
         model.ResNet50.train = model.ResNet50.eval
 
-    @staticmethod
-    def infer(rank, batch):
-        rank.engine.correct(batch)
-
-    @staticmethod
-    def logits(rank, images):
-        from implementations.paddle import paddle
-
-        rank.network.eval()
-        with paddle.no_grad():
-            return rank.network(paddle.to_tensor(images)).numpy()
-
 
 class PaddleDataLoader(Paddle):
     """FRAMEWORK=paddle INPUT_LIBRARY=dataloader."""
@@ -205,10 +181,6 @@ class Toy(Framework):
     @staticmethod
     def train_on_running_statistics():
         """Do nothing: a linear model has none."""
-
-    @staticmethod
-    def infer(rank, batch):
-        rank.engine.correct(batch)
 
 
 FRAMEWORKS = {"mxnet": Mxnet, "paddle": Paddle, "pytorch": Pytorch}
