@@ -109,12 +109,9 @@ class MxnetEngine:
 
     def synthetic(self) -> Batch:
         """Return a random batch: images (B, 3, S, S) or (B, S, S, 3), labels (B,) float32."""
-        samples, data, random = (
-            self._config.hyperparameters.batch_size,
-            self._config.data,
-            np.random.RandomState(0),
-        )
+        samples, data = self._config.hyperparameters.batch_size, self._config.data
         shape, dtype = self._batch_format.shape(samples, data.image_size), self._batch_format.dtype
+        random = np.random.RandomState(0)
         images = mx.nd.array(random.standard_normal(shape), self.context, dtype)
         labels = mx.nd.array(random.randint(data.classes, size=samples), self.context, "float32")
         return Batch(images, labels, samples, samples * self._communicator.size)
@@ -124,19 +121,16 @@ class MxnetEngine:
         mx.nd.waitall()
 
     def _format(self, precision: str, model: str | None) -> BatchFormat:
-        on_gpu = self._config.run.device == "gpu"
         # Gluon's models are never channels-last.
         layout = "CHW" if model else device.image_layout(self._config.run.device, environment())
-        return BatchFormat(
-            self.context.device_id if on_gpu else None, layout, on_gpu and precision == "float16"
-        )
+        on_gpu = self.context.device_type == "gpu"
+        gpu = self.context.device_id if on_gpu else None
+        return BatchFormat(gpu, layout, on_gpu and precision == "float16")
 
     def _resnet50(self, precision: str) -> ResNet50:
         run, data = self._config.run, self._config.data
-        fused_relu, rounds = (
-            run.device == "cpu" and precision == "float32",
-            run.quantization == quantization.NAME,
-        )
+        fused_relu = run.device == "cpu" and precision == "float32"
+        rounds = run.quantization == quantization.NAME
         layout = Layout(f"N{self._batch_format.layout}", precision, fused_relu, rounds)
         return ResNet50(data.classes, data.width, self._config.hyperparameters.bn_gamma_zero, layout)
 

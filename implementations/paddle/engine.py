@@ -95,12 +95,9 @@ class PaddleEngine:
 
     def synthetic(self) -> Batch:
         """Return a random batch: images (B, 3, S, S) or (B, S, S, 3), labels (B,) int64."""
-        samples, data, random = (
-            self._config.hyperparameters.batch_size,
-            self._config.data,
-            np.random.RandomState(0),
-        )
+        samples, data = self._config.hyperparameters.batch_size, self._config.data
         shape, dtype = self._batch_format.shape(samples, data.image_size), self._batch_format.dtype
+        random = np.random.RandomState(0)
         images = paddle.to_tensor(random.standard_normal(shape).astype(dtype))
         labels = paddle.to_tensor(random.randint(data.classes, size=samples))
         return Batch(images, labels, samples, samples * self._communicator.size)

@@ -114,7 +114,8 @@ class PytorchEngine:
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply tensors by masks after every update."""
-        self._masked = [self.tensors()[name] for name in masks]
+        tensors = self.tensors()
+        self._masked = [tensors[name] for name in masks]
         self._masks = [
             torch.empty_like(masked).copy_(torch.from_numpy(mask))
             for masked, mask in zip(self._masked, masks.values(), strict=False)
@@ -122,15 +123,9 @@ class PytorchEngine:
 
     def synthetic(self) -> Batch:
         """Return a random batch: images (B, channels, S, S), channels-last in memory, labels (B,) int64."""
-        samples, data, random = (
-            self._config.hyperparameters.batch_size,
-            self._config.data,
-            torch.Generator().manual_seed(0),
-        )
-        shape, dtype = (
-            self._batch_format.shape(samples, data.image_size),
-            getattr(torch, self._batch_format.dtype),
-        )
+        samples, data = self._config.hyperparameters.batch_size, self._config.data
+        shape = self._batch_format.shape(samples, data.image_size)
+        dtype, random = getattr(torch, self._batch_format.dtype), torch.Generator().manual_seed(0)
         images = torch.randn(shape, generator=random).to(self.device, dtype).permute(0, 3, 1, 2)
         labels = torch.randint(data.classes, (samples,), generator=random).to(self.device)
         return Batch(images, labels, samples, samples * self._communicator.size)
