@@ -78,13 +78,13 @@ def measure(modes: Sequence[str], seconds: float, rounds: int) -> Found:
 
 def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float, rounds: int) -> Found:
     """Measure modes by turns, each for about ``seconds``."""
-    from implementations.pytorch.measure import create
+    from rn50.run.loop import Rank
     from rn50.speed.meter import Meter
 
     ranks, sides = [], []
     for mode in modes:
         changed = dataclasses.replace(config, run=dataclasses.replace(config.run, step_mode=mode))
-        rank = create(changed)
+        rank = Rank(changed)
         ranks.append(rank)
         meter = Meter(changed, rank)
         for kind in KINDS:

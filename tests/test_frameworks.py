@@ -69,7 +69,7 @@ def test_what_a_submission_has_imports_no_tests(folder):
 
 def test_every_implementation_has_traits_that_fit_its_requirements():
     assert frameworks.names() == tuple(
-        sorted(path.parent.name for path in (ROOT / "implementations").glob("*/train.py"))
+        sorted(path.parent.name for path in (ROOT / "implementations").glob("*/engine.py"))
     )
     assert sum(each.is_default for each in frameworks.every().values()) == 1
     for name, traits in frameworks.every().items():

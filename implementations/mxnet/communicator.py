@@ -11,6 +11,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
+from implementations.mxnet.device import require_gpus
 from rn50 import process
 from rn50.errors import RankLostError, UserError
 from rn50.run import single_process
@@ -50,27 +51,29 @@ class SharedMemory(LocalRanks):
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__(environ)
-        self._everybodys: list[list[np.ndarray]] = []
+        self._shared: list[list[np.ndarray]] = []
         """The arrays of all ranks for each array of ``gradients``, in their order."""
 
     def gradients(self, values: int, context: Any) -> Any:
         """Return an array of zeros for gradients, float32 of shape (values,), in shared memory. All ranks
         call it."""
-        everybodys = self.share(values)
+        arrays = self.share(values)
         # from_numpy makes its NumPy array read-only, so it gets a view of its own.
-        array = mx.nd.from_numpy(everybodys[self.rank][:], zero_copy=True)
-        self._everybodys.append(everybodys)
+        array = mx.nd.from_numpy(arrays[self.rank][:], zero_copy=True)
+        self._shared.append(arrays)
         return array
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
         """All-reduce every array of ``gradients`` in place, once backpropagation has written it."""
-        for array, everybodys in zip(gradients, self._everybodys, strict=False):
+        for array, arrays in zip(gradients, self._shared, strict=False):
             array.wait_to_read()
-            self.all_reduce_shared(everybodys)
+            self.all_reduce_shared(arrays)
 
 
 class Horovod(MessageRanks):
     """One rank of a Horovod job."""
+
+    lost_rank_named = staticmethod(lost_rank_named)
 
     def __init__(self, on_gpu: bool) -> None:
         try:
@@ -117,7 +120,8 @@ class Horovod(MessageRanks):
 
 
 def connect(config: configuration.Config) -> Any:
-    """Return the communicator of this process."""
+    """Return the communicator of this process. Raises UserError if a rank lacks its GPU."""
+    require_gpus(config)
     if config.ranks == 1:
         return SingleProcess()
     environ = process.environment()

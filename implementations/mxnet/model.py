@@ -34,7 +34,7 @@ BATCH_NORM: dict[str, Any] = {
 class Layout(NamedTuple):
     """The way in which the network is computed; it does not change the function."""
 
-    layout: str
+    axes: str
     """"NCHW" or "NHWC"."""
     precision: str
     """"float32", "float16" or "bfloat16"."""
@@ -99,13 +99,13 @@ class ConvNorm(HybridBlock):
         outputs: int,
         kernel: int,
         stride: int,
-        form: Layout,
+        layout: Layout,
         relu: bool = True,
         gamma: str = "ones",
     ):
         super().__init__(prefix=unit)
         shape = (
-            (outputs, inputs, kernel, kernel) if form.layout == "NCHW" else (outputs, kernel, kernel, inputs)
+            (outputs, inputs, kernel, kernel) if layout.axes == "NCHW" else (outputs, kernel, kernel, inputs)
         )
         norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
         fan_in = inputs * kernel * kernel
@@ -126,18 +126,18 @@ class ConvNorm(HybridBlock):
             "pad": (kernel // 2, kernel // 2),
             "num_filter": outputs,
             "no_bias": True,
-            "layout": form.layout,
+            "layout": layout.axes,
         }
-        self._form, self._relu = form, relu
+        self._layout, self._relu = layout, relu
 
     def hybrid_forward(
         self, F: Any, x: Any, weight: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any
     ) -> Any:
-        x = F.Convolution(*self._form.operands(F, x, weight), **self._convolution)
-        fused = self._relu and self._form.fused_relu
+        x = F.Convolution(*self._layout.operands(F, x, weight), **self._convolution)
+        fused = self._relu and self._layout.fused_relu
         batch_norm = F.contrib.BatchNormWithReLU if fused else F.BatchNorm
         x = batch_norm(
-            x, gamma, beta, running_mean, running_var, axis=self._form.layout.index("C"), **BATCH_NORM
+            x, gamma, beta, running_mean, running_var, axis=self._layout.axes.index("C"), **BATCH_NORM
         )
         return relu(F, x) if self._relu and not fused else x
 
@@ -145,34 +145,34 @@ class ConvNorm(HybridBlock):
 class Classifier(HybridBlock):
     """The last layer: (N, ``inputs``) -> (N, ``classes``), float32."""
 
-    def __init__(self, inputs: int, classes: int, form: Layout):
+    def __init__(self, inputs: int, classes: int, layout: Layout):
         super().__init__(prefix="fc1_")
         self.weight = self.params.get("weight", shape=(classes, inputs), init=mx.init.Normal(0.01))
         self.bias = self.params.get("bias", shape=(classes,), init="zeros")
-        self._form, self._classes = form, classes
+        self._layout, self._classes = layout, classes
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any) -> Any:
-        operands = *self._form.operands(F, x, weight), self._form.cast(F, bias)
-        return self._form.uncast(F, F.FullyConnected(*operands, num_hidden=self._classes))
+        operands = *self._layout.operands(F, x, weight), self._layout.cast(F, bias)
+        return self._layout.uncast(F, F.FullyConnected(*operands, num_hidden=self._classes))
 
 
 class Bottleneck(HybridBlock):
     """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
 
     def __init__(
-        self, stage: int, unit: int, inputs: int, channels: int, stride: int, form: Layout, last_gamma: str
+        self, stage: int, unit: int, inputs: int, channels: int, stride: int, layout: Layout, last_gamma: str
     ):
         name = f"stage{stage}_unit{unit}_"
         super().__init__(prefix=name)
         outputs = channels * EXPANSION
         self.body = nn.HybridSequential(prefix=name)
         self.body.add(
-            ConvNorm(name, "1", inputs, channels, 1, 1, form),
-            ConvNorm(name, "2", channels, channels, 3, stride, form),
-            ConvNorm(name, "3", channels, outputs, 1, 1, form, relu=False, gamma=last_gamma),
+            ConvNorm(name, "1", inputs, channels, 1, 1, layout),
+            ConvNorm(name, "2", channels, channels, 3, stride, layout),
+            ConvNorm(name, "3", channels, outputs, 1, 1, layout, relu=False, gamma=last_gamma),
         )
         self.shortcut = (
-            ConvNorm(name, "1sc", inputs, outputs, 1, stride, form, relu=False) if unit == 1 else None
+            ConvNorm(name, "1sc", inputs, outputs, 1, stride, layout, relu=False) if unit == 1 else None
         )
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
@@ -181,35 +181,41 @@ class Bottleneck(HybridBlock):
 
 
 class ResNet50(HybridBlock):
-    """Logits of shape (batch, classes) in float32 from images in the form's layout.
+    """Logits of shape (batch, classes) in float32 from images in NCHW or NHWC, as the layout says.
 
     ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
     batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
     arXiv:1706.02677, section 5.1).
     """
 
-    def __init__(self, classes: int, width: float, gamma_zero: bool, form: Layout):
+    def __init__(self, classes: int, width: float, gamma_zero: bool, layout: Layout):
         super().__init__(prefix="")
         self.features = nn.HybridSequential(prefix="")
         inputs = round(64 * width)
         # For three channels oneDNN's only bfloat16 kernel is a plain matrix product, whose layout makes batch
         # norm slow too.
-        first = form._replace(precision="float32", fused_relu=True) if form.precision == "bfloat16" else form
+        first = (
+            layout._replace(precision="float32", fused_relu=True)
+            if layout.precision == "bfloat16"
+            else layout
+        )
         self.features.add(
             nn.HybridLambda(first.cast),
             ConvNorm("", "0", 3, inputs, 7, 2, first),
-            nn.MaxPool2D(3, 2, 1, layout=form.layout),
+            nn.MaxPool2D(3, 2, 1, layout=layout.axes),
         )
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
                 self.features.add(
-                    Bottleneck(stage, unit, inputs, channels, stride, form, "zeros" if gamma_zero else "ones")
+                    Bottleneck(
+                        stage, unit, inputs, channels, stride, layout, "zeros" if gamma_zero else "ones"
+                    )
                 )
                 inputs = channels * EXPANSION
         self.features.add(
-            nn.GlobalAvgPool2D(layout=form.layout), nn.Flatten(), Classifier(inputs, classes, form)
+            nn.GlobalAvgPool2D(layout=layout.axes), nn.Flatten(), Classifier(inputs, classes, layout)
         )
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:

@@ -57,11 +57,6 @@ class Sgd:
         """Return the momentum by the names of the parameters."""
         return dict(zip(self._names, self._velocities, strict=False))
 
-    def reset(self) -> None:
-        """Set all momentum to 0."""
-        for velocity in self._velocities:
-            velocity[:] = 0
-
     def step(self, learning_rate: float, samples: int) -> None:
         """Make one update with gradients that are the sum over ``samples`` samples."""
         rates = self._rates(learning_rate, samples)

@@ -12,6 +12,7 @@ import numpy as np
 from paddle import distributed
 
 from implementations.paddle import paddle
+from implementations.paddle.device import require_gpus
 from rn50 import process
 from rn50.errors import RankLostError, UserError
 from rn50.run import single_process
@@ -45,12 +46,12 @@ class SharedMemory(LocalRanks):
     def gradients(self, values: int) -> paddle.Tensor:
         """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks
         call it, once."""
-        self._everybodys = self.share(values)
-        return paddle.Tensor(value=self._everybodys[self.rank], place=paddle.CPUPlace(), zero_copy=True)
+        self._arrays = self.share(values)
+        return paddle.Tensor(value=self._arrays[self.rank], place=paddle.CPUPlace(), zero_copy=True)
 
     def all_reduce_gradients(self, gradients: paddle.Tensor) -> None:
         """All-reduce the tensor of ``gradients`` in place."""
-        self.all_reduce_shared(self._everybodys)
+        self.all_reduce_shared(self._arrays)
 
 
 class Distributed(MessageRanks):
@@ -59,6 +60,8 @@ class Distributed(MessageRanks):
     It is started by our launchers, by ``python -m paddle.distributed.launch``, or by whatever sets the
     variables of torch.distributed (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
     """
+
+    lost_rank_named = staticmethod(lost_rank_named)
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
@@ -146,7 +149,8 @@ def _as_rank(rank: str, size: str, local_rank: str, master: str) -> dict[str, st
 
 
 def connect(config: configuration.Config) -> Any:
-    """Return the communicator of this process."""
+    """Return the communicator of this process. Raises UserError if a rank lacks its GPU."""
+    require_gpus(config)
     if config.ranks == 1:
         return SingleProcess()
     environ = process.environment()

@@ -13,14 +13,16 @@ from rn50.settings.config import Config
 class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) int64."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
-        super().__init__(config, split, communicator, seed, form)
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
+        super().__init__(config, split, communicator, seed, batch_format)
         batch_size = config.hyperparameters.batch_size
         # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one
         # in.
-        images = paddle.empty(form.shape(batch_size, config.data.image_size), form.dtype)
+        shape = batch_format.shape(batch_size, config.data.image_size)
+        images = paddle.empty(shape, batch_format.dtype)
         self._buffers = images, paddle.empty([batch_size, 1], "float32")
-        self._stream = None if form.device_id is None else paddle.device.cuda.current_stream().cuda_stream
+        on_gpu = batch_format.device_id is not None
+        self._stream = paddle.device.cuda.current_stream().cuda_stream if on_gpu else None
         self._wrong = paddle.zeros([], "int64")
 
     def _copied(self, outputs: Any, index: int) -> tuple[paddle.Tensor, paddle.Tensor]:

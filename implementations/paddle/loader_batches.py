@@ -16,9 +16,9 @@ from rn50.settings.config import Config
 class LoaderBatches(loader_batches.LoaderBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) int64."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
-        super().__init__(config, split, communicator, seed, form)
-        self._form = form
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
+        super().__init__(config, split, communicator, seed, batch_format)
+        self._batch_format = batch_format
         self._mean, self._std = (paddle.to_tensor(values, "float32") for values in (rules.MEAN, rules.STD))
 
     def _load(self, **options: Any) -> Iterator[Any]:
@@ -30,6 +30,6 @@ class LoaderBatches(loader_batches.LoaderBatches):
 
     def _placed(self, prepared: list[paddle.Tensor], index: int) -> tuple[paddle.Tensor, paddle.Tensor]:
         images, labels = prepared
-        pixels = ((images.astype("float32") - self._mean) / self._std).astype(self._form.dtype)
-        placed = pixels if self._form.layout == "HWC" else pixels.transpose([0, 3, 1, 2])
+        pixels = ((images.astype("float32") - self._mean) / self._std).astype(self._batch_format.dtype)
+        placed = pixels if self._batch_format.layout == "HWC" else pixels.transpose([0, 3, 1, 2])
         return placed, labels.astype("int64")

@@ -49,11 +49,6 @@ class Sgd:
             self._optimizer._accumulators["velocity"]
         )  # the names of its state_dict() change from object to object
 
-    def reset(self) -> None:
-        """Set all momentum to 0."""
-        for velocity in self.momentum().values():
-            velocity.zero_()
-
     def _decay(self) -> dict[str, Any]:
         """Return the optimizer's arguments on weight decay and trust ratio."""
         return {"lars_weight_decay": 0.0}

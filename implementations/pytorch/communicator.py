@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import distributed
 
+from implementations.pytorch.device import require_gpus
 from rn50 import process
 from rn50.errors import RankLostError, UserError
 from rn50.run import single_process
@@ -41,17 +42,19 @@ class SharedMemory(LocalRanks):
     def gradients(self, values: int, device: torch.device) -> torch.Tensor:
         """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks
         call it, once."""
-        self._everybodys = self.share(values)
-        return torch.from_numpy(self._everybodys[self.rank])
+        self._arrays = self.share(values)
+        return torch.from_numpy(self._arrays[self.rank])
 
     def all_reduce_gradients(self, gradients: torch.Tensor) -> None:
         """All-reduce the tensor of ``gradients`` in place."""
-        self.all_reduce_shared(self._everybodys)
+        self.all_reduce_shared(self._arrays)
 
 
 class Distributed(MessageRanks):
     """One rank of a torch.distributed job, NCCL between GPUs and Gloo between CPUs; started by our launchers
     or by torchrun."""
+
+    lost_rank_named = staticmethod(lost_rank_named)
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
@@ -126,7 +129,8 @@ def _met(ranks: LocalRanks) -> dict[str, Any]:
 
 
 def connect(config: configuration.Config) -> Any:
-    """Return the communicator of this process."""
+    """Return the communicator of this process. Raises UserError if a rank lacks its GPU."""
+    require_gpus(config)
     if config.ranks == 1:
         return SingleProcess()
     environ = process.environment()

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from nvidia.dali.plugin.pytorch import feed_ndarray
 
-from implementations.pytorch.input_pipeline import device_of
+from implementations.pytorch.device import device_of
+from implementations.pytorch.look_back import LookBack
 from rn50.data.pipeline import dali_batches
 from rn50.data.pipeline.batches import BatchFormat, Split
 from rn50.settings.config import Config
@@ -14,16 +15,19 @@ from rn50.settings.config import Config
 class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
-        super().__init__(config, split, communicator, seed, form)
-        device, batch_size = device_of(form), config.hyperparameters.batch_size
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
+        super().__init__(config, split, communicator, seed, batch_format)
+        device, batch_size = device_of(batch_format), config.hyperparameters.batch_size
         # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one
         # in.
         images = torch.empty(
-            form.shape(batch_size, config.data.image_size), dtype=getattr(torch, form.dtype), device=device
+            batch_format.shape(batch_size, config.data.image_size),
+            dtype=getattr(torch, batch_format.dtype),
+            device=device,
         )
         self._buffers = images, torch.empty(batch_size, 1, device=device)
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        self._look_back = LookBack(device)
         self._wrong = torch.zeros((), device=device, dtype=torch.int64)
 
     def _copied(self, outputs: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -33,7 +37,9 @@ class DaliBatches(dali_batches.DaliBatches):
         # check_labels reports a label that is not a class index; until then it must not stop the device.
         classes = labels.nan_to_num(-1).clamp(0, self._classes - 1).long()
         self._wrong += (labels != classes).sum()
+        self._look_back.mark()
         return images.permute(0, 3, 1, 2), classes
 
     def _wrong_labels(self) -> int:
-        return int(self._wrong)
+        with self._look_back.reading():  # the step on the latest batch goes on meanwhile
+            return int(self._wrong)

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from implementations.pytorch.input_pipeline import device_of
+from implementations.pytorch.device import device_of
 from rn50.benchmark import rules
 from rn50.data.pipeline import loader_batches
 from rn50.data.pipeline.batches import BatchFormat, Split
@@ -17,9 +17,10 @@ from rn50.settings.config import Config
 class LoaderBatches(loader_batches.LoaderBatches):
     """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
-        self._form, self._device, self._dtype = form, device_of(form), getattr(torch, form.dtype)
-        super().__init__(config, split, communicator, seed, form)
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
+        self._channels, self._device = batch_format.channels, device_of(batch_format)
+        self._dtype = getattr(torch, batch_format.dtype)
+        super().__init__(config, split, communicator, seed, batch_format)
         self._mean, self._std = (
             torch.tensor(values, device=self._device) for values in (rules.MEAN, rules.STD)
         )
@@ -37,6 +38,6 @@ class LoaderBatches(loader_batches.LoaderBatches):
         classes = labels.long().to(self._device, non_blocking=True)
         pixels = images.to(self._device, non_blocking=True).float()
         pixels = pixels.sub_(self._mean).div_(self._std).to(self._dtype)
-        if self._form.channels > 3:
-            pixels = functional.pad(pixels, (0, self._form.channels - 3))
+        if self._channels > 3:
+            pixels = functional.pad(pixels, (0, self._channels - 3))
         return pixels.permute(0, 3, 1, 2), classes

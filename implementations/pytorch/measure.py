@@ -1,53 +1,26 @@
-"""PyTorch's training steps to be measured: on any batches, under its profiler, and on torchvision's
-models."""
+"""PyTorch's profiler."""
 
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEventAvg
 
-from implementations.pytorch import zoo
-from implementations.pytorch.train import PytorchImplementation
-from rn50.data.pipeline.batches import Batches
-from rn50.run.implementation import EpochResult
-from rn50.settings.config import Config
-from rn50.speed.measurable import Operator, TrainingSteps
+from rn50.run.loop import EpochResult
+from rn50.speed.measured_steps import Operator
 
 
-def create(config: Config, model: str | None = None) -> "PytorchMeasurable":
-    """Return the measurable implementation; ``model`` names one of torchvision to time instead of ours."""
-    return PytorchMeasurable(config, model)
-
-
-class PytorchMeasurable(PytorchImplementation, TrainingSteps):
-    """See ``rn50.speed.measurable.Measurable``."""
-
-    def __init__(self, config: Config, model: str | None):
-        super().__init__(config)
-        self._model = model
-        if model is not None:  # torchvision's take three channels
-            self.batch_format = self.batch_format._replace(channels=3)
-
-    def _untrained(self) -> Any:
-        if self._model is None:
-            return super()._untrained()
-        return zoo.ZooNetwork(self._model, self.config.data.classes, self.precision.name)
-
-    def profile(
-        self, batches: Batches, steps: int, trace: pathlib.Path
-    ) -> tuple[EpochResult, list[Operator]]:
-        """Run steps under PyTorch's profiler."""
-        activity = torch.profiler.ProfilerActivity
-        on_gpu = self.device.type == "cuda"
-        with torch.profiler.profile(
-            activities=[activity.CPU, activity.CUDA] if on_gpu else [activity.CPU]
-        ) as profiler:
-            result = self.train_steps(batches, 0, steps)
-        profiler.export_chrome_trace(str(trace))
-        return result, (kernels if on_gpu else operators)(profiler.key_averages())
+def profile(
+    run: Callable[[], EpochResult], trace: pathlib.Path, on_gpu: bool
+) -> tuple[EpochResult, list[Operator]]:
+    """Run steps under the profiler."""
+    activity = torch.profiler.ProfilerActivity
+    activities = [activity.CPU, activity.CUDA] if on_gpu else [activity.CPU]
+    with torch.profiler.profile(activities=activities) as profiler:
+        result = run()
+    profiler.export_chrome_trace(str(trace))
+    return result, (kernels if on_gpu else operators)(profiler.key_averages())
 
 
 def operators(averages: Iterable[FunctionEventAvg]) -> list[Operator]:

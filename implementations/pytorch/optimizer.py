@@ -67,10 +67,6 @@ class Sgd:
             )
         )
 
-    def reset(self) -> None:
-        """Set all momentum to 0."""
-        self._velocities.zero_()
-
     @torch.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:
         """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the

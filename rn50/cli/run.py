@@ -251,7 +251,7 @@ def train(context: click.Context) -> None:
     config = configuration.from_environment()
     ranks.bind(config)
 
-    from rn50.run import implementation, tensorboard, timed_run
+    from rn50.run import loop, tensorboard, timed_run
     from rn50.run.display import CURVES, PROGRESS, LiveDisplay, TellingDisplay
 
     try:
@@ -261,7 +261,7 @@ def train(context: click.Context) -> None:
             display_type(config, Terminal(stderr=True)) as shown,
             tensorboard.recording(shown, config, environ.get(CURVES)) as display,
         ):
-            outcome = timed_run.run(config, implementation.load(config.run.framework), display)
+            outcome = timed_run.run(config, loop.Rank, display)
     except Exception as error:
         if context.find_root().params["debug"]:
             raise

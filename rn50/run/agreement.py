@@ -6,11 +6,11 @@ import zlib
 
 from rn50.data.certification import certificate
 from rn50.errors import UserError
-from rn50.run import provenance, training
+from rn50.run import input_library, provenance
 from rn50.run.all_reduce import total
 from rn50.run.beginning import Beginning
 from rn50.run.display import Display
-from rn50.run.implementation import Communicator
+from rn50.run.engine import Communicator
 from rn50.settings.config import Config
 
 
@@ -31,7 +31,7 @@ def on_input_library(config: Config, communicator: Communicator) -> None:
     """Raise UserError if INPUT_LIBRARY=auto is another library on another rank, because each library splits
     and orders the data differently."""
     if config.input_pipeline.library == "auto":
-        library = training.input_library(config)
+        library = input_library.chosen(config)
         problem = f"it is {library} on this rank, and not on every other"
         remedy = "install the same packages on every machine, or set INPUT_LIBRARY"
         error = UserError("INPUT_LIBRARY=auto", problem, remedy)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.run.implementation import Communicator, Implementation
+from rn50.run.engine import Communicator
 from rn50.settings.config import Config
 
 SLOW = 1.5
@@ -46,17 +46,19 @@ def of_gradients(config: Config, communicator: Communicator) -> Timing:
     return time_sums(communicator, size, REPEATS)
 
 
-def before_the_clock(config: Config, implementation: Implementation, hosts: Mapping[int, str]) -> list[str]:
+def before_the_clock(
+    config: Config, communicator: Communicator, forward_seconds: float, hosts: Mapping[int, str]
+) -> list[str]:
     """Return a line with the speed of the gradients' all-reduce, then a warning for every slow rank.
 
-    ``hosts`` maps each rank to its host name. Every rank calls it; the lines are for rank 0 to show.
+    ``forward_seconds`` are those of this rank's forward pass; ``hosts`` maps each rank to its host name.
+    Every rank calls it; the lines are for rank 0 to show.
     """
-    communicator = implementation.communicator
     if communicator.size == 1:
         return []
     timing = of_gradients(config, communicator)
     microseconds = np.zeros(communicator.size, dtype=np.int64)
-    microseconds[communicator.rank] = round(implementation.forward_seconds * 1e6)
+    microseconds[communicator.rank] = round(forward_seconds * 1e6)
     microseconds = communicator.all_reduce(microseconds)
     fastest = int(microseconds.argmin())
     sums = f"{timing.bytes / 1e6:.1f} MB of gradients are summed in {timing.seconds * 1e3:.1f} ms"

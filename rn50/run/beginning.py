@@ -9,7 +9,7 @@ from rn50.benchmark import sparsity
 from rn50.errors import UserError
 from rn50.run import checkpoint
 from rn50.run.checkpoint import Checkpoint
-from rn50.run.implementation import Implementation
+from rn50.run.loop import Rank
 from rn50.settings.config import Config
 from rn50.weights import weights_file
 from rn50.weights.weights_file import Weights
@@ -34,18 +34,18 @@ class Beginning(NamedTuple):
         run = dataclasses.replace(config.run, seed=self.checkpoint.seed, precision=self.checkpoint.precision)
         return dataclasses.replace(config, run=run)
 
-    def give(self, config: Config, implementation: Implementation) -> None:
-        """Give a warmed-up implementation the weights, and the momentum of a checkpoint. With SPARSITY=2:4
+    def give(self, config: Config, rank: Rank) -> None:
+        """Give a warmed-up rank the weights, and the momentum of a checkpoint. With SPARSITY=2:4
         prune the weights, and keep them pruned after every update."""
         if self.weights is not None:
             arrays = dict(self.weights.arrays)
             if config.run.sparsity == sparsity.NAME:
                 masks = sparsity.masks(arrays)
                 arrays.update((name, arrays[name] * mask) for name, mask in masks.items())
-                implementation.keep(masks)
-            implementation.assign(arrays)
+                rank.engine.keep(masks)
+            rank.assign(arrays)
         if self.checkpoint is not None:
-            checkpoint.restore(self.checkpoint, implementation)
+            checkpoint.restore(self.checkpoint, rank)
 
 
 def of(config: Config) -> Beginning:

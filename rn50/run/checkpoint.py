@@ -17,7 +17,8 @@ from safetensors import numpy as format_
 from rn50 import files, frameworks
 from rn50.errors import UserError, excerpt
 from rn50.run import all_reduce
-from rn50.run.implementation import Communicator, Implementation
+from rn50.run.engine import Communicator
+from rn50.run.loop import Rank
 from rn50.settings.bounds import SEED
 from rn50.settings.config import Config
 from rn50.weights import weights_file
@@ -45,7 +46,7 @@ def path(config: Config) -> pathlib.Path:
     return pathlib.Path(str(config.run.result_file)).with_suffix(SUFFIX)
 
 
-def left(config: Config) -> tuple[int, str]:
+def peek(config: Config) -> tuple[int, str]:
     """Return the epoch and the configuration's hash of the checkpoint beside the log; 0 and that of
     ``config`` if none is usable."""
     with contextlib.suppress(UserError, safetensors.SafetensorError, OSError, KeyError, ValueError):
@@ -64,9 +65,9 @@ def _opened(file: pathlib.Path) -> Iterator[Any]:
         yield opened
 
 
-def passed_over(config: Config) -> Iterator[str]:
+def remarks(config: Config) -> Iterator[str]:
     """Yield a line if an earlier run left a checkpoint from which this run does not resume."""
-    if config.run.result_file and not config.run.resume and (epoch := left(config)[0]):
+    if config.run.result_file and not config.run.resume and (epoch := peek(config)[0]):
         yield (
             f"{path(config)} holds epoch {epoch} of an interrupted run: RESUME=1 (rn50 run --resume) goes on "
             "from there; else it stays until a checkpoint of this run is as far"
@@ -82,7 +83,7 @@ def refuse_impossible(config: Config) -> None:
             problem = "checkpoints are saved beside the log, which has no file"
             raise UserError(subject, problem, "set RESULT_FILE")
         files.refuse_to_replace(path(config), files.CHECKPOINT, remedy="set another RESULT_FILE")
-        _refuse_another(config, *left(config))
+        _refuse_another(config, *peek(config))
 
 
 def _refuse_another(config: Config, epoch: int, configuration: str) -> None:
@@ -96,26 +97,26 @@ def seed_after(seed: int, epoch: int) -> int:
     return int(np.random.default_rng((seed, epoch)).integers(LARGEST_SEED))
 
 
-def write(config: Config, implementation: Implementation, seed: int, epoch: int) -> None:
+def write(config: Config, rank: Rank, seed: int, epoch: int) -> None:
     """Write the state after ``epoch`` in place of one of an earlier epoch, and start the input pipeline anew.
     All ranks call it.
 
     Raises UserError if it cannot be written.
     """
-    weights, communicator = implementation.weights(), implementation.communicator
-    arrays = {**weights, **{f"{name}{_MOMENTUM}": array for name, array in implementation.momentum().items()}}
+    weights, communicator = rank.weights(), rank.communicator
+    arrays = {**weights, **{f"{name}{_MOMENTUM}": array for name, array in rank.momentum().items()}}
     arrays.update(_statistics_of_ranks(weights, communicator))
-    if communicator.rank == 0 and epoch >= left(config)[0]:
+    if communicator.rank == 0 and epoch >= peek(config)[0]:
         facts = {
             "file": files.MARK,
             "configuration": config.sha256,
             "seed": str(seed),
             "epoch": str(epoch),
-            "precision": implementation.precision.name,
+            "precision": rank.precision.name,
         }
         remedy = "free the disk, or set another RESULT_FILE"
         files.write(path(config), format_.save(arrays, facts), files.OURS, remedy)
-    implementation.begin_after(epoch, seed_after(seed, epoch))
+    rank.begin_after(epoch, seed_after(seed, epoch))
 
 
 def read(config: Config) -> Checkpoint | None:
@@ -153,13 +154,13 @@ def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
         raise ValueError(f"precision {excerpt(facts['precision'])}, in which this run does not train")
 
 
-def restore(checkpoint: Checkpoint, implementation: Implementation) -> None:
-    """Give a warmed-up implementation the weights and the momentum of a checkpoint.
+def restore(checkpoint: Checkpoint, rank: Rank) -> None:
+    """Give a warmed-up rank the weights and the momentum of a checkpoint.
 
     Raises UserError if they are of another network.
     """
-    weights, momentum = implementation.weights(), implementation.momentum()
-    of_rank = f"rank{implementation.communicator.rank}/"
+    weights, momentum = rank.weights(), rank.momentum()
+    of_rank = f"rank{rank.communicator.rank}/"
     saved = {name: checkpoint.arrays.get(f"{of_rank}{name}", checkpoint.arrays.get(name)) for name in weights}
     velocities = {name: checkpoint.arrays.get(f"{name}{_MOMENTUM}") for name in momentum}
     for kept, expected in ((saved, weights), (velocities, momentum)):
@@ -167,8 +168,8 @@ def restore(checkpoint: Checkpoint, implementation: Implementation) -> None:
             value = kept[name]
             if value is None or value.shape != array.shape or value.dtype != array.dtype:
                 raise UserError(checkpoint.file, f"no checkpoint of this network (it lacks {name})", _REMEDY)
-    implementation.assign({name: array for name, array in saved.items() if array is not None})
-    implementation.assign_momentum({name: array for name, array in velocities.items() if array is not None})
+    rank.assign({name: array for name, array in saved.items() if array is not None})
+    rank.assign_momentum({name: array for name, array in velocities.items() if array is not None})
 
 
 def remove(config: Config) -> None:

@@ -5,7 +5,7 @@ import pathlib
 
 from rn50.benchmark import sparsity
 from rn50.run import all_reduce
-from rn50.run.implementation import Implementation, load, opened
+from rn50.run.loop import Rank, opened
 from rn50.settings.config import Config
 from rn50.weights import counts, display, weights_file
 from rn50.weights.counts import Counts
@@ -26,24 +26,24 @@ def as_rank(config: Config, file: str, report: str | None, as_json: bool) -> Non
     Raises UserError unless every image of the validation set was counted.
     """
     saved = weights_file.read(pathlib.Path(file))
-    with opened(config, load(config.run.framework)) as implementation:
-        implementation.warm_up(SEED)
-        implementation.assign(saved.arrays)
-        counted = count(config, implementation, confusion=report is not None)
-        if implementation.communicator.rank == 0:
+    with opened(config) as rank:
+        rank.warm_up(SEED)
+        rank.assign(saved.arrays)
+        counted = count(config, rank, confusion=report is not None)
+        if rank.communicator.rank == 0:
             facts = {name: value for name, value in sorted(saved.facts.items()) if name != "file"}
             densities = [Density(*layer) for layer in sparsity.densities(saved.arrays).items()]
-            sparse, taken = sparsity.holds(saved.arrays), implementation.precision.name
+            sparse, taken = sparsity.holds(saved.arrays), rank.precision.name
             network = pathlib.Path(file), config.run.framework, taken
             evaluation = FileEvaluation(*network, facts, counted, sparse, densities)
             display.print_evaluation(evaluation, pathlib.Path(report) if report else None, as_json)
 
 
-def count(config: Config, implementation: Implementation, confusion: bool = False) -> Counts:
+def count(config: Config, rank: Rank, confusion: bool = False) -> Counts:
     """Return the counts of the whole validation set over all ranks, from the logits.
 
     Raises UserError unless every image was counted.
     """
-    add_up = functools.partial(all_reduce.in_pieces, implementation.communicator)
-    data, predictions = config.data, implementation.predictions()
+    add_up = functools.partial(all_reduce.in_pieces, rank.communicator)
+    data, predictions = config.data, rank.predictions()
     return counts.evaluate(predictions, data.classes, data.eval_samples, confusion, add_up)

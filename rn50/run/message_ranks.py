@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from rn50.run.clock import seconds_of
 
 class MessageRanks(ABC):
     """A communicator except for gradients, whose arrays are a framework's."""
+
+    lost_rank_named: Callable[[], AbstractContextManager[None]]
 
     @abstractmethod
     def all_reduce(self, array: np.ndarray) -> np.ndarray:

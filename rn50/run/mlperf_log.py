@@ -18,7 +18,7 @@ from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.packages import needed_for
 from rn50.results.parse import EPOCH_SAMPLES, SAMPLE_ORDER, TARGET, TOP_5
-from rn50.run import training
+from rn50.run import input_library
 from rn50.run.clock import now_ms
 from rn50.run.log_file import LogFile
 from rn50.settings.config import Config
@@ -109,7 +109,7 @@ class RunLog:
 
         They are metadata because the rules have no key for them.
         """
-        library = training.input_library(config)
+        library = input_library.chosen(config)
         metadata = {"input_library": library, "precision": precision, **(certificate or {})}
         departures: dict[str, Any] = {}
         if config.run.benchmark_steps:

@@ -6,6 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from rn50 import frameworks
 from rn50.errors import UserError
 from rn50.machine.hardware import cpu_has, cpu_names_bfloat16
 from rn50.run.all_reduce import total
-from rn50.run.implementation import Communicator, Precision
+from rn50.run.engine import Communicator
 from rn50.settings.config import Config
 
 TIMED = ("float32", "bfloat16")
@@ -27,6 +28,15 @@ VISITS = 2
 one of them."""
 VISIT_S, LEAST_STEPS = 0.5, 2
 """Fewest seconds and steps of a trial, after a step that compiles."""
+
+
+class Precision(NamedTuple):
+    """The precision of the matrix products."""
+
+    name: str
+    """"float32", "float16" or "bfloat16"."""
+    reason: str = ""
+    """A line that says why PRECISION=auto became it; empty where configuration and device leave no choice."""
 
 
 def before_warm_up(config: Config) -> Precision:

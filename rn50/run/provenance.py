@@ -11,7 +11,7 @@ from rn50.errors import UserError
 from rn50.machine import description, software
 from rn50.process import environment
 from rn50.results import sidecar
-from rn50.run import training
+from rn50.run import input_library
 from rn50.settings.config import Config
 from rn50.settings.config_file import is_passed_through, names_set_by
 
@@ -40,7 +40,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path, resumed_after: in
         _VERSION: rn50.__version__,
         "commit": software.commit(),
         "python": platform.python_version(),
-        "input_library": training.input_library(config),  # that of "auto" depends on the machine
+        "input_library": input_library.chosen(config),  # that of "auto" depends on the machine
         "machine": f"{platform.node()}: {platform.platform()}",
         "system": description.read(),
         "packages": software.packages(),

@@ -8,7 +8,7 @@ import numpy as np
 from rn50 import files
 from rn50.data.certification import certificate
 from rn50.errors import UserError
-from rn50.run.implementation import Implementation
+from rn50.run.loop import Rank
 from rn50.settings.config import Config
 from rn50.weights import weights_file
 
@@ -28,9 +28,9 @@ class Best:
     """Weights to be saved, with their epoch and top-1: on rank 0 a copy of those of the best evaluation with
     SAVE_WEIGHTS=best, else those that the run ends with."""
 
-    def __init__(self, config: Config, implementation: Implementation, is_first: bool):
+    def __init__(self, config: Config, rank: Rank, is_first: bool):
         self._copies = is_first and config.run.save_weights == "best"
-        self._implementation = implementation
+        self._rank = rank
         self._arrays: dict[str, np.ndarray] | None = None
         self.epoch, self.accuracy = 0, -1.0
 
@@ -38,15 +38,15 @@ class Best:
         """Take an evaluation, if it is better than those before it or only the last one counts."""
         if accuracy > self.accuracy or not self._copies:
             self.epoch, self.accuracy = epoch, accuracy
-            self._arrays = self._implementation.weights() if self._copies else None
+            self._arrays = self._rank.weights() if self._copies else None
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """The weights."""
-        return self._implementation.weights() if self._arrays is None else self._arrays
+        return self._rank.weights() if self._arrays is None else self._arrays
 
 
-def save(config: Config, implementation: Implementation, seed: int, best: Best) -> None:
+def save(config: Config, rank: Rank, seed: int, best: Best) -> None:
     """Write the weights of this rank. Raises UserError if they cannot be written."""
     data, certified = config.data, certificate.check(config)
     facts = {
@@ -55,7 +55,7 @@ def save(config: Config, implementation: Implementation, seed: int, best: Best) 
         "image_size": data.image_size,
         "eval_resize": data.eval_resize,
         "framework": config.run.framework,
-        "precision": implementation.precision.name,
+        "precision": rank.precision.name,
         "seed": seed,
         "epoch": best.epoch,
         "accuracy": best.accuracy,

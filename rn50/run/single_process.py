@@ -1,5 +1,6 @@
 """The communicator of a run of one process, except for its gradients, whose arrays are a framework's."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ class SingleProcess:
     local_rank = 0
     size = 1
     library = ""
+    lost_rank_named = contextlib.nullcontext
 
     def barrier(self) -> None:
         """Do nothing."""

@@ -8,7 +8,7 @@ from typing import Any
 from rn50.benchmark import schedule
 from rn50.packages import needed_for
 from rn50.run.display import Display
-from rn50.run.training import LearningRates
+from rn50.run.loop import LearningRates
 from rn50.settings.config import Config
 
 

@@ -21,10 +21,10 @@ from rn50.run.beginning import Beginning
 from rn50.run.clock import now_ms
 from rn50.run.display import Display
 from rn50.run.evaluation import count
-from rn50.run.implementation import Implementation
+from rn50.run.gpu import full_memory_named
+from rn50.run.loop import Rank
 from rn50.run.loss_check import LossCheck
 from rn50.run.mlperf_log import RunLog
-from rn50.run.training import full_memory_named
 from rn50.run.watchdog import WARMING_UP, Watchdog, limits
 from rn50.settings.config import Config
 from rn50.weights.counts import refuse_other_count
@@ -41,7 +41,7 @@ class RunResult(NamedTuple):
     """Top-1 of the last evaluation, as a fraction."""
 
 
-def run(config: Config, create: Callable[[Config], Implementation], display: Display) -> RunResult:
+def run(config: Config, create: Callable[[Config], Rank], display: Display) -> RunResult:
     """Make one timed run on this rank; every rank of the job calls it.
 
     If the clock was running, a fault, a signal and a UserError all end with ``run_stop`` status "aborted".
@@ -51,9 +51,9 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
     begins = beginning.of(config)
     config_of_start = begins.configured(config)
     # Connect to the other ranks, and agree with them on where to begin.
-    implementation = create(config_of_start)
+    rank = create(config_of_start)
     try:
-        communicator = implementation.communicator
+        communicator = rank.communicator
         is_first = communicator.rank == 0
         agreement.on_beginning(begins, communicator)
         seed = agreement.on_seed(config_of_start.run.seed, communicator)
@@ -67,40 +67,40 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
         with (
             full_memory_named(config),
             ending.OnSignal(log, communicator.rank),
-            _watch(implementation, log, shown) as watch,
+            _watch(rank, log, shown) as watch,
         ):
             facts_beside = result_file if is_first else None
-            best = saved_weights.Best(config, implementation, is_first)
-            rank = _Rank(config, begins, implementation, seed, facts_beside, log, shown, watch, best)
+            best = saved_weights.Best(config, rank, is_first)
+            timed = TimedRun(config, begins, rank, seed, facts_beside, log, shown, watch, best)
             try:
                 # Compile and warm up, without a look at the data.
-                rank.prepare(init_start_ms)
+                timed.prepare(init_start_ms)
                 communicator.barrier()
                 # The clock runs.
                 log.run_start()
                 watch.start_the_clock()
-                result = rank.train_to_target()
+                result = timed.train_to_target()
                 log.run_stop("success" if result.reached_target else "aborted")
                 # The clock has stopped: the log gets its name, and the weights are saved.
                 log.finish()
                 if is_first:
-                    rank.keep_weights(result)
+                    timed.keep_weights(result)
                 communicator.barrier()  # a rank that ends first may take the others with it
             except BaseException:
                 log.run_stop("aborted")
                 raise
         return result
     finally:
-        implementation.close()
+        rank.close()
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rank:
-    """This rank of a timed run, from its log on."""
+class TimedRun:
+    """A timed run on this rank, from its log on."""
 
     config: Config
     begins: Beginning
-    implementation: Implementation
+    rank: Rank
     seed: int
     facts_beside: pathlib.Path | None
     """The log, on the rank that saves facts beside it."""
@@ -111,7 +111,7 @@ class _Rank:
 
     def prepare(self, init_start_ms: int) -> None:
         """Do everything before the clock. No file of the data set is touched."""
-        config, begins, implementation, display = self.config, self.begins, self.implementation, self.display
+        config, begins, rank, display = self.config, self.begins, self.rank, self.display
         # Say and save what this run is.
         if self.facts_beside is not None:
             provenance.save(config, self.seed, self.facts_beside, begins.epoch or None)
@@ -119,38 +119,40 @@ class _Rank:
         for name, rule in config.departures.items() if config.division != config.run.division else ():
             display.remark(f"{name}: {rule}; so the log names the open division")
         display.initialising("compiling and warming up on synthetic data")
-        agreement.on_input_library(config, implementation.communicator)
-        for line in checkpoint.passed_over(config):
+        agreement.on_input_library(config, rank.communicator)
+        for line in checkpoint.remarks(config):
             display.remark(line)
         # Build the network, and run a few steps on synthetic data, which decides the precision.
         self.watch.doing = WARMING_UP
-        tensors = implementation.warm_up(self.seed)
-        name, reason = implementation.precision
+        tensors = rank.warm_up(self.seed)
+        name, reason = rank.precision
         if reason:
             display.remark(reason)
         if self.facts_beside is not None:
             provenance.add(self.facts_beside, {"precision": name, "precision_reason": reason})
         # Only then give the network the weights to begin with, because warm-up changes them.
-        begins.give(config, implementation)
+        begins.give(config, rank)
         if begins.checkpoint:
             display.remark(f"goes on after epoch {begins.epoch} of {begins.checkpoint.file}; {rules.RESUMED}")
         # A slow or badly placed rank holds up all others: name it before the clock.
         self.watch.doing = "timing the ranks"
-        for line in all_reduce.before_the_clock(config, implementation, self.watch.hosts()):
+        for line in all_reduce.before_the_clock(
+            config, rank.communicator, rank.forward_seconds, self.watch.hosts()
+        ):
             display.remark(line)
-        self.log.hyperparameters(config, self.seed, implementation.communicator.size, tensors)
+        self.log.hyperparameters(config, self.seed, rank.communicator.size, tensors)
 
     def train_to_target(self) -> RunResult:
         """Do everything between ``run_start`` and ``run_stop``."""
-        config, implementation, log = self.config, self.implementation, self.log
+        config, rank, log = self.config, self.rank, self.log
         # Open the data set. Its files are touched only now.
         self.watch.doing = "opening the data set"
-        implementation.open_data()
-        hashes = agreement.on_certificate(config, implementation.communicator, self.display)
-        log.samples(config, implementation.precision.name, hashes)
+        rank.open_data()
+        hashes = agreement.on_certificate(config, rank.communicator, self.display)
+        log.samples(config, rank.precision.name, hashes)
         trained, accuracy = self.begins.epoch, 0.0
         if trained:
-            implementation.begin_after(trained, checkpoint.seed_after(self.seed, trained))
+            rank.begin_after(trained, checkpoint.seed_after(self.seed, trained))
         is_pretrained = trained > 0 or self.begins.weights is not None
         loss_check = LossCheck(config, self.display.warn, trained=is_pretrained)
         evaluations = [epoch for epoch in config.evaluation_epochs if epoch > trained]
@@ -183,8 +185,8 @@ class _Rank:
     def _evaluate(self) -> tuple[float, float | None]:
         """Return top-1, and top-5 with EVAL_TOP5=1, over all ranks."""
         if not self.config.run.eval_top5:
-            return count_correct(self.implementation, self.config.data.eval_samples), None
-        counts = count(self.config, self.implementation)
+            return count_correct(self.rank, self.config.data.eval_samples), None
+        counts = count(self.config, self.rank)
         return counts.top1, counts.top5
 
     def _train_epoch(self, epoch: int, loss_check: LossCheck) -> float:
@@ -199,8 +201,8 @@ class _Rank:
         self.watch.doing = f"training epoch {epoch}"
         self.log.epoch_start(epoch)
         self.display.epoch_begins(epoch)
-        passed = self.implementation.train_epoch(epoch, progress)
-        share, communicator = passed.sample_order, self.implementation.communicator
+        passed = self.rank.train_epoch(progress)
+        share, communicator = passed.sample_order, self.rank.communicator
         images_per_second = all_reduce.total(communicator, passed.samples) / passed.seconds
         order = None if share is None else f"{all_reduce.total(communicator, share):016x}"
         mean_loss = statistics.fmean(losses)
@@ -212,7 +214,7 @@ class _Rank:
         period = self.config.run.checkpoint_epochs
         if period and epoch % period == 0:
             self.watch.doing = "saving a checkpoint"
-            checkpoint.write(self.config, self.implementation, self.seed, epoch)
+            checkpoint.write(self.config, self.rank, self.seed, epoch)
 
     def keep_weights(self, result: RunResult) -> None:
         """Remove the checkpoint of the finished run, and save weights as SAVE_WEIGHTS says."""
@@ -221,24 +223,24 @@ class _Rank:
         if self.config.run.save_weights != "0":
             self.watch.doing = "saving the weights"
             self.best.look(result.epoch, result.accuracy)
-            saved_weights.save(self.config, self.implementation, self.seed, self.best)
+            saved_weights.save(self.config, self.rank, self.seed, self.best)
 
 
-def count_correct(implementation: Implementation, expected: int) -> float:
+def count_correct(rank: Rank, expected: int) -> float:
     """Return the top-1 accuracy over all ranks: the sum of correct over the sum of all.
 
     Raises UserError unless exactly ``expected`` samples were counted.
     """
-    local = np.array(implementation.evaluate(), dtype=np.int64)
-    correct, total = map(int, implementation.communicator.all_reduce(local))
+    local = np.array(rank.evaluate(), dtype=np.int64)
+    correct, total = map(int, rank.communicator.all_reduce(local))
     refuse_other_count(total, expected)
     return correct / total
 
 
-def _watch(implementation: Implementation, log: RunLog, display: Display) -> Watchdog:
+def _watch(rank: Rank, log: RunLog, display: Display) -> Watchdog:
     """Return a watchdog that ends this process, and with it the job, when a rank makes no progress."""
 
     def end(line: str | None) -> None:
         ending.at_once(log, Status.USER_ERROR, line and f"{line}; then start the run again")
 
-    return Watchdog(implementation, display.warn, end, limits(process.environment()))
+    return Watchdog(rank, display.warn, end, limits(process.environment()))

@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 
 from rn50.errors import UserError
-from rn50.run.implementation import Implementation
+from rn50.run.loop import Rank
 
 VARIABLE = "RN50_WATCHDOG_S"
 """Environment variable that sets ``Limits.silent`` in whole seconds, and the others in proportion."""
@@ -160,16 +160,12 @@ class Watchdog:
     """
 
     def __init__(
-        self,
-        implementation: Implementation,
-        warn: Callable[[str], None],
-        end: Callable[[str | None], None],
-        limits: Limits,
+        self, watched: Rank, warn: Callable[[str], None], end: Callable[[str | None], None], limits: Limits
     ):
         self.doing = "starting"
-        self._implementation = implementation
+        self._watched = watched
         self._warn, self._end = warn, end
-        self._rank, self._size = implementation.communicator.rank, implementation.communicator.size
+        self._rank, self._size = watched.communicator.rank, watched.communicator.size
         self._host = socket.gethostname()
         heard = list(range(self._size)) if self._rank == 0 else [0]
         self._heartbeats = Heartbeats(heard, self._size, limits)
@@ -210,7 +206,7 @@ class Watchdog:
             ipv4 = {address.address for address in addresses if address.family == socket.AF_INET}
             numbers = sorted(int(ipaddress.IPv4Address(address)) for address in ipv4)[:ADDRESSES]
             note[: 2 + len(numbers)] = [secrets.randbits(62), self._socket.getsockname()[1], *numbers]
-        token, port, *numbers = map(int, self._implementation.communicator.all_reduce(note))
+        token, port, *numbers = map(int, self._watched.communicator.all_reduce(note))
         return token, [(str(ipaddress.IPv4Address(number)), port) for number in numbers if number]
 
     def _run(self) -> None:
@@ -223,11 +219,11 @@ class Watchdog:
                     self._judge()
 
     def _doing_now(self) -> str:
-        return WAITING_FOR_DATA if self._implementation.waits_for_data else self.doing
+        return WAITING_FOR_DATA if self._watched.waits_for_data else self.doing
 
     def _speak(self) -> None:
         if self._rank == 0:
-            self._hear(0, self._host, self._implementation.steps, self._doing_now())
+            self._hear(0, self._host, self._watched.steps, self._doing_now())
         else:
             for address in self._rank_0:
                 self._send(address)
@@ -237,7 +233,7 @@ class Watchdog:
             "token": self._token,
             "rank": self._rank,
             "host": self._host[:64],
-            "steps": self._implementation.steps,
+            "steps": self._watched.steps,
             "doing": self._doing_now(),
             **more,
         }

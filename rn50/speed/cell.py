@@ -11,11 +11,10 @@ from rn50.errors import UserError, excerpt
 from rn50.machine import power
 from rn50.printed import Inline
 from rn50.rates import Rates, of_rounds
-from rn50.run import all_reduce, precision, training
-from rn50.run.implementation import opened
+from rn50.run import all_reduce, precision
+from rn50.run.loop import LearningRates, Rank, opened
 from rn50.settings.config import Config
-from rn50.speed import worker
-from rn50.speed.measurable import Measurable, load
+from rn50.speed import measured_steps, worker
 from rn50.speed.meter import Meter
 from rn50.speed.networks import OURS
 
@@ -134,9 +133,8 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
     is_ours = model == OURS
     if not set(kinds) <= {SYNTHETIC, REAL}:
         raise UserError(f"kinds {excerpt(str(kinds))}", "no kinds of data", f"give {SYNTHETIC} or {REAL}")
-    with opened(config, load(config.run.framework, None if is_ours else model)) as implementation:
-        meter = Meter(config, implementation)
-        ranks = implementation.communicator
+    with opened(config, None if is_ours else model) as rank:
+        meter, ranks = Meter(config, rank), rank.communicator
         counters = [] if ranks.local_rank else power.counters(config.run.power)[0]
         energy = power.PowerMeter([counter for counter in counters if not counter.is_power])
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
@@ -151,14 +149,14 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
                 watts += [energy.watts()] if kind == kinds[0] else []
         counted = {kind: rates[1:] for kind, rates in measured.items()}
         rate, mean_watts = statistics.median(counted[kinds[0]]), meter.over_ranks(statistics.mean(watts[1:]))
-        step = _step(config, implementation, meter, rate, is_ours)
+        step = _step(config, rank, meter, rate, is_ours)
         step = step._replace(images_per_joule=rate / mean_watts if mean_watts else None)
         if ranks.rank == 0:
-            taken = precision.shown(config, implementation.precision)
+            taken = precision.shown(config, rank.precision)
             worker.report({"precision": taken, "images_per_second": counted, "step": step})
 
 
-def _step(config: Config, rank: Measurable, meter: Meter, rate: float, is_ours: bool) -> Step:
+def _step(config: Config, rank: Rank, meter: Meter, rate: float, is_ours: bool) -> Step:
     """Measure the breakdown of a step as one rank, from its images per second."""
     batch, ranks = config.hyperparameters.batch_size, rank.communicator
     seconds = batch * ranks.size / rate
@@ -166,8 +164,10 @@ def _step(config: Config, rank: Measurable, meter: Meter, rate: float, is_ours: 
     sums = 0.0
     if is_ours and ranks.size > 1:
         sums = meter.over_ranks(all_reduce.of_gradients(config, ranks).seconds) / ranks.size
-    schedule = training.LearningRates(config)
-    loss = rank.loss_after(meter.open(None).batches, [schedule.next() for _ in range(LOSS_STEPS)])
+    schedule = LearningRates(config)
+    loss = measured_steps.loss_after(
+        rank, meter.open(None).batches, [schedule.next() for _ in range(LOSS_STEPS)]
+    )
     mean = meter.over_ranks(loss) / ranks.size
     return Step(seconds, forward, sums / seconds if is_ours else None, mean, None)
 

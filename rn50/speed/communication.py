@@ -6,10 +6,10 @@ from typing import NamedTuple
 from rn50.frameworks import traits
 from rn50.process import environment
 from rn50.run.all_reduce import FLOAT_BYTES, Timing, time_sums
-from rn50.run.implementation import Communicator, opened
+from rn50.run.engine import Communicator
+from rn50.run.loop import opened
 from rn50.settings.config import Config
 from rn50.settings.libraries import PASSED_THROUGH
-from rn50.speed.measurable import load
 from rn50.terminal import Terminal, print_json, table
 
 OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
@@ -36,8 +36,8 @@ def as_rank(config: Config, largest_mib: int, as_json: bool) -> None:
     sizes = [FLOAT_BYTES]
     while sizes[-1] * 4 <= largest_mib << 20:
         sizes.append(sizes[-1] * 4)
-    with opened(config, load(config.run.framework)) as implementation:
-        communicator = implementation.communicator
+    with opened(config) as rank:
+        communicator = rank.communicator
         timings = [time_sums(communicator, size, 50 if size < 1 << 20 else 10) for size in sizes]
         if communicator.rank == 0:
             _show(config, communicator, timings, as_json)

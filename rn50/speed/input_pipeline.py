@@ -9,10 +9,9 @@ from rn50.printed import IfKnown, prints
 from rn50.progress import counting
 from rn50.rates import Comparison, Rates
 from rn50.run import precision
-from rn50.run.implementation import EpochResult, opened
+from rn50.run.loop import EpochResult, Rank, opened
 from rn50.settings.config import Config
 from rn50.speed import overlap
-from rn50.speed.measurable import Measurable, load
 from rn50.speed.meter import Meter
 from rn50.speed.overlap import Overlap
 from rn50.terminal import Terminal, print_json, table
@@ -111,15 +110,15 @@ def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
 def as_rank(config: Config, seconds: float, rounds: int, as_json: bool) -> None:
     """Measure as one rank for about ``seconds``, in ``rounds`` rounds after a discarded first one. Rank 0
     prints."""
-    with opened(config, load(config.run.framework)) as implementation:
-        report = measure(config, implementation, seconds, rounds)
-        if implementation.communicator.rank == 0:
+    with opened(config) as rank:
+        report = measure(config, rank, seconds, rounds)
+        if rank.communicator.rank == 0:
             print_json(report) if as_json else show(report, Terminal())
 
 
-def measure(config: Config, implementation: Measurable, seconds: float, rounds: int) -> Report:
+def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> Report:
     """Measure every stage and both kinds of training, once a round."""
-    meter = Meter(config, implementation)
+    meter = Meter(config, rank)
     stages, real = meter.stages(), meter.open(config.input_pipeline)
     inputs = {"pipeline": real._replace(training=False), "synthetic": meter.open(None), "real": real}
     shares = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
@@ -149,7 +148,7 @@ def measure(config: Config, implementation: Measurable, seconds: float, rounds: 
         of_rounds["real"].median,
     )
     slowest = bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared)
-    shown = precision.shown(config, implementation.precision)
+    shown = precision.shown(config, rank.precision)
     run, lost = config.run, overlap.of_rounds(config, *(measured[name] for name in inputs))
     rated = Stages(**of_rounds)
     return Report(run.system, run.device, config.ranks, shown, rated, compared, lost, waiting, slowest)

@@ -12,11 +12,11 @@ from rn50.data.pipeline import dali, record_set
 from rn50.data.pipeline.batches import Batches
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
-from rn50.run import training
+from rn50.run import input_library
 from rn50.run.all_reduce import total
-from rn50.run.implementation import EpochResult
+from rn50.run.loop import EpochResult, Rank
 from rn50.settings.config import Config, InputPipeline
-from rn50.speed.measurable import Measurable
+from rn50.speed import measured_steps
 from rn50.terminal import say
 
 LEAST_STEPS = 3
@@ -41,18 +41,17 @@ class Input(NamedTuple):
 class Meter:
     """One rank of a measurement. Every rank calls every method."""
 
-    def __init__(self, config: Config, implementation: Measurable):
-        self._config = config
-        self._implementation = implementation
-        self.communicator = implementation.communicator
+    def __init__(self, config: Config, rank: Rank):
+        self._config, self._rank = config, rank
+        self.communicator = rank.communicator
         shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
             problem = f"more than the {shortest} images of a rank, so that there is no full batch to measure"
             raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}", problem, "lower it")
-        implementation.warm_up(SEED)
-        if implementation.precision.reason and self.communicator.rank == 0:
-            say(implementation.precision.reason, err=True)
+        rank.warm_up(SEED)
+        if rank.precision.reason and self.communicator.rank == 0:
+            say(rank.precision.reason, err=True)
 
     def agreed(self, value: int) -> int:
         """Broadcast rank 0's value."""
@@ -65,18 +64,18 @@ class Meter:
     def open(self, settings: InputPipeline | None) -> Input:
         """Open the training set through a pipeline of these settings, or with None a synthetic batch."""
         depth = settings.prefetch_queue_depth if settings else 0
-        return Input(self._implementation.open_input(settings), depth)
+        return Input(measured_steps.open_input(self._rank, settings), depth)
 
     def stages(self) -> dict[str, Callable[[], Any]]:
         """Return functions that wait for the next batch of a part of the pipeline. DALI has "read", which
         only reads, and "decode", which only decodes images in memory; other libraries have none."""
-        if training.input_library(self._config) != "dali":
+        if input_library.chosen(self._config) != "dali":
             return {}
         rank, ranks = self.communicator.rank, self.communicator.size
-        form = self._implementation.batch_format
+        batch_format = self._rank.batch_format
         return {
             "read": dali.build_reader(self._config, rank, ranks, SEED).run,
-            "decode": dali.build_decoder(self._config, SEED, form, self._in_memory()).run,
+            "decode": dali.build_decoder(self._config, SEED, batch_format, self._in_memory()).run,
         }
 
     def _in_memory(self) -> Iterator[list[np.ndarray]]:
@@ -106,7 +105,7 @@ class Meter:
         epoch."""
         tried = min(LEAD_IN_STEPS, self._full_batches)
         lead_in = 1 if source.training else self._lead_in(source.depth)
-        result = self._implementation.train_steps(source.batches, lead_in, tried, source.training)
+        result = self._timed(source, lead_in, tried)
         # The queue is emptied before the steps and filled again after them.
         fit = round(seconds * tried / result.seconds) - self._lead_in(source.depth) - 2 * source.depth
         return self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
@@ -124,7 +123,12 @@ class Meter:
         seconds of rank 0."""
         self.communicator.barrier()
         lead_in = self._lead_in(source.depth)
-        result = self._implementation.train_steps(source.batches, lead_in, steps, source.training)
+        result = self._timed(source, lead_in, steps)
         time.sleep(source.depth * result.seconds / steps)  # as above
         seconds = self.agreed(round(result.seconds * 1e12)) / 1e12  # so that all ranks conclude the same
         return result._replace(samples=round(self.over_ranks(result.samples)), seconds=seconds)
+
+    def _timed(self, source: Input, lead_in: int, steps: int) -> EpochResult:
+        if source.training:
+            return measured_steps.train(self._rank, source.batches, lead_in, steps)
+        return measured_steps.take(source.batches, lead_in, steps)

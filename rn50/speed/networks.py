@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rn50.errors import UserError
-from rn50.speed import measurable
+from rn50.frameworks import module
 
 OURS = "ours"
 """ResNet-50 v1.5 as a run trains it."""
@@ -28,7 +28,7 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
 
     Raises UserError for a model that no zoo of these frameworks has, and if a zoo is not installed.
     """
-    zoos = {} if set(models) == {OURS} else {framework: measurable.zoo(framework) for framework in frameworks}
+    zoos = {} if set(models) == {OURS} else {framework: zoo(framework) for framework in frameworks}
     available: list[Network] = []
     for framework in frameworks:
         for model in models:
@@ -43,6 +43,13 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
             problem = f"{model} is in the zoo of none of {', '.join(frameworks)}"
             raise UserError("--models", problem, _close(model, zoos))
     return available
+
+
+def zoo(framework: str) -> dict[str, int]:
+    """Return the models of the framework's own zoo: name -> side of the input in pixels. Raises UserError if
+    framework or zoo is not installed."""
+    models: dict[str, int] = module(framework, "zoo").models()
+    return models
 
 
 def _bare(name: str) -> str:

@@ -11,11 +11,10 @@ from rn50 import files, frameworks
 from rn50.errors import UserError
 from rn50.printed import Mark, as_json, prints
 from rn50.progress import counting
-from rn50.run.implementation import opened
+from rn50.run.loop import opened
 from rn50.settings.config import Config
 from rn50.speed import input_pipeline as input_bench
-from rn50.speed import worker
-from rn50.speed.measurable import load
+from rn50.speed import measured_steps, worker
 from rn50.speed.meter import Meter
 from rn50.terminal import Terminal
 
@@ -64,17 +63,15 @@ prints(Profile, lambda r: (r.rate, r.profiled_step_seconds, r.idle, r.operators,
 
 def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, folder: str) -> None:
     """Run one of ``JOBS`` as one rank; rank 0 reports."""
-    with opened(config, load(config.run.framework)) as implementation:
-        rank = implementation.communicator.rank
+    with opened(config) as rank:
         if what == "rate":
-            report = input_bench.measure(config, implementation, seconds, rounds)
+            report = input_bench.measure(config, rank, seconds, rounds)
             reported = as_json(report)
         else:
-            batches = Meter(config, implementation).open(config.input_pipeline).batches
-            implementation.train_steps(batches, 2, 1)
-            result, operators = implementation.profile(
-                batches, steps, pathlib.Path(folder, f"trace_{rank}.json")
-            )
+            batches = Meter(config, rank).open(config.input_pipeline).batches
+            measured_steps.train(rank, batches, 2, 1)
+            trace = pathlib.Path(folder, f"trace_{rank.communicator.rank}.json")
+            result, operators = measured_steps.profile(rank, batches, steps, trace)
             reported = {
                 "steps": steps,
                 "step_seconds": result.seconds / steps,
@@ -83,8 +80,8 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
                     for name, calls, taken in sorted(operators, key=lambda operator: -operator.seconds)
                 ],
             }
-        implementation.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
-        if rank == 0:
+        rank.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
+        if rank.communicator.rank == 0:
             worker.report(reported)
 
 

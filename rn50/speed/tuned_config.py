@@ -8,13 +8,12 @@ from typing import NamedTuple
 from rn50 import process
 from rn50.errors import UserError
 from rn50.printed import Inline
-from rn50.run.implementation import opened
+from rn50.run.loop import opened
 from rn50.settings import named, rewrite
 from rn50.settings.config import Config
 from rn50.settings.rewrite import Base
 from rn50.settings.shell.exports import exported
 from rn50.speed import input_settings
-from rn50.speed.measurable import load
 from rn50.speed.tuning import Tuner, Tuning
 from rn50.terminal import Terminal, print_json, table
 
@@ -90,9 +89,9 @@ def as_rank(
     Raises UserError if ``base`` cannot be rewritten or ``output`` cannot be written.
     """
     sections = rewrite.read(Path(base), "input_pipeline")
-    with opened(config, load(config.run.framework)) as implementation:
-        outcome = Tuner(config, implementation, len(os.sched_getaffinity(0)), seconds).run()
-        if implementation.communicator.rank == 0:
+    with opened(config) as rank:
+        outcome = Tuner(config, rank, len(os.sched_getaffinity(0)), seconds).run()
+        if rank.communicator.rank == 0:
             written = Path(output) if output and outcome.faster else None
             if written is not None:
                 rewrite.write(text(sections, outcome), written, force)

@@ -17,10 +17,10 @@ from rn50.errors import UserError
 from rn50.printed import prints
 from rn50.progress import counting
 from rn50.rates import Comparison
+from rn50.run.loop import Rank
 from rn50.settings.config import Config
 from rn50.speed import input_settings, overlap
 from rn50.speed.input_settings import Setting
-from rn50.speed.measurable import Measurable
 from rn50.speed.meter import Input, Meter
 from rn50.speed.overlap import Overlap
 
@@ -95,8 +95,8 @@ class Tuner:
     """One rank of a search. All ranks decide alike, because they use all-reduced values and the clock of rank
     0."""
 
-    def __init__(self, config: Config, implementation: Measurable, cores: int, seconds: float):
-        self._meter = Meter(config, implementation)
+    def __init__(self, config: Config, rank: Rank, cores: int, seconds: float):
+        self._meter = Meter(config, rank)
         self._begin, self._seconds = time.monotonic(), seconds
         self._search_seconds = seconds * (1 - FINAL_SHARE)
         self._before = self._best = config

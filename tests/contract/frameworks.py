@@ -10,7 +10,7 @@ import pytest
 
 from rn50.data.pipeline.batches import Batch, BatchFormat
 from rn50.data.pipeline.numpy_batches import NumpyBatches
-from rn50.run import training
+from rn50.run import input_library
 from tests.conftest import with_changes
 
 LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
@@ -29,6 +29,18 @@ class Framework:
     def running_statistics(rank):
         """The means and variances that evaluation uses, by name."""
         return {name: array for name, array in rank.weights().items() if "_running_" in name}
+
+    @staticmethod
+    def infer(rank, batch):
+        """An evaluation of a batch, ended."""
+        rank.engine.correct(batch)
+        rank.engine.wait()
+
+    @classmethod
+    def logits(cls, rank, images):
+        """The logits of an evaluation, of a NumPy array (B, 3, S, S)."""
+        batch = cls.batch(images, np.zeros(len(images), np.float32), len(images), len(images))
+        return rank.engine.array(rank.engine.logits(batch.images))
 
 
 class Mxnet(Framework):
@@ -50,9 +62,9 @@ class Mxnet(Framework):
     @staticmethod
     def open_batches(config, split, communicator, seed):
         """A split through DALI, on the CPU."""
-        from implementations.mxnet import input_pipeline
+        from implementations.mxnet.dali_batches import DaliBatches
 
-        return input_pipeline.DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        return DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -68,18 +80,6 @@ class Mxnet(Framework):
         from implementations.mxnet import model
 
         model.BATCH_NORM["use_global_stats"] = True
-
-    @staticmethod
-    def infer(rank, batch):
-        """An evaluation of a batch, ended."""
-        rank._evaluation(batch.images, batch.labels).wait_to_read()
-
-    @staticmethod
-    def logits(rank, images):
-        """The logits of an evaluation, of a NumPy array (B, 3, S, S)."""
-        from implementations.mxnet import mx
-
-        return rank.network(mx.nd.array(images)).asnumpy()
 
 
 class Pytorch(Framework):
@@ -98,7 +98,7 @@ class Pytorch(Framework):
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
         config = with_changes(config, run={"framework": "pytorch"}, input_pipeline={"library": cls.library})
-        return training.open_batches(config, split, communicator, seed, BatchFormat(None, "HWC", False))
+        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "HWC", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -113,18 +113,6 @@ class Pytorch(Framework):
         from implementations.pytorch import model
 
         model.ResNet50.train = lambda network, mode=True: super(model.ResNet50, network).train(False)
-
-    @staticmethod
-    def infer(rank, batch):
-        rank._evaluate(batch.images, batch.labels)
-
-    @staticmethod
-    def logits(rank, images):
-        import torch
-
-        rank.network.eval()
-        with torch.no_grad():
-            return rank.network(torch.from_numpy(images)).numpy()
 
 
 class PytorchDataLoader(Pytorch):
@@ -148,7 +136,7 @@ class Paddle(Framework):
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
         config = with_changes(config, run={"framework": "paddle"}, input_pipeline={"library": cls.library})
-        return training.open_batches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -163,18 +151,6 @@ class Paddle(Framework):
         from implementations.paddle import model
 
         model.ResNet50.train = model.ResNet50.eval
-
-    @staticmethod
-    def infer(rank, batch):
-        rank._evaluate(batch.images, batch.labels)
-
-    @staticmethod
-    def logits(rank, images):
-        from implementations.paddle import paddle
-
-        rank.network.eval()
-        with paddle.no_grad():
-            return rank.network(paddle.to_tensor(images)).numpy()
 
 
 class PaddleDataLoader(Paddle):
@@ -205,10 +181,6 @@ class Toy(Framework):
     @staticmethod
     def train_on_running_statistics():
         """Do nothing: a linear model has none."""
-
-    @staticmethod
-    def infer(rank, batch):
-        rank._logits(batch.images)
 
 
 FRAMEWORKS = {"mxnet": Mxnet, "paddle": Paddle, "pytorch": Pytorch}

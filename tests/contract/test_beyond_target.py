@@ -88,7 +88,7 @@ def test_the_benchmarks_own_target_is_no_other(tiny_environment):
 @pytest.mark.parametrize("name", ["mxnet", "paddle", "pytorch"])
 def test_the_saved_weights_evaluate_to_what_the_log_says(tiny_config, tmp_path, name):
     """Top-5 too, which is counted from the logits."""
-    from rn50.run import implementation
+    from rn50.run import loop
     from tests.contract.frameworks import installed
 
     installed(name)
@@ -98,7 +98,7 @@ def test_the_saved_weights_evaluate_to_what_the_log_says(tiny_config, tmp_path, 
         hyperparameters={"num_epochs": 3, "eval_offset": 0, "eval_period": 1},
         run={**run, **WHOLE, "eval_top5": True},
     )
-    timed_run.run(config, implementation.load(name), timed_run.Display())
+    timed_run.run(config, loop.Rank, timed_run.Display())
     logged = {
         event.metadata["epoch_num"]: (event.value, event.metadata[parse.TOP_5])
         for event in parse.read_log(tmp_path / "result_0.txt").by_key["eval_accuracy"]
@@ -106,7 +106,7 @@ def test_the_saved_weights_evaluate_to_what_the_log_says(tiny_config, tmp_path, 
     saved = weights_file.read(tmp_path / "result_0.safetensors")
     assert list(logged) == [1, 2, 3] and all(top_1 <= top_5 <= 1 for top_1, top_5 in logged.values())
     assert float(saved.facts["accuracy"]) == max(top_1 for top_1, _ in logged.values())
-    rank = implementation.load(name)(config)
+    rank = loop.Rank(config)
     rank.warm_up(1)
     rank.assign(saved.arrays)
     rank.open_data()

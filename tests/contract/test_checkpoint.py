@@ -93,6 +93,6 @@ def test_another_configuration_leaves_the_checkpoint_alone(config, tmp_path):
         )
     assert file.read_bytes() == before
     file.write_bytes(before[:-1])  # nothing that could be resumed
-    assert checkpoint.left(config) == (0, config.sha256)
+    assert checkpoint.peek(config) == (0, config.sha256)
     ended(config, "train 3")
     assert header(file)["epoch"] == "2"

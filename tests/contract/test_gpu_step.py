@@ -7,7 +7,7 @@ import pytest
 
 from rn50 import frameworks
 from rn50.errors import UserError
-from rn50.run import implementation
+from rn50.run import loop
 from tests.conftest import ON_GPU, with_changes
 from tests.contract.frameworks import installed
 
@@ -26,12 +26,12 @@ def test_it_trains_and_evaluates(tiny_config, name, device):
         data={"image_size": 224, "eval_resize": 256, "classes": 1000, "width": 1.0},
     )
     try:
-        rank = implementation.load(name)(config)
+        rank = loop.Rank(config)
     except UserError as error:  # its build is that for CPUs, or has no code for this GPU
         pytest.skip(str(error))
     assert len(rank.warm_up(1)) == 161
-    batch = next(rank._synthetic().epoch())
-    losses = framework.array(rank._train_step(batch, 0.1))
+    batch = rank.engine.synthetic()
+    losses = framework.array(rank.engine.step(batch, 0.1))
     assert losses.shape == (96,) and losses.mean() == pytest.approx(math.log(1000), rel=0.1)
     framework.infer(rank, batch)
     assert all(np.isfinite(array).all() for array in framework.weights(rank).values())

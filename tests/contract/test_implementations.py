@@ -13,10 +13,12 @@ from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import Recipe
 from rn50.errors import UserError
+from rn50.files import ROOT
 from rn50.results import parse, recipe
-from rn50.run import implementation, timed_run
+from rn50.run import loop, timed_run
+from rn50.run.engine import Communicator, Engine
 from rn50.settings import config as configuration
-from rn50.speed import measurable
+from rn50.speed import measured_steps
 from tests.conftest import EVAL_SAMPLES, HAS_GPU, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import WITH_TOY, installed
 
@@ -34,9 +36,9 @@ def tiny_config(request, framework, tiny_config):
 
 
 @pytest.fixture
-def create(request, framework):
-    """The ``create`` function of its implementation."""
-    return implementation.load(request.node.callspec.params["framework"])
+def create(framework):
+    """What makes a rank."""
+    return loop.Rank
 
 
 @pytest.fixture
@@ -46,6 +48,14 @@ def trainer(create, tiny_config):
     rank.warm_up(5)
     yield rank
     rank.close()
+
+
+def test_the_page_of_the_contract_names_its_twelve_members_and_the_communicators():
+    text = (ROOT / "implementations" / "README.md").read_text()
+    members = [name for name in vars(Engine) if not name.startswith("_")]
+    assert len(members) == 12
+    for name in (*members, *Communicator.__annotations__, *vars(Communicator)):
+        assert name.startswith("_") or re.search(rf"`{name}[(`]", text), name
 
 
 def names_in_ruleset(version):
@@ -96,17 +106,17 @@ def test_warm_up_leaves_the_weights_to_the_seed(create, framework, tiny_config):
 
 def test_warm_up_meets_every_batch_size_of_a_run(create, tiny_config, monkeypatch):
     rank, sizes = create(tiny_config), []
-    train_step = rank._train_step
+    step = rank.engine.step
     monkeypatch.setattr(
-        rank,
-        "_train_step",
-        lambda batch, learning_rate: sizes.append(batch.samples) or train_step(batch, learning_rate),
+        rank.engine,
+        "step",
+        lambda batch, learning_rate: sizes.append(batch.samples) or step(batch, learning_rate),
     )
     rank.warm_up(5)
     warmed_up = set(sizes)
     sizes.clear()
     rank.open_data()
-    rank.train_epoch(1, lambda samples, loss: None)
+    rank.train_epoch(lambda samples, loss: None)
     assert set(sizes) == warmed_up == {16, TRAIN_SAMPLES % 16}
     rank.close()
 
@@ -114,7 +124,7 @@ def test_warm_up_meets_every_batch_size_of_a_run(create, tiny_config, monkeypatc
 def test_an_epoch_trains_on_every_sample_and_evaluation_counts_every_sample(trainer, framework):
     trainer.open_data()
     before = framework.weights(trainer)
-    result = trainer.train_epoch(1, lambda samples, loss: None)
+    result = trainer.train_epoch(lambda samples, loss: None)
     assert result.samples == TRAIN_SAMPLES
     assert 0 <= result.data_wait_seconds <= result.seconds
     after = framework.weights(trainer)
@@ -124,25 +134,24 @@ def test_an_epoch_trains_on_every_sample_and_evaluation_counts_every_sample(trai
     assert first[1] == EVAL_SAMPLES and 0 <= first[0] <= first[1]
 
 
-def test_steps_that_only_measure_leave_the_weights_as_they_are(request, framework, tiny_config):
-    trainer = measurable.load(request.node.callspec.params["framework"])(tiny_config)
-    trainer.warm_up(5)
+def test_steps_that_only_measure_leave_the_weights_as_they_are(trainer, framework, tiny_config):
     before, batch = framework.weights(trainer), tiny_config.hyperparameters.batch_size
     settings = tiny_config.input_pipeline
     deeper = dataclasses.replace(settings, roi_decode=not settings.roi_decode, prefetch_queue_depth=4)
     for batches in [
-        trainer.open_input(each) for each in (None, settings, deeper)
+        measured_steps.open_input(trainer, each) for each in (None, settings, deeper)
     ]:  # several are open at a time
         for _ in range(2):
             begun = trainer.steps
-            result = trainer.train_steps(batches, 2, 5)
+            result = measured_steps.train(trainer, batches, 2, 5)
             assert (result.samples, trainer.steps - begun) == (5 * batch, 7)
-            alone = trainer.train_steps(batches, 2, 5, training=False)
+            alone = measured_steps.take(batches, 2, 5)
             assert (alone.samples, trainer.steps - begun) == (5 * batch, 7)
             assert 0 <= result.data_wait_seconds <= result.seconds
     for name, weight in framework.weights(trainer).items():
         np.testing.assert_array_equal(weight, before[name])
-    assert trainer.train_steps(trainer.open_input(None), 0, 2).data_wait_seconds == 0
+    alone = measured_steps.train(trainer, measured_steps.open_input(trainer, None), 0, 2)
+    assert alone.data_wait_seconds == 0
     assert trainer.batch_format.device_id is None and not trainer.batch_format.half_precision
     trainer.close()
 
@@ -156,7 +165,7 @@ def test_another_thread_can_see_whether_a_rank_goes_on(create, tiny_config):
     assert 0 < rank.forward_seconds < 60
     rank.open_data()
     seen = []
-    rank.train_epoch(1, lambda samples, loss: seen.append((rank.steps, samples, loss)))
+    rank.train_epoch(lambda samples, loss: seen.append((rank.steps, samples, loss)))
     steps = -(-TRAIN_SAMPLES // tiny_config.hyperparameters.batch_size)
     assert rank.steps == after_warm_up + steps
     rank.evaluate()

@@ -17,8 +17,8 @@ from rn50.data import recordio
 from rn50.errors import UserError
 from rn50.results import parse
 from rn50.results.parse import partial_name
-from rn50.run import agreement, training
-from rn50.speed import measurable
+from rn50.run import agreement, input_library, loop
+from rn50.speed import measured_steps
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import installed
 from tests.support import documented
@@ -137,9 +137,9 @@ def test_auto_takes_dali_and_without_it_the_dataloader(
         monkeypatch.setitem(sys.modules, module, None if there else types.ModuleType(module))
     monkeypatch.setattr(frameworks, "is_importable", frameworks.is_importable.__wrapped__)
     config = with_changes(tiny_config, run={"framework": framework, "device": device})
-    assert training.input_library(config) == expected
+    assert input_library.chosen(config) == expected
     explicit = with_changes(config, input_pipeline={"library": "dataloader"})
-    assert training.input_library(explicit) == "dataloader"
+    assert input_library.chosen(explicit) == "dataloader"
 
 
 def test_ranks_that_would_read_through_different_libraries_are_refused(tiny_config):
@@ -163,11 +163,11 @@ def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library)
         run={"framework": library["FRAMEWORK"]},
         input_pipeline={"library": library["INPUT_LIBRARY"], "threads": 2},
     )
-    rank = measurable.load(library["FRAMEWORK"])(config)
+    rank = loop.Rank(config)
     rank.warm_up(5)
-    batches = rank.open_input(config.input_pipeline)
+    batches = measured_steps.open_input(rank, config.input_pipeline)
     assert len(multiprocessing.active_children()) == 2
-    result = rank.train_steps(batches, 2, 5)
+    result = measured_steps.train(rank, batches, 2, 5)
     assert (
         result.samples == 5 * config.hyperparameters.batch_size
         and 0 <= result.data_wait_seconds <= result.seconds

@@ -13,7 +13,8 @@ from rn50.errors import UserError
 from rn50.machine import description
 from rn50.results import parse
 from rn50.run import agreement, provenance, timed_run
-from rn50.run.implementation import EpochResult, Precision
+from rn50.run.loop import EpochResult
+from rn50.run.precision import Precision
 from rn50.settings import config as configuration
 from rn50.settings import fields
 from tests.conftest import with_changes
@@ -99,9 +100,10 @@ def test_a_full_memory_of_a_gpu_names_the_batch_size(tiny_config, tmp_path):
 
 def test_each_epoch_logs_the_mean_of_the_losses_that_rank_0_has_seen(tiny_config, tmp_path):
     class Learning(Toy):
-        def train_epoch(self, epoch, progress):
-            progress(1, 4.0 / epoch)
-            progress(2, 2.0 / epoch)
+        def train_epoch(self, progress):
+            self.epoch += 1
+            progress(1, 4.0 / self.epoch)
+            progress(2, 2.0 / self.epoch)
             return EpochResult(samples=203, seconds=0.1, data_wait_seconds=0.0)
 
     config = with_changes(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rn50.benchmark import network, quantization, rules, sparsity
-from rn50.run import implementation
+from rn50.run import loop
 from tests.conftest import EVAL_SAMPLES, with_changes
 from tests.contract.frameworks import FRAMEWORKS, WITH_TOY, installed
 
@@ -18,7 +18,7 @@ def ranks(tiny_config):
 
     def rank(name, seed=5):
         installed(name)
-        made.append(implementation.load(name)(with_changes(tiny_config, run={"framework": name})))
+        made.append(loop.Rank(with_changes(tiny_config, run={"framework": name})))
         made[-1].warm_up(seed)
         return made[-1]
 
@@ -51,7 +51,7 @@ def test_weights_have_names_and_shapes_of_the_network(ranks, tiny_config, name):
 def test_what_is_assigned_is_what_the_network_has_and_trains_on(ranks, name):
     begun, fresh = ranks(name), ranks(name, seed=6)
     begun.open_data()
-    begun.train_epoch(1, lambda samples, loss: None)
+    begun.train_epoch(lambda samples, loss: None)
     before = begun.weights()
     begun.evaluate()  # in MXNet it reorders weights in memory
     random = drawn({name: array.shape for name, array in before.items()}, 1)
@@ -65,12 +65,10 @@ def test_what_is_assigned_is_what_the_network_has_and_trains_on(ranks, name):
     for (logits, labels), (others, _) in itertools.zip_longest(ours, theirs):
         np.testing.assert_array_equal(logits, others)
         assert logits.dtype == np.float32 and logits.shape == (len(labels), 10)
-    begun.optimizer.reset() if hasattr(begun, "optimizer") else [
-        each.fill(0) for each in begun._velocities.values()
-    ]
-    random_batch = next(fresh._synthetic().epoch())
+    begun.assign_momentum({name: np.zeros_like(array) for name, array in begun.momentum().items()})
+    random_batch = fresh.engine.synthetic()
     for rank in (begun, fresh):
-        rank._train_step(random_batch, 0.1)
+        rank.engine.step(random_batch, 0.1)
     ours, theirs = begun.weights(), fresh.weights()
     for each in ours:
         np.testing.assert_array_equal(ours[each], theirs[each])
@@ -81,7 +79,7 @@ def test_what_is_assigned_is_what_the_network_has_and_trains_on(ranks, name):
 def test_weights_of_one_framework_evaluate_in_another(ranks, one, other):
     ours, theirs = ranks(one), ranks(other)
     ours.open_data()
-    ours.train_epoch(1, lambda samples, loss: None)
+    ours.train_epoch(lambda samples, loss: None)
     theirs.assign(ours.weights())
     correct, total = ours.evaluate()
     predicted = [
@@ -98,14 +96,14 @@ def test_weights_of_one_framework_evaluate_in_another(ranks, one, other):
 def test_pruned_weights_stay_pruned_whatever_the_optimizer_does(tiny_config, name, optimizer):
     installed(name)
     h = {"optimizer": optimizer, "learning_rate": 0.05}
-    rank = implementation.load(name)(with_changes(tiny_config, run={"framework": name}, hyperparameters=h))
+    rank = loop.Rank(with_changes(tiny_config, run={"framework": name}, hyperparameters=h))
     rank.warm_up(5)
     begun = drawn(network.shapes(10, tiny_config.data.width), 2)
     masks = sparsity.masks(begun)
-    rank.keep(masks)
+    rank.engine.keep(masks)
     rank.assign({name: array * masks.get(name, np.float32(1)) for name, array in begun.items()})
     rank.open_data()
-    rank.train_epoch(1, lambda samples, loss: None)
+    rank.train_epoch(lambda samples, loss: None)
     rank.evaluate()
     ended = rank.weights()
     rank.close()
@@ -118,12 +116,12 @@ def test_pruned_weights_stay_pruned_whatever_the_optimizer_does(tiny_config, nam
 
 def of_weights(name, config, begun):
     """Logits of a rank with these weights, and its weights after an epoch that began with them."""
-    rank = implementation.load(name)(with_changes(config, run={"framework": name}))
+    rank = loop.Rank(with_changes(config, run={"framework": name}))
     rank.warm_up(5)
     rank.assign(begun)
     logits = np.concatenate([logits for logits, _ in rank.predictions()])
     rank.open_data()
-    rank.train_epoch(1, lambda samples, loss: None)
+    rank.train_epoch(lambda samples, loss: None)
     ended, precision = rank.weights(), rank.precision
     rank.close()
     return logits, ended, precision

@@ -1,4 +1,4 @@
-"""An implementation whose accuracies are chosen, because a real network does not stop at exactly 75.9 % on
+"""A rank whose accuracies are chosen, because a real network does not stop at exactly 75.9 % on
 demand."""
 
 import json
@@ -8,7 +8,8 @@ import numpy as np
 
 from rn50.benchmark import network
 from rn50.run import timed_run
-from rn50.run.implementation import EpochResult, Precision
+from rn50.run.loop import EpochResult
+from rn50.run.precision import Precision
 from tests.conftest import with_changes
 
 TENSORS = ["conv0_weight", "fc1_bias"]
@@ -17,7 +18,7 @@ TENSORS = ["conv0_weight", "fc1_bias"]
 class Toy:
     """Counts as many samples correct as it is told, evaluation after evaluation."""
 
-    steps, waits_for_data, forward_seconds = 0, False, 0.1
+    epoch, steps, waits_for_data, forward_seconds = 0, 0, False, 0.1
     precision = Precision("float32")
 
     def __init__(self, config, correct, calls, total=1000, fault=None, loss=0.5):
@@ -48,8 +49,9 @@ class Toy:
     def open_data(self):
         self._called("open_data")
 
-    def train_epoch(self, epoch, progress):
-        self._called(f"train {epoch}")
+    def train_epoch(self, progress):
+        self.epoch += 1
+        self._called(f"train {self.epoch}")
         progress(1, self._loss)
         return EpochResult(samples=203, seconds=0.1, data_wait_seconds=0.0)
 

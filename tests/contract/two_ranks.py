@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.run import implementation
+from rn50.run import loop
 from rn50.settings import config as configuration
 from tests.contract.frameworks import WITH_TOY
 
@@ -22,7 +22,7 @@ def main(out: str) -> None:
     config = configuration.from_environment()
     framework: Any = WITH_TOY[config.run.framework]
     framework.train_on_running_statistics()
-    trainer: Any = implementation.load(config.run.framework)(config)
+    trainer: Any = loop.Rank(config)
     trainer.warm_up(config.run.seed)
     rank, ranks = trainer.communicator.rank, trainer.communicator.size
     size, local = config.data.image_size, config.hyperparameters.batch_size
@@ -36,7 +36,7 @@ def main(out: str) -> None:
         padded = np.zeros((local, 3, size, size), np.float32), np.zeros(local, np.float32)
         padded[0][:samples], padded[1][:samples] = images[real], labels[real]
         batch = framework.batch(*padded, samples, samples * ranks)
-        trainer._train_step(batch, 0.5 + 0.1 * step)
+        trainer.engine.step(batch, 0.5 + 0.1 * step)
         # An evaluation between two steps: in MXNet it reorders weights in memory, which must not reach
         # Horovod.
         framework.infer(trainer, batch)

@@ -50,7 +50,7 @@ def test_the_header_of_a_checkpoint(tiny_config, facts, missing, data):
         if data.draw(st.booleans()):
             content = data.draw(spoiled_bytes(content.decode("latin1")))
         checkpoint.path(config).write_bytes(content)
-        checkpoint.left(config)
+        checkpoint.peek(config)
         try:
             found = checkpoint.read(config)
         except UserError as error:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rn50.benchmark import schedule
-from rn50.run import implementation
+from rn50.run import loop
 from tests.conftest import with_changes
 from tests.contract.frameworks import FRAMEWORKS, installed
 
@@ -16,12 +16,13 @@ STEPS = 12
 @pytest.fixture(params=itertools.combinations(sorted(FRAMEWORKS, reverse=True), 2), ids=" and ".join)
 def pair(request):
     """A function that returns (framework, warmed-up rank) of two frameworks."""
-    frameworks, ranks = [installed(name) for name in request.param], []
+    frameworks, ranks, named = [installed(name) for name in request.param], [], []
 
     def warm_up(config):
         for name, seed in zip(request.param, (3, 4), strict=False):
-            ranks.append(implementation.load(name)(with_changes(config, run={"framework": name})))
-            assert ranks[-1].warm_up(seed) == [parameter.name for parameter in ranks[0].parameters]
+            ranks.append(loop.Rank(with_changes(config, run={"framework": name})))
+            named.append(ranks[-1].warm_up(seed))
+        assert named[0] == named[1]
         return zip(frameworks, ranks, strict=False)
 
     yield warm_up
@@ -57,7 +58,7 @@ def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
         labels = random.randint(10, size=32)
         rate = schedule.learning_rate(step, learning_rate, warmup_steps=5, total_steps=STEPS)
         losses = [
-            each.array(rank._train_step(each.batch(images, labels, samples, samples), rate))
+            each.array(rank.engine.step(each.batch(images, labels, samples, samples), rate))
             for each, rank in ((one, ours), (other, theirs))
         ]
         np.testing.assert_allclose(*losses, rtol=1e-4)

@@ -8,7 +8,7 @@ import pytest
 from rn50 import frameworks
 from rn50.errors import UserError
 from rn50.machine import hardware
-from rn50.run import implementation, precision
+from rn50.run import loop, precision
 from tests.conftest import with_changes
 from tests.contract.frameworks import WITH_TOY, installed
 
@@ -29,7 +29,7 @@ def warmed_up(request, tiny_config, monkeypatch):
 
     def warm_up(name):
         config = with_changes(tiny_config, run={"framework": request.param, "precision": name})
-        ranks.append(implementation.load(request.param)(config))
+        ranks.append(loop.Rank(config))
         ranks[-1].warm_up(5)
         return WITH_TOY[request.param], ranks[-1]
 
@@ -43,7 +43,7 @@ def trained(framework, rank):
     size, random = rank.config.data.image_size, np.random.RandomState(0)
     for _ in range(3):
         images, labels = random.standard_normal((16, 3, size, size)), random.randint(10, size=16)
-        rank._train_step(framework.batch(images.astype(np.float32), labels.astype(np.float32), 16, 16), 0.5)
+        rank.engine.step(framework.batch(images.astype(np.float32), labels.astype(np.float32), 16, 16), 0.5)
     return {**framework.weights(rank), **framework.running_statistics(rank)}
 
 
@@ -63,16 +63,18 @@ def test_a_run_is_that_of_the_precision_taken(warmed_up, monkeypatch, taken):
 
 def test_only_the_network_that_trains_is_left(warmed_up):
     _, rank = warmed_up("auto")
-    assert [each for each in gc.get_objects() if type(each).__name__ == "ResNet50"] == [rank.network]
+    assert [each for each in gc.get_objects() if type(each).__name__ == "ResNet50"] == [rank.engine.network]
     assert rank.precision.name in precision.TIMED and rank.precision.reason
 
 
 def test_networks_of_both_precisions_are_timed_and_counted_as_progress(warmed_up, monkeypatch):
     _, rank = warmed_up("float32")
-    built, ours, before = [], rank._resnet50, rank.steps
-    monkeypatch.setattr(rank, "_resnet50", lambda name: built.append(name) or ours(name))
+    built, ours, before = [], type(rank.engine).build, rank.steps
+    monkeypatch.setattr(
+        type(rank.engine), "build", lambda engine, seed, name: built.append(name) or ours(engine, seed, name)
+    )
     automatic = with_changes(rank.config, run={"precision": "auto"})
-    precision.choose(automatic, rank.communicator, rank._timed_step)
+    precision.choose(automatic, rank.communicator, rank._trial)
     assert built == [*precision.TIMED] * precision.VISITS
     assert rank.steps >= before + len(built) * (1 + precision.LEAST_STEPS)
 
@@ -84,4 +86,4 @@ def test_mxnet_refuses_bfloat16_without_avx512(tiny_config, monkeypatch):
     with pytest.raises(
         UserError, match="^PRECISION=bfloat16: MXNet does not compute in it .*; set PRECISION=auto$"
     ):
-        implementation.load("mxnet")(config)
+        loop.Rank(config)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rn50.run import precision
-from rn50.run.implementation import Precision
+from rn50.run.precision import Precision
 from rn50.run.single_process import SingleProcess
 from tests.conftest import with_changes
 

@@ -7,7 +7,7 @@ import pytest
 
 from rn50 import frameworks
 from rn50.errors import UserError
-from rn50.run import training
+from rn50.run import gpu
 from tests.conftest import with_changes
 
 
@@ -19,16 +19,14 @@ def test_a_gpu_without_code_is_refused(tiny_config, capability):
         f"{capability[0]}.{capability[1]}"
     )
     with pytest.raises(UserError, match=f"DEVICE=gpu: {has}; take another FRAMEWORK"):
-        training.require_code(config, capability)
+        gpu.require_code(config, capability)
 
 
 @pytest.mark.parametrize(
     "framework, capability", [("paddle", (7, 0)), ("paddle", (8, 9)), ("pytorch", (9, 0))]
 )
 def test_a_gpu_with_code_is_taken(tiny_config, framework, capability):
-    training.require_code(
-        with_changes(tiny_config, run={"framework": framework, "device": "gpu"}), capability
-    )
+    gpu.require_code(with_changes(tiny_config, run={"framework": framework, "device": "gpu"}), capability)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +41,8 @@ def test_a_precision_that_a_gpu_lacks_is_refused(tiny_config, asked, name, capab
         f"{capability[0]}.{capability[1]}"
     )
     with pytest.raises(UserError, match=re.escape(has)):
-        training.require_code(with_changes(tiny_config, run={**paddle, "precision": asked}), capability)
-    training.require_code(with_changes(tiny_config, run={**paddle, "precision": "float32"}), capability)
+        gpu.require_code(with_changes(tiny_config, run={**paddle, "precision": asked}), capability)
+    gpu.require_code(with_changes(tiny_config, run={**paddle, "precision": "float32"}), capability)
 
 
 @pytest.mark.parametrize(
@@ -53,20 +51,20 @@ def test_a_precision_that_a_gpu_lacks_is_refused(tiny_config, asked, name, capab
 def test_code_of_the_newest_kind_is_compiled_for_newer_gpus(tiny_config, capability, taken):
     config = with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu"})
     if taken:
-        training.require_code(config, capability)
+        gpu.require_code(config, capability)
         return
     with pytest.raises(
         UserError, match="PyTorch has code for compute capability 7.5 .* 12.0 and newer, this GPU has 7.0"
     ):
-        training.require_code(config, capability)
+        gpu.require_code(config, capability)
 
 
 def test_an_installed_build_may_have_code_for_others(tiny_config):
     config = with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu"})
     build = frameworks.traits("pytorch")._replace(capabilities=((7, 0),), ptx=None)
-    training.require_code(config, (7, 0), build)
+    gpu.require_code(config, (7, 0), build)
     with pytest.raises(UserError, match="has code for compute capability 7.0, this GPU has 8.0"):
-        training.require_code(config, (8, 0), build)
+        gpu.require_code(config, (8, 0), build)
 
 
 SAID = {
@@ -82,7 +80,7 @@ def test_a_full_memory_names_the_batch_size(tiny_config, said):
     config = with_changes(
         tiny_config, run={"device": "gpu", "ranks_per_node": 8}, hyperparameters={"batch_size": 408}
     )
-    with pytest.raises(UserError) as named, training.full_memory_named(config):
+    with pytest.raises(UserError) as named, gpu.full_memory_named(config):
         raise RuntimeError(f"{said}\nand a stack")
     line = str(named.value)
     assert line.startswith(f"BATCHSIZE=408: a GPU's memory is used up ({said}); lower it, to 304 say")
@@ -92,5 +90,5 @@ def test_a_full_memory_names_the_batch_size(tiny_config, said):
 @pytest.mark.parametrize("device, said", [("gpu", "illegal memory access"), ("cpu", "out of memory")])
 def test_another_fault_is_left_as_it_is(tiny_config, device, said):
     config = with_changes(tiny_config, run={"device": device})
-    with pytest.raises(RuntimeError, match=f"^{said}$"), training.full_memory_named(config):
+    with pytest.raises(RuntimeError, match=f"^{said}$"), gpu.full_memory_named(config):
         raise RuntimeError(said)

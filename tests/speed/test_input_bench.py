@@ -13,7 +13,8 @@ import pytest
 from rn50 import rates
 from rn50.data import recordio
 from rn50.errors import UserError
-from rn50.speed import input_pipeline, measurable
+from rn50.run.loop import Rank
+from rn50.speed import input_pipeline
 from rn50.speed.meter import Meter
 from tests.conftest import with_changes
 from tests.support import documented
@@ -89,7 +90,7 @@ def test_a_pipeline_that_cannot_keep_up_is_named(tiny_config, large_images):
         input_pipeline={"roi_decode": False},
         data={"folder": str(large_images), "train_samples": 64},
     )
-    rank = measurable.load("mxnet")(config)
+    rank = Rank(config)
     report = input_pipeline.measure(config, rank, seconds=5, rounds=5)
     rank.close()
     median = {name: rate.median for name, rate in report.images_per_second.measured.items()}
@@ -109,7 +110,7 @@ def test_a_batch_that_no_rank_can_fill_is_refused(tiny_config):
     pytest.importorskip("implementations.mxnet")
     config = with_changes(tiny_config, hyperparameters={"batch_size": 150}, run={"ranks_per_node": 2})
     with pytest.raises(UserError, match="BATCHSIZE=150: more than the 101 images of a rank"):
-        Meter(config, measurable.load("mxnet")(with_changes(config, run={"ranks_per_node": 1})))
+        Meter(config, Rank(with_changes(config, run={"ranks_per_node": 1})))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -17,7 +17,7 @@ from rn50.errors import UserError
 from rn50.launch import hosts
 from rn50.machine import hardware
 from rn50.rates import Rates
-from rn50.speed import curve, measurable, networks, throughput, throughput_tables, worker
+from rn50.speed import curve, networks, throughput, throughput_tables, worker
 from rn50.speed.cell import Cell, Result, Step
 from rn50.speed.networks import OURS, Network
 from rn50.speed.throughput_tables import MeasuredCell
@@ -57,7 +57,7 @@ def zoo_installed(framework):
     """Skips the test where the framework or its zoo is not installed."""
     installed(framework)
     try:
-        measurable.zoo(framework)
+        networks.zoo(framework)
     except UserError as error:
         pytest.skip(str(error))
 
@@ -385,7 +385,7 @@ def test_a_model_is_trained_by_the_frameworks_whose_zoo_has_it(monkeypatch):
         "mxnet": {"inception_v3": 299, "resnet50_v1": 224},
         "pytorch": {"inception_v3": 300, "resnet50": 224},
     }
-    monkeypatch.setattr(measurable, "zoo", zoos.__getitem__)
+    monkeypatch.setattr(networks, "zoo", zoos.__getitem__)
     assert networks.networks(["mxnet", "pytorch"], [OURS, "InceptionV3", "resnet50"]) == [
         ("mxnet", OURS, None),
         ("mxnet", "inception_v3", 299),
@@ -400,7 +400,7 @@ def test_a_model_is_trained_by_the_frameworks_whose_zoo_has_it(monkeypatch):
 
 
 def test_without_a_zoo_no_framework_is_imported(monkeypatch):
-    monkeypatch.setattr(measurable, "zoo", None)
+    monkeypatch.setattr(networks, "zoo", None)
     assert networks.networks(["mxnet"], [OURS]) == [("mxnet", OURS, None)]
 
 

@@ -17,10 +17,11 @@ import pytest
 from rn50 import process
 from rn50.data import recordio
 from rn50.errors import UserError
-from rn50.run.implementation import EpochResult, Precision
+from rn50.run.loop import EpochResult
+from rn50.run.precision import Precision
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite
-from rn50.speed import input_settings, tuned_config, tuning
+from rn50.speed import input_settings, measured_steps, tuned_config, tuning
 from rn50.speed.tuning import Tuner
 from tests.conftest import with_changes
 from tests.support import documented
@@ -61,18 +62,23 @@ class Formula:
     def open_input(self, wanted):
         return self._synthetic if wanted is None else self._cost(wanted)
 
-    def train_steps(self, batches, lead_in, steps, training=True):
-        units = batches if training else 0.05 * batches
-        return EpochResult(
-            steps * 16, steps * UNIT_S * units * math.exp(self._random.gauss(0, self._noise)), 0.0
-        )
+    def train(self, batches, lead_in, steps):
+        noise = math.exp(self._random.gauss(0, self._noise))
+        return EpochResult(steps * 16, steps * UNIT_S * batches * noise, 0.0)
+
+    def take(self, batches, lead_in, steps):
+        return self.train(0.05 * batches, lead_in, steps)
 
     def close(self):
         pass
 
 
 def search(config, trainer, cores=4, seconds=ENOUGH_SECONDS):
-    return Tuner(config, trainer, cores, seconds).run()
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("open_input", "train"):
+            patched.setattr(measured_steps, name, lambda rank, *rest, name=name: getattr(rank, name)(*rest))
+        patched.setattr(measured_steps, "take", trainer.take)
+        return Tuner(config, trainer, cores, seconds).run()
 
 
 def cost(wanted):

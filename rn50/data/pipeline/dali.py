@@ -24,23 +24,23 @@ _PLACE = re.compile(r"\.rec at index (\d+)")
 _HEADINGS = ("Critical error in pipeline", "Error when executing")
 
 
-def prepare(config: Config, form: BatchFormat) -> None:
+def prepare(config: Config, batch_format: BatchFormat) -> None:
     """Compile the code that pipelines of this configuration need, and on a GPU decode a batch in memory, so
     that libraries are loaded and the decoder has started before the clock.
 
     Raises UserError if the GPU's decoder does not start.
     """
-    if _in_one_pass(config, "train", form):
+    if _in_one_pass(config, "train", batch_format):
         from rn50.data.pipeline import cpu_augment
 
-        cpu_augment.setup(config.data.image_size, form.layout)
-    if form.device_id is None:
+        cpu_augment.setup(config.data.image_size, batch_format.layout)
+    if batch_format.device_id is None:
         return
     batch = [np.frombuffer(grey_jpeg(), np.uint8)] * config.hyperparameters.batch_size
     try:
-        build_decoder(config, 0, form, itertools.repeat(batch)).run()
+        build_decoder(config, 0, batch_format, itertools.repeat(batch)).run()
     except RuntimeError as error:
-        problem = f"DALI does not decode on GPU {form.device_id}: {_reason(error)}"
+        problem = f"DALI does not decode on GPU {batch_format.device_id}: {_reason(error)}"
         otherwise = "INPUT_LIBRARY=dataloader, where the framework has it, decodes on the CPU"
         remedy = f"rn50 doctor examines driver and packages; {otherwise}"
         raise UserError("INPUT_LIBRARY=dali", problem, remedy) from error
@@ -55,25 +55,25 @@ def grey_jpeg() -> bytes:
     return stream.getvalue()
 
 
-def build(config: Config, split: Split, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
+def build(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_format: BatchFormat) -> Any:
     """Return a built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
 
-    Images are float32, or float16 with ``form.half_precision``, of shape ``form.shape``; labels are
-    float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the shard's last
-    sample, which the caller has to cut off.
+    Images are float32, or float16 with ``batch_format.half_precision``, of shape ``batch_format.shape``;
+    labels are float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the shard's
+    last sample, which the caller has to cut off.
     """
-    return _built(define(config, split, rank, ranks, seed, form))
+    return _built(define(config, split, rank, ranks, seed, batch_format))
 
 
-def define(config: Config, split: Split, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
+def define(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_format: BatchFormat) -> Any:
     """Return the pipeline of ``build``, not built yet: a graph that can be inspected without a GPU."""
 
     def graph() -> Any:
         jpegs, labels = _read(config, split, rank, ranks)
-        images = _augment(_decode(jpegs, config, split, form), config, split, form)
-        return images, labels if form.device_id is None else labels.gpu()
+        images = _augment(_decode(jpegs, config, split, batch_format), config, split, batch_format)
+        return images, labels if batch_format.device_id is None else labels.gpu()
 
-    return _pipeline(config, seed, form, graph)
+    return _pipeline(config, seed, batch_format, graph)
 
 
 def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
@@ -82,7 +82,9 @@ def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
     return _built(_pipeline(config, seed, on_cpu, lambda: tuple(_read(config, "train", rank, ranks))))
 
 
-def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterator[list[np.ndarray]]) -> Any:
+def build_decoder(
+    config: Config, seed: int, batch_format: BatchFormat, batches: Iterator[list[np.ndarray]]
+) -> Any:
     """Return a built pipeline that decodes as training does and does nothing else.
 
     ``batches`` never ends; each item is a batch of JPEGs in memory, as uint8 arrays.
@@ -91,9 +93,9 @@ def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterato
 
     def graph() -> Any:
         encoded = fn.external_source(source=batches, batch=True, dtype=types.UINT8, ndim=1, no_copy=True)
-        return _decode(encoded, config, "train", form)
+        return _decode(encoded, config, "train", batch_format)
 
-    return _built(_pipeline(config, seed, form, graph))
+    return _built(_pipeline(config, seed, batch_format, graph))
 
 
 def fault(records: RecordSet, error: RuntimeError) -> UserError:
@@ -117,14 +119,14 @@ def check_form(records: RecordSet, labels: Any) -> None:
         raise records.fault("it holds records of several labels, and a run takes one; pack the file again")
 
 
-def _pipeline(config: Config, seed: int, form: BatchFormat, graph: Any) -> Any:
+def _pipeline(config: Config, seed: int, batch_format: BatchFormat, graph: Any) -> Any:
     from nvidia.dali import pipeline_def
 
     settings = config.input_pipeline
     return pipeline_def(
         batch_size=config.hyperparameters.batch_size,
         num_threads=settings.threads,
-        device_id=form.device_id,
+        device_id=batch_format.device_id,
         seed=seed,
         prefetch_queue_depth=settings.prefetch_queue_depth,
     )(graph)()
@@ -159,7 +161,7 @@ def _crop(config: Config) -> dict[str, Any]:
     return {"random_area": area, "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
 
 
-def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
+def _decode(jpegs: Any, config: Config, split: Split, batch_format: BatchFormat) -> Any:
     """Return whole images (H, W, 3) as uint8, or with ``roi_decode`` only the random crops of training
     images.
 
@@ -171,7 +173,7 @@ def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
     how: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
     if backend.GetSchema("decoders__Image").HasArgument("adjust_orientation"):  # unless DALI never turns any
         how["adjust_orientation"] = False
-    if form.device_id is not None:
+    if batch_format.device_id is not None:
         how.update(
             device="mixed",
             hw_decoder_load=settings.hw_decoder_load,
@@ -185,18 +187,18 @@ def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
     if split == "train" and settings.roi_decode:
         return fn.decoders.image_random_crop(jpegs, **_crop(config), **how)
     # Only the GPU's decoder of whole images has a cache.
-    if split == "train" and settings.cache_size_mb and form.device_id is not None:
+    if split == "train" and settings.cache_size_mb and batch_format.device_id is not None:
         how.update(cache_size=settings.cache_size_mb, cache_type="threshold", cache_threshold=0)
     return fn.decoders.image(jpegs, **how)
 
 
-def _in_one_pass(config: Config, split: Split, form: BatchFormat) -> bool:
+def _in_one_pass(config: Config, split: Split, batch_format: BatchFormat) -> bool:
     """Return whether our own operator augments decoded images: on a CPU, for training crops that were decoded
     alone."""
-    return form.device_id is None and split == "train" and config.input_pipeline.roi_decode
+    return batch_format.device_id is None and split == "train" and config.input_pipeline.roi_decode
 
 
-def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> Any:
+def _augment(images: Any, config: Config, split: Split, batch_format: BatchFormat) -> Any:
     """Return decoded images cropped, resized, mirrored and normalised.
 
     The outermost pixels of an enlarged crop depend on ``roi_decode``. A crop that was decoded alone has its
@@ -206,18 +208,18 @@ def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> An
     from nvidia.dali import fn, types
 
     settings, size = config.input_pipeline, config.data.image_size
-    dtype = types.FLOAT16 if form.half_precision else types.FLOAT
-    if _in_one_pass(config, split, form):
+    dtype = types.FLOAT16 if batch_format.half_precision else types.FLOAT
+    if _in_one_pass(config, split, batch_format):
         from rn50.data.pipeline import cpu_augment
 
         mirror = fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY, shape=[1], dtype=types.UINT8)
-        made = cpu_augment.augment(images, mirror, size, form.layout)
-        return fn.cast(made, dtype=dtype) if form.half_precision else made
+        made = cpu_augment.augment(images, mirror, size, batch_format.layout)
+        return fn.cast(made, dtype=dtype) if batch_format.half_precision else made
     # The reference resizes with plain bilinear interpolation, without an antialiasing filter.
-    device = "cpu" if form.device_id is None else "gpu"
+    device = "cpu" if batch_format.device_id is None else "gpu"
     resize = {"device": device, "interp_type": types.INTERP_LINEAR, "antialias": False}
     normalize: dict[str, Any] = {"device": device}
-    if form.device_id is not None:
+    if batch_format.device_id is not None:
         resize["bytes_per_sample_hint"] = settings.crop_buffer_hint
         resize["temp_buffer_hint"] = settings.tmp_buffer_hint
         normalize["bytes_per_sample_hint"] = settings.normalize_buffer_hint
@@ -234,7 +236,7 @@ def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> An
         mean=rules.MEAN,
         std=rules.STD,
         dtype=dtype,
-        output_layout=form.layout,
-        pad_output=form.channels == 4,
+        output_layout=batch_format.layout,
+        pad_output=batch_format.channels == 4,
         **normalize,
     )

@@ -11,11 +11,11 @@ from rn50.settings.config import Config
 class DaliBatches(Batches):
     """The batches of one split, read by DALI. A framework adds ``_copied`` and ``_wrong_labels``."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
         super().__init__(config, split, communicator, config.input_pipeline.prefetch_queue_depth)
         self._classes = config.data.classes
         # Each rank has its own seed; with one seed all ranks would crop their images in the same places.
-        self._pipeline = dali.build(config, split, self._rank, self._ranks, seed + self._rank, form)
+        self._pipeline = dali.build(config, split, self._rank, self._ranks, seed + self._rank, batch_format)
 
     def check_labels(self) -> None:
         self._set.check_labels(self._wrong_labels())

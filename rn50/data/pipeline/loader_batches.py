@@ -31,7 +31,7 @@ class LoaderBatches(Batches):
     A framework adds ``_load`` and ``_placed``, which normalises pixel values on the device.
     """
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
         workers = config.input_pipeline.threads
         ahead = _ahead(config, workers)
         super().__init__(config, split, communicator, workers * ahead)

@@ -8,7 +8,8 @@ from rn50.data.pipeline import dali_batches
 
 
 class NumpyBatches(dali_batches.DaliBatches):
-    """Batches of images, as its form says, and labels (B,) int64. An array is valid until the next batch."""
+    """Batches of images, as its format says, and labels (B,) int64. An array is valid until the next
+    batch."""
 
     _wrong = 0
 

@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("implementations.mxnet").mx
 
+from implementations.mxnet.device import image_layout  # noqa: E402
 from implementations.mxnet.model import Bottleneck, Layout, ResNet50, TrainingLoss, trainable  # noqa: E402
-from implementations.mxnet.train import create, image_layout  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
 from rn50.data.pipeline.batches import BatchFormat  # noqa: E402
+from rn50.run.loop import Rank  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 LAYOUT = Layout("NCHW", "float32", fused_relu=True)
@@ -91,15 +92,16 @@ def test_one_step_at_full_size(tiny_config):
         hyperparameters={"batch_size": 4, "bn_gamma_zero": False},
         data={"image_size": 224, "classes": 1000, "width": 1.0},
     )
-    rank = create(config)
+    rank = Rank(config)
     assert len(rank.warm_up(1)) == 161
-    batch = next(rank._synthetic().epoch())
-    before = [p.data().asnumpy() for p in rank.parameters]
-    loss = rank._train_step(batch, 0.1).asnumpy()
+    batch = rank.engine.synthetic()
+    parameters = trainable(rank.engine.network)
+    before = [p.data().asnumpy() for p in parameters]
+    loss = rank.engine.step(batch, 0.1).asnumpy()
     assert loss.shape == (4,)
     # 1000 classes, a classifier that knows nothing: the cross entropy begins near ln 1000
     assert loss.mean() == pytest.approx(np.log(1000), rel=0.1)
-    changed = [(old != p.data().asnumpy()).any() for old, p in zip(before, rank.parameters, strict=False)]
+    changed = [(old != p.data().asnumpy()).any() for old, p in zip(before, parameters, strict=False)]
     assert all(changed)
     rank.close()
 

@@ -66,20 +66,3 @@ def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config):
     Lars(parameters, tiny_config.hyperparameters).step(2.0, SAMPLES)
     decay = 2.0 * tiny_config.hyperparameters.weight_decay  # trust ratio 1, for the gradient's norm is 0
     np.testing.assert_allclose(weight.data().asnumpy(), before * (1 - decay), rtol=1e-6)
-
-
-def test_reset_forgets_momentum(tiny_config):
-    network = ResNet50(10, 0.125, False, LAYOUT)
-    network.initialize()
-    parameters = trainable(network)
-    optimizer = Lars(parameters, tiny_config.hyperparameters)
-    for parameter in parameters:
-        parameter.grad()[:] = 1.0
-    optimizer.step(2.0, 1)
-    optimizer.reset()
-    before = [p.data().asnumpy() for p in parameters]
-    for parameter in parameters:
-        parameter.grad()[:] = 0.0
-    optimizer.step(0.0, 1)
-    for old, parameter in zip(before, parameters, strict=False):
-        np.testing.assert_array_equal(old, parameter.data().asnumpy())

@@ -5,14 +5,16 @@ import pytest
 pytest.importorskip("paddle")
 
 from implementations.paddle import measure
-from rn50.speed.measurable import Operator
+from rn50.run.loop import Rank
+from rn50.speed import measured_steps
+from rn50.speed.measured_steps import Operator
 from tests.conftest import with_changes
 
 
 def test_the_operators_of_steps(tiny_config, tmp_path):
-    rank = measure.create(with_changes(tiny_config, run={"framework": "paddle"}))
+    rank = Rank(with_changes(tiny_config, run={"framework": "paddle"}))
     rank.warm_up(5)
-    result, told = rank.profile(rank.open_input(None), 3, tmp_path / "trace.json")
+    result, told = measured_steps.profile(rank, rank.synthetic(), 3, tmp_path / "trace.json")
     calls = {each.name: each.calls for each in told}
     assert (calls["conv2d"], calls["batch_norm"], calls["lars_momentum"]) == (3 * 53, 3 * 53, 3 * 161)
     assert 0 < sum(each.seconds for each in told) <= result.seconds

@@ -74,17 +74,3 @@ def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config):
     optimizer.step(2.0, SAMPLES)
     decay = 2.0 * tiny_config.hyperparameters.weight_decay  # trust ratio 1, for the gradient's norm is 0
     np.testing.assert_allclose(value(weight), before * (1 - decay), rtol=1e-6)
-
-
-def test_reset_forgets_momentum(tiny_config):
-    parameters, optimizer = made("lars", tiny_config.hyperparameters)
-    for parameter in parameters:
-        fill(parameter, np.ones(parameter.tensor.shape))
-    optimizer.step(2.0, 1)
-    optimizer.reset()
-    before = [value(p) for p in parameters]
-    for parameter in parameters:
-        fill(parameter, np.zeros(parameter.tensor.shape))
-    optimizer.step(0.0, 1)
-    for old, parameter in zip(before, parameters, strict=False):
-        np.testing.assert_array_equal(old, value(parameter))

@@ -9,7 +9,7 @@ from implementations.pytorch.half_weights import HalfWeights  # noqa: E402
 from implementations.pytorch.model import PRECISIONS, ResNet50, flatten_parameters, trainable  # noqa: E402
 from implementations.pytorch.optimizer import Lars, in_order  # noqa: E402
 from implementations.pytorch.step import Eager, Graph  # noqa: E402
-from implementations.pytorch.train import create  # noqa: E402
+from rn50.run.loop import Rank  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
 STEPS, SAMPLES, SIDE = 20, 8, 32
@@ -84,12 +84,12 @@ def test_gradients_are_those_of_autocast_and_replace_the_last_ones(precision, de
 @pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
 @pytest.mark.parametrize("optimizer", ["lars", "sgd"])
 def test_either_optimizer_takes_them(tiny_config, optimizer, device):
-    run = {"device": device, "step_mode": "fused", "precision": "float16"}
-    rank = create(with_changes(tiny_config, run=run, hyperparameters={"optimizer": optimizer}))
+    run = {"framework": "pytorch", "device": device, "step_mode": "fused", "precision": "float16"}
+    rank = Rank(with_changes(tiny_config, run=run, hyperparameters={"optimizer": optimizer}))
     rank.warm_up(1)
-    assert isinstance(rank._full_step, Graph) and isinstance(rank._ragged_step, HalfWeights)
-    before = rank.optimizer._weights.clone()
-    rank._train_step(next(rank._synthetic().epoch()), 0.1)
-    change = rank.optimizer._weights - before
+    assert isinstance(rank.engine._full_step, Graph) and isinstance(rank.engine._ragged_step, HalfWeights)
+    before = rank.engine.optimizer._weights.clone()
+    rank.engine.step(rank.engine.synthetic(), 0.1)
+    change = rank.engine.optimizer._weights - before
     assert change.isfinite().all() and change.any()
     rank.close()

@@ -15,7 +15,7 @@ from rn50.benchmark import rules  # noqa: E402
 from rn50.data import recordio  # noqa: E402
 from rn50.data.pipeline.batches import BatchFormat  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
-from rn50.run import training  # noqa: E402
+from rn50.run import input_library  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 KINDS = [("RGB", "JPEG"), ("L", "JPEG"), ("CMYK", "JPEG"), ("RGB", "PNG")]
@@ -44,7 +44,7 @@ def opened(tiny_config, tmp_path):
             hyperparameters={"batch_size": len(KINDS)},
         )
         form = BatchFormat(None, "HWC", False, channels)
-        return training.open_batches(config, "val", types.SimpleNamespace(rank=0, size=1), 5, form)
+        return input_library.open_batches(config, "val", types.SimpleNamespace(rank=0, size=1), 5, form)
 
     return open_batches
 

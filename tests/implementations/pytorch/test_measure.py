@@ -7,9 +7,11 @@ torch = pytest.importorskip("torch")
 from torch.autograd import DeviceType  # noqa: E402
 from torch.autograd.profiler_util import EventList, FunctionEvent  # noqa: E402
 
-from implementations.pytorch import measure, train  # noqa: E402
+from implementations.pytorch import communicator, device, engine, measure  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
-from rn50.speed.measurable import Operator  # noqa: E402
+from rn50.run.loop import Rank  # noqa: E402
+from rn50.speed import measured_steps  # noqa: E402
+from rn50.speed.measured_steps import Operator  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
 CONVOLUTION, ADDITION, IN_A_GRAPH = "sm90_xmma_fprop", "vectorized_elementwise_kernel", "triton_red_fused"
@@ -79,9 +81,9 @@ def test_the_kernels_of_a_stream_take_no_longer_than_the_steps(tiny_config, tmp_
     config = with_changes(
         tiny_config, run={"framework": "pytorch", "device": "gpu", "step_mode": mode, "precision": "float16"}
     )
-    rank = measure.create(config)
+    rank = Rank(config)
     rank.warm_up(5)
-    result, kernels = rank.profile(rank.open_input(None), 4, tmp_path / "trace.json")
+    result, kernels = measured_steps.profile(rank, rank.synthetic(), 4, tmp_path / "trace.json")
     assert 0 < sum(each.seconds for each in kernels) <= result.seconds
     assert not [each for each in kernels if each.name.startswith("aten::")]
     rank.close()
@@ -98,10 +100,12 @@ def test_our_network_takes_four_channels_on_a_gpu_in_half_precision(
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90a", "compute_120"])
-    monkeypatch.setattr(train, "LookBack", lambda device: None)
+    monkeypatch.setattr(engine, "LookBack", lambda device: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     config = with_changes(tiny_config, run={"device": "gpu", "precision": precision})
-    assert measure.create(config, model).batch_format.channels == channels
+    made = engine.PytorchEngine(config, communicator.SingleProcess())
+    taken = "float16" if precision == "auto" else precision
+    assert made._format(taken, model).channels == channels
 
 
 def test_an_old_driver_is_named_before_the_ranks_connect(tiny_config, monkeypatch):
@@ -110,12 +114,12 @@ def test_an_old_driver_is_named_before_the_ranks_connect(tiny_config, monkeypatc
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "init", init)
-    monkeypatch.setattr(train, "connect", lambda config: pytest.fail("connects"))
+    monkeypatch.setattr(communicator, "Distributed", lambda *_: pytest.fail("connects"))
     config = with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu", "ranks_per_node": 2})
     with pytest.raises(
         UserError, match=r"^DEVICE=gpu: The NVIDIA driver .* too old .*; rn50 doctor says which"
     ):
-        train.create(config)
+        communicator.connect(config)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +130,9 @@ def test_the_installed_pytorch_is_asked_for_its_code(tiny_config, monkeypatch, c
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90a", "compute_120"])
     config = with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu"})
     if taken:
-        train._require_code(config, 0)
+        device.of_rank(config, 0)
         return
     with pytest.raises(
         UserError, match="PyTorch has code for compute capability 8.0 9.0 and newer, this GPU has"
     ):
-        train._require_code(config, 0)
+        device.of_rank(config, 0)

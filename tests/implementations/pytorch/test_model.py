@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch.model import Bottleneck, ConvNorm, ResNet50, trainable, training_loss  # noqa: E402
-from implementations.pytorch.train import create  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
+from rn50.run.loop import Rank  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("gpu", marks=ON_GPU)]
@@ -125,18 +125,19 @@ def test_one_step_at_full_size(tiny_config, device):
         tiny_config,
         hyperparameters={"batch_size": 4, "bn_gamma_zero": False},
         data={"image_size": 224, "classes": 1000, "width": 1.0},
-        run={"device": device},
+        run={"framework": "pytorch", "device": device},
     )
-    rank = create(config)
+    rank = Rank(config)
     assert len(rank.warm_up(1)) == 161
-    batch = next(rank._synthetic().epoch())
+    batch = rank.engine.synthetic()
     assert batch.images.is_contiguous(memory_format=torch.channels_last)
-    before = [p.tensor.detach().clone() for p in rank.parameters]
-    loss = rank._train_step(batch, 0.1)
+    parameters = trainable(rank.engine.network)
+    before = [p.tensor.detach().clone() for p in parameters]
+    loss = rank.engine.step(batch, 0.1)
     assert loss.shape == (4,)
     # 1000 classes, a classifier that knows nothing: the cross entropy begins near ln 1000
     assert float(loss.mean()) == pytest.approx(np.log(1000), rel=0.1)
-    assert all((old != p.tensor).any() for old, p in zip(before, rank.parameters, strict=False))
+    assert all((old != p.tensor).any() for old, p in zip(before, parameters, strict=False))
     rank.close()
 
 
@@ -145,11 +146,12 @@ ON_GPUS = [pytest.param("gpu", precision, marks=ON_GPU) for precision in ("float
 
 @pytest.mark.parametrize("device, precision", [("cpu", "float32"), ("cpu", "bfloat16"), *ON_GPUS])
 def test_one_batch_is_learned_by_heart(tiny_config, device, precision):
-    rank = create(with_changes(tiny_config, run={"device": device, "precision": precision}))
+    rank = Rank(
+        with_changes(tiny_config, run={"framework": "pytorch", "device": device, "precision": precision})
+    )
     rank.warm_up(1)
     losses = [
-        float(rank._train_step(batch, 2.0).mean())
-        for batch in itertools.islice(rank._synthetic().epoch(), 40)
+        float(rank.engine.step(batch, 2.0).mean()) for batch in itertools.repeat(rank.engine.synthetic(), 40)
     ]
     floor = -(
         0.91 * np.log(0.91) + 0.09 * np.log(0.01)

@@ -73,20 +73,6 @@ def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config):
     np.testing.assert_allclose(value(weight), before * (1 - decay), rtol=1e-6)
 
 
-def test_reset_forgets_momentum(tiny_config):
-    parameters, optimizer = made("lars", tiny_config.hyperparameters)
-    for parameter in parameters:
-        parameter.tensor.grad.fill_(1.0)
-    optimizer.step(2.0, 1)
-    optimizer.reset()
-    before = [value(p) for p in parameters]
-    for parameter in parameters:
-        parameter.tensor.grad.zero_()
-    optimizer.step(0.0, 1)
-    for old, parameter in zip(before, parameters, strict=False):
-        np.testing.assert_array_equal(old, value(parameter))
-
-
 def test_what_lies_between_the_parameters_stays_zero(tiny_config):
     network = ResNet50(10, 0.125, True, "float32")
     network.initialize(0)

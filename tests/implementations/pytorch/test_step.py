@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch.layers import layers_of  # noqa: E402
-from implementations.pytorch.model import Bottleneck, flatten_parameters, trainable  # noqa: E402
+from implementations.pytorch.model import Bottleneck, evaluation, flatten_parameters, trainable  # noqa: E402
 from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
-from implementations.pytorch.train import create  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
+from rn50.run.loop import Rank  # noqa: E402
 from rn50.settings.config_file import is_passed_through  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU, with_changes  # noqa: E402
 
@@ -29,10 +29,11 @@ def flat(parameters):
 def trained(config):
     """(losses of every step, change of the weights, running statistics, correct predictions) after a few
     steps."""
-    rank = create(config)
+    rank = Rank(config)
     rank.warm_up(3)
-    before = flat(rank.parameters)
-    batch = next(rank._synthetic().epoch())
+    network = rank.engine.network
+    before = flat(trainable(network))
+    batch = rank.engine.synthetic()
     losses = []
     for step, rate in enumerate(RATES):
         samples = 11 if step in RAGGED else batch.samples
@@ -40,9 +41,9 @@ def trained(config):
         shifted = batch._replace(
             images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples
         )
-        losses.append(rank._train_step(shifted._replace(global_samples=samples), rate))
-    correct = rank._evaluate(batch.images, batch.labels)
-    change, statistics = flat(rank.parameters) - before, torch.cat(list(rank.network.buffers()))
+        losses.append(rank.engine.step(shifted._replace(global_samples=samples), rate))
+    correct = evaluation(network.eval(), batch.images, batch.labels)
+    change, statistics = flat(trainable(network)) - before, torch.cat(list(network.buffers()))
     rank.close()
     return losses, change, statistics, correct
 
@@ -57,7 +58,9 @@ def trained(config):
 @pytest.mark.usefixtures("comparable_convolutions")
 def test_every_mode_trains_as_eager_does(tiny_config, mode):
     def run(how):
-        return trained(with_changes(tiny_config, run={"device": "gpu", "step_mode": how}))
+        return trained(
+            with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu", "step_mode": how})
+        )
 
     expected, found = run("eager"), run(mode)
     # Other kernels round otherwise, and so many layers make much of it; what a wrong step would do is larger.
@@ -116,32 +119,34 @@ def test_max_autotune_is_chosen_by_pytorchs_own_variable():
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=ON_GPU)])
 def test_a_ragged_batch_never_meets_what_is_made_for_full_ones(tiny_config, device):
-    rank = create(with_changes(tiny_config, run={"device": device, "step_mode": "graph"}))
+    rank = Rank(
+        with_changes(tiny_config, run={"framework": "pytorch", "device": device, "step_mode": "graph"})
+    )
     rank.warm_up(1)
 
     def refuse(images, labels):
         raise AssertionError(f"{len(labels)} samples")
 
-    rank._full_step = refuse
-    batch = next(rank._synthetic().epoch())
-    assert rank._train_step(batch._replace(samples=3), 0.1).shape == (3,)
+    rank.engine._full_step = refuse
+    batch = rank.engine.synthetic()
+    assert rank.engine.step(batch._replace(samples=3), 0.1).shape == (3,)
     with pytest.raises(AssertionError, match="16 samples"):
-        rank._train_step(batch, 0.1)
+        rank.engine.step(batch, 0.1)
     rank.close()
 
 
 @pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
 def test_algorithms_are_tried_but_none_for_a_ragged_batch(tiny_config, device):
-    rank = create(with_changes(tiny_config, run={"device": device}))
+    rank = Rank(with_changes(tiny_config, run={"framework": "pytorch", "device": device}))
     rank.warm_up(1)
-    tried, ragged_step = [], rank._ragged_step
+    tried, ragged_step = [], rank.engine._ragged_step
 
     def step(images, labels):
         tried.append(torch.backends.cudnn.benchmark)
         return ragged_step(images, labels)
 
-    rank._ragged_step = step
-    rank._train_step(next(rank._synthetic().epoch())._replace(samples=3), 0.1)
+    rank.engine._ragged_step = step
+    rank.engine.step(rank.engine.synthetic()._replace(samples=3), 0.1)
     assert tried == [False] and torch.backends.cudnn.benchmark
     assert torch.backends.cudnn.benchmark_limit == 10  # all would cost a minute or two in every process
     rank.close()
@@ -156,18 +161,20 @@ def test_without_a_gpu_nothing_is_captured(mode):
 @pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
 @pytest.mark.usefixtures("comparable_convolutions")
 def test_a_graph_gives_what_its_step_gives(tiny_config, device):
-    rank = create(with_changes(tiny_config, run={"device": device, "step_mode": "graph"}))
+    rank = Rank(
+        with_changes(tiny_config, run={"framework": "pytorch", "device": device, "step_mode": "graph"})
+    )
     rank.warm_up(1)
-    assert isinstance(rank._full_step, Graph)
-    batch = next(rank._synthetic().epoch())
+    assert isinstance(rank.engine._full_step, Graph)
+    batch = rank.engine.synthetic()
     images, labels = batch.images, batch.labels
-    first = rank._full_step(images, labels)
+    first = rank.engine._full_step(images, labels)
     kept = first.clone()
-    gradients = rank._gradients.clone()
-    second = rank._full_step(images.flip(0) * 0.5, labels.flip(0))
+    gradients = rank.engine._gradients.clone()
+    second = rank.engine._full_step(images.flip(0) * 0.5, labels.flip(0))
     assert torch.equal(first, kept) and not torch.equal(first, second)  # losses of a step stay what they were
-    torch.testing.assert_close(rank._ragged_step(images, labels), kept, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(rank.engine._ragged_step(images, labels), kept, rtol=1e-3, atol=1e-4)
     # Another algorithm for a convolution would round otherwise, which the layers above enlarge to some
     # hundredths.
-    assert (rank._gradients - gradients).norm() < 0.1 * gradients.norm()
+    assert (rank.engine._gradients - gradients).norm() < 0.1 * gradients.norm()
     rank.close()

@@ -1,23 +1,15 @@
-"""The toy's training steps to be measured, with one operator in its profile."""
+"""The toy's profiler, which knows one operator."""
 
 import json
+from unittest import mock
 
-import numpy as np
-from implementations.toy.train import ToyImplementation
+from implementations.toy.engine import ToyEngine
 
-from rn50.speed.measurable import Operator, TrainingSteps
-
-
-class ToyMeasurable(ToyImplementation, TrainingSteps):
-    """See ``rn50.speed.measurable.Measurable``."""
-
-    def _array(self, tensor):
-        return np.array(tensor)
-
-    def profile(self, batches, steps, trace):
-        result = self.train_steps(batches, 0, steps)
-        trace.write_text(json.dumps({"traceEvents": []}))
-        return result, [Operator("linear", steps, result.seconds - result.data_wait_seconds)]
+from rn50.speed.measured_steps import Operator
 
 
-create = ToyMeasurable
+def profile(run, trace, on_gpu):
+    with mock.patch.object(ToyEngine, "logits", autospec=True, side_effect=ToyEngine.logits) as linear:
+        result = run()
+    trace.write_text(json.dumps({"traceEvents": []}))
+    return result, [Operator("linear", linear.call_count, result.seconds - result.data_wait_seconds)]

@@ -1,1 +1,1 @@
-"""See train.py."""
+"""See engine.py."""

@@ -1,6 +1,8 @@
 """The training step learns, and a fault in another rank is named."""
 
 import itertools
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -9,19 +11,26 @@ import pytest
 pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("implementations.mxnet").mx
 
-from implementations.mxnet import train  # noqa: E402
+from implementations.mxnet import device  # noqa: E402
 from implementations.mxnet.communicator import lost_rank_named  # noqa: E402
-from implementations.mxnet.train import create  # noqa: E402
 from rn50.errors import RankLostError, UserError  # noqa: E402
+from rn50.files import ROOT  # noqa: E402
+from rn50.run.loop import Rank  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 
+def test_dali_is_loaded_before_mxnet_computes():
+    """Else DALI's first batch ends in a crash of libmxnet."""
+    code = "import sys, implementations.mxnet.engine; sys.exit('nvidia.dali.backend' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=str(ROOT)).returncode == 0
+
+
 def test_one_batch_is_learned_by_heart(tiny_config):
-    rank = create(tiny_config)
+    rank = Rank(tiny_config)
     rank.warm_up(1)
     losses = [
-        float(rank._train_step(batch, 2.0).mean().asscalar())
-        for batch in itertools.islice(rank._synthetic().epoch(), 40)
+        float(rank.engine.step(batch, 2.0).mean().asscalar())
+        for batch in itertools.repeat(rank.engine.synthetic(), 40)
     ]
     floor = -(
         0.91 * np.log(0.91) + 0.09 * np.log(0.01)
@@ -39,15 +48,14 @@ def test_the_wheel_refuses_a_gpu_that_it_has_no_code_for(
     tiny_config, monkeypatch, capability, container, taken
 ):
     gpu = types.SimpleNamespace(capability=capability)
-    monkeypatch.setattr(train.hardware, "read", lambda: types.SimpleNamespace(gpus=(gpu,)))
+    monkeypatch.setattr(device.hardware, "read", lambda: types.SimpleNamespace(gpus=(gpu,)))
     monkeypatch.setenv("NVIDIA_MXNET_VERSION", container)
-    monkeypatch.setattr(mx.context, "num_gpus", lambda: 1)
     config = with_changes(tiny_config, run={"device": "gpu"})
     if taken:
-        assert train.create(config).context == mx.gpu(0)
+        assert device.of_rank(config, 0) == mx.gpu(0)
         return
     with pytest.raises(UserError, match="^DEVICE=gpu: MXNet has code for .* this GPU has 9.0; take another"):
-        train.create(config)
+        device.of_rank(config, 0)
 
 
 @pytest.mark.parametrize(

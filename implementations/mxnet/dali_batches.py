@@ -1,29 +1,30 @@
-"""Batches for the training loop: from DALI, or a synthetic one held in memory."""
+"""Batches from DALI."""
 
 import ctypes
 from typing import Any
 
 import mxnet as mx
-import numpy as np
 from mxnet.base import _LIB, check_call
 from nvidia.dali.backend import TensorCPU, TensorGPU
 
 from rn50.data.pipeline import dali_batches
-from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, RepeatedBatch, Split
+from rn50.data.pipeline.batches import BatchFormat, Split
 from rn50.settings.config import Config
 
 
 class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) float32."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
-        super().__init__(config, split, communicator, seed, form)
-        context, batch_size = _context(form), config.hyperparameters.batch_size
-        shape = form.shape(batch_size, config.data.image_size)
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
+        super().__init__(config, split, communicator, seed, batch_format)
+        gpu, batch_size = batch_format.device_id, config.hyperparameters.batch_size
+        context = mx.cpu() if gpu is None else mx.gpu(gpu)
+        shape = batch_format.shape(batch_size, config.data.image_size)
         # Two buffers, so that a batch is copied in while the engine still reads the one before; feeding waits
         # for a free buffer.
         self._buffers = [
-            (mx.nd.empty(shape, context, form.dtype), mx.nd.empty((batch_size, 1), context)) for _ in range(2)
+            (mx.nd.empty(shape, context, batch_format.dtype), mx.nd.empty((batch_size, 1), context))
+            for _ in range(2)
         ]
         self._wrong = mx.nd.zeros(1, context)
 
@@ -54,17 +55,3 @@ def copy_in(source: TensorCPU | TensorGPU, array: Any) -> None:
     check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
     check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
     source.copy_to_external(address)
-
-
-def synthetic(config: Config, ranks: int, form: BatchFormat) -> Batches:
-    """Return a full random batch, held on the device and repeated."""
-    context, batch_size, random = _context(form), config.hyperparameters.batch_size, np.random.RandomState(0)
-    images = mx.nd.array(
-        random.standard_normal(form.shape(batch_size, config.data.image_size)), context, form.dtype
-    )
-    labels = mx.nd.array(random.randint(config.data.classes, size=batch_size), context, "float32")
-    return RepeatedBatch(Batch(images, labels, batch_size, batch_size * ranks))
-
-
-def _context(form: BatchFormat) -> Any:
-    return mx.cpu() if form.device_id is None else mx.gpu(form.device_id)

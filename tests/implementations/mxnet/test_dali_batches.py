@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("implementations.mxnet").mx
 
-from implementations.mxnet.input_pipeline import copy_in  # noqa: E402
+from implementations.mxnet.dali_batches import copy_in  # noqa: E402
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 

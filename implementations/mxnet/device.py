@@ -1,0 +1,48 @@
+"""The device of a rank, and whether MXNet can use it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mxnet as mx
+
+from rn50 import frameworks, process
+from rn50.machine import hardware
+from rn50.run import gpu
+from rn50.settings.config import Config
+
+
+def require_gpus(config: Config) -> None:
+    """Raise UserError unless MXNet sees a GPU for every rank of this machine, if they run on GPUs."""
+    if config.run.device == "gpu":
+        remedy = "use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9"
+        gpu.require_gpus(config, mx.context.num_gpus(), remedy)
+
+
+def of_rank(config: Config, local_rank: int) -> Any:
+    """Return the context of a rank. Raises UserError unless MXNet's wheel has code for its GPU.
+
+    MXNet does not tell the compute capability, so the driver's tool is asked. NVIDIA's container has another
+    build.
+    """
+    if config.run.device != "gpu":
+        return mx.cpu()
+    gpus = hardware.read().gpus
+    capability = gpus[local_rank].capability if local_rank < len(gpus) else None
+    if capability is not None and not _is_container(process.environment()):
+        gpu.require_code(config, capability)
+    return mx.gpu(local_rank)
+
+
+def image_layout(device: str, environ: Mapping[str, str]) -> str:
+    """Return the layout of images: "HWC" on the GPUs of NVIDIA's MXNet container, else "CHW".
+
+    MXNet's convolutions run channels-last on GPUs only. Its released batch norm does not: it describes a
+    channels-last tensor to cuDNN as (N*H*W, C, 1, 1) (MXNet 1.9.1, cudnn_batch_norm-inl.h, ``Init``). cuDNN
+    refuses a first dimension beyond 880,801 in training and 65,535 in inference (PyTorch,
+    Normalization.cpp); the stem has N * 12,544. NVIDIA's build has a batch norm of its own.
+    """
+    return "HWC" if device == "gpu" and _is_container(environ) else "CHW"
+
+
+def _is_container(environ: Mapping[str, str]) -> bool:
+    return bool(environ.get(frameworks.traits("mxnet").container))

@@ -1,0 +1,127 @@
+"""One rank in PaddlePaddle: network, step and tensors."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from implementations.paddle import device, paddle, zoo
+from implementations.paddle.model import (
+    ResNet50,
+    evaluation,
+    flatten_gradients,
+    tensors,
+    trainable,
+    training_loss,
+)
+from implementations.paddle.optimizer import OPTIMIZERS
+from rn50.benchmark import quantization
+from rn50.data.pipeline.batches import Batch, BatchFormat
+from rn50.settings.config import Config
+
+
+class PaddleEngine:
+    """See ``rn50.run.engine.Engine``."""
+
+    def __init__(self, config: Config, communicator: Any):
+        self._config, self._communicator = config, communicator
+        self._gpu = device.of_rank(config, communicator.local_rank)
+        self._masks: list[tuple[paddle.Tensor, paddle.Tensor]] = []
+
+    def build(self, seed: int, precision: str, model: str | None = None) -> tuple[list[str], BatchFormat]:
+        """Build network and optimizer."""
+        h = self._config.hyperparameters
+        self._batch_format = self._format(precision, model)
+        if model is None:
+            self.network: Any = self._resnet50(precision)
+        else:
+            self.network = zoo.ZooNetwork(model, self._config.data.classes, precision)
+        self.network.initialize(seed)
+        parameters = trainable(self.network)
+        self._gradients = flatten_gradients(parameters, self._communicator.gradients)
+        self.optimizer = OPTIMIZERS[h.optimizer](parameters, self._gradients, h)
+        return [parameter.name for parameter in parameters], self._batch_format
+
+    def step(self, batch: Batch, learning_rate: float) -> paddle.Tensor:
+        """Run forward pass, backward pass, all-reduce and update."""
+        images, labels, samples, global_samples = batch
+        self.network.train()
+        self._gradients.zero_()
+        smoothing = self._config.hyperparameters.label_smoothing
+        loss = training_loss(self.network, images[:samples], labels[:samples], smoothing)
+        loss.sum().backward()
+        self._communicator.all_reduce_gradients(self._gradients)
+        self.optimizer.step(learning_rate, global_samples)
+        self._apply_masks()
+        return loss.detach()
+
+    def mean(self, loss: paddle.Tensor) -> float:
+        """Return the mean of an earlier loss."""
+        return float(loss.mean())
+
+    @paddle.no_grad()
+    def correct(self, batch: Batch) -> paddle.Tensor:
+        """Return the number of samples classified correctly."""
+        self.network.eval()
+        return evaluation(self.network, batch.images, batch.labels)[: batch.samples].sum()
+
+    @paddle.no_grad()
+    def logits(self, images: paddle.Tensor) -> paddle.Tensor:
+        """Return the logits of an evaluation."""
+        self.network.eval()
+        return self.network(images)
+
+    def tensors(self) -> dict[str, paddle.Tensor]:
+        """Return parameters and running statistics."""
+        return tensors(self.network)
+
+    def momentum(self) -> dict[str, paddle.Tensor]:
+        """Return the optimizer's momentum."""
+        return self.optimizer.momentum()
+
+    def array(self, tensor: paddle.Tensor) -> np.ndarray:
+        """Return a copy of a tensor."""
+        array: np.ndarray = tensor.numpy()
+        return array
+
+    def set(self, tensor: paddle.Tensor, array: np.ndarray) -> None:
+        """Give a tensor the values of an array."""
+        tensor.set_value(array)
+
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Multiply tensors by masks after every update."""
+        tensors = self.tensors()
+        self._masks = [(tensors[name], paddle.to_tensor(mask)) for name, mask in masks.items()]
+
+    def synthetic(self) -> Batch:
+        """Return a random batch: images (B, 3, S, S) or (B, S, S, 3), labels (B,) int64."""
+        samples, data = self._config.hyperparameters.batch_size, self._config.data
+        shape, dtype = self._batch_format.shape(samples, data.image_size), self._batch_format.dtype
+        random = np.random.RandomState(0)
+        images = paddle.to_tensor(random.standard_normal(shape).astype(dtype))
+        labels = paddle.to_tensor(random.randint(data.classes, size=samples))
+        return Batch(images, labels, samples, samples * self._communicator.size)
+
+    def wait(self) -> None:
+        """Wait for the GPU."""
+        if self._gpu is not None:
+            paddle.device.cuda.synchronize()
+
+    def _format(self, precision: str, model: str | None) -> BatchFormat:
+        # paddle.vision's models are never channels-last.
+        layout = "CHW" if model or self._gpu is None else "HWC"
+        return BatchFormat(self._gpu, layout, self._gpu is not None and precision == "float16")
+
+    def _resnet50(self, precision: str) -> ResNet50:
+        data, layout = self._config.data, f"N{self._batch_format.layout}"
+        gamma_zero = self._config.hyperparameters.bn_gamma_zero
+        rounds = self._config.run.quantization == quantization.NAME
+        return ResNet50(data.classes, data.width, gamma_zero, precision, layout, rounds)
+
+    @paddle.no_grad()
+    def _apply_masks(self) -> None:
+        for tensor, mask in self._masks:
+            tensor.multiply_(mask)
+
+
+create = PaddleEngine

@@ -1,0 +1,44 @@
+"""The device of a rank, and whether PyTorch can use it."""
+
+import re
+
+import torch
+
+from implementations.pytorch.traits import TRAITS
+from rn50.data.pipeline.batches import BatchFormat
+from rn50.errors import UserError
+from rn50.run import gpu
+from rn50.settings.config import Config
+
+
+def require_gpus(config: Config) -> None:
+    """Raise UserError unless PyTorch sees a GPU for every rank of this machine, and the driver is new enough
+    for the CUDA that PyTorch was built for, if they run on GPUs."""
+    if config.run.device == "gpu":
+        gpu.require_gpus(config, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs")
+        try:
+            torch.cuda.init()
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UserError("DEVICE=gpu", reason, "rn50 doctor says which driver PyTorch needs") from error
+
+
+def of_rank(config: Config, local_rank: int) -> torch.device:
+    """Return the device of a rank. Raises UserError unless PyTorch has code for its GPU."""
+    if config.run.device != "gpu":
+        return torch.device("cpu")
+    # Names such as sm_75 and sm_90a, and compute_120 for PTX.
+    names = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", name) for name in torch.cuda.get_arch_list()]
+    codes = [(match[1], (int(match[2]), int(match[3]))) for match in names if match]
+    build = TRAITS._replace(
+        capabilities=tuple(code for kind, code in codes if kind == "sm"),
+        ptx=min((code for kind, code in codes if kind == "compute"), default=None),
+    )
+    gpu.require_code(config, torch.cuda.get_device_capability(local_rank), build)
+    return torch.device("cuda", local_rank)
+
+
+def device_of(batch_format: BatchFormat) -> torch.device:
+    """Return the device of batches."""
+    gpu_id = batch_format.device_id
+    return torch.device("cpu") if gpu_id is None else torch.device("cuda", gpu_id)

@@ -1,0 +1,159 @@
+"""One rank in PyTorch: network, step and tensors."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from implementations.pytorch import device, zoo
+from implementations.pytorch.half_weights import HalfWeights
+from implementations.pytorch.layers import layers_of
+from implementations.pytorch.look_back import LookBack
+from implementations.pytorch.model import (
+    PRECISIONS,
+    ResNet50,
+    evaluation,
+    flatten_parameters,
+    tensors,
+    trainable,
+)
+from implementations.pytorch.optimizer import OPTIMIZERS, in_order
+from implementations.pytorch.step import Eager, captured, is_captured, of_full_batches
+from rn50.benchmark import quantization
+from rn50.data.pipeline.batches import Batch, BatchFormat
+from rn50.settings.config import Config
+
+
+class PytorchEngine:
+    """See ``rn50.run.engine.Engine``."""
+
+    def __init__(self, config: Config, communicator: Any):
+        self._config, self._communicator = config, communicator
+        self.device = device.of_rank(config, communicator.local_rank)
+        # Every shape but that of a ragged batch recurs some ten thousand times.
+        torch.backends.cudnn.benchmark = self.device.type == "cuda"
+        self._look_back = LookBack(self.device)
+        self._masked: list[torch.Tensor] = []
+        self._masks: list[torch.Tensor] = []
+
+    def build(self, seed: int, precision: str, model: str | None = None) -> tuple[list[str], BatchFormat]:
+        """Build network, step and optimizer."""
+        h, mode = self._config.hyperparameters, self._config.run.step_mode
+        self._batch_format = self._format(precision, model)
+        if model is None:
+            self.network: Any = self._resnet50(precision).to(self.device)
+        else:
+            self.network = zoo.ZooNetwork(model, self._config.data.classes, precision).to(self.device)
+        self.network.initialize(seed)
+        parameters = trainable(self.network)
+        ordered = in_order(parameters)
+        weights, self._gradients = flatten_parameters(
+            ordered, lambda n: self._communicator.gradients(n, self.device)
+        )
+        self.optimizer = OPTIMIZERS[h.optimizer](ordered, weights, self._gradients, h)
+        self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
+        if mode == "fused" and self.device.type == "cuda":
+            self._ragged_step = HalfWeights(
+                self.network, ordered, weights, self._gradients, h.label_smoothing, PRECISIONS[precision]
+            )
+        batch = self.synthetic()
+        self._full_step = of_full_batches(mode, self._ragged_step, batch.images, batch.labels)
+        if is_captured(mode, self.device):
+            self.optimizer.run, _ = captured(self.optimizer.update, self.device)
+        return [parameter.name for parameter in parameters], self._batch_format
+
+    def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
+        """Run forward pass, backward pass, all-reduce and update."""
+        self._look_back.mark()  # not at the end: then ``mean`` would wait for this step
+        images, labels, samples, global_samples = batch
+        if samples < len(labels):
+            with self._without_trials():
+                loss = self._ragged_step(images[:samples], labels[:samples])
+        else:
+            loss = self._full_step(images, labels)
+        self._communicator.all_reduce_gradients(self._gradients)
+        self.optimizer.step(learning_rate, global_samples)
+        if self._masks:
+            torch._foreach_mul_(self._masked, self._masks)
+        return loss
+
+    def mean(self, loss: torch.Tensor) -> float:
+        """Return the mean of an earlier loss, which waits for what the latest step found begun."""
+        with self._look_back.reading():
+            return float(loss.mean())
+
+    @torch.no_grad()
+    def correct(self, batch: Batch) -> torch.Tensor:
+        """Return the number of samples classified correctly."""
+        self.network.eval()
+        return evaluation(self.network, batch.images, batch.labels)[: batch.samples].sum()
+
+    @torch.no_grad()
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits of an evaluation."""
+        self.network.eval()
+        return self.network(images)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return parameters and running statistics."""
+        return tensors(self.network)
+
+    def momentum(self) -> dict[str, torch.Tensor]:
+        """Return the optimizer's momentum."""
+        return self.optimizer.momentum()
+
+    def array(self, tensor: torch.Tensor) -> np.ndarray:
+        """Return a copy of a tensor."""
+        return np.array(tensor.cpu().numpy(), order="C")
+
+    def set(self, tensor: torch.Tensor, array: np.ndarray) -> None:
+        """Give a tensor the values of an array."""
+        tensor.copy_(torch.from_numpy(array))
+
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Multiply tensors by masks after every update."""
+        tensors = self.tensors()
+        self._masked = [tensors[name] for name in masks]
+        self._masks = [
+            torch.empty_like(masked).copy_(torch.from_numpy(mask))
+            for masked, mask in zip(self._masked, masks.values(), strict=False)
+        ]
+
+    def synthetic(self) -> Batch:
+        """Return a random batch: images (B, channels, S, S), channels-last in memory, labels (B,) int64."""
+        samples, data = self._config.hyperparameters.batch_size, self._config.data
+        shape = self._batch_format.shape(samples, data.image_size)
+        dtype, random = getattr(torch, self._batch_format.dtype), torch.Generator().manual_seed(0)
+        images = torch.randn(shape, generator=random).to(self.device, dtype).permute(0, 3, 1, 2)
+        labels = torch.randint(data.classes, (samples,), generator=random).to(self.device)
+        return Batch(images, labels, samples, samples * self._communicator.size)
+
+    def wait(self) -> None:
+        """Wait for the GPU."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _format(self, precision: str, model: str | None) -> BatchFormat:
+        half = precision != "float32" and self.device.type == "cuda"
+        # Tensor cores want aligned pixels; torchvision's models take three channels.
+        channels = 4 if half and not model else 3
+        return BatchFormat(self.device.index, "HWC", half and precision == "float16", channels)
+
+    def _resnet50(self, precision: str) -> ResNet50:
+        h, data, run = self._config.hyperparameters, self._config.data, self._config.run
+        layers = layers_of(run.step_mode, self.device, h.batch_size)
+        rounds = run.quantization == quantization.NAME
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, precision, rounds=rounds, **layers)
+
+    @contextlib.contextmanager
+    def _without_trials(self) -> Iterator[None]:
+        """Let cuDNN choose algorithms without trials, which would take longer than the one batch per epoch of
+        this shape."""
+        torch.backends.cudnn.benchmark = False
+        yield
+        torch.backends.cudnn.benchmark = self.device.type == "cuda"
+
+
+create = PytorchEngine

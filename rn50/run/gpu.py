@@ -1,0 +1,53 @@
+"""Checks that the GPUs of a machine fit a run, and names the variable that fills their memory."""
+
+import contextlib
+from collections.abc import Iterator
+
+from rn50 import frameworks
+from rn50.errors import UserError
+from rn50.process import OUT_OF_DEVICE_MEMORY
+from rn50.run import precision
+from rn50.settings.config import Config
+
+
+def require_gpus(config: Config, seen: int, remedy: str) -> None:
+    """Raise UserError unless the framework sees a GPU for every rank of this machine. Call it before the
+    ranks connect, which takes their GPUs."""
+    ranks, gpus = config.run.ranks_per_node, "1 GPU" if seen == 1 else f"{seen} GPUs"
+    if seen < ranks:
+        name = frameworks.traits(config.run.framework).name
+        problem = f"{name} sees {gpus}, DGXNGPU={ranks} asks for more"
+        raise UserError("DEVICE=gpu", problem, f"set DEVICE=cpu, or {remedy}")
+
+
+def require_code(config: Config, capability: tuple[int, int], build: frameworks.Traits | None = None) -> None:
+    """Raise UserError unless the framework has code for a GPU of this compute capability, and computes on it
+    in PRECISION. ``build`` has the capabilities of the installed build if they differ from the traits'."""
+    traits = build or frameworks.traits(config.run.framework)
+    actual = "{}.{}".format(*capability)
+    if not traits.runs_on(capability):
+        problem = f"{traits.name} has code for compute capability {traits.code}, this GPU has {actual}"
+        raise UserError("DEVICE=gpu", problem, "take another FRAMEWORK, see docs/gpus.md")
+    name = precision.before_warm_up(config).name
+    least = traits.least_capabilities.get(name, capability)
+    if capability < least:
+        needed = "{}.{}".format(*least)
+        problem = f"in {name} {traits.name} needs compute capability {needed}, this GPU has {actual}"
+        raise UserError(f"PRECISION={config.run.precision}", problem, "set another PRECISION")
+
+
+@contextlib.contextmanager
+def full_memory_named(config: Config) -> Iterator[None]:
+    """Replace an error about a GPU's used-up memory by a UserError that names BATCHSIZE."""
+    try:
+        yield
+    except Exception as error:
+        is_used_up = config.run.device == "gpu" and OUT_OF_DEVICE_MEMORY.search(str(error))
+        if isinstance(error, UserError) or not is_used_up:
+            raise
+        images = config.hyperparameters.batch_size
+        fewer = max(1, images * 3 // 4 // 8 * 8)
+        problem = f"a GPU's memory is used up ({str(error).strip().splitlines()[0]})"
+        recipe = f"a recipe for that (rn50 borrow --suggest --gbs {fewer * config.ranks})"
+        remedy = f"lower it, to {fewer} say, with {recipe}, or see in nvidia-smi who else uses the GPU"
+        raise UserError(f"BATCHSIZE={images}", problem, remedy) from error
