@@ -1,11 +1,10 @@
 """The device of a rank, and whether MXNet can use it."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import mxnet as mx
 
-from rn50 import frameworks, process
+from rn50 import frameworks
 from rn50.machine import hardware
 from rn50.run import gpu
 from rn50.settings.config import Config
@@ -28,12 +27,12 @@ def of_rank(config: Config, local_rank: int) -> Any:
         return mx.cpu()
     gpus = hardware.read().gpus
     capability = gpus[local_rank].capability if local_rank < len(gpus) else None
-    if capability is not None and not _is_container(process.environment()):
+    if capability is not None and not _is_container(config):
         gpu.require_code(config, capability)
     return mx.gpu(local_rank)
 
 
-def image_layout(device: str, environ: Mapping[str, str]) -> str:
+def image_layout(config: Config) -> str:
     """Return the layout of images: "HWC" on the GPUs of NVIDIA's MXNet container, else "CHW".
 
     MXNet's convolutions run channels-last on GPUs only. Its released batch norm does not: it describes a
@@ -41,8 +40,8 @@ def image_layout(device: str, environ: Mapping[str, str]) -> str:
     refuses a first dimension beyond 880,801 in training and 65,535 in inference (PyTorch,
     Normalization.cpp); the stem has N * 12,544. NVIDIA's build has a batch norm of its own.
     """
-    return "HWC" if device == "gpu" and _is_container(environ) else "CHW"
+    return "HWC" if config.run.device == "gpu" and _is_container(config) else "CHW"
 
 
-def _is_container(environ: Mapping[str, str]) -> bool:
-    return bool(environ.get(frameworks.traits("mxnet").container))
+def _is_container(config: Config) -> bool:
+    return bool(config.environment.get(frameworks.traits("mxnet").container))

@@ -20,7 +20,6 @@ from implementations.mxnet.model import (
 from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, BatchFormat
-from rn50.process import environment
 from rn50.settings.config import Config
 
 
@@ -122,7 +121,7 @@ class MxnetEngine:
 
     def _format(self, precision: str, model: str | None) -> BatchFormat:
         # Gluon's models are never channels-last.
-        layout = "CHW" if model else device.image_layout(self._config.run.device, environment())
+        layout = "CHW" if model else device.image_layout(self._config)
         on_gpu = self.context.device_type == "gpu"
         gpu = self.context.device_id if on_gpu else None
         return BatchFormat(gpu, layout, on_gpu and precision == "float16")

@@ -110,13 +110,13 @@ def test_one_step_at_full_size(tiny_config):
     "device, environ, layout",
     [("cpu", {}, "CHW"), ("gpu", {}, "CHW"), ("gpu", {"NVIDIA_MXNET_VERSION": "23.10"}, "HWC")],
 )
-def test_images_are_channels_last_in_nvidias_container_alone(device, environ, layout):
-    assert image_layout(device, environ) == layout
+def test_images_are_channels_last_in_nvidias_container_alone(tiny_config, device, environ, layout):
+    assert image_layout(with_changes(tiny_config, environ, run={"device": device})) == layout
 
 
-def test_cudnn_takes_every_batch_norm():
+def test_cudnn_takes_every_batch_norm(tiny_config):
     """In the shape in which MXNet's CUDA build describes it to cuDNN, with the batch of NF5688M6."""
-    layout = image_layout("gpu", {})
+    layout = image_layout(with_changes(tiny_config, {}, run={"device": "gpu"}))
     network = ResNet50(1000, 1.0, True, Layout(f"N{layout}", "float16", False))
     symbol = network(mx.sym.var("data"))
     internals = symbol.get_internals()
