@@ -85,7 +85,7 @@ def test_an_existing_file_is_refused_before_anything_starts(tiny_config, tmp_pat
         tiny_config, run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"}
     )
     with pytest.raises(UserError, match="result_0.safetensors: exists; set another RESULT_FILE"):
-        job.launch(config, {})
+        job.launch(config)
     assert file.read_text() == "precious"
     with pytest.raises(UserError, match="SAVE_WEIGHTS=1: .*which has no file; set RESULT_FILE"):
         job.launch(with_changes(config, run={"result_file": None}), {})
