@@ -237,11 +237,6 @@ def training_loss(
     return losses.reshape([-1])
 
 
-def evaluation(network: nn.Layer, images: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-    """Return True for every sample whose highest logit is its label; shape (batch,)."""
-    return network(images).argmax(axis=1) == labels
-
-
 class Named(NamedTuple):
     """A parameter and its name in the rulesets."""
 

@@ -11,14 +11,7 @@ from implementations.pytorch import device, zoo
 from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.layers import layers_of
 from implementations.pytorch.look_back import LookBack
-from implementations.pytorch.model import (
-    PRECISIONS,
-    ResNet50,
-    evaluation,
-    flatten_parameters,
-    tensors,
-    trainable,
-)
+from implementations.pytorch.model import PRECISIONS, ResNet50, flatten_parameters, tensors, trainable
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
 from implementations.pytorch.step import Eager, captured, is_captured, of_full_batches
 from rn50.benchmark import quantization
@@ -49,9 +42,7 @@ class PytorchEngine:
         self.network.initialize(seed)
         parameters = trainable(self.network)
         ordered = in_order(parameters)
-        weights, self._gradients = flatten_parameters(
-            ordered, lambda n: self._communicator.gradients(n, self.device)
-        )
+        weights, self._gradients = flatten_parameters(ordered, self._zeros)
         self.optimizer = OPTIMIZERS[h.optimizer](ordered, weights, self._gradients, h)
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
         if mode == "fused" and self.device.type == "cuda":
@@ -84,11 +75,10 @@ class PytorchEngine:
         with self._look_back.reading():
             return float(loss.mean())
 
-    @torch.no_grad()
     def correct(self, batch: Batch) -> torch.Tensor:
         """Return the number of samples classified correctly."""
-        self.network.eval()
-        return evaluation(self.network, batch.images, batch.labels)[: batch.samples].sum()
+        is_correct = self.logits(batch.images).argmax(dim=1) == batch.labels
+        return is_correct[: batch.samples].sum()
 
     @torch.no_grad()
     def logits(self, images: torch.Tensor) -> torch.Tensor:
@@ -134,6 +124,11 @@ class PytorchEngine:
         """Wait for the GPU."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def _zeros(self, values: int) -> torch.Tensor:
+        """Return a tensor of zeros for gradients."""
+        shared = self._communicator.shared(values)
+        return torch.zeros(values, device=self.device) if shared is None else torch.from_numpy(shared)
 
     def _format(self, precision: str, model: str | None) -> BatchFormat:
         half = precision != "float32" and self.device.type == "cuda"

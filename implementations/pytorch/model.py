@@ -282,11 +282,6 @@ def training_loss(
     )
 
 
-def evaluation(network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return True for every sample whose highest logit is its label; shape (batch,)."""
-    return network(images).argmax(dim=1) == labels
-
-
 class Named(NamedTuple):
     """A parameter and its name in the rulesets."""
 

@@ -16,8 +16,8 @@ Tensor: TypeAlias = Any
 
 
 class Communicator(Protocol):
-    """The ranks of a run, from ``connect(config)`` of ``implementations.<framework>.communicator``. One
-    process is a communicator of size 1."""
+    """The ranks of a run: ``connect(config)`` of ``rn50.run.communicators``. One process is a communicator of
+    size 1."""
 
     rank: int
     local_rank: int
@@ -35,6 +35,14 @@ class Communicator(Protocol):
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, made on the
         device as for gradients."""
+
+    def shared(self, values: int) -> np.ndarray | None:
+        """Return zeros for gradients, float32 of shape (values,), in memory that all ranks share; None if the
+        engine has to make them. All ranks call it in the same order."""
+
+    def all_reduce_gradients(self, gradients: Any) -> None:
+        """All-reduce in place the gradients of a step: one array of the framework, or several, in the order
+        of ``shared``."""
 
     def lost_rank_named(self) -> AbstractContextManager[None]:
         """Raise RankLostError, in this context, in place of the library's error after a rank is lost."""

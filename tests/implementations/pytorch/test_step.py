@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch.layers import layers_of  # noqa: E402
-from implementations.pytorch.model import Bottleneck, evaluation, flatten_parameters, trainable  # noqa: E402
+from implementations.pytorch.model import Bottleneck, flatten_parameters, trainable  # noqa: E402
 from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
@@ -42,7 +42,7 @@ def trained(config):
             images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples
         )
         losses.append(rank.engine.step(shifted._replace(global_samples=samples), rate))
-    correct = evaluation(network.eval(), batch.images, batch.labels)
+    correct = rank.engine.logits(batch.images).argmax(dim=1) == batch.labels
     change, statistics = flat(trainable(network)) - before, torch.cat(list(network.buffers()))
     rank.close()
     return losses, change, statistics, correct
