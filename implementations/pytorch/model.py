@@ -95,14 +95,15 @@ class ConvNorm(nn.Module):
     """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``:
     (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s).
 
-    In training ``normalise`` does the part after the convolution. ``relu``, ``twice`` and ``pool`` are
-    arguments of ``separate_normalise``.
+    ``relu``, ``twice`` and ``pool`` are arguments of ``normalise``.
     """
 
     rounds = False
     """True if weights and inputs are rounded as in int8."""
     convolve: Convolve = staticmethod(plain_convolution)
     """The convolution of training."""
+    normalise: Normalise = staticmethod(separate_normalise)
+    """The part after the convolution of training."""
 
     def __init__(
         self,
@@ -114,7 +115,6 @@ class ConvNorm(nn.Module):
         stride: int,
         relu: bool = True,
         gamma: float = 1.0,
-        normalise: Normalise = separate_normalise,
         twice: bool = False,
         pool: bool = False,
     ):
@@ -132,7 +132,7 @@ class ConvNorm(nn.Module):
         self.register_buffer("running_mean", torch.empty(outputs))
         self.register_buffer("running_var", torch.empty(outputs))
         self._stride, self._padding, self._first_gamma = stride, kernel // 2, gamma
-        self._normalise, self._after = normalise, {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
+        self._after = {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
@@ -150,7 +150,7 @@ class ConvNorm(nn.Module):
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
             x, known = self.convolve(x, weight, self._stride, self._padding)
-            return self._normalise(x, shortcut, *norm, **self._after, **known)
+            return self.normalise(x, shortcut, *norm, **self._after, **known)
         x, _ = plain_convolution(x, weight, self._stride, self._padding)
         return separate_normalise(x, shortcut, *norm, **self._after, training=False)
 
@@ -190,22 +190,17 @@ class Bottleneck(nn.Module):
         channels: int,
         stride: int,
         last_gamma: float,
-        normalise: Normalise = separate_normalise,
         twice: bool = False,
     ):
         super().__init__()
         name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
         self.body = nn.Sequential(
-            ConvNorm(name, "1", inputs, channels, 1, 1, normalise=normalise),
-            ConvNorm(name, "2", channels, channels, 3, stride, normalise=normalise),
-            ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma, normalise=normalise, twice=twice),
+            ConvNorm(name, "1", inputs, channels, 1, 1),
+            ConvNorm(name, "2", channels, channels, 3, stride),
+            ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma, twice=twice),
         )
-        projected = unit == 1
-        self.shortcut = (
-            ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False, normalise=normalise)
-            if projected
-            else None
-        )
+        shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False) if unit == 1 else None
+        self.shortcut = shortcut
 
     def forward(self, x: MaybeTwice) -> MaybeTwice:
         x, beside = x if isinstance(x, tuple) else (x, x)
@@ -220,8 +215,8 @@ class ResNet50(nn.Module):
 
     ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
     batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
-    arXiv:1706.02677, section 5.1). Parameters have no values until ``initialize`` is called. ``normalise`` is
-    passed to every ``ConvNorm``, and so is ``convolve``. With ``rounds`` every layer rounds its weights and
+    arXiv:1706.02677, section 5.1). Parameters have no values until ``initialize`` is called. Every
+    ``ConvNorm`` gets ``normalise`` and ``convolve``. With ``rounds`` every layer rounds its weights and
     inputs as in int8.
     """
 
@@ -236,24 +231,20 @@ class ResNet50(nn.Module):
         convolve: Convolve = plain_convolution,
     ):
         super().__init__()
-        inputs = round(64 * width)
-        layers: list[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise, pool=True)]
+        inputs, last_gamma = round(64 * width), 0.0 if gamma_zero else 1.0
+        layers: list[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, pool=True)]
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
                 followed = (stage, unit) != (len(STAGES), units)
-                layers.append(
-                    Bottleneck(
-                        stage, unit, inputs, channels, stride, 0.0 if gamma_zero else 1.0, normalise, followed
-                    )
-                )
+                layers.append(Bottleneck(stage, unit, inputs, channels, stride, last_gamma, followed))
                 inputs = channels * EXPANSION
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(inputs, classes)]
         self.features = nn.Sequential(*layers)
         self._precision = PRECISIONS[precision]
         for module in _named(self):
-            module.rounds, module.convolve = rounds, convolve
+            module.rounds, module.convolve, module.normalise = rounds, convolve, normalise
 
     def initialize(self, seed: int) -> None:
         """Draw the random values that a run begins with, the same on every device."""
