@@ -11,8 +11,8 @@ from implementations.pytorch import device, zoo
 from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.layers import layers_of
 from implementations.pytorch.look_back import LookBack
-from implementations.pytorch.model import PRECISIONS, ResNet50, flatten_parameters, tensors, trainable
-from implementations.pytorch.optimizer import OPTIMIZERS, in_order
+from implementations.pytorch.model import PRECISIONS, ResNet50, flatten, tensors, trainable
+from implementations.pytorch.optimizer import OPTIMIZERS
 from implementations.pytorch.step import Eager, captured, is_captured, of_full_batches
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, BatchFormat
@@ -41,14 +41,12 @@ class PytorchEngine:
             self.network = zoo.ZooNetwork(model, self._config.data.classes, precision).to(self.device)
         self.network.initialize(seed)
         parameters = trainable(self.network)
-        ordered = in_order(parameters)
-        weights, self._gradients = flatten_parameters(ordered, self._zeros)
-        self.optimizer = OPTIMIZERS[h.optimizer](ordered, weights, self._gradients, h)
+        flat = flatten(parameters, self._zeros)
+        self._gradients = flat.gradients
+        self.optimizer = OPTIMIZERS[h.optimizer](flat, h)
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
         if mode == "fused" and self.device.type == "cuda":
-            self._ragged_step = HalfWeights(
-                self.network, ordered, weights, self._gradients, h.label_smoothing, PRECISIONS[precision]
-            )
+            self._ragged_step = HalfWeights(self.network, flat, h.label_smoothing, PRECISIONS[precision])
         batch = self.synthetic()
         self._full_step = of_full_batches(mode, self._ragged_step, batch.images, batch.labels)
         if is_captured(mode, self.device):

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rn50.benchmark import rules
+from rn50.benchmark import optimizers, rules
 from rn50.benchmark.network import EXPANSION, STAGES
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
@@ -303,22 +303,29 @@ def _named(network: nn.Module) -> Iterator[Any]:
     return (module for module in network.modules() if hasattr(module, "names"))
 
 
-def flatten_parameters(
-    parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Flatten the values of ``parameters`` into one tensor and their gradients into another, and return both.
+class Flat(NamedTuple):
+    """Parameters, those without weight decay and trust ratio last, in one tensor; their gradients in another.
 
-    They are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is
-    each step of the optimizer. ``zeros(values)`` makes the tensor for the gradients.
+    Both are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is
+    each step of the optimizer.
     """
-    _, end = starts([parameter.tensor.numel() for parameter in parameters])
-    weights, gradients = torch.zeros(end, device=parameters[0].tensor.device), zeros(end)
-    for (_, tensor), value, gradient in zip(
-        parameters, views(weights, parameters), views(gradients, parameters), strict=False
-    ):
+
+    parameters: Sequence[Named]
+    weights: torch.Tensor
+    gradients: torch.Tensor
+
+
+def flatten(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> Flat:
+    """Move the values of parameters and their gradients into one tensor each; ``zeros(values)`` makes that of
+    the gradients."""
+    ordered = sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
+    _, end = starts([parameter.tensor.numel() for parameter in ordered])
+    flat = Flat(ordered, torch.zeros(end, device=ordered[0].tensor.device), zeros(end))
+    of_each = zip(ordered, views(flat.weights, ordered), views(flat.gradients, ordered), strict=True)
+    for (_, tensor), value, gradient in of_each:
         value.copy_(tensor.data)
         tensor.data, tensor.grad = value, gradient
-    return weights, gradients
+    return flat
 
 
 def views(flat: torch.Tensor, parameters: Sequence[Named]) -> list[torch.Tensor]:
