@@ -51,6 +51,7 @@ class PytorchEngine:
         self._full_step = of_full_batches(mode, self._ragged_step, batch.images, batch.labels)
         if is_captured(mode, self.device):
             self.optimizer.run, _ = captured(self.optimizer.update, self.device)
+            self.network.initialize(seed)  # again: the steps before a capture change running statistics
         return [parameter.name for parameter in parameters], self._batch_format
 
     def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
@@ -69,7 +70,7 @@ class PytorchEngine:
         return loss
 
     def mean(self, loss: torch.Tensor) -> float:
-        """Return the mean of an earlier loss, which waits for what the latest step found begun."""
+        """Return the mean of an earlier loss. It waits for the steps before the latest one."""
         with self._look_back.reading():
             return float(loss.mean())
 
