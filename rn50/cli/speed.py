@@ -50,7 +50,7 @@ def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
 @bench.verb("comm", "Time all-reduces by size", "NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json")
 @group.config_with_values
 @click.option("--largest-mib", default=256, type=Whole(1, 4_096), help="Stop at this size.")
-@group.as_json("rn50.speed.communication.Report")
+@group.as_json("rn50.speed.communication.AllReduces")
 def bench_communication(name: str | None, values: tuple[str, ...], largest_mib: int, as_json: bool) -> None:
     """Time all-reduces over all ranks of CONFIG by size: latency and bandwidth."""
     config = configured(name, values)
@@ -77,7 +77,7 @@ rounds = click.option(
 @group.config_with_values
 @_seconds(60.0)
 @rounds
-@group.as_json("rn50.speed.input_pipeline.Report")
+@group.as_json("rn50.speed.input_pipeline.InputSpeed")
 def bench_input(
     name: str | None, values: tuple[str, ...], seconds: float, rounds: int, as_json: bool
 ) -> None:

@@ -68,8 +68,8 @@ class Engine(Protocol):
         return before the device has finished."""
 
     def mean(self, loss: Tensor) -> float:
-        """Return the mean of what an earlier step than the latest one returned, without waiting for the
-        latest one; or of the latest one's after ``wait``."""
+        """Return the mean of the losses of a step before the latest one, without waiting for the latest one.
+        After ``wait``, ``loss`` may be of the latest one."""
 
     def correct(self, batch: Batch) -> Tensor:
         """Return how many of the samples that count have their highest logit at their label."""
