@@ -26,7 +26,7 @@ class HalfWeights(Eager):
         parameters, weights, gradients = flat
         super().__init__(network, gradients, label_smoothing)
         decayed = [parameter for parameter in parameters if optimizers.has_weight_decay(parameter.name)]
-        self._count, (_, end) = len(decayed), starts([parameter.tensor.numel() for parameter in decayed])
+        self._count, (_, end) = len(decayed), starts(decayed)
         self._weights = weights[:end]
         self._half = torch.empty_like(self._weights, dtype=precision)
         halves = [view.requires_grad_() for view in views(self._half, decayed)]

@@ -319,7 +319,7 @@ def flatten(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -
     """Move the values of parameters and their gradients into one tensor each; ``zeros(values)`` makes that of
     the gradients."""
     ordered = sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
-    _, end = starts([parameter.tensor.numel() for parameter in ordered])
+    _, end = starts(ordered)
     flat = Flat(ordered, torch.zeros(end, device=ordered[0].tensor.device), zeros(end))
     of_each = zip(ordered, views(flat.weights, ordered), views(flat.gradients, ordered), strict=True)
     for (_, tensor), value, gradient in of_each:
@@ -331,7 +331,7 @@ def flatten(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -
 def views(flat: torch.Tensor, parameters: Sequence[Named]) -> list[torch.Tensor]:
     """Return the part of a flattened tensor that belongs to each parameter, with the shape of the
     parameter."""
-    begins, _ = starts([parameter.tensor.numel() for parameter in parameters])
+    begins, _ = starts(parameters)
     # Each keeps its memory format, which is channels-last for weights of convolutions.
     return [
         torch.as_strided(flat, tensor.shape, tensor.stride(), begin)
@@ -339,10 +339,9 @@ def views(flat: torch.Tensor, parameters: Sequence[Named]) -> list[torch.Tensor]
     ]
 
 
-def starts(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return the offsets at which tensors of these sizes begin when flattened, and the end of the last one
-    with its gap."""
-    *begins, end = itertools.accumulate(
-        (math.ceil(size / ALIGNMENT) * ALIGNMENT for size in sizes), initial=0
-    )
+def starts(parameters: Sequence[Named]) -> tuple[list[int], int]:
+    """Return the offsets at which parameters begin when flattened, and the end of the last one with its
+    gap."""
+    sizes = (math.ceil(tensor.numel() / ALIGNMENT) * ALIGNMENT for _, tensor in parameters)
+    *begins, end = itertools.accumulate(sizes, initial=0)
     return begins, end

@@ -24,7 +24,7 @@ class Sgd:
         # Each row belongs to one parameter, so that a value per parameter becomes a column.
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
         self._velocities = torch.zeros_like(self._weights)
-        begins, end = starts([parameter.tensor.numel() for parameter in parameters])
+        begins, end = starts(parameters)
         rows = torch.tensor([*begins[1:], end], device=weights.device) - torch.tensor(
             begins, device=weights.device
         )
@@ -76,12 +76,11 @@ class Lars(Sgd):
 
     def __init__(self, flat: Flat, hyperparameters: Hyperparameters):
         super().__init__(flat, hyperparameters)
-        sizes = [parameter.tensor.numel() for parameter in flat.parameters]
-        spans = list(zip(starts(sizes)[0], sizes, strict=False))[: self._decayed]
-        self._scaled_weights, self._scaled_gradients = (
-            [tensor[begin : begin + size] for begin, size in spans]
-            for tensor in (flat.weights, flat.gradients)
-        )
+        begins, _ = starts(flat.parameters)
+        ends = [begin + p.tensor.numel() for begin, p in zip(begins, flat.parameters, strict=True)]
+        spans = [slice(*span) for span in zip(begins, ends, strict=True)][: self._decayed]
+        self._scaled_weights = [flat.weights[span] for span in spans]
+        self._scaled_gradients = [flat.gradients[span] for span in spans]
 
     def _rates(self) -> torch.Tensor:
         h, rates = self._hyperparameters, super()._rates()

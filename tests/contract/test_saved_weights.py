@@ -88,7 +88,7 @@ def test_an_existing_file_is_refused_before_anything_starts(tiny_config, tmp_pat
         job.launch(config)
     assert file.read_text() == "precious"
     with pytest.raises(UserError, match="SAVE_WEIGHTS=1: .*which has no file; set RESULT_FILE"):
-        job.launch(with_changes(config, run={"result_file": None}), {})
+        job.launch(with_changes(config, run={"result_file": None}))
 
 
 def test_a_failure_to_write_leaves_the_result_as_it_is(tiny_config, tmp_path):
