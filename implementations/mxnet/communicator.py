@@ -10,6 +10,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
+# DALI has to be loaded before Horovod: loaded later it ends the process by "free(): invalid size".
+from implementations.mxnet import dali_batches  # noqa: F401
 from rn50.errors import UserError
 from rn50.run.communicators import MessageRanks
 from rn50.run.local_ranks import LocalRanks
