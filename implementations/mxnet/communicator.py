@@ -1,81 +1,44 @@
-"""The ranks of an MXNet job: one process, ranks on one machine's CPU, or Horovod."""
+"""The ranks of an MXNet job: on one machine's CPU, or of Horovod."""
 
-import contextlib
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mxnet as mx
 import numpy as np
 
-from implementations.mxnet.device import require_gpus
-from rn50 import process
-from rn50.errors import RankLostError, UserError
-from rn50.run import single_process
-from rn50.run.local_ranks import LocalRanks, started_here
-from rn50.run.message_ranks import MessageRanks
-from rn50.settings import config as configuration
+# DALI has to be loaded before Horovod: loaded later it ends the process by "free(): invalid size".
+from implementations.mxnet import dali_batches  # noqa: F401
+from rn50.errors import UserError
+from rn50.run.communicators import MessageRanks
+from rn50.run.local_ranks import LocalRanks
 
 MEETING_SECONDS = 60
 """Time that ranks started by Slurm wait for rank 0."""
-LOST = re.compile("Horovod|gloo|(Read|Write) error|Connection (reset|closed)")
-"""Words in errors of Horovod and Gloo. MXNet takes the beginning of some for the name of a source file and
-leaves it out."""
-
-
-@contextlib.contextmanager
-def lost_rank_named() -> Iterator[None]:
-    """Raise RankLostError in place of MXNet's error after Horovod has lost a rank, raised when MXNet next
-    waits for the device."""
-    try:
-        yield
-    except mx.base.MXNetError as error:
-        if LOST.search(str(error)):
-            raise RankLostError from error
-        raise
-
-
-class SingleProcess(single_process.SingleProcess):
-    """A communicator of size 1."""
-
-    def gradients(self, values: int, context: Any) -> Any:
-        """Return an array of zeros for gradients, float32 of shape (values,)."""
-        return mx.nd.zeros(values, context)
 
 
 class SharedMemory(LocalRanks):
     """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        super().__init__(environ)
-        self._shared: list[list[np.ndarray]] = []
-        """The arrays of all ranks for each array of ``gradients``, in their order."""
-
-    def gradients(self, values: int, context: Any) -> Any:
-        """Return an array of zeros for gradients, float32 of shape (values,), in shared memory. All ranks
-        call it."""
-        arrays = self.share(values)
-        # from_numpy makes its NumPy array read-only, so it gets a view of its own.
-        array = mx.nd.from_numpy(arrays[self.rank][:], zero_copy=True)
-        self._shared.append(arrays)
-        return array
-
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
-        """All-reduce every array of ``gradients`` in place, once backpropagation has written it."""
+        """All-reduce every array of ``shared`` in place, once backpropagation has written it."""
         for array, arrays in zip(gradients, self._shared, strict=False):
             array.wait_to_read()
             self.all_reduce_shared(arrays)
 
 
-class Horovod(MessageRanks):
-    """One rank of a Horovod job."""
+class Distributed(MessageRanks):
+    """One rank of a Horovod job. Its error after a lost rank comes when MXNet next waits for the device."""
 
-    lost_rank_named = staticmethod(lost_rank_named)
+    errors = (mx.base.MXNetError,)
+    # MXNet takes the beginning of some of Horovod's and Gloo's for the name of a source file and leaves it
+    # out.
+    words = re.compile("Horovod|gloo|(Read|Write) error|Connection (reset|closed)")
 
-    def __init__(self, on_gpu: bool) -> None:
+    def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         try:
             import horovod.mxnet as hvd
         except ImportError as error:
@@ -84,7 +47,7 @@ class Horovod(MessageRanks):
                 f"more than one rank needs Horovod ({error})",
                 "rn50 doctor names the command that builds it",
             ) from error
-        _meet()
+        _meet(environ)
         hvd.init()
         self._hvd = hvd
         self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()
@@ -92,20 +55,18 @@ class Horovod(MessageRanks):
         self._on_gpu = on_gpu
 
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
-        with lost_rank_named():
+        with self.lost_rank_named():
             return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
 
     def _all_reduce_of(self, values: int) -> Callable[[], None]:
         array = mx.nd.zeros(values, mx.gpu(self.local_rank) if self._on_gpu else mx.cpu())
 
         def all_reduce() -> None:
-            with lost_rank_named():
+            with self.lost_rank_named():
                 self._hvd.allreduce_(array, average=False, name=f"timed_{values}")
                 array.wait_to_read()
 
         return all_reduce
-
-    gradients = SingleProcess.gradients
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
         """All-reduce each array in place, in the order in which backpropagation finishes them."""
@@ -119,22 +80,12 @@ class Horovod(MessageRanks):
         self._hvd.shutdown()
 
 
-def connect(config: configuration.Config) -> Any:
-    """Return the communicator of this process. Raises UserError if a rank lacks its GPU."""
-    require_gpus(config)
-    if config.ranks == 1:
-        return SingleProcess()
-    environ = process.environment()
-    return SharedMemory(environ) if started_here(environ) else Horovod(on_gpu=config.run.device == "gpu")
-
-
-def _meet() -> None:
+def _meet(environ: Mapping[str, str]) -> None:
     """Start the rendezvous server on rank 0 and wait for it on the others, if Slurm started the ranks.
 
     horovodrun and mpirun do that themselves. Raises UserError if rank 0 cannot open its port or cannot be
     reached.
     """
-    environ = process.environment()
     hosts = environ.get("RN50_RENDEZVOUS")
     if hosts is None:
         return

@@ -8,22 +8,19 @@ from mxnet.base import _LIB, check_call
 from nvidia.dali.backend import TensorCPU, TensorGPU
 
 from rn50.data.pipeline import dali_batches
-from rn50.data.pipeline.batches import BatchFormat, Split
-from rn50.settings.config import Config
+from rn50.data.pipeline.batches import BatchFormat
 
 
 class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) float32."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
-        super().__init__(config, split, communicator, seed, batch_format)
-        gpu, batch_size = batch_format.device_id, config.hyperparameters.batch_size
+    def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
+        gpu = batch_format.device_id
         context = mx.cpu() if gpu is None else mx.gpu(gpu)
-        shape = batch_format.shape(batch_size, config.data.image_size)
         # Two buffers, so that a batch is copied in while the engine still reads the one before; feeding waits
         # for a free buffer.
         self._buffers = [
-            (mx.nd.empty(shape, context, batch_format.dtype), mx.nd.empty((batch_size, 1), context))
+            (mx.nd.empty(shape, context, batch_format.dtype), mx.nd.empty((shape[0], 1), context))
             for _ in range(2)
         ]
         self._wrong = mx.nd.zeros(1, context)

@@ -11,10 +11,9 @@ from rn50.settings.config import Config
 
 
 def require_gpus(config: Config) -> None:
-    """Raise UserError unless MXNet sees a GPU for every rank of this machine, if they run on GPUs."""
-    if config.run.device == "gpu":
-        remedy = "use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9"
-        gpu.require_gpus(config, mx.context.num_gpus(), remedy)
+    """Raise UserError unless MXNet sees a GPU for every rank of this machine."""
+    remedy = "use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9"
+    gpu.require_gpus(config, mx.context.num_gpus(), remedy)
 
 
 def of_rank(config: Config, local_rank: int) -> Any:

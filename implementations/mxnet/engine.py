@@ -50,8 +50,7 @@ class MxnetEngine:
         for graph in (self._loss, self._ragged_loss, self._evaluation):
             graph.hybridize(static_alloc=True, static_shape=True)
         parameters = trainable(self.network)
-        zeros = self._communicator.gradients
-        self._gradients = flatten_gradients(parameters, config.run.gradient_groups, zeros)
+        self._gradients = flatten_gradients(parameters, config.run.gradient_groups, self._zeros)
         self.optimizer = OPTIMIZERS[h.optimizer](parameters, h)
         return [parameter.name for parameter in parameters], self._batch_format
 
@@ -118,6 +117,13 @@ class MxnetEngine:
     def wait(self) -> None:
         """Wait for the engine of MXNet."""
         mx.nd.waitall()
+
+    def _zeros(self, values: int) -> Any:
+        """Return an array of zeros for gradients."""
+        shared = self._communicator.shared(values)
+        if shared is None:
+            return mx.nd.zeros(values, self.context)
+        return mx.nd.from_numpy(shared[:], zero_copy=True)  # which makes what it takes read-only: a view
 
     def _format(self, precision: str, model: str | None) -> BatchFormat:
         # Gluon's models are never channels-last.

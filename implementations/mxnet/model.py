@@ -254,10 +254,10 @@ def trainable(network: HybridBlock) -> tuple[Any, ...]:
     return tuple(p for p in network.collect_params().values() if p.grad_req != "null")
 
 
-def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int, Any], Any]) -> list[Any]:
+def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int], Any]) -> list[Any]:
     """Flatten the gradients into ``groups`` buckets, arrays of one dimension, and return these.
 
-    So each all-reduce is one operation and nothing is copied. ``zeros(values, context)`` makes an array. The
+    So each all-reduce is one operation and nothing is copied. ``zeros(values)`` makes an array. The
     last layer comes first, in the order in which backpropagation finishes the gradients.
 
     Call it before the first backpropagation, because a graph of static shape keeps writing to the arrays it
@@ -270,7 +270,7 @@ def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[i
         # Each gradient begins on a boundary of 256 bytes like a separate array, because kernels on GPUs read
         # 16 bytes at a time.
         ends = list(itertools.accumulate(math.ceil(parameter.data().size / 64) * 64 for parameter in group))
-        array = zeros(ends[-1], group[0].data().context)
+        array = zeros(ends[-1])
         for parameter, start in zip(group, [0, *ends], strict=False):
             # Gluon has no public way to set the array of a gradient.
             parameter._grad = [array[start : start + parameter.data().size].reshape(parameter.shape)]

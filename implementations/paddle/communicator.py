@@ -1,57 +1,22 @@
-"""The ranks of a PaddlePaddle job: one process, ranks on one machine's CPU, or paddle.distributed.
+"""The ranks of a PaddlePaddle job: on one machine's CPU, or of paddle.distributed.
 
 NCCL between GPUs was never run by this project; Gloo between CPUs, by the same code, is tested.
 """
 
-import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from paddle import distributed
 
 from implementations.paddle import paddle
-from implementations.paddle.device import require_gpus
 from rn50 import process
-from rn50.errors import RankLostError, UserError
-from rn50.run import single_process
+from rn50.errors import UserError
+from rn50.run.communicators import MessageRanks
 from rn50.run.local_ranks import LocalRanks, started_here
-from rn50.run.message_ranks import MessageRanks
-from rn50.settings import config as configuration
 
-
-@contextlib.contextmanager
-def lost_rank_named() -> Iterator[None]:
-    """Raise RankLostError in place of paddle.distributed's error after a rank is lost."""
-    try:
-        yield
-    except (RuntimeError, OSError) as error:
-        if "gloo" in str(error).lower() or "nccl" in str(error).lower():
-            raise RankLostError from error
-        raise
-
-
-class SingleProcess(single_process.SingleProcess):
-    """A communicator of size 1."""
-
-    def gradients(self, values: int) -> paddle.Tensor:
-        """Return a tensor of zeros for gradients, float32 of shape (values,)."""
-        return paddle.zeros([values])
-
-
-class SharedMemory(LocalRanks):
-    """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
-
-    def gradients(self, values: int) -> paddle.Tensor:
-        """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks
-        call it, once."""
-        self._arrays = self.share(values)
-        return paddle.Tensor(value=self._arrays[self.rank], place=paddle.CPUPlace(), zero_copy=True)
-
-    def all_reduce_gradients(self, gradients: paddle.Tensor) -> None:
-        """All-reduce the tensor of ``gradients`` in place."""
-        self.all_reduce_shared(self._arrays)
+SharedMemory = LocalRanks
+"""Ranks on one machine's CPU; what they all-reduce is ready when backpropagation returns."""
 
 
 class Distributed(MessageRanks):
@@ -61,7 +26,7 @@ class Distributed(MessageRanks):
     variables of torch.distributed (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
     """
 
-    lost_rank_named = staticmethod(lost_rank_named)
+    errors = (RuntimeError, OSError)
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
@@ -86,7 +51,7 @@ class Distributed(MessageRanks):
         if not on_gpu:  # else a build for GPUs takes NCCL
             process.set_variables({"PADDLE_DISTRI_BACKEND": "gloo"})
         try:
-            with lost_rank_named():
+            with self.lost_rank_named():
                 distributed.init_parallel_env()
         except ValueError as error:
             if "Bind network" not in str(error):
@@ -113,11 +78,9 @@ class Distributed(MessageRanks):
 
         return all_reduce
 
-    gradients = SingleProcess.gradients
-
     def all_reduce_gradients(self, gradients: paddle.Tensor) -> None:
         """All-reduce ``gradients`` in place."""
-        with lost_rank_named():
+        with self.lost_rank_named():
             distributed.all_reduce(gradients)
 
     def close(self) -> None:
@@ -146,13 +109,3 @@ def _as_rank(rank: str, size: str, local_rank: str, master: str) -> dict[str, st
         "PADDLE_MASTER": master,
         "PADDLE_CURRENT_ENDPOINT": master,
     }  # must be set, though nothing reads it
-
-
-def connect(config: configuration.Config) -> Any:
-    """Return the communicator of this process. Raises UserError if a rank lacks its GPU."""
-    require_gpus(config)
-    if config.ranks == 1:
-        return SingleProcess()
-    environ = process.environment()
-    on_gpu = config.run.device == "gpu"
-    return SharedMemory(environ) if started_here(environ) and not on_gpu else Distributed(on_gpu, environ)

@@ -6,21 +6,17 @@ from nvidia.dali.plugin.paddle import feed_ndarray
 
 from implementations.paddle import paddle
 from rn50.data.pipeline import dali_batches
-from rn50.data.pipeline.batches import BatchFormat, Split
-from rn50.settings.config import Config
+from rn50.data.pipeline.batches import BatchFormat
 
 
 class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) int64."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
-        super().__init__(config, split, communicator, seed, batch_format)
-        batch_size = config.hyperparameters.batch_size
+    def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
         # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one
         # in.
-        shape = batch_format.shape(batch_size, config.data.image_size)
         images = paddle.empty(shape, batch_format.dtype)
-        self._buffers = images, paddle.empty([batch_size, 1], "float32")
+        self._buffers = images, paddle.empty([shape[0], 1], "float32")
         on_gpu = batch_format.device_id is not None
         self._stream = paddle.device.cuda.current_stream().cuda_stream if on_gpu else None
         self._wrong = paddle.zeros([], "int64")

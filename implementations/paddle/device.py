@@ -6,10 +6,9 @@ from rn50.settings.config import Config
 
 
 def require_gpus(config: Config) -> None:
-    """Raise UserError unless PaddlePaddle sees a GPU for every rank of this machine, if they run on GPUs."""
-    if config.run.device == "gpu":
-        remedy = "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9"
-        gpu.require_gpus(config, paddle.device.cuda.device_count(), remedy)
+    """Raise UserError unless PaddlePaddle sees a GPU for every rank of this machine."""
+    remedy = "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9"
+    gpu.require_gpus(config, paddle.device.cuda.device_count(), remedy)
 
 
 def of_rank(config: Config, local_rank: int) -> int | None:

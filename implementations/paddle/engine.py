@@ -6,14 +6,7 @@ from typing import Any
 import numpy as np
 
 from implementations.paddle import device, paddle, zoo
-from implementations.paddle.model import (
-    ResNet50,
-    evaluation,
-    flatten_gradients,
-    tensors,
-    trainable,
-    training_loss,
-)
+from implementations.paddle.model import ResNet50, flatten_gradients, tensors, trainable, training_loss
 from implementations.paddle.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, BatchFormat
@@ -38,7 +31,7 @@ class PaddleEngine:
             self.network = zoo.ZooNetwork(model, self._config.data.classes, precision)
         self.network.initialize(seed)
         parameters = trainable(self.network)
-        self._gradients = flatten_gradients(parameters, self._communicator.gradients)
+        self._gradients = flatten_gradients(parameters, self._zeros)
         self.optimizer = OPTIMIZERS[h.optimizer](parameters, self._gradients, h)
         return [parameter.name for parameter in parameters], self._batch_format
 
@@ -59,11 +52,10 @@ class PaddleEngine:
         """Return the mean of an earlier loss."""
         return float(loss.mean())
 
-    @paddle.no_grad()
     def correct(self, batch: Batch) -> paddle.Tensor:
         """Return the number of samples classified correctly."""
-        self.network.eval()
-        return evaluation(self.network, batch.images, batch.labels)[: batch.samples].sum()
+        is_correct = self.logits(batch.images).argmax(axis=1) == batch.labels
+        return is_correct[: batch.samples].sum()
 
     @paddle.no_grad()
     def logits(self, images: paddle.Tensor) -> paddle.Tensor:
@@ -106,6 +98,13 @@ class PaddleEngine:
         """Wait for the GPU."""
         if self._gpu is not None:
             paddle.device.cuda.synchronize()
+
+    def _zeros(self, values: int) -> paddle.Tensor:
+        """Return a tensor of zeros for gradients."""
+        shared = self._communicator.shared(values)
+        if shared is None:
+            return paddle.zeros([values])
+        return paddle.Tensor(value=shared, place=paddle.CPUPlace(), zero_copy=True)
 
     def _format(self, precision: str, model: str | None) -> BatchFormat:
         # paddle.vision's models are never channels-last.

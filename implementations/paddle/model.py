@@ -51,12 +51,12 @@ def rounded_input(x: paddle.Tensor) -> paddle.Tensor:
 
 class ConvNorm(nn.Layer):
     """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``.
+    ``ResNet50`` sets how it computes."""
 
-    ``layout`` is "NCHW" or "NHWC", that of the images; weights are (``outputs``, ``inputs``, kernel, kernel)
-    in both.
-    """
-
-    rounds = False
+    layout: str
+    """"NCHW" or "NHWC", that of the images; weights are (``outputs``, ``inputs``, kernel, kernel) in both."""
+    precision: str
+    rounds: bool
     """True if weights and inputs are rounded as in int8."""
 
     def __init__(
@@ -67,8 +67,6 @@ class ConvNorm(nn.Layer):
         outputs: int,
         kernel: int,
         stride: int,
-        layout: str,
-        precision: str,
         relu: bool = True,
         gamma: float = 1.0,
     ):
@@ -83,8 +81,8 @@ class ConvNorm(nn.Layer):
         self.gamma, self.beta = empty(self, [outputs]), empty(self, [outputs])
         self.register_buffer("running_mean", paddle.zeros([outputs]))
         self.register_buffer("running_var", paddle.ones([outputs]))
-        self._convolution = {"stride": stride, "padding": kernel // 2, "data_format": layout}
-        self._precision, self._relu, self._first_gamma = precision, relu, gamma
+        self._convolution = {"stride": stride, "padding": kernel // 2}
+        self._relu, self._first_gamma = relu, gamma
 
     def initialize(self, random: np.random.RandomState) -> None:
         """Set the values that a run begins with."""
@@ -100,24 +98,23 @@ class ConvNorm(nn.Layer):
 
     def forward(self, x: paddle.Tensor, shortcut: paddle.Tensor | None = None) -> paddle.Tensor:
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
-        x = functional.conv2d(cast(x, self._precision), cast(weight, self._precision), **self._convolution)
+        x, weight = cast(x, self.precision), cast(weight, self.precision)
+        x = functional.conv2d(x, weight, data_format=self.layout, **self._convolution)
         norm = self.running_mean, self.running_var, self.gamma, self.beta
-        x = functional.batch_norm(
-            x, *norm, self.training, data_format=self._convolution["data_format"], **BATCH_NORM
-        )
+        x = functional.batch_norm(x, *norm, self.training, data_format=self.layout, **BATCH_NORM)
         x = x if shortcut is None else x + shortcut
         return functional.relu(x) if self._relu else x
 
 
 class Classifier(nn.Layer):
-    """The last layer: (N, ``inputs``) -> (N, ``classes``) in float32."""
+    """The last layer: (N, ``inputs``) -> (N, ``classes``) in float32. ``ResNet50`` sets how it computes."""
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
-    rounds = False
+    precision: str
+    rounds: bool
 
-    def __init__(self, inputs: int, classes: int, precision: str):
+    def __init__(self, inputs: int, classes: int):
         super().__init__()
-        self._precision = precision
         self.weight, self.bias = empty(self, [classes, inputs]), empty(self, [classes])
 
     def initialize(self, random: np.random.RandomState) -> None:
@@ -128,35 +125,21 @@ class Classifier(nn.Layer):
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
         # functional.linear would take a weight of shape (inputs, classes).
-        products = paddle.matmul(cast(x, self._precision), cast(weight, self._precision), transpose_y=True)
+        products = paddle.matmul(cast(x, self.precision), cast(weight, self.precision), transpose_y=True)
         return cast(products, "float32") + self.bias
 
 
 class Bottleneck(nn.Layer):
     """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
 
-    def __init__(
-        self,
-        stage: int,
-        unit: int,
-        inputs: int,
-        channels: int,
-        stride: int,
-        layout: str,
-        precision: str,
-        last_gamma: float,
-    ):
+    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, last_gamma: float):
         super().__init__()
         name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
-        self.first = ConvNorm(name, "1", inputs, channels, 1, 1, layout, precision)
-        self.second = ConvNorm(name, "2", channels, channels, 3, stride, layout, precision)
-        self.last = ConvNorm(name, "3", channels, outputs, 1, 1, layout, precision, gamma=last_gamma)
-        projected = unit == 1
-        self.shortcut = (
-            ConvNorm(name, "1sc", inputs, outputs, 1, stride, layout, precision, relu=False)
-            if projected
-            else None
-        )
+        self.first = ConvNorm(name, "1", inputs, channels, 1, 1)
+        self.second = ConvNorm(name, "2", channels, channels, 3, stride)
+        self.last = ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma)
+        shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False) if unit == 1 else None
+        self.shortcut = shortcut
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         shortcut = x if self.shortcut is None else self.shortcut(x)
@@ -176,29 +159,22 @@ class ResNet50(nn.Layer):
         self, classes: int, width: float, gamma_zero: bool, precision: str, layout: str, rounds: bool = False
     ):
         super().__init__()
-        inputs = round(64 * width)
+        inputs, last_gamma = round(64 * width), 0.0 if gamma_zero else 1.0
         layers: list[nn.Layer] = [
-            ConvNorm("", "0", 3, inputs, 7, 2, layout, precision),
+            ConvNorm("", "0", 3, inputs, 7, 2),
             nn.MaxPool2D(3, 2, 1, data_format=layout),
         ]
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
-                layers.append(
-                    Bottleneck(
-                        stage, unit, inputs, channels, stride, layout, precision, 0.0 if gamma_zero else 1.0
-                    )
-                )
+                layers.append(Bottleneck(stage, unit, inputs, channels, stride, last_gamma))
                 inputs = channels * EXPANSION
-        layers += [
-            nn.AdaptiveAvgPool2D(1, data_format=layout),
-            nn.Flatten(),
-            Classifier(inputs, classes, precision),
-        ]
+        pool = nn.AdaptiveAvgPool2D(1, data_format=layout)
+        layers += [pool, nn.Flatten(), Classifier(inputs, classes)]
         self.features = nn.Sequential(*layers)
         for layer in _named(self):
-            layer.rounds = rounds
+            layer.layout, layer.precision, layer.rounds = layout, precision, rounds
 
     def initialize(self, seed: int) -> None:
         """Draw the random values that a run begins with, the same on every device."""
@@ -235,11 +211,6 @@ def training_loss(
         network(images), labels, reduction="none", label_smoothing=label_smoothing
     )
     return losses.reshape([-1])
-
-
-def evaluation(network: nn.Layer, images: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-    """Return True for every sample whose highest logit is its label; shape (batch,)."""
-    return network(images).argmax(axis=1) == labels
 
 
 class Named(NamedTuple):

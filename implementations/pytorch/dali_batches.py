@@ -8,24 +8,18 @@ from nvidia.dali.plugin.pytorch import feed_ndarray
 from implementations.pytorch.device import device_of
 from implementations.pytorch.look_back import LookBack
 from rn50.data.pipeline import dali_batches
-from rn50.data.pipeline.batches import BatchFormat, Split
-from rn50.settings.config import Config
+from rn50.data.pipeline.batches import BatchFormat
 
 
 class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
 
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
-        super().__init__(config, split, communicator, seed, batch_format)
-        device, batch_size = device_of(batch_format), config.hyperparameters.batch_size
+    def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
+        device = device_of(batch_format)
         # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one
         # in.
-        images = torch.empty(
-            batch_format.shape(batch_size, config.data.image_size),
-            dtype=getattr(torch, batch_format.dtype),
-            device=device,
-        )
-        self._buffers = images, torch.empty(batch_size, 1, device=device)
+        images = torch.empty(shape, dtype=getattr(torch, batch_format.dtype), device=device)
+        self._buffers = images, torch.empty(shape[0], 1, device=device)
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._look_back = LookBack(device)
         self._wrong = torch.zeros((), device=device, dtype=torch.int64)

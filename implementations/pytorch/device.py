@@ -13,14 +13,13 @@ from rn50.settings.config import Config
 
 def require_gpus(config: Config) -> None:
     """Raise UserError unless PyTorch sees a GPU for every rank of this machine, and the driver is new enough
-    for the CUDA that PyTorch was built for, if they run on GPUs."""
-    if config.run.device == "gpu":
-        gpu.require_gpus(config, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs")
-        try:
-            torch.cuda.init()
-        except RuntimeError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise UserError("DEVICE=gpu", reason, "rn50 doctor says which driver PyTorch needs") from error
+    for the CUDA that PyTorch was built for."""
+    gpu.require_gpus(config, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs")
+    try:
+        torch.cuda.init()
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError("DEVICE=gpu", reason, "rn50 doctor says which driver PyTorch needs") from error
 
 
 def of_rank(config: Config, local_rank: int) -> torch.device:

@@ -11,15 +11,8 @@ from implementations.pytorch import device, zoo
 from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.layers import layers_of
 from implementations.pytorch.look_back import LookBack
-from implementations.pytorch.model import (
-    PRECISIONS,
-    ResNet50,
-    evaluation,
-    flatten_parameters,
-    tensors,
-    trainable,
-)
-from implementations.pytorch.optimizer import OPTIMIZERS, in_order
+from implementations.pytorch.model import PRECISIONS, ResNet50, flatten, tensors, trainable
+from implementations.pytorch.optimizer import OPTIMIZERS
 from implementations.pytorch.step import Eager, captured, is_captured, of_full_batches
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, BatchFormat
@@ -48,20 +41,17 @@ class PytorchEngine:
             self.network = zoo.ZooNetwork(model, self._config.data.classes, precision).to(self.device)
         self.network.initialize(seed)
         parameters = trainable(self.network)
-        ordered = in_order(parameters)
-        weights, self._gradients = flatten_parameters(
-            ordered, lambda n: self._communicator.gradients(n, self.device)
-        )
-        self.optimizer = OPTIMIZERS[h.optimizer](ordered, weights, self._gradients, h)
+        flat = flatten(parameters, self._zeros)
+        self._gradients = flat.gradients
+        self.optimizer = OPTIMIZERS[h.optimizer](flat, h)
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
         if mode == "fused" and self.device.type == "cuda":
-            self._ragged_step = HalfWeights(
-                self.network, ordered, weights, self._gradients, h.label_smoothing, PRECISIONS[precision]
-            )
+            self._ragged_step = HalfWeights(self.network, flat, h.label_smoothing, PRECISIONS[precision])
         batch = self.synthetic()
         self._full_step = of_full_batches(mode, self._ragged_step, batch.images, batch.labels)
         if is_captured(mode, self.device):
             self.optimizer.run, _ = captured(self.optimizer.update, self.device)
+            self.network.initialize(seed)  # again: the steps before a capture change running statistics
         return [parameter.name for parameter in parameters], self._batch_format
 
     def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
@@ -80,15 +70,14 @@ class PytorchEngine:
         return loss
 
     def mean(self, loss: torch.Tensor) -> float:
-        """Return the mean of an earlier loss, which waits for what the latest step found begun."""
+        """Return the mean of an earlier loss. It waits for the steps before the latest one."""
         with self._look_back.reading():
             return float(loss.mean())
 
-    @torch.no_grad()
     def correct(self, batch: Batch) -> torch.Tensor:
         """Return the number of samples classified correctly."""
-        self.network.eval()
-        return evaluation(self.network, batch.images, batch.labels)[: batch.samples].sum()
+        is_correct = self.logits(batch.images).argmax(dim=1) == batch.labels
+        return is_correct[: batch.samples].sum()
 
     @torch.no_grad()
     def logits(self, images: torch.Tensor) -> torch.Tensor:
@@ -134,6 +123,11 @@ class PytorchEngine:
         """Wait for the GPU."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def _zeros(self, values: int) -> torch.Tensor:
+        """Return a tensor of zeros for gradients."""
+        shared = self._communicator.shared(values)
+        return torch.zeros(values, device=self.device) if shared is None else torch.from_numpy(shared)
 
     def _format(self, precision: str, model: str | None) -> BatchFormat:
         half = precision != "float32" and self.device.type == "cuda"

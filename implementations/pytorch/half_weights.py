@@ -6,13 +6,12 @@ precision before autograd casts it.
 """
 
 import functools
-from collections.abc import Sequence
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
-from implementations.pytorch.model import Named, starts, training_loss, views
+from implementations.pytorch.model import Flat, starts, training_loss, views
 from implementations.pytorch.step import Eager
 from rn50.benchmark import optimizers
 
@@ -20,22 +19,14 @@ from rn50.benchmark import optimizers
 class HalfWeights(Eager):
     """Runs a step operation by operation, with the weights of convolutions and classifier in ``precision``.
 
-    ``parameters``, ``weights`` and ``gradients`` are those of ``optimizer.Sgd``: these weights, which have
-    weight decay, are the first.
+    These weights, which have weight decay, are the first of ``flat``.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        parameters: Sequence[Named],
-        weights: torch.Tensor,
-        gradients: torch.Tensor,
-        label_smoothing: float,
-        precision: torch.dtype,
-    ):
+    def __init__(self, network: nn.Module, flat: Flat, label_smoothing: float, precision: torch.dtype):
+        parameters, weights, gradients = flat
         super().__init__(network, gradients, label_smoothing)
         decayed = [parameter for parameter in parameters if optimizers.has_weight_decay(parameter.name)]
-        self._count, (_, end) = len(decayed), starts([parameter.tensor.numel() for parameter in decayed])
+        self._count, (_, end) = len(decayed), starts(decayed)
         self._weights = weights[:end]
         self._half = torch.empty_like(self._weights, dtype=precision)
         halves = [view.requires_grad_() for view in views(self._half, decayed)]

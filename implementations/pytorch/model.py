@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rn50.benchmark import rules
+from rn50.benchmark import optimizers, rules
 from rn50.benchmark.network import EXPANSION, STAGES
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
@@ -95,14 +95,15 @@ class ConvNorm(nn.Module):
     """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``:
     (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s).
 
-    In training ``normalise`` does the part after the convolution. ``relu``, ``twice`` and ``pool`` are
-    arguments of ``separate_normalise``.
+    ``relu``, ``twice`` and ``pool`` are arguments of ``normalise``.
     """
 
     rounds = False
     """True if weights and inputs are rounded as in int8."""
     convolve: Convolve = staticmethod(plain_convolution)
     """The convolution of training."""
+    normalise: Normalise = staticmethod(separate_normalise)
+    """The part after the convolution of training."""
 
     def __init__(
         self,
@@ -114,7 +115,6 @@ class ConvNorm(nn.Module):
         stride: int,
         relu: bool = True,
         gamma: float = 1.0,
-        normalise: Normalise = separate_normalise,
         twice: bool = False,
         pool: bool = False,
     ):
@@ -132,7 +132,7 @@ class ConvNorm(nn.Module):
         self.register_buffer("running_mean", torch.empty(outputs))
         self.register_buffer("running_var", torch.empty(outputs))
         self._stride, self._padding, self._first_gamma = stride, kernel // 2, gamma
-        self._normalise, self._after = normalise, {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
+        self._after = {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
@@ -150,7 +150,7 @@ class ConvNorm(nn.Module):
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
             x, known = self.convolve(x, weight, self._stride, self._padding)
-            return self._normalise(x, shortcut, *norm, **self._after, **known)
+            return self.normalise(x, shortcut, *norm, **self._after, **known)
         x, _ = plain_convolution(x, weight, self._stride, self._padding)
         return separate_normalise(x, shortcut, *norm, **self._after, training=False)
 
@@ -190,22 +190,17 @@ class Bottleneck(nn.Module):
         channels: int,
         stride: int,
         last_gamma: float,
-        normalise: Normalise = separate_normalise,
         twice: bool = False,
     ):
         super().__init__()
         name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
         self.body = nn.Sequential(
-            ConvNorm(name, "1", inputs, channels, 1, 1, normalise=normalise),
-            ConvNorm(name, "2", channels, channels, 3, stride, normalise=normalise),
-            ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma, normalise=normalise, twice=twice),
+            ConvNorm(name, "1", inputs, channels, 1, 1),
+            ConvNorm(name, "2", channels, channels, 3, stride),
+            ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma, twice=twice),
         )
-        projected = unit == 1
-        self.shortcut = (
-            ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False, normalise=normalise)
-            if projected
-            else None
-        )
+        shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False) if unit == 1 else None
+        self.shortcut = shortcut
 
     def forward(self, x: MaybeTwice) -> MaybeTwice:
         x, beside = x if isinstance(x, tuple) else (x, x)
@@ -220,8 +215,8 @@ class ResNet50(nn.Module):
 
     ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
     batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
-    arXiv:1706.02677, section 5.1). Parameters have no values until ``initialize`` is called. ``normalise`` is
-    passed to every ``ConvNorm``, and so is ``convolve``. With ``rounds`` every layer rounds its weights and
+    arXiv:1706.02677, section 5.1). Parameters have no values until ``initialize`` is called. Every
+    ``ConvNorm`` gets ``normalise`` and ``convolve``. With ``rounds`` every layer rounds its weights and
     inputs as in int8.
     """
 
@@ -236,24 +231,20 @@ class ResNet50(nn.Module):
         convolve: Convolve = plain_convolution,
     ):
         super().__init__()
-        inputs = round(64 * width)
-        layers: list[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise, pool=True)]
+        inputs, last_gamma = round(64 * width), 0.0 if gamma_zero else 1.0
+        layers: list[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, pool=True)]
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
                 followed = (stage, unit) != (len(STAGES), units)
-                layers.append(
-                    Bottleneck(
-                        stage, unit, inputs, channels, stride, 0.0 if gamma_zero else 1.0, normalise, followed
-                    )
-                )
+                layers.append(Bottleneck(stage, unit, inputs, channels, stride, last_gamma, followed))
                 inputs = channels * EXPANSION
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(inputs, classes)]
         self.features = nn.Sequential(*layers)
         self._precision = PRECISIONS[precision]
         for module in _named(self):
-            module.rounds, module.convolve = rounds, convolve
+            module.rounds, module.convolve, module.normalise = rounds, convolve, normalise
 
     def initialize(self, seed: int) -> None:
         """Draw the random values that a run begins with, the same on every device."""
@@ -280,11 +271,6 @@ def training_loss(
     return functional.cross_entropy(
         network(images), labels, label_smoothing=label_smoothing, reduction="none"
     )
-
-
-def evaluation(network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return True for every sample whose highest logit is its label; shape (batch,)."""
-    return network(images).argmax(dim=1) == labels
 
 
 class Named(NamedTuple):
@@ -317,28 +303,35 @@ def _named(network: nn.Module) -> Iterator[Any]:
     return (module for module in network.modules() if hasattr(module, "names"))
 
 
-def flatten_parameters(
-    parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Flatten the values of ``parameters`` into one tensor and their gradients into another, and return both.
+class Flat(NamedTuple):
+    """Parameters, those without weight decay and trust ratio last, in one tensor; their gradients in another.
 
-    They are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is
-    each step of the optimizer. ``zeros(values)`` makes the tensor for the gradients.
+    Both are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is
+    each step of the optimizer.
     """
-    _, end = starts([parameter.tensor.numel() for parameter in parameters])
-    weights, gradients = torch.zeros(end, device=parameters[0].tensor.device), zeros(end)
-    for (_, tensor), value, gradient in zip(
-        parameters, views(weights, parameters), views(gradients, parameters), strict=False
-    ):
+
+    parameters: Sequence[Named]
+    weights: torch.Tensor
+    gradients: torch.Tensor
+
+
+def flatten(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> Flat:
+    """Move the values of parameters and their gradients into one tensor each; ``zeros(values)`` makes that of
+    the gradients."""
+    ordered = sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
+    _, end = starts(ordered)
+    flat = Flat(ordered, torch.zeros(end, device=ordered[0].tensor.device), zeros(end))
+    of_each = zip(ordered, views(flat.weights, ordered), views(flat.gradients, ordered), strict=True)
+    for (_, tensor), value, gradient in of_each:
         value.copy_(tensor.data)
         tensor.data, tensor.grad = value, gradient
-    return weights, gradients
+    return flat
 
 
 def views(flat: torch.Tensor, parameters: Sequence[Named]) -> list[torch.Tensor]:
     """Return the part of a flattened tensor that belongs to each parameter, with the shape of the
     parameter."""
-    begins, _ = starts([parameter.tensor.numel() for parameter in parameters])
+    begins, _ = starts(parameters)
     # Each keeps its memory format, which is channels-last for weights of convolutions.
     return [
         torch.as_strided(flat, tensor.shape, tensor.stride(), begin)
@@ -346,10 +339,9 @@ def views(flat: torch.Tensor, parameters: Sequence[Named]) -> list[torch.Tensor]
     ]
 
 
-def starts(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return the offsets at which tensors of these sizes begin when flattened, and the end of the last one
-    with its gap."""
-    *begins, end = itertools.accumulate(
-        (math.ceil(size / ALIGNMENT) * ALIGNMENT for size in sizes), initial=0
-    )
+def starts(parameters: Sequence[Named]) -> tuple[list[int], int]:
+    """Return the offsets at which parameters begin when flattened, and the end of the last one with its
+    gap."""
+    sizes = (math.ceil(tensor.numel() / ALIGNMENT) * ALIGNMENT for _, tensor in parameters)
+    *begins, end = itertools.accumulate(sizes, initial=0)
     return begins, end

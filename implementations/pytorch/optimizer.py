@@ -1,47 +1,30 @@
 """SGD and LARS in PyTorch, in agreement with ``rn50/benchmark/optimizers.py``.
 
-All parameters are one tensor, and so are their gradients and their momentum (``model.flatten_parameters``).
-So one operation updates them all. Learning rate and number of samples are written to tensors on the device,
+All parameters are one tensor, and so are their gradients and their momentum (``model.Flat``). So one
+operation updates them all. Learning rate and number of samples are written to tensors on the device,
 so that the host waits for nothing and the update can be a CUDA graph.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
-from implementations.pytorch.model import ALIGNMENT, Named, starts, views
+from implementations.pytorch.model import ALIGNMENT, Flat, starts, views
 from rn50.benchmark import optimizers, rules
 from rn50.settings.fields import Hyperparameters
 
 
-def in_order(parameters: Sequence[Named]) -> Sequence[Named]:
-    """Return the parameters in the order for flattening: those without weight decay and trust ratio last."""
-    return sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
-
-
 class Sgd:
-    """Updates all parameters of a network. The gradients are sums over samples; ``step`` divides them.
+    """Updates all parameters of a network. The gradients are sums over samples; ``step`` divides them."""
 
-    ``parameters`` are ``in_order``; ``weights`` and ``gradients`` are the result of
-    ``model.flatten_parameters`` for them.
-    """
-
-    def __init__(
-        self,
-        parameters: Sequence[Named],
-        weights: torch.Tensor,
-        gradients: torch.Tensor,
-        hyperparameters: Hyperparameters,
-    ):
-        self._hyperparameters, self._parameters = hyperparameters, parameters
-        self._count, self._decayed = (
-            len(parameters),
-            sum(optimizers.has_weight_decay(parameter.name) for parameter in parameters),
-        )
+    def __init__(self, flat: Flat, hyperparameters: Hyperparameters):
+        parameters, weights, gradients = flat
+        self._hyperparameters, self._parameters, self._count = hyperparameters, parameters, len(parameters)
+        self._decayed = sum(optimizers.has_weight_decay(parameter.name) for parameter in parameters)
         # Each row belongs to one parameter, so that a value per parameter becomes a column.
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
         self._velocities = torch.zeros_like(self._weights)
-        begins, end = starts([parameter.tensor.numel() for parameter in parameters])
+        begins, end = starts(parameters)
         rows = torch.tensor([*begins[1:], end], device=weights.device) - torch.tensor(
             begins, device=weights.device
         )
@@ -91,19 +74,13 @@ class Sgd:
 class Lars(Sgd):
     """SGD in which the trust ratio of each weight scales its learning rate."""
 
-    def __init__(
-        self,
-        parameters: Sequence[Named],
-        weights: torch.Tensor,
-        gradients: torch.Tensor,
-        hyperparameters: Hyperparameters,
-    ):
-        super().__init__(parameters, weights, gradients, hyperparameters)
-        sizes = [parameter.tensor.numel() for parameter in parameters]
-        spans = list(zip(starts(sizes)[0], sizes, strict=False))[: self._decayed]
-        self._scaled_weights, self._scaled_gradients = (
-            [flat[begin : begin + size] for begin, size in spans] for flat in (weights, gradients)
-        )
+    def __init__(self, flat: Flat, hyperparameters: Hyperparameters):
+        super().__init__(flat, hyperparameters)
+        begins, _ = starts(flat.parameters)
+        ends = [begin + p.tensor.numel() for begin, p in zip(begins, flat.parameters, strict=True)]
+        spans = [slice(*span) for span in zip(begins, ends, strict=True)][: self._decayed]
+        self._scaled_weights = [flat.weights[span] for span in spans]
+        self._scaled_gradients = [flat.gradients[span] for span in spans]
 
     def _rates(self) -> torch.Tensor:
         h, rates = self._hyperparameters, super()._rates()

@@ -1,4 +1,4 @@
-"""Helpers of the verbs that run as every rank of a system."""
+"""Configuration, cores and start of the verbs that run as every rank of a system."""
 
 import json
 import sys

@@ -50,7 +50,7 @@ def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
 @bench.verb("comm", "Time all-reduces by size", "NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json")
 @group.config_with_values
 @click.option("--largest-mib", default=256, type=Whole(1, 4_096), help="Stop at this size.")
-@group.as_json("rn50.speed.communication.Report")
+@group.as_json("rn50.speed.communication.AllReduces")
 def bench_communication(name: str | None, values: tuple[str, ...], largest_mib: int, as_json: bool) -> None:
     """Time all-reduces over all ranks of CONFIG by size: latency and bandwidth."""
     config = configured(name, values)
@@ -77,15 +77,14 @@ rounds = click.option(
 @group.config_with_values
 @_seconds(60.0)
 @rounds
-@group.as_json("rn50.speed.input_pipeline.Report")
+@group.as_json("rn50.speed.input_pipeline.InputSpeed")
 def bench_input(
     name: str | None, values: tuple[str, ...], seconds: float, rounds: int, as_json: bool
 ) -> None:
     """Measure images/s of the input pipeline, stage by stage, and of training on real and synthetic data:
     which waits for which.
 
-    All its ranks run at once.
-    The data set is read, and nothing is written.
+    All its ranks run at once. The data set is read, and nothing is written.
     """
     from rn50.data import preflight
 
@@ -223,10 +222,10 @@ def bench_throughput(
 def bench_storage(
     folder: pathlib.Path, other: pathlib.Path | None, seconds: float, rounds: int, as_json: bool
 ) -> None:
-    """Measure how fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside
+    """Measure how fast train.rec of DIR is read, sequentially and shuffled, cold and warm; with DIR2, beside
     another copy of it.
 
-    To make it cold, the kernel is asked to forget the file: whoever else reads it fetches it again.
+    Before a cold measurement the kernel is asked to drop the file from memory, for other readers too.
     """
     from rn50.speed import storage
 
@@ -251,14 +250,13 @@ def tune() -> None:
 def tune_input(
     name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_json: bool
 ) -> None:
-    """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them
-    changed.
+    """Search settings of the input pipeline with which CONFIG trains faster on real data, those at DATADIR.
 
-    DATADIR is the data. Tried are those in effect there: fused or separate decoding, threads, hardware
-    decoder, cache, prefetching, mapping of the file. What came out is measured once more beside CONFIG, in
-    turn, and written only where every round finds it faster.
+    It tries the settings that take effect there: fused or separate decoding, threads, hardware decoder,
+    cache, prefetching, mapping of the file. The best are measured once more, in turn with CONFIG, and
+    written only if every round finds them faster.
 
-    Exit status: 0 also where nothing faster was found; "faster" of --json tells.
+    Exit status: 0, also if nothing faster was found; "faster" of --json says which.
     """
     from rn50.data import preflight
     from rn50.settings import config_file, rewrite
@@ -295,8 +293,8 @@ def profile_training(
     """Find where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an
     earlier profile.
 
-    It trains on real data under
-    the profiler of its framework. The timeline is for Perfetto or chrome://tracing.
+    It trains on real data under the profiler of its framework. The timeline is for Perfetto or
+    chrome://tracing.
     """
     from rn50 import files
     from rn50.data import preflight

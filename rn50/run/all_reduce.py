@@ -22,11 +22,11 @@ class Timing(NamedTuple):
     """All-reduces of one size, as timed on rank 0."""
 
     bytes: int
-    """Size."""
+    """Bytes that each rank adds."""
     seconds: float
     """Median of the repeats."""
     fastest_seconds: float
-    """Fastest repeat."""
+    """Seconds of the fastest repeat."""
     bus_gb_per_second: float
     """``2 (n - 1) / n * bytes / seconds``: the least that each of the n ranks has to send and receive,
     whatever the algorithm. It is the "busbw" of nccl-tests."""

@@ -16,8 +16,8 @@ Tensor: TypeAlias = Any
 
 
 class Communicator(Protocol):
-    """The ranks of a run, from ``connect(config)`` of ``implementations.<framework>.communicator``. One
-    process is a communicator of size 1."""
+    """The ranks of a run: ``connect(config)`` of ``rn50.run.communicators``. One process is a communicator of
+    size 1."""
 
     rank: int
     local_rank: int
@@ -35,6 +35,14 @@ class Communicator(Protocol):
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, made on the
         device as for gradients."""
+
+    def shared(self, values: int) -> np.ndarray | None:
+        """Return zeros for gradients, float32 of shape (values,), in memory that all ranks share; None if the
+        engine has to make them. All ranks call it in the same order."""
+
+    def all_reduce_gradients(self, gradients: Any) -> None:
+        """All-reduce in place the gradients of a step: one array of the framework, or several, in the order
+        of ``shared``."""
 
     def lost_rank_named(self) -> AbstractContextManager[None]:
         """Raise RankLostError, in this context, in place of the library's error after a rank is lost."""
@@ -60,8 +68,8 @@ class Engine(Protocol):
         return before the device has finished."""
 
     def mean(self, loss: Tensor) -> float:
-        """Return the mean of what an earlier step than the latest one returned, without waiting for the
-        latest one; or of the latest one's after ``wait``."""
+        """Return the mean of the losses of a step before the latest one, without waiting for the latest one.
+        After ``wait``, ``loss`` may be of the latest one."""
 
     def correct(self, batch: Batch) -> Tensor:
         """Return how many of the samples that count have their highest logit at their label."""

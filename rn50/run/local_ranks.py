@@ -10,6 +10,7 @@ import mmap
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,8 +31,7 @@ def started_here(environ: Mapping[str, str]) -> bool:
 
 
 class LocalRanks:
-    """This rank and its connections to the others: a communicator except for gradients, whose arrays are a
-    framework's."""
+    """This rank and its connections to the others: a communicator."""
 
     library = "shared memory"
     lost_rank_named = contextlib.nullcontext  # the methods raise RankLostError themselves
@@ -44,6 +44,8 @@ class LocalRanks:
         ]
         self.size = len(self._peers)
         self._memory, self._bytes = int(environ[MEMORY]), 0
+        self._shared: list[list[np.ndarray]] = []
+        """The arrays of all ranks for each array of ``shared``, in their order."""
 
     def barrier(self) -> None:
         """Wait until every rank has called it. Like all methods below, raises RankLostError if a rank is
@@ -67,6 +69,16 @@ class LocalRanks:
             os.ftruncate(self._memory, start)
         self.barrier()
         return seconds
+
+    def shared(self, values: int) -> np.ndarray:
+        """Return this rank's array of ``share``, for gradients."""
+        self._shared.append(self.share(values))
+        return self._shared[-1][self.rank]
+
+    def all_reduce_gradients(self, gradients: Any) -> None:
+        """All-reduce in place what ``shared`` has returned; ``gradients`` are views of it."""
+        for arrays in self._shared:
+            self.all_reduce_shared(arrays)
 
     def share(self, values: int) -> list[np.ndarray]:
         """Return one array of ``values`` float32 zeros per rank, in memory that all ranks share. All ranks

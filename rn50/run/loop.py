@@ -5,7 +5,6 @@ computed in a step is in ``implementations/<framework>/engine.py``.
 """
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import math
@@ -20,6 +19,7 @@ from rn50.benchmark import schedule
 from rn50.data.pipeline import record_set
 from rn50.data.pipeline.batches import Batch, Batches, RepeatedBatch, Split
 from rn50.run import input_library, precision
+from rn50.run.communicators import SingleProcess, connect
 from rn50.run.engine import Communicator, Engine, Tensor
 from rn50.settings.config import Config
 
@@ -51,9 +51,8 @@ class Rank:
 
     def __init__(self, config: Config, model: str | None = None):
         self.config, self._model = config, model
-        framework = config.run.framework
-        self.communicator: Communicator = frameworks.module(framework, "communicator").connect(config)
-        self.engine: Engine = frameworks.module(framework, "engine").create(config, self.communicator)
+        self.communicator = connect(config)
+        self.engine = self._engine(self.communicator)
         self.precision = precision.before_warm_up(config)
         """The same on all ranks; final after ``warm_up``."""
         self.forward_seconds = math.inf
@@ -199,6 +198,12 @@ class Rank:
         self._data = {}
         self.communicator.close()
 
+    def _engine(self, communicator: Communicator) -> Engine:
+        engine: Engine = frameworks.module(self.config.run.framework, "engine").create(
+            self.config, communicator
+        )
+        return engine
+
     def _set(self, tensors: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             self.engine.set(tensors[name], array)
@@ -212,11 +217,7 @@ class Rank:
     def _trial(self, name: str) -> Callable[[], None]:
         """Return a step of our network in a precision, on this rank alone: each rank makes as many as it
         has time for."""
-        run = dataclasses.replace(self.config.run, nodes=1, ranks_per_node=1)
-        alone = dataclasses.replace(self.config, run=run)
-        communicator = frameworks.module(run.framework, "communicator").connect(alone)
-        communicator.local_rank = self.communicator.local_rank  # the GPU of this rank
-        engine = frameworks.module(run.framework, "engine").create(alone, communicator)
+        engine = self._engine(SingleProcess(self.communicator.local_rank))
         engine.build(self._seed, name)
         return functools.partial(self._step_alone, engine, engine.synthetic())
 

@@ -28,8 +28,8 @@ class Best:
     """Weights to be saved, with their epoch and top-1: on rank 0 a copy of those of the best evaluation with
     SAVE_WEIGHTS=best, else those that the run ends with."""
 
-    def __init__(self, config: Config, rank: Rank, is_first: bool):
-        self._copies = is_first and config.run.save_weights == "best"
+    def __init__(self, config: Config, rank: Rank):
+        self._copies = config.run.save_weights == "best" and rank.communicator.rank == 0
         self._rank = rank
         self._arrays: dict[str, np.ndarray] | None = None
         self.epoch, self.accuracy = 0, -1.0
@@ -42,7 +42,7 @@ class Best:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The weights."""
+        """The weights by name."""
         return self._rank.weights() if self._arrays is None else self._arrays
 
 

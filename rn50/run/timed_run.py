@@ -70,7 +70,7 @@ def run(config: Config, create: Callable[[Config], Rank], display: Display) -> R
             _watch(rank, log, shown) as watch,
         ):
             facts_beside = result_file if is_first else None
-            best = saved_weights.Best(config, rank, is_first)
+            best = saved_weights.Best(config, rank)
             timed = TimedRun(config, begins, rank, seed, facts_beside, log, shown, watch, best)
             try:
                 # Compile and warm up, without a look at the data.

@@ -26,7 +26,7 @@ class Cell(NamedTuple):
     """Combination to measure."""
 
     framework: str
-    """Framework."""
+    """FRAMEWORK."""
     model: str
     """ours, or a model of its zoo."""
     image_size: int | None
@@ -38,7 +38,7 @@ class Cell(NamedTuple):
     ranks: int
     """Ranks of a machine."""
     nodes: int = 1
-    """Machines."""
+    """Number of machines."""
     hosts: str | None = None
     """Names of several machines, with commas."""
 

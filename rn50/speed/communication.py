@@ -16,15 +16,15 @@ OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|
 """Variables that launchers set; they are not settings to compare."""
 
 
-class Report(NamedTuple):
+class AllReduces(NamedTuple):
     """All-reduces by size."""
 
     library: str
     """Library that moves the bytes."""
     ranks: int
-    """All ranks."""
+    """Number of ranks on all machines."""
     nodes: int
-    """Machines."""
+    """Number of machines."""
     environment: dict[str, str]
     """Variables of libraries that were in effect."""
     all_reduce: list[Timing]
@@ -51,7 +51,7 @@ def _show(config: Config, communicator: Communicator, timings: list[Timing], as_
             for name, value in sorted(environment().items())
             if name.startswith(PASSED_THROUGH) and not re.match(of_one_rank, name)
         }
-        print_json(Report(communicator.library, communicator.size, config.run.nodes, used, timings))
+        print_json(AllReduces(communicator.library, communicator.size, config.run.nodes, used, timings))
         return
     title = f"all-reduces of float32 numbers over {communicator.size} ranks ({communicator.library})"
     by_size = table(("bytes", "median ms", "fastest ms", "bus GB/s"), title=title)

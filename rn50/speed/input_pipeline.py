@@ -66,7 +66,7 @@ class Stages(NamedTuple):
 prints(Stages, lambda r: (r.read, r.decode, r.pipeline, r.synthetic, r.real))
 
 
-class Report(NamedTuple):
+class InputSpeed(NamedTuple):
     """Speed of input and of training."""
 
     system: str
@@ -74,7 +74,7 @@ class Report(NamedTuple):
     device: str
     """cpu or gpu."""
     ranks: int
-    """All ranks."""
+    """Number of ranks on all machines."""
     precision: str
     """Precision; what warm-up took for PRECISION=auto is marked `(auto)`."""
     images_per_second: Stages
@@ -116,7 +116,7 @@ def as_rank(config: Config, seconds: float, rounds: int, as_json: bool) -> None:
             print_json(report) if as_json else show(report, Terminal())
 
 
-def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> Report:
+def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpeed:
     """Measure every stage and both kinds of training, once a round."""
     meter = Meter(config, rank)
     stages, real = meter.stages(), meter.open(config.input_pipeline)
@@ -151,10 +151,10 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> Report:
     shown = precision.shown(config, rank.precision)
     run, lost = config.run, overlap.of_rounds(config, *(measured[name] for name in inputs))
     rated = Stages(**of_rounds)
-    return Report(run.system, run.device, config.ranks, shown, rated, compared, lost, waiting, slowest)
+    return InputSpeed(run.system, run.device, config.ranks, shown, rated, compared, lost, waiting, slowest)
 
 
-def show(report: Report, console: Terminal) -> None:
+def show(report: InputSpeed, console: Terminal) -> None:
     """Print one line per stage, then the verdict."""
     ranks = "1 rank" if report.ranks == 1 else f"{report.ranks} ranks together"
     title = f"{report.system}: images/s of {ranks}, {report.device}, {report.precision}"

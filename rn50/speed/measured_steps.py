@@ -1,4 +1,4 @@
-"""Steps of a rank to be measured: on any batches, at a learning rate of 0, under the framework's profiler."""
+"""Steps that only measure: on any batches, at a learning rate of 0, or under the framework's profiler."""
 
 import dataclasses
 import itertools

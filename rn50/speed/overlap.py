@@ -1,4 +1,4 @@
-"""Loss of input and training step to each other: the rate of each alone beside that of both together."""
+"""Mutual slowdown of input and training step: the rate of each alone beside that of both together."""
 
 import statistics
 from collections.abc import Sequence

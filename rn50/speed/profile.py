@@ -28,7 +28,7 @@ class AStep(NamedTuple):
     """An operator in a step."""
 
     name: str
-    """Operator."""
+    """Name of the operator."""
     calls: float
     """Calls a step."""
     milliseconds: float
@@ -38,7 +38,7 @@ class AStep(NamedTuple):
 class Profile(NamedTuple):
     """A profile, and what was gained since another one."""
 
-    rate: Annotated[dict[str, Any], Mark.INLINE, input_bench.Report]
+    rate: Annotated[dict[str, Any], Mark.INLINE, input_bench.InputSpeed]
     """Output of ``rn50 bench input --json``."""
     steps: int
     profiled_step_seconds: float

@@ -101,11 +101,11 @@ class ReadFolder(NamedTuple):
     """Measurements of one folder."""
 
     folder: Path
-    """Folder."""
+    """Folder of the data set."""
     records: int
     """Records of train.rec."""
     bytes: int
-    """Its size."""
+    """Size of train.rec."""
     bytes_per_second: dict[str, list[float]]
     """Kind -> one value per round."""
     shares: list[float | None]

@@ -109,7 +109,7 @@ class Bench:
     kinds: tuple[str, ...]
     folder: pathlib.Path
     command: str
-    """The command."""
+    """Command line of the measurement."""
     results: list[Result] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:

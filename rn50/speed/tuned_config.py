@@ -28,7 +28,7 @@ class Tuned(NamedTuple):
     base: Path
     """Configuration that it began with."""
     written: Path | None
-    """File."""
+    """File that was written; null: none."""
 
 
 def configured(base: Path) -> Config:

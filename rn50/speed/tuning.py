@@ -75,7 +75,7 @@ class Tuning(NamedTuple):
 
     @property
     def new_values(self) -> dict[str, str]:
-        """New values."""
+        """New text of every variable that the search changed."""
         return {name: new for name, (_, new) in self.changes.items()}
 
     @property

@@ -48,7 +48,7 @@ def test_a_port_that_is_in_use_is_named(communicator):
 def test_what_is_reported_of_a_lost_rank_is_named(communicator, error):
     if isinstance(error, OSError) and "paddle" not in communicator.__name__:
         pytest.skip("PyTorch reports it by a RuntimeError")
-    with pytest.raises(RankLostError), communicator.lost_rank_named():
+    with pytest.raises(RankLostError), communicator.Distributed.lost_rank_named():
         raise error
-    with pytest.raises(RuntimeError, match="out of memory"), communicator.lost_rank_named():
+    with pytest.raises(RuntimeError, match="out of memory"), communicator.Distributed.lost_rank_named():
         raise RuntimeError("out of memory")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rn50.run import precision
+from rn50.run.communicators import SingleProcess
 from rn50.run.precision import Precision
-from rn50.run.single_process import SingleProcess
 from tests.conftest import with_changes
 
 

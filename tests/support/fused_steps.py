@@ -6,7 +6,6 @@ import torch
 
 from implementations.pytorch import convolution_statistics, fused_norm, model
 from implementations.pytorch.half_weights import HalfWeights
-from implementations.pytorch.optimizer import in_order
 
 
 def given_to(layer, batch, device="meta", dtype=torch.float16):
@@ -33,10 +32,9 @@ def summing(images):
 def network_of(convolution, precision, width, device):
     network = model.ResNet50(10, width, False, precision, fused_norm.normalise, convolve=convolution)
     network.to(device).initialize(0)
-    parameters = in_order(model.trainable(network))
-    weights, gradients = model.flatten_parameters(parameters, lambda count: torch.zeros(count, device=device))
-    step = HalfWeights(network, parameters, weights, gradients, 0.1, model.PRECISIONS[precision])
-    return network, step, gradients
+    flat = model.flatten(model.trainable(network), lambda count: torch.zeros(count, device=device))
+    step = HalfWeights(network, flat, 0.1, model.PRECISIONS[precision])
+    return network, step, flat.gradients
 
 
 def images_of(batch, side, device):

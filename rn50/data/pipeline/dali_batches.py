@@ -9,16 +9,24 @@ from rn50.settings.config import Config
 
 
 class DaliBatches(Batches):
-    """The batches of one split, read by DALI. A framework adds ``_copied`` and ``_wrong_labels``."""
+    """The batches of one split, read by DALI. A framework adds ``_copied`` and ``_wrong_labels``, and
+    ``_allocate`` if it copies."""
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
         super().__init__(config, split, communicator, config.input_pipeline.prefetch_queue_depth)
         self._classes = config.data.classes
         # Each rank has its own seed; with one seed all ranks would crop their images in the same places.
         self._pipeline = dali.build(config, split, self._rank, self._ranks, seed + self._rank, batch_format)
+        shape = batch_format.shape(config.hyperparameters.batch_size, config.data.image_size)
+        self._allocate(batch_format, shape)
 
     def check_labels(self) -> None:
         self._set.check_labels(self._wrong_labels())
+
+    def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
+        """Make what ``_copied`` copies into: arrays for images of ``shape``, (B, ...), and labels (B, 1)
+        float32; by default nothing."""
+        return
 
     @abstractmethod
     def _copied(self, outputs: Any, index: int) -> tuple[Any, Any]:

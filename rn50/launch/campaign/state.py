@@ -36,7 +36,7 @@ class RunState:
     loss: float | None = None
     """Mean training loss of the last epoch."""
     evaluations: tuple[Evaluation, ...] = ()
-    """Its evaluations."""
+    """Evaluations so far."""
     reached: Evaluation | None = None
     """The first evaluation at the target."""
     minutes: float | None = None
@@ -76,7 +76,7 @@ class Campaign:
     """The state of a campaign, from its logs."""
 
     results: pathlib.Path
-    """Folder."""
+    """Folder of the logs."""
     runs: tuple[RunState, ...]
     system: str = ""
     """DGXSYSTEM, empty before the first log."""

@@ -12,7 +12,7 @@ pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("implementations.mxnet").mx
 
 from implementations.mxnet import device  # noqa: E402
-from implementations.mxnet.communicator import lost_rank_named  # noqa: E402
+from implementations.mxnet.communicator import Distributed  # noqa: E402
 from rn50.errors import RankLostError, UserError  # noqa: E402
 from rn50.files import ROOT  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
@@ -69,10 +69,10 @@ def test_the_wheel_refuses_a_gpu_that_it_has_no_code_for(
     ],
 )
 def test_what_horovod_reports_of_a_lost_rank_is_named(said):
-    with pytest.raises(RankLostError), lost_rank_named():
+    with pytest.raises(RankLostError), Distributed.lost_rank_named():
         raise mx.base.MXNetError(said)
 
 
 def test_another_error_is_no_lost_rank():
-    with pytest.raises(mx.base.MXNetError), lost_rank_named():
+    with pytest.raises(mx.base.MXNetError), Distributed.lost_rank_named():
         raise mx.base.MXNetError("out of memory")

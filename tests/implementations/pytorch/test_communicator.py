@@ -18,8 +18,8 @@ from implementations.pytorch.communicator import Distributed
 from rn50.process import environment
 ranks = Distributed(False, environment())
 total = ranks.all_reduce(np.array([1, 10 ** 15 + ranks.rank]))
-gradients = ranks.gradients(1000, torch.device("cpu"))
-assert gradients.shape == (1000,) and not gradients.any()
+assert ranks.shared(1000) is None
+gradients = torch.zeros(1000)
 gradients += ranks.rank + 1
 ranks.all_reduce_gradients(gradients)
 seconds = ranks.all_reduce_seconds(1000, 3)

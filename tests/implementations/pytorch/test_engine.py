@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from implementations.pytorch import engine  # noqa: E402
 from implementations.pytorch.dali_batches import DaliBatches  # noqa: E402
 from rn50.data.pipeline.batches import BatchFormat  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
@@ -49,6 +50,24 @@ def test_the_mean_of_a_loss_waits_for_the_step_before_alone(tiny_config, monkeyp
     engine.mean(first)
     assert begun == ["pass", "update", "pass", "update", "read what 2 have left"]
     rank.close()
+
+
+def test_a_captured_step_begins_with_the_weights_and_statistics_of_the_seed(tiny_config, monkeypatch):
+    def tensors():
+        rank = Rank(with_changes(tiny_config, run={"framework": "pytorch", "precision": "float32"}))
+        rank.engine.build(7, "float32")
+        return rank.weights()
+
+    def after_a_step(mode, step, images, labels):
+        step(images, labels)
+        return step
+
+    expected = tensors()
+    monkeypatch.setattr(engine, "is_captured", lambda mode, device: True)
+    monkeypatch.setattr(engine, "captured", lambda run, device: (run, run()))
+    monkeypatch.setattr(engine, "of_full_batches", after_a_step)
+    found = tensors()
+    assert all((found[name] == array).all() for name, array in expected.items())
 
 
 def test_labels_are_checked_behind_the_step_on_the_latest_batch(tiny_config):

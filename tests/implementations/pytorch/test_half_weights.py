@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch.half_weights import HalfWeights  # noqa: E402
-from implementations.pytorch.model import PRECISIONS, ResNet50, flatten_parameters, trainable  # noqa: E402
-from implementations.pytorch.optimizer import Lars, in_order  # noqa: E402
+from implementations.pytorch.model import PRECISIONS, ResNet50, flatten, trainable  # noqa: E402
+from implementations.pytorch.optimizer import Lars  # noqa: E402
 from implementations.pytorch.step import Eager, Graph  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
@@ -22,17 +22,15 @@ class Trained:
     def __init__(self, precision, device):
         self.network = ResNet50(10, 0.125, False, precision).to(device)
         self.network.initialize(0)
-        self.parameters = in_order(trainable(self.network))
-        self.weights, self.gradients = flatten_parameters(
-            self.parameters, lambda count: torch.zeros(count, device=device)
-        )
+        self.flat = flatten(trainable(self.network), lambda count: torch.zeros(count, device=device))
+        self.parameters, self.weights, self.gradients = self.flat
         self.dtype = PRECISIONS[precision]
 
     def eager(self):
         return Eager(self.network, self.gradients, 0.1)
 
     def half_weights(self):
-        return HalfWeights(self.network, self.parameters, self.weights, self.gradients, 0.1, self.dtype)
+        return HalfWeights(self.network, self.flat, 0.1, self.dtype)
 
 
 def batches(device, count):
@@ -52,7 +50,7 @@ def test_losses_and_weights_of_20_steps_are_those_of_autocast(tiny_config, preci
     def run(how):
         trained = Trained(precision, device)
         step = how(trained)
-        optimizer = Lars(trained.parameters, trained.weights, trained.gradients, tiny_config.hyperparameters)
+        optimizer = Lars(trained.flat, tiny_config.hyperparameters)
         before, losses = trained.weights.clone(), []
         if device == "cuda":
             step = Graph(step, *next(batches(device, 1)))

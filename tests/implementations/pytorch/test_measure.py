@@ -9,6 +9,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent  # noqa: E402
 
 from implementations.pytorch import communicator, device, engine, measure  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
+from rn50.run import communicators  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
 from rn50.speed import measured_steps  # noqa: E402
 from rn50.speed.measured_steps import Operator  # noqa: E402
@@ -103,7 +104,7 @@ def test_our_network_takes_four_channels_on_a_gpu_in_half_precision(
     monkeypatch.setattr(engine, "LookBack", lambda device: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     config = with_changes(tiny_config, run={"device": "gpu", "precision": precision})
-    made = engine.PytorchEngine(config, communicator.SingleProcess())
+    made = engine.PytorchEngine(config, communicators.SingleProcess())
     taken = "float16" if precision == "auto" else precision
     assert made._format(taken, model).channels == channels
 
@@ -119,7 +120,7 @@ def test_an_old_driver_is_named_before_the_ranks_connect(tiny_config, monkeypatc
     with pytest.raises(
         UserError, match=r"^DEVICE=gpu: The NVIDIA driver .* too old .*; rn50 doctor says which"
     ):
-        communicator.connect(config)
+        communicators.connect(config)
 
 
 @pytest.mark.parametrize(

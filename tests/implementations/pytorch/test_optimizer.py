@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from implementations.pytorch.model import ResNet50, flatten_parameters, trainable  # noqa: E402
-from implementations.pytorch.optimizer import OPTIMIZERS, Lars, in_order  # noqa: E402
+from implementations.pytorch.model import ResNet50, flatten, trainable  # noqa: E402
+from implementations.pytorch.optimizer import OPTIMIZERS, Lars  # noqa: E402
 from rn50.benchmark import optimizers, schedule  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
@@ -19,9 +19,8 @@ def made(name, h, device="cpu", gamma_zero=True):
     """(parameters, gradients by name, optimizer) of a network of an eighth of the width."""
     network = ResNet50(10, 0.125, gamma_zero, "float32").to(device)
     network.initialize(0)
-    parameters = in_order(trainable(network))
-    weights, gradients = flatten_parameters(parameters, lambda values: torch.zeros(values, device=device))
-    return parameters, OPTIMIZERS[name](parameters, weights, gradients, h)
+    flat = flatten(trainable(network), lambda values: torch.zeros(values, device=device))
+    return flat.parameters, OPTIMIZERS[name](flat, h)
 
 
 def value(parameter):
@@ -76,9 +75,8 @@ def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config):
 def test_what_lies_between_the_parameters_stays_zero(tiny_config):
     network = ResNet50(10, 0.125, True, "float32")
     network.initialize(0)
-    parameters = in_order(trainable(network))
-    weights, gradients = flatten_parameters(parameters, torch.zeros)
-    optimizer = Lars(parameters, weights, gradients, tiny_config.hyperparameters)
+    flat = flatten(trainable(network), torch.zeros)
+    optimizer, (parameters, weights, _) = Lars(flat, tiny_config.hyperparameters), flat
     used = torch.zeros_like(weights, dtype=torch.bool)
     for parameter in parameters:
         begin = (parameter.tensor.data_ptr() - weights.data_ptr()) // 4

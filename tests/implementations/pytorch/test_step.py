@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch.layers import layers_of  # noqa: E402
-from implementations.pytorch.model import Bottleneck, evaluation, flatten_parameters, trainable  # noqa: E402
+from implementations.pytorch.model import Bottleneck, flatten, trainable  # noqa: E402
 from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
@@ -42,7 +42,7 @@ def trained(config):
             images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples
         )
         losses.append(rank.engine.step(shifted._replace(global_samples=samples), rate))
-    correct = evaluation(network.eval(), batch.images, batch.labels)
+    correct = rank.engine.logits(batch.images).argmax(dim=1) == batch.labels
     change, statistics = flat(trainable(network)) - before, torch.cat(list(network.buffers()))
     rank.close()
     return losses, change, statistics, correct
@@ -83,7 +83,7 @@ def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
         # A block of the network is enough: a CPU needs seconds to compile each kernel of it.
         block = Bottleneck(1, 1, 8, 4, 2, 1.0)
         network = torch.nn.Sequential(block, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
-        _, gradients = flatten_parameters(trainable(network), torch.zeros)
+        gradients = flatten(trainable(network), torch.zeros).gradients
         step = Eager(network, gradients, 0.1)
         if compiled:  # by a step on a batch of the shape of those that follow; values are set after it
             images = torch.ones(4, 8, 6, 6).to(memory_format=torch.channels_last)

@@ -22,7 +22,9 @@ class ToyEngine:
         initial = np.random.RandomState(seed).standard_normal((inputs, classes)) / inputs
         self._weights = {"fc1_weight": initial.astype(np.float32), "fc1_bias": np.zeros(classes, np.float32)}
         self._velocities = {name: np.zeros_like(weight) for name, weight in self._weights.items()}
-        self._flat = flat = self._communicator.gradients((inputs + 1) * classes)
+        values = (inputs + 1) * classes
+        shared = self._communicator.shared(values)
+        self._flat = flat = np.zeros(values, np.float32) if shared is None else shared
         self._gradients = {"fc1_weight": flat[classes:].reshape(inputs, classes), "fc1_bias": flat[:classes]}
         return list(self._weights), BatchFormat(None, "CHW", False)
 

@@ -1,5 +1,5 @@
-"""MXNet's communicator."""
+"""MXNet's communicators."""
 
-from implementations.mxnet.communicator import connect
+from implementations.mxnet.communicator import Distributed, SharedMemory
 
-__all__ = ["connect"]
+__all__ = ["Distributed", "SharedMemory"]
