@@ -20,26 +20,27 @@ from implementations.mxnet.model import (
 from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, BatchFormat
+from rn50.run.precision import before_warm_up
 from rn50.settings.config import Config
 
 
 class MxnetEngine:
     """See ``rn50.run.engine.Engine``."""
 
-    def __init__(self, config: Config, communicator: Any):
-        self._config, self._communicator = config, communicator
+    def __init__(self, config: Config, communicator: Any, model: str | None = None):
+        self._config, self._communicator, self._model = config, communicator, model
         self.context = device.of_rank(config, communicator.local_rank)
         self._masks: list[tuple[Any, Any]] = []
+        self.batch_format = self._format()
 
-    def build(self, seed: int, precision: str, model: str | None = None) -> tuple[list[str], BatchFormat]:
+    def build(self, seed: int, precision: str) -> list[str]:
         """Build network, graphs and optimizer."""
         config, h, data = self._config, self._config.hyperparameters, self._config.data
-        self._batch_format = self._format(precision, model)
         mx.random.seed(seed)
-        if model is None:
+        if self._model is None:
             self.network: Any = self._resnet50(precision)
         else:
-            self.network = zoo.network(model, data.classes, data.image_size, precision)
+            self.network = zoo.network(self._model, data.classes, data.image_size, precision)
         # The initializer is for parameters without their own, as in Gluon's zoo.
         self.network.initialize(mx.init.MSRAPrelu(slope=0), self.context)
         # One graph per batch shape: a graph of static shape is planned again at each change of the shape.
@@ -52,7 +53,7 @@ class MxnetEngine:
         parameters = trainable(self.network)
         self._gradients = flatten_gradients(parameters, config.run.gradient_groups, self._zeros)
         self.optimizer = OPTIMIZERS[h.optimizer](parameters, h)
-        return [parameter.name for parameter in parameters], self._batch_format
+        return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> Any:
         """Run forward pass, backward pass, all-reduce and update."""
@@ -108,7 +109,7 @@ class MxnetEngine:
     def synthetic(self) -> Batch:
         """Return a random batch: images (B, 3, S, S) or (B, S, S, 3), labels (B,) float32."""
         samples, data = self._config.hyperparameters.batch_size, self._config.data
-        shape, dtype = self._batch_format.shape(samples, data.image_size), self._batch_format.dtype
+        shape, dtype = self.batch_format.shape(samples, data.image_size), self.batch_format.dtype
         random = np.random.RandomState(0)
         images = mx.nd.array(random.standard_normal(shape), self.context, dtype)
         labels = mx.nd.array(random.randint(data.classes, size=samples), self.context, "float32")
@@ -125,9 +126,10 @@ class MxnetEngine:
             return mx.nd.zeros(values, self.context)
         return mx.nd.from_numpy(shared[:], zero_copy=True)  # which makes what it takes read-only: a view
 
-    def _format(self, precision: str, model: str | None) -> BatchFormat:
+    def _format(self) -> BatchFormat:
+        precision = before_warm_up(self._config).name  # final on a GPU, and of no effect here on a CPU
         # Gluon's models are never channels-last.
-        layout = "CHW" if model else device.image_layout(self._config)
+        layout = "CHW" if self._model else device.image_layout(self._config)
         on_gpu = self.context.device_type == "gpu"
         gpu = self.context.device_id if on_gpu else None
         return BatchFormat(gpu, layout, on_gpu and precision == "float16")
@@ -136,13 +138,13 @@ class MxnetEngine:
         run, data = self._config.run, self._config.data
         fused_relu = run.device == "cpu" and precision == "float32"
         rounds = run.quantization == quantization.NAME
-        layout = Layout(f"N{self._batch_format.layout}", precision, fused_relu, rounds)
+        layout = Layout(f"N{self.batch_format.layout}", precision, fused_relu, rounds)
         return ResNet50(data.classes, data.width, self._config.hyperparameters.bn_gamma_zero, layout)
 
     def _moved(self, array: np.ndarray, axis: int, destination: int) -> np.ndarray:
         """Return convolution weights with their input channels moved to another axis, if images are
         channels-last."""
-        channels_last = self._batch_format.layout == "HWC" and array.ndim == 4
+        channels_last = self.batch_format.layout == "HWC" and array.ndim == 4
         return np.ascontiguousarray(np.moveaxis(array, axis, destination)) if channels_last else array
 
 

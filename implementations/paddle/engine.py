@@ -10,30 +10,31 @@ from implementations.paddle.model import ResNet50, flatten_gradients, tensors, t
 from implementations.paddle.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, BatchFormat
+from rn50.run.precision import before_warm_up
 from rn50.settings.config import Config
 
 
 class PaddleEngine:
     """See ``rn50.run.engine.Engine``."""
 
-    def __init__(self, config: Config, communicator: Any):
-        self._config, self._communicator = config, communicator
+    def __init__(self, config: Config, communicator: Any, model: str | None = None):
+        self._config, self._communicator, self._model = config, communicator, model
         self._gpu = device.of_rank(config, communicator.local_rank)
         self._masks: list[tuple[paddle.Tensor, paddle.Tensor]] = []
+        self.batch_format = self._format()
 
-    def build(self, seed: int, precision: str, model: str | None = None) -> tuple[list[str], BatchFormat]:
+    def build(self, seed: int, precision: str) -> list[str]:
         """Build network and optimizer."""
         h = self._config.hyperparameters
-        self._batch_format = self._format(precision, model)
-        if model is None:
+        if self._model is None:
             self.network: Any = self._resnet50(precision)
         else:
-            self.network = zoo.ZooNetwork(model, self._config.data.classes, precision)
+            self.network = zoo.ZooNetwork(self._model, self._config.data.classes, precision)
         self.network.initialize(seed)
         parameters = trainable(self.network)
         self._gradients = flatten_gradients(parameters, self._zeros)
         self.optimizer = OPTIMIZERS[h.optimizer](parameters, self._gradients, h)
-        return [parameter.name for parameter in parameters], self._batch_format
+        return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> paddle.Tensor:
         """Run forward pass, backward pass, all-reduce and update."""
@@ -88,7 +89,7 @@ class PaddleEngine:
     def synthetic(self) -> Batch:
         """Return a random batch: images (B, 3, S, S) or (B, S, S, 3), labels (B,) int64."""
         samples, data = self._config.hyperparameters.batch_size, self._config.data
-        shape, dtype = self._batch_format.shape(samples, data.image_size), self._batch_format.dtype
+        shape, dtype = self.batch_format.shape(samples, data.image_size), self.batch_format.dtype
         random = np.random.RandomState(0)
         images = paddle.to_tensor(random.standard_normal(shape).astype(dtype))
         labels = paddle.to_tensor(random.randint(data.classes, size=samples))
@@ -106,13 +107,14 @@ class PaddleEngine:
             return paddle.zeros([values])
         return paddle.Tensor(value=shared, place=paddle.CPUPlace(), zero_copy=True)
 
-    def _format(self, precision: str, model: str | None) -> BatchFormat:
+    def _format(self) -> BatchFormat:
+        precision = before_warm_up(self._config).name  # final on a GPU, and of no effect here on a CPU
         # paddle.vision's models are never channels-last.
-        layout = "CHW" if model or self._gpu is None else "HWC"
+        layout = "CHW" if self._model or self._gpu is None else "HWC"
         return BatchFormat(self._gpu, layout, self._gpu is not None and precision == "float16")
 
     def _resnet50(self, precision: str) -> ResNet50:
-        data, layout = self._config.data, f"N{self._batch_format.layout}"
+        data, layout = self._config.data, f"N{self.batch_format.layout}"
         gamma_zero = self._config.hyperparameters.bn_gamma_zero
         rounds = self._config.run.quantization == quantization.NAME
         return ResNet50(data.classes, data.width, gamma_zero, precision, layout, rounds)

@@ -16,29 +16,30 @@ from implementations.pytorch.optimizer import OPTIMIZERS
 from implementations.pytorch.step import Eager, captured, is_captured, of_full_batches
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, BatchFormat
+from rn50.run.precision import before_warm_up
 from rn50.settings.config import Config
 
 
 class PytorchEngine:
     """See ``rn50.run.engine.Engine``."""
 
-    def __init__(self, config: Config, communicator: Any):
-        self._config, self._communicator = config, communicator
+    def __init__(self, config: Config, communicator: Any, model: str | None = None):
+        self._config, self._communicator, self._model = config, communicator, model
         self.device = device.of_rank(config, communicator.local_rank)
         # Every shape but that of a ragged batch recurs some ten thousand times.
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
         self._look_back = LookBack(self.device)
         self._masked: list[torch.Tensor] = []
         self._masks: list[torch.Tensor] = []
+        self.batch_format = self._format()
 
-    def build(self, seed: int, precision: str, model: str | None = None) -> tuple[list[str], BatchFormat]:
+    def build(self, seed: int, precision: str) -> list[str]:
         """Build network, step and optimizer."""
         h, mode = self._config.hyperparameters, self._config.run.step_mode
-        self._batch_format = self._format(precision, model)
-        if model is None:
+        if self._model is None:
             self.network: Any = self._resnet50(precision).to(self.device)
         else:
-            self.network = zoo.ZooNetwork(model, self._config.data.classes, precision).to(self.device)
+            self.network = zoo.ZooNetwork(self._model, self._config.data.classes, precision).to(self.device)
         self.network.initialize(seed)
         parameters = trainable(self.network)
         flat = flatten(parameters, self._zeros)
@@ -52,7 +53,7 @@ class PytorchEngine:
         if is_captured(mode, self.device):
             self.optimizer.run, _ = captured(self.optimizer.update, self.device)
             self.network.initialize(seed)  # again: the steps before a capture change running statistics
-        return [parameter.name for parameter in parameters], self._batch_format
+        return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
         """Run forward pass, backward pass, all-reduce and update."""
@@ -113,8 +114,8 @@ class PytorchEngine:
     def synthetic(self) -> Batch:
         """Return a random batch: images (B, channels, S, S), channels-last in memory, labels (B,) int64."""
         samples, data = self._config.hyperparameters.batch_size, self._config.data
-        shape = self._batch_format.shape(samples, data.image_size)
-        dtype, random = getattr(torch, self._batch_format.dtype), torch.Generator().manual_seed(0)
+        shape = self.batch_format.shape(samples, data.image_size)
+        dtype, random = getattr(torch, self.batch_format.dtype), torch.Generator().manual_seed(0)
         images = torch.randn(shape, generator=random).to(self.device, dtype).permute(0, 3, 1, 2)
         labels = torch.randint(data.classes, (samples,), generator=random).to(self.device)
         return Batch(images, labels, samples, samples * self._communicator.size)
@@ -129,10 +130,11 @@ class PytorchEngine:
         shared = self._communicator.shared(values)
         return torch.zeros(values, device=self.device) if shared is None else torch.from_numpy(shared)
 
-    def _format(self, precision: str, model: str | None) -> BatchFormat:
+    def _format(self) -> BatchFormat:
+        precision = before_warm_up(self._config).name  # final on a GPU, and of no effect here on a CPU
         half = precision != "float32" and self.device.type == "cuda"
         # Tensor cores want aligned pixels; torchvision's models take three channels.
-        channels = 4 if half and not model else 3
+        channels = 4 if half and not self._model else 3
         return BatchFormat(self.device.index, "HWC", half and precision == "float16", channels)
 
     def _resnet50(self, precision: str) -> ResNet50:

@@ -52,15 +52,17 @@ class Communicator(Protocol):
 
 
 class Engine(Protocol):
-    """Network, step and tensors of one rank, from ``create(config, communicator)`` of
+    """Network, step and tensors of one rank, from ``create(config, communicator, model=None)`` of
     ``implementations.<framework>.engine``. It raises UserError if the framework cannot use the rank's
-    device."""
+    device. ``model`` names a model of the framework's own zoo to be timed in place of ours."""
 
-    def build(self, seed: int, precision: str, model: str | None = None) -> tuple[list[str], BatchFormat]:
+    batch_format: BatchFormat
+    """The format of the batches that it takes, known before ``build``."""
+
+    def build(self, seed: int, precision: str) -> list[str]:
         """Build network and optimizer with the initial weights of ``seed``, matrix products in ``precision``.
 
-        ``model`` names a model of the framework's own zoo to be timed in place of ours. Touches no file of
-        the data set. Returns the names of the trainable tensors, and the format of the batches that it takes.
+        Touches no file of the data set. Returns the names of the trainable tensors.
         """
 
     def step(self, batch: Batch, learning_rate: float) -> Tensor:

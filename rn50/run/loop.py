@@ -50,9 +50,9 @@ class Rank:
     """
 
     def __init__(self, config: Config, model: str | None = None):
-        self.config, self._model = config, model
+        self.config = config
         self.communicator = connect(config)
-        self.engine = self._engine(self.communicator)
+        self.engine = self._engine(self.communicator, model)
         self.precision = precision.before_warm_up(config)
         """The same on all ranks; final after ``warm_up``."""
         self.forward_seconds = math.inf
@@ -72,9 +72,9 @@ class Rank:
         """
         config, engine, self._seed = self.config, self.engine, seed
         with self.communicator.lost_rank_named():
+            input_library.prepare(config, engine.batch_format)  # before a network takes the GPU's memory
             self.precision = precision.choose(config, self.communicator, self._trial)
-            names, self.batch_format = engine.build(seed, self.precision.name, self._model)
-            input_library.prepare(config, self.batch_format)
+            names = engine.build(seed, self.precision.name)
             initial, batch, seconds = self.weights(), engine.synthetic(), []
             for _ in range(WARM_UP_STEPS):
                 self._step_alone(engine, batch)
@@ -186,7 +186,8 @@ class Rank:
 
     def open(self, config: Config, split: Split) -> Batches:
         """Return the batches of a split."""
-        return input_library.open_batches(config, split, self.communicator, self._seed, self.batch_format)
+        batch_format = self.engine.batch_format
+        return input_library.open_batches(config, split, self.communicator, self._seed, batch_format)
 
     def synthetic(self) -> Batches:
         """Return one random batch, held on the device and repeated without end."""
@@ -198,10 +199,9 @@ class Rank:
         self._data = {}
         self.communicator.close()
 
-    def _engine(self, communicator: Communicator) -> Engine:
-        engine: Engine = frameworks.module(self.config.run.framework, "engine").create(
-            self.config, communicator
-        )
+    def _engine(self, communicator: Communicator, model: str | None = None) -> Engine:
+        create = frameworks.module(self.config.run.framework, "engine").create
+        engine: Engine = create(self.config, communicator, model)
         return engine
 
     def _set(self, tensors: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> None:

@@ -72,7 +72,7 @@ class Meter:
         if input_library.chosen(self._config) != "dali":
             return {}
         rank, ranks = self.communicator.rank, self.communicator.size
-        batch_format = self._rank.batch_format
+        batch_format = self._rank.engine.batch_format
         return {
             "read": dali.build_reader(self._config, rank, ranks, SEED).run,
             "decode": dali.build_decoder(self._config, SEED, batch_format, self._in_memory()).run,

@@ -54,7 +54,7 @@ def test_the_page_of_the_contract_names_its_twelve_members_and_the_communicators
     text = (ROOT / "implementations" / "README.md").read_text()
     members = [name for name in vars(Engine) if not name.startswith("_")]
     assert len(members) == 12
-    for name in (*members, *Communicator.__annotations__, *vars(Communicator)):
+    for name in (*members, *Engine.__annotations__, *Communicator.__annotations__, *vars(Communicator)):
         assert name.startswith("_") or re.search(rf"`{name}[(`]", text), name
 
 
@@ -152,7 +152,7 @@ def test_steps_that_only_measure_leave_the_weights_as_they_are(trainer, framewor
         np.testing.assert_array_equal(weight, before[name])
     alone = measured_steps.train(trainer, measured_steps.open_input(trainer, None), 0, 2)
     assert alone.data_wait_seconds == 0
-    assert trainer.batch_format.device_id is None and not trainer.batch_format.half_precision
+    assert trainer.engine.batch_format.device_id is None and not trainer.engine.batch_format.half_precision
     trainer.close()
 
 

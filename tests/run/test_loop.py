@@ -9,7 +9,7 @@ from rn50.run.communicators import SingleProcess
 class Engine:
     """An engine that knows the rank it computes on, and computes nothing."""
 
-    def __init__(self, config, communicator):
+    def __init__(self, config, communicator, model):
         self.ranks, self.local_rank = communicator.size, communicator.local_rank
 
     def build(self, seed, precision):

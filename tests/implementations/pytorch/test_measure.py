@@ -104,9 +104,8 @@ def test_our_network_takes_four_channels_on_a_gpu_in_half_precision(
     monkeypatch.setattr(engine, "LookBack", lambda device: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     config = with_changes(tiny_config, run={"device": "gpu", "precision": precision})
-    made = engine.PytorchEngine(config, communicators.SingleProcess())
-    taken = "float16" if precision == "auto" else precision
-    assert made._format(taken, model).channels == channels
+    made = engine.PytorchEngine(config, communicators.SingleProcess(), model)
+    assert made.batch_format.channels == channels
 
 
 def test_an_old_driver_is_named_before_the_ranks_connect(tiny_config, monkeypatch):

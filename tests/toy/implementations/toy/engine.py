@@ -13,11 +13,13 @@ from rn50.data.pipeline.batches import Batch, BatchFormat
 class ToyEngine:
     """See ``rn50.run.engine.Engine``."""
 
-    def __init__(self, config: Any, communicator: Any):
+    batch_format = BatchFormat(None, "CHW", False)
+
+    def __init__(self, config: Any, communicator: Any, model: str | None = None):
         self._config, self._communicator = config, communicator
         self._masks: dict[str, np.ndarray] = {}
 
-    def build(self, seed: int, precision: str, model: str | None = None) -> tuple[list[str], BatchFormat]:
+    def build(self, seed: int, precision: str) -> list[str]:
         inputs, classes = 3 * self._config.data.image_size**2, self._config.data.classes
         initial = np.random.RandomState(seed).standard_normal((inputs, classes)) / inputs
         self._weights = {"fc1_weight": initial.astype(np.float32), "fc1_bias": np.zeros(classes, np.float32)}
@@ -26,7 +28,7 @@ class ToyEngine:
         shared = self._communicator.shared(values)
         self._flat = flat = np.zeros(values, np.float32) if shared is None else shared
         self._gradients = {"fc1_weight": flat[classes:].reshape(inputs, classes), "fc1_bias": flat[:classes]}
-        return list(self._weights), BatchFormat(None, "CHW", False)
+        return list(self._weights)
 
     def step(self, batch: Batch, learning_rate: float) -> np.ndarray:
         h, classes = self._config.hyperparameters, self._config.data.classes
