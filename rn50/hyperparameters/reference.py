@@ -8,8 +8,7 @@ last one.
 
 import functools
 import statistics
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from rn50.benchmark import rules
 from rn50.packages import needed_for
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """Mean, fewest and most epochs of the reference's runs at a batch size."""
 
     batch_size: int
@@ -37,18 +35,11 @@ def points() -> tuple[Point, ...]:
     return tuple(Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs)
 
 
-def epochs(batch_sizes: "np.ndarray[Any, Any]", which: str = "mean") -> "np.ndarray[Any, Any]":
-    """Return field ``which`` of ``Point`` at batch sizes. Shape as ``batch_sizes``, float64."""
-    return np.interp(
-        batch_sizes, [point.batch_size for point in points()], [getattr(point, which) for point in points()]
-    )
-
-
 @functools.lru_cache(maxsize=4096)
 def at(batch_size: int) -> Point:
     """Return the point of the curve at a batch size."""
-    mean, low, high = (float(epochs(np.array([batch_size]), which)[0]) for which in ("mean", "low", "high"))
-    return Point(batch_size, mean, low, high)
+    sizes, *curves = zip(*points(), strict=True)
+    return Point(batch_size, *(float(np.interp(batch_size, sizes, curve)) for curve in curves))
 
 
 def beside(batch_size: int) -> str:

@@ -14,13 +14,12 @@ which is fitted by expectation maximisation.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rn50.benchmark import rules
 from rn50.hyperparameters.plan import chips
-from rn50.printed import Tenths
 from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7
@@ -67,12 +66,10 @@ class Point:
     batch_size: float
 
 
-@dataclass(frozen=True)
-class Rate:
+class Rate(NamedTuple):
     """Images/s per accelerator while training, and the standard deviation of its logarithm."""
 
-    images_per_second: Tenths
-    """Images/s of each while training."""
+    images_per_second: float
     spread: float
 
 

@@ -17,9 +17,9 @@ from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
 from rn50.hyperparameters.expected_epochs import refuse_no_count
 from rn50.hyperparameters.plan import chips, images_per_second
-from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs
-from rn50.hyperparameters.plan.images_per_second import Point, Rate, ThroughputModel
-from rn50.printed import Hundredths, Minutes, Tenths, prints
+from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel
+from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
+from rn50.printed import Hidden, Hundredths, Inline, Minutes, Tenths, prints
 from rn50.results import published
 from rn50.results.published import PublishedResult
 
@@ -41,17 +41,24 @@ EQUAL = 1.005
 class Prediction:
     """Expected minutes of a run."""
 
-    epochs: Epochs
-    evaluations: Tenths
-    """Evaluations until the target."""
-    rate: Rate
-    """Rate of each accelerator."""
+    epochs: Hundredths
+    """Expected epochs."""
+    epochs_low: Hundredths
+    """Lower end of their interval."""
+    epochs_high: Hundredths
+    """Upper end."""
     minutes: Minutes
     """Expected minutes to 75.9 %."""
-    low: Minutes
-    """Lower end of the interval."""
-    high: Minutes
+    minutes_low: Minutes
+    """Lower end of their interval."""
+    minutes_high: Minutes
     """Upper end."""
+    evaluations: Tenths
+    """Evaluations until the target."""
+    images_per_second_per_accelerator: Tenths
+    """Images/s of each while training."""
+    spread: Hidden[float]
+    """Standard deviation of the logarithm of those."""
 
 
 @dataclass(frozen=True)
@@ -82,41 +89,26 @@ prints(
 class Plan:
     """Plan of a system."""
 
+    prediction: Inline[Prediction]
+    hyperparameters: Borrowable
     accelerator: str
     """Its name."""
     accelerators: int
     """Number, in all machines."""
     global_batch_size: int
     """Images per step on all of them together."""
-    prediction: Prediction
-    recipe: Borrowable
     cautions: tuple[str, ...]
     """Where the prediction goes beyond what was published."""
+    command: str
+    """The command that borrows the hyperparameters."""
     confidence: float = CONFIDENCE
     """Share of results that the intervals are meant to hold."""
 
     @property
-    def command(self) -> str:
-        """The command that borrows the recipe."""
-        source = self.recipe.source
-        return command(source.name, source.global_batch_size or 0, self.global_batch_size)
-
-    @property
     def evidence(self) -> int:
-        """Return the number of published runs with this recipe at this very batch size."""
-        return self.recipe.runs if self.recipe.source.global_batch_size == self.global_batch_size else 0
-
-
-prints(
-    Plan,
-    lambda r: ({"epochs": r.prediction.epochs.expected}, r.prediction.minutes),
-    lambda r: {"minutes_low": r.prediction.low, "minutes_high": r.prediction.high},
-    lambda r: ({"hyperparameters": r.recipe}, r.confidence),
-    lambda r: {"epochs_low": r.prediction.epochs.low, "epochs_high": r.prediction.epochs.high},
-    lambda r: (r.accelerator, r.accelerators, r.global_batch_size),
-    lambda r: {"images_per_second_per_accelerator": r.prediction.rate.images_per_second},
-    lambda r: (r.prediction.evaluations, r.cautions, r.command),
-)
+        """Return the number of published runs with these hyperparameters at this very batch size."""
+        recipe = self.hyperparameters
+        return recipe.runs if recipe.source.global_batch_size == self.global_batch_size else 0
 
 
 class SystemPlanner:
@@ -156,7 +148,8 @@ class SystemPlanner:
         speed = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * rate.spread
         below = math.hypot(math.log(epochs.expected / epochs.low), speed)
         above = math.hypot(math.log(epochs.high / epochs.expected), speed)
-        return Prediction(epochs, count, rate, minutes, minutes * math.exp(-below), minutes * math.exp(above))
+        low, high = minutes * math.exp(-below), minutes * math.exp(above)
+        return Prediction(*epochs, minutes, low, high, count, *rate)
 
     def recipe(self, global_batch_size: int, accelerators: int) -> Borrowable:
         """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result
@@ -186,7 +179,8 @@ class SystemPlanner:
         recipe = self.recipe(global_batch_size, accelerators)
         prediction = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
         cautions = tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe, fitting))
-        return Plan(accelerator, accelerators, global_batch_size, prediction, recipe, cautions)
+        borrow = command(recipe.source.name, recipe.source.global_batch_size or 0, global_batch_size)
+        return Plan(prediction, recipe, accelerator, accelerators, global_batch_size, cautions, borrow)
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
         """Return the plan whose interval has the lowest upper end, so that a proven batch size wins over one
@@ -196,9 +190,9 @@ class SystemPlanner:
             UserError: more accelerators than images in the largest published batch.
         """
         plans = self.candidates(accelerator, accelerators)
-        fewest_minutes = min(candidate.prediction.high for candidate in plans)
-        equal = [candidate for candidate in plans if candidate.prediction.high <= EQUAL * fewest_minutes]
-        return max(equal, key=lambda candidate: (candidate.evidence, -candidate.prediction.high))
+        fewest_minutes = min(plan.prediction.minutes_high for plan in plans)
+        equal = [plan for plan in plans if plan.prediction.minutes_high <= EQUAL * fewest_minutes]
+        return max(equal, key=lambda plan: (plan.evidence, -plan.prediction.minutes_high))
 
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
         """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and
