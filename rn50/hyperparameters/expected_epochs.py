@@ -60,8 +60,6 @@ class Proven:
 
     name: str
     """Source, as `rn50 borrow` takes it."""
-    global_batch_size: int
-    """Its batch size."""
     values: Recipe
     """Values that it logged."""
     prediction: Prediction
@@ -75,12 +73,12 @@ class Proven:
         Runs that missed do not count: at most one of the five of a published result may miss, so they tell
         little.
         """
-        excess = self.prediction.mean - reference.at(self.global_batch_size).mean
-        away = abs(math.log2(global_batch_size / self.global_batch_size))
+        excess = self.prediction.mean - reference.at(self.values.global_batch_size).mean
+        away = abs(math.log2(global_batch_size / self.values.global_batch_size))
         return reference.at(global_batch_size).mean + excess + DISTANCE_EPOCHS * away
 
 
-prints(Proven, lambda r: (r.name, r.global_batch_size, r.values, r.prediction))
+prints(Proven, lambda r: (r.name, r.values.global_batch_size, r.values, r.prediction))
 
 
 def refuse_no_count(option: str, number: float) -> None:
@@ -138,7 +136,7 @@ def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:
     for recipe, group in published.by_recipe(result for result in results if result.is_closed).items():
         prediction = _of_runs(counted(len(group), "published result"), _runs(group))
         if prediction and recipe.is_whole and not departures(recipe):
-            yield Proven(group[0].name, recipe.global_batch_size, recipe, prediction, group)
+            yield Proven(group[0].name, recipe, prediction, group)
 
 
 def _of_reference(optimizer: str) -> Iterator[Proven]:
@@ -148,4 +146,4 @@ def _of_reference(optimizer: str) -> Iterator[Proven]:
         prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
         if prediction and recipe.optimizer == optimizer:
             name = f"rcp/{ruleset}/{recipe.global_batch_size}"
-            yield Proven(name, recipe.global_batch_size, recipe.shared, prediction)
+            yield Proven(name, recipe.shared, prediction)

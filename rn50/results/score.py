@@ -125,10 +125,7 @@ class SystemScore:
     @property
     def name(self) -> str:
         """``system`` without the label, for places that show the label apart."""
-        name = self.system
-        for label_ in rules.LABELS:
-            name = name.replace(f" ({label_})", "")
-        return name or self.system
+        return rules.without_labels(self.system) or self.system
 
 
 def score(

@@ -396,4 +396,4 @@ def test_results_in_such_a_folder_are_packaged_into_another(results, checkout, t
     odd = results.rename(results.parent / ODD)
     outcome = packaged(odd, tmp_path / "to: there; too", checkout)
     assert outcome.written and outcome.findings == ()
-    assert sorted(path.name for path in outcome.packages[0].place.results.iterdir()) == list(ALL)
+    assert sorted(path.name for path in outcome.systems[0].place.results.iterdir()) == list(ALL)

@@ -19,7 +19,7 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError, excerpt
-from rn50.printed import prints
+from rn50.printed import Hidden
 from rn50.results import published, recipe, tree
 from rn50.results.parse import TOKEN, finite, read_log
 from rn50.results.recipe import convergence_points
@@ -53,25 +53,22 @@ class Origin:
     """Source of the hyperparameters."""
     kind: str
     """Published result, reference convergence point, log or configuration."""
-    values: dict[str, str]
+    values: Hidden[dict[str, str]]
     """Texts by variable, complete or not."""
     global_batch_size: int | None
     """Its batch size."""
     provenance: tuple[tuple[str, str], ...]
     """Pairs of what and who, or where."""
-    epochs: tuple[float | None, ...] = ()
+    epochs: Hidden[tuple[float | None, ...]] = ()
     """Epochs of its own runs, None for a run that missed."""
     notes: tuple[str, ...] = ()
     """Values that were not read, and why."""
-    batch_norm_span: int | None = None
+    batch_norm_span: Hidden[int | None] = None
     """Number of images that batch norm was over."""
-    doubtful: tuple[str, ...] = ()
+    doubtful: Hidden[tuple[str, ...]] = ()
     """Variables that it sets in a way that is not read."""
-    train_samples: int | None = rules.TRAIN_SAMPLES
+    train_samples: Hidden[int | None] = rules.TRAIN_SAMPLES
     """Number of images that its runs trained on, None if it has no runs."""
-
-
-prints(Origin, lambda r: (r.name, r.kind, r.global_batch_size, r.provenance, r.notes))
 
 
 def find(name: str, forms: str = FORMS) -> Origin:

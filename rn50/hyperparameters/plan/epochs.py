@@ -61,7 +61,7 @@ class EpochModel:
         self._batch_sizes = np.array([result.global_batch_size for result in usable], dtype=float)
         needed = np.array([mean_epochs(result) for result in usable])
         self._fewest = float(needed.min())
-        trend = [reference.at(size).mean for size in self._batch_sizes]
+        trend = [reference.at(result.global_batch_size or 0).mean for result in usable]
         self._differences = np.append(needed - trend, _OF_THE_REFERENCE)
 
     def predict(self, global_batch_size: int, recipe: Recipe | None = None) -> Epochs:
