@@ -10,7 +10,6 @@ from rn50.hyperparameters.plan import chips
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.images_per_second import Spread
 from rn50.hyperparameters.plan.planner import BORROWED, Plan
-from rn50.printed import prints
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal, table
 
@@ -24,17 +23,11 @@ _WIDE = 1.5 * Spread.measured
 class Curve(NamedTuple):
     """Plans of one accelerator, each number of them at its best batch size."""
 
+    accelerator: str
+    """Its name."""
     curve: Sequence[Plan]
     confidence: float = CONFIDENCE
     """Share of results that the intervals are meant to hold."""
-
-    @property
-    def accelerator(self) -> str:
-        """Its name."""
-        return self.curve[0].accelerator
-
-
-prints(Curve, lambda r: (r.accelerator, r.confidence, r.curve))
 
 
 def print_plan(plan: Plan, console: Terminal) -> None:
