@@ -135,7 +135,8 @@ def baselines(held: Sequence[Held]) -> dict[str, float]:
         others = [
             other.images_per_second_per_accelerator or 0
             for other in known
-            if images_per_second.point(other).accelerator == images_per_second.point(result).accelerator
+            if images_per_second.conditions(other).accelerator
+            == images_per_second.conditions(result).accelerator
             and images_per_second.system(other) != images_per_second.system(result)
         ]
         if others:  # with its own epochs, and the median images/s of its accelerator at any scale

@@ -31,7 +31,6 @@ EVAL_PERIOD_EPOCHS = 4
 BATCH_NORM_MOMENTUM = 0.9
 BATCH_NORM_EPSILON = 1e-5
 PARAMETERS = 25_557_032
-TRAINABLE_TENSORS = 161
 
 DIVISIONS = ("closed", "open")
 STATUSES = ("onprem", "cloud", "research", "preview")

@@ -155,10 +155,8 @@ def borrow(
 
     if suggest:
         if source or not global_batch_size:
-            raise UserError(
-                "--suggest wants --global-batch-size and no SOURCE",
-                "rn50 borrow --suggest --global-batch-size 3264",
-            )
+            problem = "--suggest wants --global-batch-size and no SOURCE"
+            raise UserError(problem, "rn50 borrow --suggest --global-batch-size 3264")
         recipes = expected_epochs.candidates(global_batch_size, optimizer)[:limit]
         if as_json:
             print_json([display.Suggestion(recipe, recipe.expected(global_batch_size)) for recipe in recipes])

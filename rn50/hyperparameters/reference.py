@@ -16,7 +16,7 @@ from rn50.benchmark import rules
 from rn50.packages import needed_for
 
 
-class Point(NamedTuple):
+class ReferencePoint(NamedTuple):
     """Mean, fewest and most epochs of the reference's runs at a batch size."""
 
     batch_size: int
@@ -26,20 +26,22 @@ class Point(NamedTuple):
 
 
 @functools.cache
-def points() -> tuple[Point, ...]:
+def points() -> tuple[ReferencePoint, ...]:
     """Return the points by batch size, without those that the official checker prunes."""
     with needed_for("reference convergence points"):
         from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker  # loads scipy
     pruned = RCP_Checker("training", rules.RULESETS[-1], rules.BENCHMARK, False).pruned_rcp_data.values()
     runs = sorted((rcp["BS"], rcp["Epochs to converge"]) for rcp in pruned)
-    return tuple(Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs)
+    return tuple(
+        ReferencePoint(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs
+    )
 
 
 @functools.lru_cache(maxsize=4096)
-def at(batch_size: int) -> Point:
+def at(batch_size: int) -> ReferencePoint:
     """Return the point of the curve at a batch size."""
     sizes, *curves = zip(*points(), strict=True)
-    return Point(batch_size, *(float(np.interp(batch_size, sizes, curve)) for curve in curves))
+    return ReferencePoint(batch_size, *(float(np.interp(batch_size, sizes, curve)) for curve in curves))
 
 
 def beside(batch_size: int) -> str:

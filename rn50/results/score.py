@@ -148,7 +148,7 @@ def score(
     folders: dict[pathlib.Path, list[Run]] = {}
     files = find_result_files(paths)
     for done, file in enumerate(files, 1):
-        timed_run = run.read(file)
+        timed_run = run.read_run(file)
         if len(files) >= MANY_FILES:
             progress(done, len(files))
         if timed_run.log.benchmark not in (None, rules.BENCHMARK):

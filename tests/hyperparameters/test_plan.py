@@ -18,7 +18,7 @@ from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs, reference
 from rn50.hyperparameters.plan import chips, display, epochs, images_per_second
 from rn50.hyperparameters.plan.epochs import EpochModel
-from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
+from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
 from rn50.hyperparameters.plan.planner import SCALES, SystemPlanner, planner_for
 from rn50.results import published, score, timing
 from tests.hyperparameters.borrowing import recipe_of
@@ -213,14 +213,14 @@ def test_evaluation_and_start_up_are_what_published_logs_say():
 
 
 def test_accelerators_scale_as_others_do_where_they_were_not_published(planner):
-    near, far = (planner.throughput.predict(Point("L40", n, 300)) for n in (8, 1024))
+    near, far = (planner.throughput.predict(Conditions("L40", n, 300)) for n in (8, 1024))
     assert far.images_per_second < near.images_per_second
     assert far.spread > 2 * near.spread
 
 
 def test_an_outlier_has_little_say():
     usual = [each for each in published.distinct("lars") if chips.name(each.accelerator_model) == NAME]
-    at = Point(NAME, 8, 408)
+    at = Conditions(NAME, 8, 408)
     before = ThroughputModel(usual).predict(at).images_per_second
     broken = result(images_per_second_per_accelerator=1000, olympic_minutes=93.4)
     after = ThroughputModel([*usual, *[broken] * 5]).predict(at).images_per_second

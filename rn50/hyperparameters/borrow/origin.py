@@ -22,7 +22,6 @@ from rn50.errors import UserError, excerpt
 from rn50.printed import Hidden
 from rn50.results import published, recipe, tree
 from rn50.results.parse import TOKEN, finite, read_log
-from rn50.results.recipe import convergence_points
 from rn50.results.result_files import find_result_files
 from rn50.settings.config_file import is_passed_through
 from rn50.settings.fields import VARIABLE_OF, variables
@@ -100,7 +99,7 @@ def names() -> list[str]:
     points = [
         f"rcp/{ruleset}/{point['BS']}"
         for ruleset in rules.RCP_RULESETS
-        for point in convergence_points(ruleset).values()
+        for point in recipe.convergence_points(ruleset).values()
     ]
     return [*(result.name for result in published.results()), *points]
 
@@ -150,11 +149,9 @@ def _of_reference(name: str) -> Origin:
     match = re.fullmatch(r"rcp/(?:([\d.]+)/)?(\d{1,9})", name)
     ruleset = (match.group(1) if match else None) or rules.RULESETS[-1]
     if not match or ruleset not in rules.RCP_RULESETS:
-        known = ", ".join(rules.RCP_RULESETS)
-        raise UserError(
-            name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}"
-        )
-    file, points = recipe.reference_file(ruleset), convergence_points(ruleset)
+        remedy = f"write rcp/RULESET/BATCH with a ruleset of {', '.join(rules.RCP_RULESETS)}"
+        raise UserError(name, "no reference convergence point", remedy)
+    file, points = recipe.reference_file(ruleset), recipe.convergence_points(ruleset)
     keys = {point["BS"]: key for key, point in points.items()}
     key = keys.get(int(match.group(2)))
     if key is None:

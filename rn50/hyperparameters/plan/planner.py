@@ -15,10 +15,9 @@ from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
-from rn50.hyperparameters.expected_epochs import refuse_no_count
 from rn50.hyperparameters.plan import chips, images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel
-from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
+from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
 from rn50.printed import Hidden, Hundredths, Inline, Minutes, Tenths, prints
 from rn50.results import published
 from rn50.results.published import PublishedResult
@@ -79,9 +78,8 @@ class Borrowable:
 prints(
     Borrowable,
     lambda r: {column: getattr(r.source, name) for column, name in BORROWED.items()},
-    lambda r: tuple({f"source.{name}": getattr(r.source, name)} for name in SOURCE),
-    lambda r: {"published.results": r.results, "published.runs": r.runs},
-    lambda r: {"published.missed": r.missed, "published.epochs": r.epochs},
+    lambda r: {f"source.{name}": getattr(r.source, name) for name in SOURCE},
+    lambda r: {f"published.{name}": getattr(r, name) for name in ("results", "runs", "missed", "epochs")},
 )
 
 
@@ -116,7 +114,9 @@ class SystemPlanner:
     at a point."""
 
     def __init__(
-        self, results: Sequence[PublishedResult] | None = None, measured: tuple[Point, float] | None = None
+        self,
+        results: Sequence[PublishedResult] | None = None,
+        measured: tuple[Conditions, float] | None = None,
     ) -> None:
         results = published.distinct(OPTIMIZER) if results is None else results
         self.results = [result for result in results if result.is_closed and result.epochs_to_target]
@@ -140,7 +140,9 @@ class SystemPlanner:
         """Predict a run with the hyperparameters of ``source``, or with the usual ones at this batch size."""
         _refuse_idle(accelerators, global_batch_size)
         epochs = self._epochs.predict(global_batch_size, source.recipe.shared if source else None)
-        rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
+        rate = self.throughput.predict(
+            Conditions(accelerator, accelerators, global_batch_size / accelerators)
+        )
         schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
         minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
@@ -170,11 +172,8 @@ class SystemPlanner:
         """
         largest = max(result.global_batch_size or 0 for result in self.results)
         if global_batch_size > largest:
-            raise UserError(
-                f"--global-batch-size {global_batch_size}",
-                f"the largest with which a published LARS run reached the target is {largest}",
-                "choose one up to that",
-            )
+            problem = f"the largest with which a published LARS run reached the target is {largest}"
+            raise UserError(f"--global-batch-size {global_batch_size}", problem, "choose one up to that")
         _refuse_idle(accelerators, global_batch_size)
         recipe = self.recipe(global_batch_size, accelerators)
         prediction = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
@@ -210,17 +209,14 @@ class SystemPlanner:
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
-        refuse_no_count("--accelerators", accelerators)
+        expected_epochs.refuse_no_count("--accelerators", accelerators)
         sizes = {result.global_batch_size or 0 for result in self.results}
         points = self._points if fitting else self._published(accelerator)
         images = [point.batch_size for point in points]
         most = min(math.floor(max(images)), max(sizes) // accelerators, fitting or max(sizes))
         if most < 1:
-            raise UserError(
-                f"--accelerators {accelerators}",
-                f"more than images in the largest published batch, {max(sizes)}",
-                "plan fewer",
-            )
+            problem = f"more than images in the largest published batch, {max(sizes)}"
+            raise UserError(f"--accelerators {accelerators}", problem, "plan fewer")
         shared_out = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
         fewest = min(most, math.ceil(max(shared_out, min(point.batch_size for point in self._points))))
         batches = {round(size / accelerators) for size in sizes}
@@ -236,7 +232,7 @@ class SystemPlanner:
         """Return the best plan for each of ``SCALES``."""
         return [self.best(accelerator, accelerators) for accelerators in SCALES]
 
-    def _published(self, accelerator: str) -> list[Point]:
+    def _published(self, accelerator: str) -> list[Conditions]:
         """Return the points of an accelerator, of all accelerators if it has none."""
         return [point for point in self._points if point.accelerator == accelerator] or self._points
 
@@ -273,14 +269,11 @@ class SystemPlanner:
 
 
 def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
-    refuse_no_count("--accelerators", accelerators)
-    refuse_no_count("--global-batch-size", global_batch_size)
+    expected_epochs.refuse_no_count("--accelerators", accelerators)
+    expected_epochs.refuse_no_count("--global-batch-size", global_batch_size)
     if global_batch_size < accelerators:
-        raise UserError(
-            f"--global-batch-size {global_batch_size}",
-            f"not an image for each of {accelerators} accelerators",
-            "choose at least that",
-        )
+        problem = f"not an image for each of {accelerators} accelerators"
+        raise UserError(f"--global-batch-size {global_batch_size}", problem, "choose at least that")
 
 
 def planner_for(
@@ -303,14 +296,12 @@ def planner_for(
     if images_per_second is None:
         return plain, chips.find(accelerator, known) if accelerator else known[0]
     if not accelerators or not global_batch_size:
-        raise UserError(
-            "--images-per-second",
-            "give --accelerators and --global-batch-size too, to say where it was measured",
-        )
+        remedy = "give --accelerators and --global-batch-size too, to say where it was measured"
+        raise UserError("--images-per-second", remedy)
     _refuse_idle(accelerators, global_batch_size)
     name = accelerator or "measured accelerator"
     if accelerator:
         with contextlib.suppress(chips.UnknownError):
             name = chips.find(accelerator, known)
-    measured = Point(name, accelerators, global_batch_size / accelerators)
+    measured = Conditions(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name

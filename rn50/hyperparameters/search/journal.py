@@ -84,9 +84,8 @@ class Journal:
             except OSError as error:
                 raise UserError(file, f"cannot be written ({error.strerror})", remedy) from None
             except Exception as error:  # Optuna raises many types, KeyError and AssertionError among them
-                raise UserError(
-                    file, f"not the journal of a search ({type(error).__name__})", remedy
-                ) from error
+                problem = f"not the journal of a search ({type(error).__name__})"
+                raise UserError(file, problem, remedy) from error
 
     def alone(self) -> IO[Any]:
         """Return a context that keeps all other workers from planning while it is open."""

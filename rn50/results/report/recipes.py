@@ -16,11 +16,11 @@ from rn50.results.run import Run
 from rn50.terminal import counted
 
 _OFTEN_UNLIKE = [name for name in COLUMN_OF if name not in SHARED]
-"""Hyperparameters in which results of one recipe may differ."""
+"""RecipeTable in which results of one recipe may differ."""
 
 
 @dataclass(frozen=True)
-class Hyperparameters:
+class RecipeTable:
     """Table of hyperparameters; the first of the ``columns`` is ours. ``results`` are the published results
     nearest in batch size and accelerators."""
 
@@ -51,7 +51,7 @@ class Column:
     """Number of runs that converged, and of all runs."""
 
 
-def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperparameters:
+def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> RecipeTable:
     """Return the hyperparameters of the first of ``runs`` and those nearest to it; ``ruleset`` selects the
     reference points."""
     ruleset = max(ruleset, rules.RCP_RULESETS[0])  # 0.7.0 has no reference points
@@ -71,7 +71,7 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperpa
         for point in recipe.reference(batch_size, ruleset):
             source, name = f"{folder}/{point['BS']}", f"reference at {point['BS']:,}"
             columns.append(Column(source, name, recipe.of_point(point), _mean(point["Epochs to converge"])))
-    return Hyperparameters(columns, list(_rows(columns)), results)
+    return RecipeTable(columns, list(_rows(columns)), results)
 
 
 def _published(group: Sequence[PublishedResult]) -> Column:
