@@ -53,7 +53,7 @@ def _global_batch_size(help_: str) -> Any:
     help="Draw that curve: .png, .svg or .pdf.",
 )
 @group.as_json(
-    "rn50.hyperparameters.plan.planner.Plan", **{"--curve": "rn50.hyperparameters.plan.display.Curve"}
+    "rn50.hyperparameters.plan.planner.Plan", **{"--curve": "rn50.hyperparameters.plan.display.ScaleOut"}
 )
 def plan(
     accelerators: int | None,
@@ -83,7 +83,7 @@ def plan(
         display.draw_curve(plans, system_planner.results, plot)
         say(f"plot: {plot}", err=True)
     if curve or not accelerators:
-        print_json(display.Curve(name, plans)) if as_json else display.print_curve(plans, Terminal())
+        print_json(display.ScaleOut(name, plans)) if as_json else display.print_curve(plans, Terminal())
         return
     if global_batch_size:
         one = system_planner.plan(name, accelerators, global_batch_size)

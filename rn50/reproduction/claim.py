@@ -28,13 +28,12 @@ class Claim(NamedTuple):
     minutes: list[float]
     """Minutes to the target."""
     training_rate: float | None
-    """The same without evaluations and start-up; null: not known."""
+    """Images/s without evaluations and start-up; null: not known."""
     accelerator: str
     """Accelerator, or processor where there is none."""
     accelerators: int | None
     """Their number; null: not known."""
     framework: str
-    """Framework."""
     borrowed: tuple[str, ...] = ()
     """Variables that it does not log, and who has them: NAME of SOURCE."""
     logs: tuple[pathlib.Path, ...] = ()

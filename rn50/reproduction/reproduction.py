@@ -54,7 +54,6 @@ class Accuracies(NamedTuple):
     """Accuracy after an epoch, on both sides."""
 
     epoch: float
-    """Epoch."""
     claimed: tuple[float, float]
     """Lowest and highest top-1 of the claimed runs, a fraction."""
     found: tuple[float, float]

@@ -20,7 +20,7 @@ MEASURE = (
 _WIDE = 1.5 * Spread.measured
 
 
-class Curve(NamedTuple):
+class ScaleOut(NamedTuple):
     """Plans of one accelerator, each number of them at its best batch size."""
 
     accelerator: str
