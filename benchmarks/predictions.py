@@ -101,16 +101,19 @@ def figures(held: Sequence[Held]) -> dict[str, Any]:
 
 
 def _epochs(held: Sequence[Held], how: str) -> dict[str, float]:
-    predictions = [getattr(case, how).epochs for case in held]
-    off = np.abs([a.expected - b.epochs for a, b in zip(predictions, held, strict=False)])
-    within = [a.low - 1e-6 <= b.epochs <= a.high + 1e-6 for a, b in zip(predictions, held, strict=False)]
+    pairs = [(getattr(case, how), case.epochs) for case in held]
+    off = np.abs([a.epochs - b for a, b in pairs])
+    within = [a.epochs_low - 1e-6 <= b <= a.epochs_high + 1e-6 for a, b in pairs]
     return {**_summary(off), "coverage": float(np.mean(within))}
 
 
 def _minutes(held: Sequence[Held], how: str) -> dict[str, float]:
     pairs = [(getattr(case, how), case.result.olympic_minutes) for case in held]
     off = np.abs([a.minutes / b - 1 for a, b in pairs])
-    return {**_summary(off), "coverage": float(np.mean([a.low <= b <= a.high for a, b in pairs]))}
+    return {
+        **_summary(off),
+        "coverage": float(np.mean([a.minutes_low <= b <= a.minutes_high for a, b in pairs])),
+    }
 
 
 def _summary(off: Any) -> dict[str, float]:
@@ -125,16 +128,15 @@ def _summary(off: Any) -> dict[str, float]:
 def baselines(held: Sequence[Held]) -> dict[str, float]:
     """Return the errors of simpler predictions."""
     needed = np.array([case.epochs for case in held])
-    reference_epochs = reference.epochs(
-        np.array([float(case.result.global_batch_size or 0) for case in held])
-    )
+    reference_epochs = [reference.at(case.result.global_batch_size or 0).mean for case in held]
     known = [case.result for case in held if case.known]
     off = []
     for result in known:
         others = [
             other.images_per_second_per_accelerator or 0
             for other in known
-            if images_per_second.point(other).accelerator == images_per_second.point(result).accelerator
+            if images_per_second.conditions(other).accelerator
+            == images_per_second.conditions(result).accelerator
             and images_per_second.system(other) != images_per_second.system(result)
         ]
         if others:  # with its own epochs, and the median images/s of its accelerator at any scale

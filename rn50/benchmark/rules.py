@@ -6,6 +6,7 @@ results, as they stood for rounds v1.0 to v4.0. Nothing in this file can be set 
 in ``config.py``.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,6 @@ EVAL_PERIOD_EPOCHS = 4
 BATCH_NORM_MOMENTUM = 0.9
 BATCH_NORM_EPSILON = 1e-5
 PARAMETERS = 25_557_032
-TRAINABLE_TENSORS = 161
 
 DIVISIONS = ("closed", "open")
 STATUSES = ("onprem", "cloud", "research", "preview")
@@ -88,6 +88,11 @@ TASK = {
     "width": 1.0,
 }
 """The benchmark's task: the values of ``fields.Data``, by field name."""
+
+
+def without_labels(platform: str) -> str:
+    """Return the platform of a run without the labels that its log adds."""
+    return functools.reduce(lambda text, label: text.replace(f" ({label})", ""), LABELS, platform)
 
 
 def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def _global_batch_size(help_: str) -> Any:
     help="Draw that curve: .png, .svg or .pdf.",
 )
 @group.as_json(
-    "rn50.hyperparameters.plan.planner.Plan", **{"--curve": "rn50.hyperparameters.plan.display.Curve"}
+    "rn50.hyperparameters.plan.planner.Plan", **{"--curve": "rn50.hyperparameters.plan.display.ScaleOut"}
 )
 def plan(
     accelerators: int | None,
@@ -83,7 +83,7 @@ def plan(
         display.draw_curve(plans, system_planner.results, plot)
         say(f"plot: {plot}", err=True)
     if curve or not accelerators:
-        print_json(display.Curve(plans)) if as_json else display.print_curve(plans, Terminal())
+        print_json(display.ScaleOut(name, plans)) if as_json else display.print_curve(plans, Terminal())
         return
     if global_batch_size:
         one = system_planner.plan(name, accelerators, global_batch_size)
@@ -155,10 +155,8 @@ def borrow(
 
     if suggest:
         if source or not global_batch_size:
-            raise UserError(
-                "--suggest wants --global-batch-size and no SOURCE",
-                "rn50 borrow --suggest --global-batch-size 3264",
-            )
+            problem = "--suggest wants --global-batch-size and no SOURCE"
+            raise UserError(problem, "rn50 borrow --suggest --global-batch-size 3264")
         recipes = expected_epochs.candidates(global_batch_size, optimizer)[:limit]
         if as_json:
             print_json([display.Suggestion(recipe, recipe.expected(global_batch_size)) for recipe in recipes])

@@ -139,12 +139,11 @@ def package_results(
 
     Exit status: 0 written and without error, 1 written, but of demo data, 2 nothing written.
     """
-    from rn50.machine import description
     from rn50.progress import counting
     from rn50.submission import package
 
     with group.cleaned_up(), counting("checking") as progress:
-        outcome = package.package(paths, folder, description.read, details, rulesets, progress=progress)
+        outcome = package.package(paths, folder, details, rulesets, progress)
     for warning in outcome.warnings:
         say(f"warning: {warning}", err=True)
     print_json(outcome) if as_json else package.print_outcome(outcome, Terminal())

@@ -24,7 +24,7 @@ a measurement; it only orders candidates."""
 
 
 @dataclass(frozen=True)
-class Prediction:
+class ExpectedEpochs:
     """Expected epochs."""
 
     basis: str
@@ -51,7 +51,7 @@ class Prediction:
         return f"{spread}{missed}: {self.basis}"
 
 
-prints(Prediction, lambda r: (r.basis, r.runs, r.missed, r.missed_share, r.mean, r.low, r.high))
+prints(ExpectedEpochs, lambda r: (r.basis, r.runs, r.missed, r.missed_share, r.mean, r.low, r.high))
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,9 @@ class Proven:
 
     name: str
     """Source, as `rn50 borrow` takes it."""
-    global_batch_size: int
-    """Its batch size."""
     values: Recipe
     """Values that it logged."""
-    prediction: Prediction
+    prediction: ExpectedEpochs
     results: tuple[PublishedResult, ...] = ()
     """Empty for a reference recipe."""
 
@@ -75,12 +73,12 @@ class Proven:
         Runs that missed do not count: at most one of the five of a published result may miss, so they tell
         little.
         """
-        excess = self.prediction.mean - reference.at(self.global_batch_size).mean
-        away = abs(math.log2(global_batch_size / self.global_batch_size))
+        excess = self.prediction.mean - reference.at(self.values.global_batch_size).mean
+        away = abs(math.log2(global_batch_size / self.values.global_batch_size))
         return reference.at(global_batch_size).mean + excess + DISTANCE_EPOCHS * away
 
 
-prints(Proven, lambda r: (r.name, r.global_batch_size, r.values, r.prediction))
+prints(Proven, lambda r: (r.name, r.values.global_batch_size, r.values, r.prediction))
 
 
 def refuse_no_count(option: str, number: float) -> None:
@@ -90,7 +88,7 @@ def refuse_no_count(option: str, number: float) -> None:
         raise UserError(f"{option} {number}", "no whole number from 1 on", "give one")
 
 
-def of_recipe(recipe: Recipe, epochs: Sequence[float | None]) -> Prediction | None:
+def of_recipe(recipe: Recipe, epochs: Sequence[float | None]) -> ExpectedEpochs | None:
     """Predict the epochs of a recipe on ImageNet; None if nothing is known of its optimizer. ``epochs`` are
     those of its runs as ``of_own_runs`` takes them."""
     group = published.by_recipe(published.distinct(recipe.optimizer)).get(recipe.shared, ())
@@ -100,10 +98,10 @@ def of_recipe(recipe: Recipe, epochs: Sequence[float | None]) -> Prediction | No
         return prediction
     point = reference.at(recipe.global_batch_size)
     basis = f"no run of this recipe is known; {reference.beside(point.batch_size)}"
-    return Prediction(basis, 0, 0, point.mean, point.low, point.high)
+    return ExpectedEpochs(basis, 0, 0, point.mean, point.low, point.high)
 
 
-def of_own_runs(epochs: Sequence[float | None]) -> Prediction | None:
+def of_own_runs(epochs: Sequence[float | None]) -> ExpectedEpochs | None:
     """Predict from the epochs of the runs that a recipe is borrowed from, None for a run that missed. Return
     None if no run reached the target."""
     return _of_runs("the runs that it was borrowed from", epochs)
@@ -113,12 +111,12 @@ def _runs(group: Sequence[PublishedResult]) -> list[float | None]:
     return [epochs for result in group for epochs in result.runs]
 
 
-def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction | None:
+def _of_runs(basis: str, runs: Sequence[float | None]) -> ExpectedEpochs | None:
     reached = [run for run in runs if run is not None]
     if not reached:
         return None
     missed = len(runs) - len(reached)
-    return Prediction(basis, len(runs), missed, statistics.mean(reached), min(reached), max(reached))
+    return ExpectedEpochs(basis, len(runs), missed, statistics.mean(reached), min(reached), max(reached))
 
 
 def candidates(global_batch_size: int, optimizer: str) -> list[Proven]:
@@ -138,7 +136,7 @@ def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:
     for recipe, group in published.by_recipe(result for result in results if result.is_closed).items():
         prediction = _of_runs(counted(len(group), "published result"), _runs(group))
         if prediction and recipe.is_whole and not departures(recipe):
-            yield Proven(group[0].name, recipe.global_batch_size, recipe, prediction, group)
+            yield Proven(group[0].name, recipe, prediction, group)
 
 
 def _of_reference(optimizer: str) -> Iterator[Proven]:
@@ -148,4 +146,4 @@ def _of_reference(optimizer: str) -> Iterator[Proven]:
         prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
         if prediction and recipe.optimizer == optimizer:
             name = f"rcp/{ruleset}/{recipe.global_batch_size}"
-            yield Proven(name, recipe.global_batch_size, recipe.shared, prediction)
+            yield Proven(name, recipe.shared, prediction)

@@ -8,8 +8,7 @@ last one.
 
 import functools
 import statistics
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from rn50.benchmark import rules
 from rn50.packages import needed_for
 
 
-@dataclass(frozen=True)
-class Point:
+class ReferencePoint(NamedTuple):
     """Mean, fewest and most epochs of the reference's runs at a batch size."""
 
     batch_size: int
@@ -28,27 +26,22 @@ class Point:
 
 
 @functools.cache
-def points() -> tuple[Point, ...]:
+def points() -> tuple[ReferencePoint, ...]:
     """Return the points by batch size, without those that the official checker prunes."""
     with needed_for("reference convergence points"):
         from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker  # loads scipy
     pruned = RCP_Checker("training", rules.RULESETS[-1], rules.BENCHMARK, False).pruned_rcp_data.values()
     runs = sorted((rcp["BS"], rcp["Epochs to converge"]) for rcp in pruned)
-    return tuple(Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs)
-
-
-def epochs(batch_sizes: "np.ndarray[Any, Any]", which: str = "mean") -> "np.ndarray[Any, Any]":
-    """Return field ``which`` of ``Point`` at batch sizes. Shape as ``batch_sizes``, float64."""
-    return np.interp(
-        batch_sizes, [point.batch_size for point in points()], [getattr(point, which) for point in points()]
+    return tuple(
+        ReferencePoint(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs
     )
 
 
 @functools.lru_cache(maxsize=4096)
-def at(batch_size: int) -> Point:
+def at(batch_size: int) -> ReferencePoint:
     """Return the point of the curve at a batch size."""
-    mean, low, high = (float(epochs(np.array([batch_size]), which)[0]) for which in ("mean", "low", "high"))
-    return Point(batch_size, mean, low, high)
+    sizes, *curves = zip(*points(), strict=True)
+    return ReferencePoint(batch_size, *(float(np.interp(batch_size, sizes, curve)) for curve in curves))
 
 
 def beside(batch_size: int) -> str:

@@ -253,8 +253,8 @@ def expected(borrowed: Borrowed, source: Source) -> list[tuple[str, str]]:
     plan = f"rn50 plan --accelerators {borrowed.config.ranks} --gbs {total} --images-per-second N"
     minutes = f"minutes are not known; {plan} tells, once measured"
     if source.plan and source.known:
-        prediction = source.plan.prediction
-        span = f"{prediction.minutes:.3g} minutes ({prediction.low:.3g} to {prediction.high:.3g})"
+        of_plan = source.plan.prediction
+        span = f"{of_plan.minutes:.3g} minutes ({of_plan.minutes_low:.3g} to {of_plan.minutes_high:.3g})"
         minutes = f"{span} at the rate of others' code on {source.known}"
     return [("expected", epochs), ("", minutes), ("", "not measured with this code")]
 

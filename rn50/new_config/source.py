@@ -84,16 +84,16 @@ def of_plan(on: Devices, precision: str) -> Source:
     plans = planner.candidates(published or on.models[0], on.ranks, fitting)
     step = choices.BATCH_STEP * on.ranks
     plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
-    fewest = min(plans, key=lambda plan: plan.prediction.high)
-    most_minutes = fewest.prediction.high * (1 + ALIKE)
+    fewest = min(plans, key=lambda plan: plan.prediction.minutes_high)
+    most_minutes = fewest.prediction.minutes_high * (1 + ALIKE)
     plan = max(
-        (plan for plan in plans if plan.prediction.high <= most_minutes),
-        key=lambda plan: (plan.evidence > 0, plan.recipe.runs, -plan.prediction.high),
+        (plan for plan in plans if plan.prediction.minutes_high <= most_minutes),
+        key=lambda plan: (plan.evidence > 0, plan.hyperparameters.runs, -plan.prediction.minutes_high),
     )
     within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
     reason = f"fits {on.room}; fewest predicted minutes{within}"
     batch = Choice(str(plan.global_batch_size // on.ranks), reason)
-    return Source(origin.find(plan.recipe.source.name), data, batch, None, plan, published)
+    return Source(origin.find(plan.hyperparameters.source.name), data, batch, None, plan, published)
 
 
 def is_far(recipe: origin.Origin, total: int) -> bool:

@@ -28,13 +28,12 @@ class Claim(NamedTuple):
     minutes: list[float]
     """Minutes to the target."""
     training_rate: float | None
-    """The same without evaluations and start-up; null: not known."""
+    """Images/s without evaluations and start-up; null: not known."""
     accelerator: str
     """Accelerator, or processor where there is none."""
     accelerators: int | None
     """Their number; null: not known."""
     framework: str
-    """Framework."""
     borrowed: tuple[str, ...] = ()
     """Variables that it does not log, and who has them: NAME of SOURCE."""
     logs: tuple[pathlib.Path, ...] = ()
@@ -101,19 +100,19 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
         folders = ", ".join(str(system.runs[0].file.parent) for system in systems[:3])
         raise UserError(name, f"results of {len(systems)} systems", f"name one of them, like {folders}")
     runs = systems[0].runs
-    saved = next((run.saved for run in runs if run.saved), {})
+    first = next((run for run in runs if run.saved), runs[0])
+    saved = first.saved
     finished = [run for run in runs if counted.is_finished(run)]
     counted.refuse_others(finished, saved.get("variables", {}))
     about = saved.get("system") or tree.described(runs[0].file.parent)
     model = about.get("accelerator_model_name") or about.get("host_processor_model_name")
     ranks = sidecar.section(saved, "run")
-    count = ranks.get("ranks_per_node", 0) * ranks.get("nodes", 1) or None
     return _claim(
         origin.find(name),
         ((run.epochs, run.minutes) for run in runs if run.converged),
         training_rate=timing.training_rate([run.log for run in runs]),
         accelerator=str(model or "not said"),
-        accelerators=systems[0].accelerators or count,
+        accelerators=systems[0].accelerators or first.accelerators,
         framework=str(ranks.get("framework") or about.get("framework") or "not said"),
         logs=tuple(run.file for run in runs),
         saved=saved,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rn50.hyperparameters.plan import chips
-from rn50.hyperparameters.plan.images_per_second import Point, evaluations, minutes
+from rn50.hyperparameters.plan.images_per_second import Conditions, evaluations, minutes
 from rn50.hyperparameters.plan.planner import SystemPlanner
 from rn50.printed import Minutes
 from rn50.reproduction.claim import Claim
@@ -73,7 +73,7 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
     if not name:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
     ranks = here.config.ranks
-    rate = planner.throughput.predict(Point(name, ranks, here.config.global_batch_size / ranks))
+    rate = planner.throughput.predict(Conditions(name, ranks, here.config.global_batch_size / ranks))
     whole, factor = ranks * rate.images_per_second, math.exp(1.96 * rate.spread)
     basis = f"published results of {name}, of others' code"
     return Expected(RATE, whole, whole / factor, whole * factor, basis)

@@ -11,14 +11,14 @@ from rn50.doctor import doctor
 from rn50.doctor.diagnosis import FAILURE, Diagnosis
 from rn50.errors import UserError, UserErrors, excerpt
 from rn50.hyperparameters.borrow import borrow
-from rn50.hyperparameters.expected_epochs import Prediction
+from rn50.hyperparameters.expected_epochs import ExpectedEpochs
 from rn50.machine import description, hardware, software
 from rn50.machine.hardware import Machine
 from rn50.new_config import choices, new_config
 from rn50.printed import Hidden
 from rn50.reproduction.claim import Claim
 from rn50.results import sidecar
-from rn50.results.run import read as read_run
+from rn50.results.run import read_run
 from rn50.settings import config as configuration
 from rn50.settings import named, rewrite
 from rn50.settings.config import Config
@@ -54,7 +54,7 @@ class Here(NamedTuple):
     prevented: list[Diagnosis]
     """Reasons that keep this machine from making the runs, with the remedy."""
     config: Hidden[Config]
-    prediction: Hidden[Prediction | None]
+    prediction: Hidden[ExpectedEpochs | None]
     facts: Hidden[Machine]
 
     @property

@@ -32,7 +32,6 @@ class Measurement(NamedTuple):
     slow: str = ""
     """The slow part and by how much, in words; empty: it is as fast as expected, or nothing is expected."""
     remedy: str = ""
-    """Remedy."""
 
     @property
     def words(self) -> str:

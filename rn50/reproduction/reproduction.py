@@ -15,8 +15,7 @@ from rn50.reproduction.measurement import Measurement, measure
 from rn50.results import compare, equivalence, score
 from rn50.results.counted import refuse_others
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED, Equivalence
-from rn50.results.run import Run
-from rn50.results.run import read as read_run
+from rn50.results.run import Run, read_run
 from rn50.speed import worker
 from rn50.terminal import counted
 
@@ -55,7 +54,6 @@ class Accuracies(NamedTuple):
     """Accuracy after an epoch, on both sides."""
 
     epoch: float
-    """Epoch."""
     claimed: tuple[float, float]
     """Lowest and highest top-1 of the claimed runs, a fraction."""
     found: tuple[float, float]
@@ -151,11 +149,12 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
             pair = equivalence.judge(one, other, before.margin) if enough else None
             judged.append(Judged(quantity, comparable, pair))
     verdict = _verdict(judged, missed, here.same_recipe)
+    settings = compare.settings(*runs) if claim.logs else ()
     return before._replace(
         judged=judged,
         missed=missed,
         verdict=verdict,
-        why=[*here.differences, *(_settings(*runs) if claim.logs else ())],
+        why=[*here.differences, *(f"{name}: {one} there, {other} here" for name, one, other in settings)],
         curve=_curve(*runs),
         next=_next(verdict, judged, here, len(system.runs)),
     )
@@ -179,12 +178,6 @@ def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
     if known:
         return f"the same command with --runs {runs + max(known)}"
     return "a machine like its own, or a claim with more runs: these runs cannot tell"
-
-
-def _settings(claimed: Sequence[Run], ours: Sequence[Run]) -> list[str]:
-    """Return the settings that differ in the logs and in what is saved beside them."""
-    others = compare.settings(claimed, ours)
-    return [f"{name}: {before} there, {after} here" for name, before, after in others]
 
 
 def _curve(*sides: Sequence[Run]) -> list[Accuracies]:

@@ -14,8 +14,7 @@ from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS
 from rn50.errors import UserError
 from rn50.printed import Minutes
-from rn50.results import sidecar, significance, timing
-from rn50.results.recipe import of_log
+from rn50.results import recipe, sidecar, significance, timing
 from rn50.results.run import Run
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
@@ -217,13 +216,8 @@ def _split(first: SystemScore, second: SystemScore) -> Split | None:
     if not before or not after or not one or not other:
         return None
     ratio, epochs = math.log(after / before), math.log(other / one)
-    a_unit = log_mean(before, after)
+    a_unit = (after - before) / ratio if ratio else before  # the logarithmic mean of both
     return Split(before, after, (one, other), a_unit * epochs, a_unit * (ratio - epochs))
-
-
-def log_mean(first: float, second: float) -> float:
-    """Return the logarithmic mean: the difference of two numbers for each unit of their logarithms'."""
-    return first if first == second else (second - first) / math.log(second / first)
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:
@@ -316,7 +310,7 @@ def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str
 
 
 def _logged(run: Run) -> dict[str, str]:
-    log, logged = run.log, of_log(run.log)
+    log, logged = run.log, recipe.of_log(run.log)
     settings = {
         "organisation": log.org,
         "platform": log.platform,

@@ -76,7 +76,7 @@ class Run:
         return run["ranks_per_node"] * run.get("nodes", 1) if "ranks_per_node" in run else None
 
 
-def read(file: pathlib.Path) -> Run:
+def read_run(file: pathlib.Path) -> Run:
     """Read a log and its sidecar file.
 
     Raises:

@@ -125,10 +125,7 @@ class SystemScore:
     @property
     def name(self) -> str:
         """``system`` without the label, for places that show the label apart."""
-        name = self.system
-        for label_ in rules.LABELS:
-            name = name.replace(f" ({label_})", "")
-        return name or self.system
+        return rules.without_labels(self.system) or self.system
 
 
 def score(
@@ -151,7 +148,7 @@ def score(
     folders: dict[pathlib.Path, list[Run]] = {}
     files = find_result_files(paths)
     for done, file in enumerate(files, 1):
-        timed_run = run.read(file)
+        timed_run = run.read_run(file)
         if len(files) >= MANY_FILES:
             progress(done, len(files))
         if timed_run.log.benchmark not in (None, rules.BENCHMARK):

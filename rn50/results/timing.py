@@ -21,18 +21,25 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class RunTimes:
-    """Parts of a run's time, in seconds; those from ``first_epoch`` on add up to the time of the run.
+    """Parts of a run's time, in seconds, with their names on displays; those from ``first_epoch`` on add up
+    to the time of the run.
 
-    ``initialisation`` is everything before the clock. ``blocks`` is the training of a log without epochs,
-    including evaluations that it does not log separately. ``gaps`` is the time outside all intervals.
+    ``blocks`` is the training of a log without epochs, including evaluations that it does not log separately.
+    ``gaps`` is the time outside all intervals.
     """
 
     initialisation: float | None
+    """Initialisation, before the clock."""
     first_epoch: float
+    """First epoch."""
     later_epochs: float
+    """Training after it."""
     evaluation: float
+    """Evaluation."""
     blocks: float
+    """Blocks of epochs."""
     gaps: float
+    """Gaps."""
 
 
 @dataclass(frozen=True)

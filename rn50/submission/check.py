@@ -124,7 +124,7 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
     runs = []
     for file in files:
         try:
-            timed_run = run.read(file)
+            timed_run = run.read_run(file)
         except UserError as error:
             rule = "a result file is the log of a run"
             findings.append(Finding(ERROR, file, None, rule, error.problem, error.remedy))

@@ -6,12 +6,13 @@ metadata"; the system description checker requires all of them, as text.
 
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rn50 import files, frameworks
 from rn50.errors import UserError, did_you_mean
+from rn50.machine import description
 from rn50.results.validity.result_rules import MODELS, differences
 from rn50.settings.variables import UNNAMED
 from rn50.submission import yaml_file
@@ -89,13 +90,11 @@ class Description:
     warnings: tuple[str, ...]
 
 
-def describe(
-    result: OwnResult, details: pathlib.Path | None, here: Callable[[], Mapping[str, str]]
-) -> Description:
+def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
     """Describe the system of a result.
 
     ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; its fields
-    take precedence over the machine's. ``here`` reads this machine, for results whose machine was not saved.
+    take precedence over the machine's. A result whose machine was not saved is said to be of this one.
 
     Raises:
         UserError: ``details`` cannot be read or is not a mapping of fields.
@@ -106,7 +105,7 @@ def describe(
     given = _given(file, problems, needed=details is not None)
     machine = _machine(result, given, problems)
     if not machine:
-        machine = dict(here())
+        machine = dict(description.read())
         text = "its runs saved nothing of their machine, so this one is described; is it the same?"
         warnings.append(f"{result.folder}: {text}")
     logged = _of_result(result)

@@ -75,17 +75,14 @@ class _Plan:
 def package(
     paths: Sequence[pathlib.Path],
     destination: pathlib.Path,
-    here: Callable[[], Mapping[str, str]],
     details: pathlib.Path | None = None,
     rulesets: Sequence[str] = (),
-    checkout: pathlib.Path = source.CHECKOUT,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Packaging:
     """Package every folder of results below ``paths`` into ``destination``.
 
-    ``here`` reads this machine, for results whose machine was not saved. ``details`` is a file of description
-    fields. Without ``rulesets``, use the round that a folder of ``destination`` names, else the checker's
-    default. ``progress(done, total)`` counts the checkers.
+    ``details`` is a file of description fields. Without ``rulesets``, use the round that a folder of
+    ``destination`` names, else the checker's default. ``progress(done, total)`` counts the checkers.
 
     Raises:
         UserError: something is missing, contradictory or already there; one line each.
@@ -95,14 +92,14 @@ def package(
     destination = pathlib.Path(os.path.realpath(destination))
     results = own_results.read(paths)
     try:
-        plans, problems, warnings = _plan(results, destination, here, details, checkout)
+        plans, problems, warnings = _plan(results, destination, details)
         if problems:
             raise UserErrors(*map(UserError, problems))
         base = next(folder for folder in (destination, *destination.parents) if folder.exists())
         with _hidden(base) as folder:
             built = folder / destination.name  # same name, because it may name the round
             for plan in plans:
-                _build(plan, _in(built, plan), checkout)
+                _build(plan, _in(built, plan))
             organisations = list(dict.fromkeys(_in(built, plan).organisation for plan in plans))
             reported = [*check.check(organisations, rulesets, progress).findings]
             for organisation in organisations:
@@ -132,11 +129,7 @@ def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _plan(
-    results: Sequence[own_results.OwnResult],
-    destination: pathlib.Path,
-    here: Callable[[], Mapping[str, str]],
-    details: pathlib.Path | None,
-    checkout: pathlib.Path,
+    results: Sequence[own_results.OwnResult], destination: pathlib.Path, details: pathlib.Path | None
 ) -> tuple[list[_Plan], list[str], list[str]]:
     """Return the plans of what to write, the problems that prevent it, and the warnings."""
     plans: list[_Plan] = []
@@ -146,12 +139,12 @@ def _plan(
         problems += own_results.problems(result)
         if own_results.made_elsewhere(result):
             continue
-        description = describe.describe(result, details, here)
+        description = describe.describe(result, details)
         problems += description.problems
         warnings += description.warnings
         if left_out := ", ".join(sidecar.left_out(result.first)):
             warnings.append(f"{result.folder}: the packaged configuration leaves out {left_out}")
-        commit, reason = source.find(result, checkout)
+        commit, reason = source.find(result)
         if reason:
             problems.append(reason)
         organisation = destination / files.path_part(description.fields["submitter"])
@@ -189,7 +182,7 @@ def _in(built: pathlib.Path, plan: _Plan) -> tree.Place:
     return replace(plan.package.place, organisation=built / plan.package.place.organisation.name)
 
 
-def _build(plan: _Plan, place: tree.Place, checkout: pathlib.Path) -> None:
+def _build(plan: _Plan, place: tree.Place) -> None:
     """Write one system to ``place``, whose organisation may have others."""
     place.results.mkdir(parents=True)
     for name, log in plan.package.runs.items():
@@ -200,7 +193,7 @@ def _build(plan: _Plan, place: tree.Place, checkout: pathlib.Path) -> None:
     files.write(place.description, json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n")
     implementation, folder = plan.package.implementation, place.implementations
     if not (folder / implementation).exists():
-        source.export(plan.commit, checkout, folder / implementation)
+        source.export(plan.commit, folder / implementation)
     source.write_scripts(plan.result, place.system, implementation, plan.commit, folder / place.system)
 
 

@@ -28,8 +28,9 @@ _FILES = (
 them."""
 
 
-def find(result: OwnResult, checkout: pathlib.Path) -> tuple[str, str | None]:
-    """Return the full hash of the commit that made a result, and why ``checkout`` lacks its code, or None."""
+def find(result: OwnResult) -> tuple[str, str | None]:
+    """Return the full hash of the commit that made a result, and why this checkout lacks its code, or
+    None."""
     commit = result.first.get("commit")
     if not commit:
         remedy = "make the runs in a git checkout, or in an image of one (make image)"
@@ -37,27 +38,27 @@ def find(result: OwnResult, checkout: pathlib.Path) -> tuple[str, str | None]:
     if commit.endswith("-dirty"):
         problem = f"made with changes that were not committed ({commit}), so the code that ran cannot be"
         return "", f"{result.folder}: {problem} submitted; commit and make the runs again"
-    status, printed, complaint = _git(checkout, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    status, printed, complaint = _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     if status != 0:
-        problem = f"its commit {commit} is not in {checkout}{f' ({complaint})' if complaint else ''}"
+        problem = f"its commit {commit} is not in {CHECKOUT}{f' ({complaint})' if complaint else ''}"
         remedy = "git fetch it, or package in the checkout that made the runs"
         return "", f"{result.folder}: {problem}; {remedy}"
     return printed.decode().strip(), None
 
 
-def _git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
+def _git(*arguments: str) -> tuple[int, bytes, str]:
     """Return exit status, standard output, and the last line of standard error."""
     try:
-        done = process.run(["git", *arguments], cwd=checkout, capture_output=True)
+        done = process.run(["git", *arguments], cwd=CHECKOUT, capture_output=True)
     except OSError as error:
         return 127, b"", f"git: {error.strerror}"
     complaints = done.stderr.decode(errors="replace").strip().splitlines()
     return done.returncode, done.stdout, complaints[-1] if complaints else ""
 
 
-def export(commit: str, checkout: pathlib.Path, folder: pathlib.Path) -> None:
+def export(commit: str, folder: pathlib.Path) -> None:
     """Write the tracked files of a commit that belong to a submission to ``folder``."""
-    status, archive, complaint = _git(checkout, "archive", "--format=tar", commit)
+    status, archive, complaint = _git("archive", "--format=tar", commit)
     if status != 0:
         raise OSError(status, f"git archive: {complaint}")
     folder.mkdir(parents=True)

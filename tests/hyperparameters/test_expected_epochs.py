@@ -20,15 +20,15 @@ def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
     order = [(round(each.expected(1000), 1), -each.prediction.runs) for each in found]
     assert order == sorted(order)
     best = found[0]
-    assert best.prediction.mean < 36 and 0.5 < best.global_batch_size / 1000 < 2
-    at_1000 = [each for each in found if each.global_batch_size == 1000]
+    assert best.prediction.mean < 36 and 0.5 < best.values.global_batch_size / 1000 < 2
+    at_1000 = [each for each in found if each.values.global_batch_size == 1000]
     assert at_1000 and all(
         each.expected(1000) > best.expected(1000) + 10 for each in at_1000
     )  # the one that took 55 epochs
     for each in found:
         assert departures(each.values) == {}
         source = origin.find(each.name)  # every one of them can be borrowed
-        assert source.global_batch_size == each.global_batch_size
+        assert source.global_batch_size == each.values.global_batch_size
     status, said = rn50("--suggest", "--gbs", "1000", "--json", "--limit", "3")
     assert status == 0 and [each["name"] for each in json.loads(said)] == [each.name for each in found[:3]]
 
@@ -79,7 +79,7 @@ def test_suggestions_end_with_the_command_that_borrows_the_first(monkeypatch):
     assert suggested(3264, 80)[-1] == "rn50 borrow v0.7/Inspur/nf5488_mxnet CONFIG -o config_MINE.sh"
     monkeypatch.setenv("DGXSYSTEM", "DGXA100")
     found = expected_epochs.candidates(1000, "lars")[0]
-    assert found.global_batch_size != 1000
+    assert found.values.global_batch_size != 1000
     assert (
         suggested(1000, 80)[-1]
         == f"rn50 borrow {found.name} DGXA100 --global-batch-size 1000 -o config_MINE.sh"

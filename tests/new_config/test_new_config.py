@@ -73,7 +73,7 @@ def test_gpus_get_a_published_recipe_whole(tmp_path, name):
     new = new_config.make("MINE", facts, BARE)
     config = config_of(new, tmp_path)
     assert config == new.config and config.is_imagenet and show.findings(config) == new.findings == []
-    source = new.source.plan.recipe.source
+    source = new.source.plan.hyperparameters.source
     for value in SHARED:
         if value != "global_batch_size":
             assert getattr(config.recipe, value) == getattr(source, value)

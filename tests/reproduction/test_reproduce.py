@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from rn50.cli import main
 from rn50.errors import UserError, UserErrors
-from rn50.hyperparameters.expected_epochs import Prediction
+from rn50.hyperparameters.expected_epochs import ExpectedEpochs
 from rn50.machine import hardware
 from rn50.rates import Rates
 from rn50.reproduction import expectation, here, measurement, page, reproduction
@@ -91,14 +91,14 @@ def test_another_recipe_is_expected_to_take_what_is_known_of_it(tmp_path):
 def test_a_recipe_at_a_batch_size_that_nobody_published_is_expected_without_an_interval(tmp_path):
     told = planned("v1.0/Inspur/nf5688m6_mxnet", tmp_path)
     config = with_changes(told.here.config, hyperparameters={"batch_size": 1})
-    reference = Prediction("no run of this recipe is known", 0, 0, 35, 33, 37)
+    reference = ExpectedEpochs("no run of this recipe is known", 0, 0, 35, 33, 37)
     at = told.here._replace(same_recipe=False, config=config, prediction=reference)
     epochs = expectation.expected(told.claim, at, 5)[0]
     assert (epochs.value, epochs.low) == (
         pytest.approx(35),
         None,
     ) and "nobody published this one" in epochs.basis
-    known = at._replace(prediction=Prediction("5 runs", 5, 0, 36, 35, 39))
+    known = at._replace(prediction=ExpectedEpochs("5 runs", 5, 0, 36, 35, 39))
     assert expectation.expected(told.claim, known, 5)[0].low == 35
     machine, size = hardware.read(), config.global_batch_size
     words = " ".join(here._differences(told.claim, config, machine, True, True))

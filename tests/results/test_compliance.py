@@ -135,7 +135,7 @@ def test_every_ruleset_accepts_a_log_of_sgd(tmp_path):
         },
         "closed",
     )
-    assert result_rules.judge([run.read(file)], rules.RULESETS).findings == ()
+    assert result_rules.judge([run.read_run(file)], rules.RULESETS).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_what_leaves_the_closed_rules_is_logged_as_open(tmp_path, name, value, k
     keys, division = logged(file)
     assert (keys[key], division) == (float(value), "open")
     assert all(verdict.ok for verdict in compliance.check([file], rules.RULESETS))
-    assert result_rules.judge([run.read(file)], rules.RULESETS).findings == ()
+    assert result_rules.judge([run.read_run(file)], rules.RULESETS).findings == ()
     # Under the other label it would be refused, or break the rules that only our own check knows.
     file.write_text(file.read_text().replace('"open"', '"closed"'))
     refused = not all(verdict.ok for verdict in compliance.check([file], rules.RULESETS))
-    assert refused or result_rules.judge([run.read(file)], rules.RULESETS).errors
+    assert refused or result_rules.judge([run.read_run(file)], rules.RULESETS).errors
 
 
 def test_every_reason_is_a_message(tmp_path):

@@ -35,12 +35,12 @@ def test_a_run_of_another_task_is_labelled_by_its_log_and_by_what_it_saved(
     tmp_path, checkout, machine, changes
 ):
     log = imagenet_run.write(tmp_path / "result_0.txt", **changes)
-    assert run.read(log).label == rules.NOT_A_RESULT
+    assert run.read_run(log).label == rules.NOT_A_RESULT
     saved = imagenet_run.configured(**changes).to_dict()
     plain = imagenet_run.write(tmp_path / "result_1.txt")
-    assert run.read(plain).label is None
+    assert run.read_run(plain).label is None
     plain.with_suffix(".json").write_text(json.dumps({"config": saved}))
-    assert run.read(plain).label == rules.NOT_A_RESULT
+    assert run.read_run(plain).label == rules.NOT_A_RESULT
     assert not imagenet_run.configured(**changes).is_imagenet
 
 
@@ -95,9 +95,9 @@ def test_what_is_no_result_of_ours_on_imagenet_is_not_called_unverified(results,
 def test_a_certificate_of_other_data_labels(results):
     log = results / "result_0.txt"
     change(log, **{"data certificate": {"imagenet": True}})
-    assert run.read(log).label is None
+    assert run.read_run(log).label is None
     change(log, **{"data certificate": {"imagenet": False}})
-    assert run.read(log).label == rules.NOT_A_RESULT
+    assert run.read_run(log).label == rules.NOT_A_RESULT
 
 
 @pytest.mark.parametrize("samples, severity", [(1_277_952, WARNING), (1_281_168, WARNING), (160_000, ERROR)])
@@ -106,7 +106,7 @@ def test_another_count_of_samples_is_a_finding_and_no_label(results, samples, se
     rewrite(results, value("global_batch_size", 4096), ALL)
     for name in ALL:
         (results / name).with_suffix(".json").unlink()
-    judgement = result_rules.judge([run.read(results / name) for name in ALL], ["1.0.0"])
+    judgement = result_rules.judge([run.read_run(results / name) for name in ALL], ["1.0.0"])
     assert judgement.label is None
     assert {(each.severity, each.message) for each in judgement.findings if "samples" in each.message} == {
         (severity, f"train_samples is {samples:,}, not 1,281,167")

@@ -325,7 +325,7 @@ def test_label_smoothing_of_our_own_runs_is_read_beside_them(tmp_path, valid):
         file.with_suffix(".json").write_text(
             json.dumps({"config": {"hyperparameters": {"label_smoothing": smoothing}}})
         )
-        assert len(result_rules.judge([run.read(file)], [RULESET]).findings) == findings
+        assert len(result_rules.judge([run.read_run(file)], [RULESET]).findings) == findings
 
 
 @pytest.mark.slow

@@ -83,14 +83,14 @@ def test_the_official_checker_and_ours_want_every_key(log, optimizer):
         key = row.keys.get(optimizer)
         if key and (key, optimizer) != ("model_bn_span", "lars"):
             file.write_text(delete(key)(text))
-            said = [fault.message for fault in log_rules.check(run.read(file), ("4.0.0",))]
+            said = [fault.message for fault in log_rules.check(run.read_run(file), ("4.0.0",))]
             assert f"{key} is not logged" in said
             assert key in official or key == "model_bn_span"
 
 
 @pytest.mark.parametrize("optimizer, name", LOGGED)
 def test_another_value_is_a_difference_for_all_who_compare(log, optimizer, name):
-    first, second = (run.read(file) for file in (log(optimizer), log(optimizer, name, "result_1.txt")))
+    first, second = (run.read_run(file) for file in (log(optimizer), log(optimizer, name, "result_1.txt")))
     shown = HYPERPARAMETERS[name].shown
     assert shown in [setting for setting, *_ in compare.settings([first], [second])]
     with pytest.raises(UserError, match=f"{shown} (is|differs)|differs from|global batch size"):
@@ -114,7 +114,7 @@ def test_another_value_beside_the_log_is_a_contradiction(log, name):
     hyperparameters = saved["config"]["hyperparameters"]
     hyperparameters[name] = other(name, hyperparameters[name] or 37)
     file.with_suffix(".json").write_text(json.dumps(saved))
-    said = " ".join(fault.message for fault in sidecar_rules.check(run.read(file)))
+    said = " ".join(fault.message for fault in sidecar_rules.check(run.read_run(file)))
     assert (f"{HYPERPARAMETERS[name].shown} is " in said) == bool(HYPERPARAMETERS[name].keys)
 
 
@@ -124,7 +124,7 @@ def test_what_departs_from_the_closed_rules_is_an_error_in_a_log(log, optimizer,
     file = log(optimizer, name)
     told = recipe.of_log(read_log(file))
     broken = departures(dataclasses.replace(told, optimizer=optimizer)).get(name)
-    remedies = [fault.remedy for fault in log_rules.check(run.read(file), ("4.0.0",))]
+    remedies = [fault.remedy for fault in log_rules.check(run.read_run(file), ("4.0.0",))]
     applies = row.closed is not None and optimizer in row.closed.optimizers
     assert (row.closed is not None and row.closed.remedy in remedies) == applies == bool(broken)
 

@@ -219,11 +219,11 @@ def test_a_value_of_a_wrong_type_or_beyond_all_bounds_is_an_error(results, key):
     )
     wrong = wrong[:2] if key == "cache_clear" else wrong
     text = (results / "result_1.txt").read_text()
-    runs = [run.read(results / name) for name in ALL]
+    runs = [run.read_run(results / name) for name in ALL]
     for each in wrong:
         mutated = value(key, "@")(text).replace('"@"', each)
         (results / "result_1.txt").write_text(mutated)
-        runs[1] = run.read(results / "result_1.txt")
+        runs[1] = run.read_run(results / "result_1.txt")
         assert result_rules.judge(runs, ["4.0.0"]).errors, (key, each)
     compare.compare([*score.score([results]), *score.score([results])])
 

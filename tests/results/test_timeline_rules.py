@@ -98,4 +98,4 @@ def test_runs_that_are_alike_as_two_runs_can_be_are_no_copies(results):
     one_log_for_all(one_epoch_late, other_accuracies)(results)
     for name in ALL:
         (results / name).with_suffix(".json").unlink()
-    assert result_rules.judge([run.read(results / name) for name in ALL], ["1.0.0"]).errors == []
+    assert result_rules.judge([run.read_run(results / name) for name in ALL], ["1.0.0"]).errors == []

@@ -25,7 +25,7 @@ from rn50.settings import config_file
 from rn50.submission import check, describe, package
 from rn50.terminal import Terminal
 from tests.support import documented, imagenet_run
-from tests.support.campaigns import DETAILS, details, git, make, nobody, packaged, snapshot
+from tests.support.campaigns import DETAILS, details, git, make, packaged, snapshot
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = imagenet_run.CONFIGURATION.with_name("config_DEMO_CPU.sh")
@@ -45,7 +45,7 @@ def submission(tmp_path_factory, campaign, checkout):
 
     before, check.check = check.check, spy
     try:
-        outcome = package.package([campaign], to, nobody, checkout=checkout)
+        outcome = packaged(campaign, to, checkout, rulesets=())
     finally:
         check.check = before
     assert outcome.written and outcome.findings == () and outcome.warnings == ()

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from rn50 import files
 from rn50.cli import main
 from rn50.errors import UserError
+from rn50.machine import description
 from rn50.results import parse, power, score
 from rn50.submission import describe, own_results, package, source
 from tests.results.scored import write_power
@@ -255,19 +256,21 @@ def test_everything_that_is_missing_is_named_at_once(results, checkout, tmp_path
     assert len(lines) == 4 and all("; " in line for line in lines), lines
 
 
-def test_a_difference_that_a_person_explains_is_none(results):
+def test_a_difference_that_a_person_explains_is_none(results, monkeypatch):
     replace(results / "result_1.json", "1007 GiB", "1006 GiB")
     details(results, host_memory_capacity="1 TB")
+    monkeypatch.setattr(description, "read", nobody)
     [result] = own_results.read([results])
-    described = describe.describe(result, None, nobody)
+    described = describe.describe(result, None)
     assert described.problems == () and described.fields["host_memory_capacity"] == "1 TB"
 
 
-def test_runs_that_saved_no_machine_are_said_to_be_of_this_one(results, machine):
+def test_runs_that_saved_no_machine_are_said_to_be_of_this_one(results, machine, monkeypatch):
     for log in results.glob("result_*.txt"):
         change(log, system=None)
     [result] = own_results.read([results])
-    described = describe.describe(result, None, lambda: machine)
+    monkeypatch.setattr(description, "read", lambda: machine)
+    described = describe.describe(result, None)
     assert described.problems == () and described.fields["host_memory_capacity"] == "1007 GiB"
     [warning] = described.warnings
     assert warning.endswith(
@@ -305,7 +308,6 @@ def test_a_signal_leaves_nothing_behind(results, checkout, tmp_path, monkeypatch
     """SIGTERM while the checkers run."""
     monkeypatch.setattr(package.check, "check", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     monkeypatch.setattr(source, "CHECKOUT", checkout)
-    monkeypatch.setattr(package.package, "__defaults__", (None, (), checkout, lambda done, total: None))
     before = sorted(tmp_path.rglob("*"))
     done = CliRunner().invoke(main, ["package", str(results), "-o", str(tmp_path / "new" / "submission")])
     assert done.exit_code == 128 + signal.SIGTERM, done.output
@@ -358,14 +360,14 @@ def test_two_results_of_one_name_are_refused(results, checkout, tmp_path):
     with pytest.raises(
         UserError, match="its system is called NF5688M6, as that of .*give each a system_name in system.yaml"
     ):
-        package.package([results, pathlib.Path(other)], tmp_path / "submission", nobody, checkout=checkout)
+        packaged(results, tmp_path / "submission", checkout, pathlib.Path(other))
 
 
 def test_what_a_checker_refuses_is_not_written(results, checkout, tmp_path):
     replace(results / "result_1.txt", '"tensor": "fc1_bias"', '"tensor": "bias"')
     before = snapshot(tmp_path)
     to = tmp_path / "submission"
-    outcome = package.package([results], to, nobody, checkout=checkout, rulesets=("1.1.0",))
+    outcome = packaged(results, to, checkout, rulesets=("1.1.0",))
     assert not outcome.written and outcome.errors
     there = to / "Somebody" / "results" / "NF5688M6" / "resnet" / "result_1.txt"
     assert any(

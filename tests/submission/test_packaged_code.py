@@ -23,7 +23,7 @@ FOR_CONTRIBUTORS = {"CITATION.cff", "CONTRIBUTING.md"}
 @pytest.fixture(scope="module")
 def code(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package") / "code"
-    source.export("HEAD", ROOT, folder)
+    source.export("HEAD", folder)
     return folder
 
 

@@ -1,11 +1,14 @@
 """Campaigns of ours without the training, and packages made of them."""
 
+import contextlib
 import json
 import subprocess
+from unittest import mock
 
 from rn50.benchmark import rules
+from rn50.machine import description
 from rn50.run import provenance
-from rn50.submission import describe, package
+from rn50.submission import describe, package, source
 from tests.support import imagenet_run
 
 DETAILS = {
@@ -62,8 +65,16 @@ def nobody():
     raise AssertionError("the runs have saved their machine")
 
 
-def packaged(results, to, checkout, **options):
-    return package.package([results], to, nobody, checkout=checkout, rulesets=("1.0.0",), **options)
+@contextlib.contextmanager
+def made_in(checkout):
+    """Packages are made of a checkout, and this machine is not looked at."""
+    with mock.patch.object(source, "CHECKOUT", checkout), mock.patch.object(description, "read", nobody):
+        yield
+
+
+def packaged(results, to, checkout, *others, rulesets=("1.0.0",)):
+    with made_in(checkout):
+        return package.package([results, *others], to, rulesets=rulesets)
 
 
 def snapshot(folder):

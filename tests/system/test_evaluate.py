@@ -133,7 +133,7 @@ def test_a_run_that_begins_with_pruned_weights_ends_with_half_of_them(
         "density 50.0%: 53 layers, " in printed
         and "2:4: in every group of four at least two are 0" in printed
     )
-    assert run.read(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.SPARSE}"
+    assert run.read_run(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.SPARSE}"
     for changes, problem in (
         (
             {"WIDTH": "0.25"},
@@ -159,7 +159,7 @@ def test_a_run_that_rounds_as_in_int8_is_labelled(rn50, trained, tiny_environmen
     environment = {**tiny_environment, "INITIAL_WEIGHTS": str(trained), "QUANTIZATION": "int8"}
     status, _, said = rn50("launch", **{**environment, "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)})
     assert status == 3, said
-    assert run.read(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.QUANTIZED}"
+    assert run.read_run(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.QUANTIZED}"
     assert weights_file.read(weights_file.path(log)).classes == 10
     for changes, problem in (
         (

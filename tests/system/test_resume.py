@@ -64,8 +64,8 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tiny_environment, tmp_path, 
     for name, array in ours.arrays.items():
         np.testing.assert_array_equal(array, theirs.arrays[name], err_msg=name)
     assert theirs.facts["seed"] == ours.facts["seed"] == "7"
-    assert run.read(whole).label == rules.NOT_A_RESULT
-    assert run.read(log).label == f"{rules.NOT_A_RESULT}; {rules.RESUMED}"
+    assert run.read_run(whole).label == rules.NOT_A_RESULT
+    assert run.read_run(log).label == f"{rules.NOT_A_RESULT}; {rules.RESUMED}"
     (scored,) = score.score([log])
     assert (
         scored.label == f"{rules.NOT_A_RESULT}; {rules.RESUMED}" and "not an MLPerf result" not in scored.name

@@ -18,7 +18,7 @@ from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.borrow.origin import Origin
-from rn50.hyperparameters.expected_epochs import Prediction, refuse_no_count
+from rn50.hyperparameters.expected_epochs import ExpectedEpochs, refuse_no_count
 from rn50.printed import prints
 from rn50.process import environment
 from rn50.settings import rewrite, show
@@ -54,7 +54,7 @@ class Borrowed:
     """NAME=value that the source does not say."""
     mixed: tuple[str, ...]
     """Variables that keep the base's values, because the group was not taken whole."""
-    prediction: Prediction | None
+    prediction: ExpectedEpochs | None
     """null: nobody published a run of it, or the data set is not ImageNet."""
     expected: str
     """Epochs to expect, or why they are not known, in words."""
@@ -167,11 +167,8 @@ def _batch(source: Origin, batch: int | None, config: Config) -> int:
     refuse_no_count("--gbs", batch)
     if batch % config.ranks:
         fits = sorted({batch // config.ranks * config.ranks, -(-batch // config.ranks) * config.ranks} - {0})
-        raise UserError(
-            f"global batch size {batch}",
-            f"{config.ranks} ranks of {config.run.system} do not divide it",
-            f"give --gbs {' or '.join(map(str, fits))}",
-        )
+        problem = f"{config.ranks} ranks of {config.run.system} do not divide it"
+        raise UserError(f"global batch size {batch}", problem, f"give --gbs {' or '.join(map(str, fits))}")
     return batch
 
 
@@ -186,7 +183,7 @@ def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
 
 def _expected(
     source: Origin, values: dict[str, str], batch: int, config: Config
-) -> tuple[Prediction | None, str]:
+) -> tuple[ExpectedEpochs | None, str]:
     """Return the epochs to expect, and in words or why they are not known. The source's own runs count only
     on data of the same size; published runs and the reference count only on ImageNet."""
     fields = {

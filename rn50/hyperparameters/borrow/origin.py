@@ -19,10 +19,9 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError, excerpt
-from rn50.printed import prints
+from rn50.printed import Hidden
 from rn50.results import published, recipe, tree
 from rn50.results.parse import TOKEN, finite, read_log
-from rn50.results.recipe import convergence_points
 from rn50.results.result_files import find_result_files
 from rn50.settings.config_file import is_passed_through
 from rn50.settings.fields import VARIABLE_OF, variables
@@ -53,25 +52,22 @@ class Origin:
     """Source of the hyperparameters."""
     kind: str
     """Published result, reference convergence point, log or configuration."""
-    values: dict[str, str]
+    values: Hidden[dict[str, str]]
     """Texts by variable, complete or not."""
     global_batch_size: int | None
     """Its batch size."""
     provenance: tuple[tuple[str, str], ...]
     """Pairs of what and who, or where."""
-    epochs: tuple[float | None, ...] = ()
+    epochs: Hidden[tuple[float | None, ...]] = ()
     """Epochs of its own runs, None for a run that missed."""
     notes: tuple[str, ...] = ()
     """Values that were not read, and why."""
-    batch_norm_span: int | None = None
+    batch_norm_span: Hidden[int | None] = None
     """Number of images that batch norm was over."""
-    doubtful: tuple[str, ...] = ()
+    doubtful: Hidden[tuple[str, ...]] = ()
     """Variables that it sets in a way that is not read."""
-    train_samples: int | None = rules.TRAIN_SAMPLES
+    train_samples: Hidden[int | None] = rules.TRAIN_SAMPLES
     """Number of images that its runs trained on, None if it has no runs."""
-
-
-prints(Origin, lambda r: (r.name, r.kind, r.global_batch_size, r.provenance, r.notes))
 
 
 def find(name: str, forms: str = FORMS) -> Origin:
@@ -103,7 +99,7 @@ def names() -> list[str]:
     points = [
         f"rcp/{ruleset}/{point['BS']}"
         for ruleset in rules.RCP_RULESETS
-        for point in convergence_points(ruleset).values()
+        for point in recipe.convergence_points(ruleset).values()
     ]
     return [*(result.name for result in published.results()), *points]
 
@@ -153,11 +149,9 @@ def _of_reference(name: str) -> Origin:
     match = re.fullmatch(r"rcp/(?:([\d.]+)/)?(\d{1,9})", name)
     ruleset = (match.group(1) if match else None) or rules.RULESETS[-1]
     if not match or ruleset not in rules.RCP_RULESETS:
-        known = ", ".join(rules.RCP_RULESETS)
-        raise UserError(
-            name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}"
-        )
-    file, points = recipe.reference_file(ruleset), convergence_points(ruleset)
+        remedy = f"write rcp/RULESET/BATCH with a ruleset of {', '.join(rules.RCP_RULESETS)}"
+        raise UserError(name, "no reference convergence point", remedy)
+    file, points = recipe.reference_file(ruleset), recipe.convergence_points(ruleset)
     keys = {point["BS"]: key for key, point in points.items()}
     key = keys.get(int(match.group(2)))
     if key is None:

@@ -66,11 +66,8 @@ def find(query: str, names: Iterable[str]) -> str:
         return matches[0]
     if matches:
         raise UserError(f"--accelerator {query}", f"several are called so: {', '.join(matches)}", "say which")
-    raise UnknownError(
-        f"--accelerator {query}",
-        "nobody published a result with it",
-        f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second",
-    )
+    remedy = f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second"
+    raise UnknownError(f"--accelerator {query}", "nobody published a result with it", remedy)
 
 
 def of_gpu(gpu: str, names: Iterable[str]) -> str | None:

@@ -10,7 +10,6 @@ from rn50.hyperparameters.plan import chips
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.images_per_second import Spread
 from rn50.hyperparameters.plan.planner import BORROWED, Plan
-from rn50.printed import prints
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal, table
 
@@ -21,34 +20,28 @@ MEASURE = (
 _WIDE = 1.5 * Spread.measured
 
 
-class Curve(NamedTuple):
+class ScaleOut(NamedTuple):
     """Plans of one accelerator, each number of them at its best batch size."""
 
+    accelerator: str
+    """Its name."""
     curve: Sequence[Plan]
     confidence: float = CONFIDENCE
     """Share of results that the intervals are meant to hold."""
 
-    @property
-    def accelerator(self) -> str:
-        """Its name."""
-        return self.curve[0].accelerator
-
-
-prints(Curve, lambda r: (r.accelerator, r.confidence, r.curve))
-
 
 def print_plan(plan: Plan, console: Terminal) -> None:
     """Print the prediction as sentences, the hyperparameters to borrow, and the command that borrows them."""
-    prediction, recipe = plan.prediction, plan.recipe
+    prediction, recipe = plan.prediction, plan.hyperparameters
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
     lines = [
         f"{machine}: {_minutes(prediction.minutes)} minutes to 75.9 % top-1 ({CONFIDENCE:.0%} interval "
-        f"{_minutes(prediction.low)} to {_minutes(prediction.high)})",
-        f"{prediction.epochs.expected:.3g} epochs ({prediction.epochs.low:.3g} to "
-        f"{prediction.epochs.high:.3g}) at {prediction.rate.images_per_second:,.0f} images/s per "
-        f"accelerator (give or take {prediction.rate.spread:.0%}), about {prediction.evaluations:.0f} "
+        f"{_minutes(prediction.minutes_low)} to {_minutes(prediction.minutes_high)})",
+        f"{prediction.epochs:.3g} epochs ({prediction.epochs_low:.3g} to "
+        f"{prediction.epochs_high:.3g}) at {prediction.images_per_second_per_accelerator:,.0f} images/s per "
+        f"accelerator (give or take {prediction.spread:.0%}), about {prediction.evaluations:.0f} "
         "evaluations",
-        *([MEASURE] if prediction.rate.spread > _WIDE else []),
+        *([MEASURE] if prediction.spread > _WIDE else []),
         f"hyperparameters to borrow, whole: {recipe.source.name}: {_values(recipe.source)}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
         f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} "
@@ -73,10 +66,10 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
         rows.add_row(
             f"{plan.accelerators:,}",
             f"{plan.global_batch_size:,}",
-            f"{prediction.epochs.expected:.3g}",
-            f"{prediction.rate.images_per_second:,.0f}",
+            f"{prediction.epochs:.3g}",
+            f"{prediction.images_per_second_per_accelerator:,.0f}",
             _minutes(prediction.minutes),
-            f"{_minutes(prediction.low)} - {_minutes(prediction.high)}",
+            f"{_minutes(prediction.minutes_low)} - {_minutes(prediction.minutes_high)}",
         )
     console.print(rows)
     for caution in dict.fromkeys(sentence for plan in plans for sentence in plan.cautions):
@@ -106,8 +99,8 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     x = [plan.accelerators for plan in plans]
     figure = plots.figure(7, 5.5)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
-    low, high = [plan.prediction.low for plan in plans], [plan.prediction.high for plan in plans]
-    above.fill_between(x, low, high, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
+    ends = zip(*((plan.prediction.minutes_low, plan.prediction.minutes_high) for plan in plans), strict=True)
+    above.fill_between(x, *ends, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
     above.plot(x, [plan.prediction.minutes for plan in plans], marker="o", markersize=4, label="predicted")
     if dots:
         above.plot(

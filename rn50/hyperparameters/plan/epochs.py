@@ -9,15 +9,13 @@ epochs that a published result needed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import Recipe
 from rn50.hyperparameters import reference
-from rn50.printed import Hundredths
 from rn50.results.published import PublishedResult
 
 CONFIDENCE = 0.8
@@ -41,17 +39,13 @@ class Weights:
     other_recipes = 0.5
 
 
-@dataclass(frozen=True)
-class Epochs:
+class Epochs(NamedTuple):
     """Expected epochs; the mean of a result's runs is in ``low`` to ``high`` with probability
     ``CONFIDENCE``."""
 
-    expected: Hundredths
-    """Expected epochs."""
-    low: Hundredths
-    """Lower end of the interval."""
-    high: Hundredths
-    """Upper end."""
+    expected: float
+    low: float
+    high: float
 
 
 class EpochModel:
@@ -67,7 +61,8 @@ class EpochModel:
         self._batch_sizes = np.array([result.global_batch_size for result in usable], dtype=float)
         needed = np.array([mean_epochs(result) for result in usable])
         self._fewest = float(needed.min())
-        self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
+        trend = [reference.at(result.global_batch_size or 0).mean for result in usable]
+        self._differences = np.append(needed - trend, _OF_THE_REFERENCE)
 
     def predict(self, global_batch_size: int, recipe: Recipe | None = None) -> Epochs:
         """Return the epochs at a batch size, with the shared values of a recipe if given, else with the usual

@@ -14,13 +14,12 @@ which is fitted by expectation maximisation.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rn50.benchmark import rules
 from rn50.hyperparameters.plan import chips
-from rn50.printed import Tenths
 from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7
@@ -58,7 +57,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Point:
+class Conditions:
     """Conditions of a rate that is measured or asked for; ``batch_size`` is per accelerator and need not be
     whole."""
 
@@ -67,12 +66,10 @@ class Point:
     batch_size: float
 
 
-@dataclass(frozen=True)
-class Rate:
+class Rate(NamedTuple):
     """Images/s per accelerator while training, and the standard deviation of its logarithm."""
 
-    images_per_second: Tenths
-    """Images/s of each while training."""
+    images_per_second: float
     spread: float
 
 
@@ -81,11 +78,11 @@ class ThroughputModel:
     ``measured`` on the planned system."""
 
     def __init__(
-        self, results: Sequence[PublishedResult], measured: tuple[Point, float] | None = None
+        self, results: Sequence[PublishedResult], measured: tuple[Conditions, float] | None = None
     ) -> None:
         closed = ((result, training_rate(result)) for result in results if result.is_closed)
         usable = [(result, rate) for result, rate in closed if rate]
-        self.points = [point(result) for result, _ in usable] + ([measured[0]] if measured else [])
+        self.points = [conditions(result) for result, _ in usable] + ([measured[0]] if measured else [])
         self.systems = {(chips.name(result.accelerator_model), system(result)) for result, _ in usable}
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         # A measured system may differ from similar ones by any factor; this factor is assumed to be the same
@@ -110,12 +107,12 @@ class ThroughputModel:
         """Return the names of the accelerators with a published or measured rate."""
         return sorted(set(self._known.names))
 
-    def predict(self, conditions: Point) -> Rate:
+    def predict(self, at: Conditions) -> Rate:
         """Return the rate of the planned system."""
-        at = _Features.of([conditions], planned=np.array([True]))
-        shared = self._covariance(at, self._known)[0]
+        features = _Features.of([at], planned=np.array([True]))
+        shared = self._covariance(features, self._known)[0]
         logarithm = self._mean + float(shared @ self._weights)
-        variance = float(self._covariance(at, at)[0, 0] - shared @ self._precision @ shared)
+        variance = float(self._covariance(features, features)[0, 0] - shared @ self._precision @ shared)
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
     def _makers(self, at: "_Features") -> "np.ndarray[Any, Any]":
@@ -146,7 +143,7 @@ class _Features:
     planned: "np.ndarray[Any, Any]"
 
     @classmethod
-    def of(cls, points: Sequence[Point], planned: "np.ndarray[Any, Any]") -> "_Features":
+    def of(cls, points: Sequence[Conditions], planned: "np.ndarray[Any, Any]") -> "_Features":
         together = np.log2([conditions.accelerators / 8 for conditions in points])
         batch = np.log2([conditions.batch_size / 256 for conditions in points])
         return cls(np.array([conditions.accelerator for conditions in points]), (together, batch), planned)
@@ -157,11 +154,11 @@ def system(result: PublishedResult) -> str:
     return f"{result.organisation}/{result.system}".lower()
 
 
-def point(result: PublishedResult) -> Point:
+def conditions(result: PublishedResult) -> Conditions:
     """Return the conditions under which a result that has a ``training_rate`` was measured."""
     assert result.accelerators and result.global_batch_size
     name = chips.name(result.accelerator_model)
-    return Point(name, result.accelerators, result.global_batch_size / result.accelerators)
+    return Conditions(name, result.accelerators, result.global_batch_size / result.accelerators)
 
 
 def training_rate(result: PublishedResult) -> float | None:

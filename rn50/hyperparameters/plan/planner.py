@@ -15,11 +15,10 @@ from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
-from rn50.hyperparameters.expected_epochs import refuse_no_count
 from rn50.hyperparameters.plan import chips, images_per_second
-from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs
-from rn50.hyperparameters.plan.images_per_second import Point, Rate, ThroughputModel
-from rn50.printed import Hundredths, Minutes, Tenths, prints
+from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel
+from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
+from rn50.printed import Hidden, Hundredths, Inline, Minutes, Tenths, prints
 from rn50.results import published
 from rn50.results.published import PublishedResult
 
@@ -41,17 +40,24 @@ EQUAL = 1.005
 class Prediction:
     """Expected minutes of a run."""
 
-    epochs: Epochs
-    evaluations: Tenths
-    """Evaluations until the target."""
-    rate: Rate
-    """Rate of each accelerator."""
+    epochs: Hundredths
+    """Expected epochs."""
+    epochs_low: Hundredths
+    """Lower end of their interval."""
+    epochs_high: Hundredths
+    """Upper end."""
     minutes: Minutes
     """Expected minutes to 75.9 %."""
-    low: Minutes
-    """Lower end of the interval."""
-    high: Minutes
+    minutes_low: Minutes
+    """Lower end of their interval."""
+    minutes_high: Minutes
     """Upper end."""
+    evaluations: Tenths
+    """Evaluations until the target."""
+    images_per_second_per_accelerator: Tenths
+    """Images/s of each while training."""
+    spread: Hidden[float]
+    """Standard deviation of the logarithm of those."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +78,8 @@ class Borrowable:
 prints(
     Borrowable,
     lambda r: {column: getattr(r.source, name) for column, name in BORROWED.items()},
-    lambda r: tuple({f"source.{name}": getattr(r.source, name)} for name in SOURCE),
-    lambda r: {"published.results": r.results, "published.runs": r.runs},
-    lambda r: {"published.missed": r.missed, "published.epochs": r.epochs},
+    lambda r: {f"source.{name}": getattr(r.source, name) for name in SOURCE},
+    lambda r: {f"published.{name}": getattr(r, name) for name in ("results", "runs", "missed", "epochs")},
 )
 
 
@@ -82,41 +87,26 @@ prints(
 class Plan:
     """Plan of a system."""
 
+    prediction: Inline[Prediction]
+    hyperparameters: Borrowable
     accelerator: str
     """Its name."""
     accelerators: int
     """Number, in all machines."""
     global_batch_size: int
     """Images per step on all of them together."""
-    prediction: Prediction
-    recipe: Borrowable
     cautions: tuple[str, ...]
     """Where the prediction goes beyond what was published."""
+    command: str
+    """The command that borrows the hyperparameters."""
     confidence: float = CONFIDENCE
     """Share of results that the intervals are meant to hold."""
 
     @property
-    def command(self) -> str:
-        """The command that borrows the recipe."""
-        source = self.recipe.source
-        return command(source.name, source.global_batch_size or 0, self.global_batch_size)
-
-    @property
     def evidence(self) -> int:
-        """Return the number of published runs with this recipe at this very batch size."""
-        return self.recipe.runs if self.recipe.source.global_batch_size == self.global_batch_size else 0
-
-
-prints(
-    Plan,
-    lambda r: ({"epochs": r.prediction.epochs.expected}, r.prediction.minutes),
-    lambda r: {"minutes_low": r.prediction.low, "minutes_high": r.prediction.high},
-    lambda r: ({"hyperparameters": r.recipe}, r.confidence),
-    lambda r: {"epochs_low": r.prediction.epochs.low, "epochs_high": r.prediction.epochs.high},
-    lambda r: (r.accelerator, r.accelerators, r.global_batch_size),
-    lambda r: {"images_per_second_per_accelerator": r.prediction.rate.images_per_second},
-    lambda r: (r.prediction.evaluations, r.cautions, r.command),
-)
+        """Return the number of published runs with these hyperparameters at this very batch size."""
+        recipe = self.hyperparameters
+        return recipe.runs if recipe.source.global_batch_size == self.global_batch_size else 0
 
 
 class SystemPlanner:
@@ -124,7 +114,9 @@ class SystemPlanner:
     at a point."""
 
     def __init__(
-        self, results: Sequence[PublishedResult] | None = None, measured: tuple[Point, float] | None = None
+        self,
+        results: Sequence[PublishedResult] | None = None,
+        measured: tuple[Conditions, float] | None = None,
     ) -> None:
         results = published.distinct(OPTIMIZER) if results is None else results
         self.results = [result for result in results if result.is_closed and result.epochs_to_target]
@@ -148,7 +140,9 @@ class SystemPlanner:
         """Predict a run with the hyperparameters of ``source``, or with the usual ones at this batch size."""
         _refuse_idle(accelerators, global_batch_size)
         epochs = self._epochs.predict(global_batch_size, source.recipe.shared if source else None)
-        rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
+        rate = self.throughput.predict(
+            Conditions(accelerator, accelerators, global_batch_size / accelerators)
+        )
         schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
         minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
@@ -156,7 +150,8 @@ class SystemPlanner:
         speed = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * rate.spread
         below = math.hypot(math.log(epochs.expected / epochs.low), speed)
         above = math.hypot(math.log(epochs.high / epochs.expected), speed)
-        return Prediction(epochs, count, rate, minutes, minutes * math.exp(-below), minutes * math.exp(above))
+        low, high = minutes * math.exp(-below), minutes * math.exp(above)
+        return Prediction(*epochs, minutes, low, high, count, *rate)
 
     def recipe(self, global_batch_size: int, accelerators: int) -> Borrowable:
         """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result
@@ -177,16 +172,14 @@ class SystemPlanner:
         """
         largest = max(result.global_batch_size or 0 for result in self.results)
         if global_batch_size > largest:
-            raise UserError(
-                f"--global-batch-size {global_batch_size}",
-                f"the largest with which a published LARS run reached the target is {largest}",
-                "choose one up to that",
-            )
+            problem = f"the largest with which a published LARS run reached the target is {largest}"
+            raise UserError(f"--global-batch-size {global_batch_size}", problem, "choose one up to that")
         _refuse_idle(accelerators, global_batch_size)
         recipe = self.recipe(global_batch_size, accelerators)
         prediction = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
         cautions = tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe, fitting))
-        return Plan(accelerator, accelerators, global_batch_size, prediction, recipe, cautions)
+        borrow = command(recipe.source.name, recipe.source.global_batch_size or 0, global_batch_size)
+        return Plan(prediction, recipe, accelerator, accelerators, global_batch_size, cautions, borrow)
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
         """Return the plan whose interval has the lowest upper end, so that a proven batch size wins over one
@@ -196,9 +189,9 @@ class SystemPlanner:
             UserError: more accelerators than images in the largest published batch.
         """
         plans = self.candidates(accelerator, accelerators)
-        fewest_minutes = min(candidate.prediction.high for candidate in plans)
-        equal = [candidate for candidate in plans if candidate.prediction.high <= EQUAL * fewest_minutes]
-        return max(equal, key=lambda candidate: (candidate.evidence, -candidate.prediction.high))
+        fewest_minutes = min(plan.prediction.minutes_high for plan in plans)
+        equal = [plan for plan in plans if plan.prediction.minutes_high <= EQUAL * fewest_minutes]
+        return max(equal, key=lambda plan: (plan.evidence, -plan.prediction.minutes_high))
 
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
         """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and
@@ -216,17 +209,14 @@ class SystemPlanner:
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
-        refuse_no_count("--accelerators", accelerators)
+        expected_epochs.refuse_no_count("--accelerators", accelerators)
         sizes = {result.global_batch_size or 0 for result in self.results}
         points = self._points if fitting else self._published(accelerator)
         images = [point.batch_size for point in points]
         most = min(math.floor(max(images)), max(sizes) // accelerators, fitting or max(sizes))
         if most < 1:
-            raise UserError(
-                f"--accelerators {accelerators}",
-                f"more than images in the largest published batch, {max(sizes)}",
-                "plan fewer",
-            )
+            problem = f"more than images in the largest published batch, {max(sizes)}"
+            raise UserError(f"--accelerators {accelerators}", problem, "plan fewer")
         shared_out = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
         fewest = min(most, math.ceil(max(shared_out, min(point.batch_size for point in self._points))))
         batches = {round(size / accelerators) for size in sizes}
@@ -242,7 +232,7 @@ class SystemPlanner:
         """Return the best plan for each of ``SCALES``."""
         return [self.best(accelerator, accelerators) for accelerators in SCALES]
 
-    def _published(self, accelerator: str) -> list[Point]:
+    def _published(self, accelerator: str) -> list[Conditions]:
         """Return the points of an accelerator, of all accelerators if it has none."""
         return [point for point in self._points if point.accelerator == accelerator] or self._points
 
@@ -279,14 +269,11 @@ class SystemPlanner:
 
 
 def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
-    refuse_no_count("--accelerators", accelerators)
-    refuse_no_count("--global-batch-size", global_batch_size)
+    expected_epochs.refuse_no_count("--accelerators", accelerators)
+    expected_epochs.refuse_no_count("--global-batch-size", global_batch_size)
     if global_batch_size < accelerators:
-        raise UserError(
-            f"--global-batch-size {global_batch_size}",
-            f"not an image for each of {accelerators} accelerators",
-            "choose at least that",
-        )
+        problem = f"not an image for each of {accelerators} accelerators"
+        raise UserError(f"--global-batch-size {global_batch_size}", problem, "choose at least that")
 
 
 def planner_for(
@@ -309,14 +296,12 @@ def planner_for(
     if images_per_second is None:
         return plain, chips.find(accelerator, known) if accelerator else known[0]
     if not accelerators or not global_batch_size:
-        raise UserError(
-            "--images-per-second",
-            "give --accelerators and --global-batch-size too, to say where it was measured",
-        )
+        remedy = "give --accelerators and --global-batch-size too, to say where it was measured"
+        raise UserError("--images-per-second", remedy)
     _refuse_idle(accelerators, global_batch_size)
     name = accelerator or "measured accelerator"
     if accelerator:
         with contextlib.suppress(chips.UnknownError):
             name = chips.find(accelerator, known)
-    measured = Point(name, accelerators, global_batch_size / accelerators)
+    measured = Conditions(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name

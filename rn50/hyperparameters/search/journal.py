@@ -16,7 +16,7 @@ from rn50.hyperparameters.search import objective
 from rn50.hyperparameters.search.locks import JournalLock, locked, locked_if_free
 from rn50.hyperparameters.search.method import Evidence, Point
 from rn50.packages import needed_for
-from rn50.printed import prints
+from rn50.printed import Hidden
 from rn50.results.parse import read_log
 
 with needed_for("rn50 search"):
@@ -37,7 +37,7 @@ class Trial(NamedTuple):
 
     number: int
     """Number of the trial."""
-    point: Point
+    point: Hidden[Point]
     stage: str
     """Stage of the search."""
     seed: int
@@ -47,11 +47,8 @@ class Trial(NamedTuple):
     """Epochs to the target."""
     note: str
     """Why it was stopped, or empty."""
-    seconds: float | None
-    host: str
-
-
-prints(Trial, lambda r: (r.number, r.stage, r.seed, r.state, r.value, r.note))
+    seconds: Hidden[float | None]
+    host: Hidden[str]
 
 
 _STATES = {TrialState.RUNNING: "running", TrialState.COMPLETE: "finished", TrialState.PRUNED: "stopped"}
@@ -87,9 +84,8 @@ class Journal:
             except OSError as error:
                 raise UserError(file, f"cannot be written ({error.strerror})", remedy) from None
             except Exception as error:  # Optuna raises many types, KeyError and AssertionError among them
-                raise UserError(
-                    file, f"not the journal of a search ({type(error).__name__})", remedy
-                ) from error
+                problem = f"not the journal of a search ({type(error).__name__})"
+                raise UserError(file, problem, remedy) from error
 
     def alone(self) -> IO[Any]:
         """Return a context that keeps all other workers from planning while it is open."""

@@ -31,9 +31,8 @@ def locked(file: pathlib.Path, operation: int = fcntl.LOCK_EX) -> IO[Any]:
         stream.close()
         if isinstance(error, BlockingIOError):
             raise
-        raise UserError(
-            file, f"cannot be locked ({error.strerror})", "give a folder whose file system has locks"
-        ) from None
+        remedy = "give a folder whose file system has locks"
+        raise UserError(file, f"cannot be locked ({error.strerror})", remedy) from None
     return stream
 
 

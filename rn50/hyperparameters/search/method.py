@@ -59,7 +59,7 @@ class Stage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class NextRuns:
     """Next runs of a search. ``best`` is the best point and ``value`` its mean, None until the first point is
     decided. ``stage`` waits for the points ``wanted``, none at the end of the search. ``most_runs`` is the
     number of runs to the end if every step helps."""
@@ -141,7 +141,7 @@ def plan(
     repeats: int,
     possible: Callable[[Point], bool] = lambda point: True,
     learning_rate_unit: float = 0,
-) -> Plan:
+) -> NextRuns:
     """Return the next runs, given the evidence; ``repeats`` runs decide a point, and only ``possible`` points
     are tried."""
     order = stages(learning_rate_unit)
@@ -149,7 +149,7 @@ def plan(
     left = repeats + runs[0] + PASSES * sum(runs[1:])
     value = decided(evidence.get(start, Evidence()), math.inf, repeats)
     if value is None:
-        return Plan("the configuration as it is", None, None, (start,), left)
+        return NextRuns("the configuration as it is", None, None, (start,), left)
     left -= repeats
     walk = _Walk(evidence, repeats, possible, start, value)
     for number in range(PASSES):
@@ -157,11 +157,11 @@ def plan(
         for stage, of_stage in list(zip(order, runs, strict=False))[min(number, 1) :]:
             waiting = walk.through(stage)
             if waiting:
-                return Plan(stage.name, walk.best, walk.value, tuple(waiting), left)
+                return NextRuns(stage.name, walk.best, walk.value, tuple(waiting), left)
             left -= of_stage
         if walk.best == before:
             break
-    return Plan("the end", walk.best, walk.value, (), 0)
+    return NextRuns("the end", walk.best, walk.value, (), 0)
 
 
 @dataclass

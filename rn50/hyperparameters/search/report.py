@@ -42,7 +42,7 @@ prints(
 )
 
 
-class Row(NamedTuple):
+class TrialRow(NamedTuple):
     """A trial with its variables."""
 
     trial: Inline[Trial]
@@ -97,9 +97,9 @@ class SearchOutcome:
         return Saved(self.verdict.difference) if self.verdict and self.verdict.difference else None
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TrialRow]:
         """The trials with their variables."""
-        return [Row(trial, subject.Variables(**subject.variables(trial.point))) for trial in self.trials]
+        return [TrialRow(trial, subject.Variables(**subject.variables(trial.point))) for trial in self.trials]
 
     @property
     def report(self) -> pathlib.Path:

@@ -27,12 +27,9 @@ def shares(workers: int, device: str) -> list[tuple[int, ...]]:
         problem = f"this machine gives {here.usable_cpus} cores"
         raise UserError(f"--workers {workers}", problem, "give no more workers than that")
     if workers > 1 and device == "gpu":
-        raise UserError(
-            f"--workers {workers}",
-            "several runs would share the GPUs",
-            "give every call of the command its own by CUDA_VISIBLE_DEVICES, on this machine or others, "
-            "with the same --output",
-        )
+        remedy = "give every call of the command its own by CUDA_VISIBLE_DEVICES, on this machine or others, "
+        remedy += "with the same --output"
+        raise UserError(f"--workers {workers}", "several runs would share the GPUs", remedy)
     return [share.cpus for share in binding.plan(here, workers, near_gpus=False)]
 
 

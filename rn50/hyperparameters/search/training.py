@@ -1,5 +1,6 @@
 """Run of a search: ``rn50 launch`` in its own process on some of the cores; its log is read as it grows."""
 
+import contextlib
 import math
 import os
 import pathlib
@@ -73,12 +74,10 @@ class Training:
     def evaluations(self) -> Sequence[Evaluation]:
         """Return the evaluations so far."""
         file = self.task.result_file if self.finished else self.partial
-        try:
+        with contextlib.suppress(OSError, UserError):  # it has not begun, or just got its final name
             size = file.stat().st_size
             if size != self._read[0]:
                 self._read = size, read_log(file).evaluations
-        except (OSError, UserError):  # it has not begun, or just got its final name
-            pass
         return self._read[1]
 
     @property

@@ -16,7 +16,7 @@ from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, method, subject
 from rn50.hyperparameters.search.confirmation import Pair
 from rn50.hyperparameters.search.journal import Journal, Trial, evidence
-from rn50.hyperparameters.search.method import Evidence, Plan, Point
+from rn50.hyperparameters.search.method import Evidence, NextRuns, Point
 from rn50.hyperparameters.search.subject import Subject
 from rn50.settings.config import Config
 from rn50.terminal import Terminal, counted, say
@@ -124,7 +124,7 @@ class TrialScheduler:
             self.ended = not left
             return self._confirming(pair)
 
-    def _show_state(self, trials: list[Trial], plan: Plan) -> None:
+    def _show_state(self, trials: list[Trial], plan: NextRuns) -> None:
         """Show the progress of the search. The time left is an upper bound, because the plan depends on what
         the trials show."""
         left, options = self._trials_left(trials, plan), self.options
@@ -154,14 +154,14 @@ class TrialScheduler:
         stored = self.journal.recorded("confirmation")
         return Pair.of_json(stored) if stored else None
 
-    def plan(self, trials: list[Trial]) -> Plan:
+    def plan(self, trials: list[Trial]) -> NextRuns:
         """Return the method's plan for the trials."""
         on = self.subject
         return method.plan(
             on.start, evidence(trials), self.options.repeats, on.possible, on.learning_rate_unit
         )
 
-    def _choose(self, plan: Plan, trials: list[Trial]) -> Point | None:
+    def _choose(self, plan: NextRuns, trials: list[Trial]) -> Point | None:
         """Return the point that needs a run most, a first run before a second one; None if enough are in
         hand."""
         known = evidence(trials)
@@ -177,7 +177,7 @@ class TrialScheduler:
         points = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
         return min(points, key=rank) if points else None
 
-    def _over(self, trials: list[Trial], plan: Plan) -> bool:
+    def _over(self, trials: list[Trial], plan: NextRuns) -> bool:
         """Return whether no more trials begin. One call's yes holds for all, or the confirmation would wait
         for others."""
         if not self.journal.recorded("over") and (
@@ -186,13 +186,13 @@ class TrialScheduler:
             self.journal.record("over", True)
         return bool(self.journal.recorded("over"))
 
-    def _trials_left(self, trials: list[Trial], plan: Plan) -> int:
+    def _trials_left(self, trials: list[Trial], plan: NextRuns) -> int:
         """Return how many trials may still begin, at most."""
         counted = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
         most = math.inf if self.options.trials is None else max(0, self.options.trials - counted)
         return int(min(plan.most_runs, most))
 
-    def _late(self, trials: list[Trial], plan: Plan) -> bool:
+    def _late(self, trials: list[Trial], plan: NextRuns) -> bool:
         """Return whether one more trial would leave too little time for the confirmation."""
         took: dict[Point, float] = {}
         for trial in trials:
@@ -210,7 +210,7 @@ class TrialScheduler:
         )
         return time.monotonic() - self._begun + needed > 60 * self.options.minutes
 
-    def _freeze(self, trials: list[Trial], plan: Plan) -> None:
+    def _freeze(self, trials: list[Trial], plan: NextRuns) -> None:
         """Draw the seeds of the confirmation. If there is nothing to confirm, a call with a larger budget may
         go on."""
         baseline = confirmation.baseline_of(self.subject.start, trials)
@@ -223,7 +223,7 @@ class TrialScheduler:
         self.journal.record("confirmation", pair._asdict())
         say_with_time("the search has ended; winner and baseline run again with fresh seeds")
 
-    def _trial(self, point: Point, plan: Plan, trials: list[Trial]) -> Task:
+    def _trial(self, point: Point, plan: NextRuns, trials: list[Trial]) -> Task:
         [seed] = confirmation.fresh_seeds(1, (trial.seed for trial in trials))
         number, held = self.journal.begin(point, plan.stage, seed, socket.gethostname())
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"

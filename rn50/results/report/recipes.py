@@ -16,21 +16,21 @@ from rn50.results.run import Run
 from rn50.terminal import counted
 
 _OFTEN_UNLIKE = [name for name in COLUMN_OF if name not in SHARED]
-"""Hyperparameters in which results of one recipe may differ."""
+"""RecipeTable in which results of one recipe may differ."""
 
 
 @dataclass(frozen=True)
-class Hyperparameters:
+class RecipeTable:
     """Table of hyperparameters; the first of the ``columns`` is ours. ``results`` are the published results
     nearest in batch size and accelerators."""
 
     columns: list["Column"]
-    rows: list["Row"]
+    rows: list["RecipeRow"]
     results: list[PublishedResult]
 
 
 @dataclass(frozen=True)
-class Row:
+class RecipeRow:
     """Values of one hyperparameter, one per column. ``differs`` is True where a known value is not ours."""
 
     name: str
@@ -51,7 +51,7 @@ class Column:
     """Number of runs that converged, and of all runs."""
 
 
-def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperparameters:
+def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> RecipeTable:
     """Return the hyperparameters of the first of ``runs`` and those nearest to it; ``ruleset`` selects the
     reference points."""
     ruleset = max(ruleset, rules.RCP_RULESETS[0])  # 0.7.0 has no reference points
@@ -71,7 +71,7 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperpa
         for point in recipe.reference(batch_size, ruleset):
             source, name = f"{folder}/{point['BS']}", f"reference at {point['BS']:,}"
             columns.append(Column(source, name, recipe.of_point(point), _mean(point["Epochs to converge"])))
-    return Hyperparameters(columns, list(_rows(columns)), results)
+    return RecipeTable(columns, list(_rows(columns)), results)
 
 
 def _published(group: Sequence[PublishedResult]) -> Column:
@@ -93,7 +93,7 @@ def span(values: Iterable[float | None], form: Callable[[float], str] | None = N
     return " to ".join(dict.fromkeys(map(form or number, (known[0], known[-1])))) if known else None
 
 
-def _rows(columns: Sequence[Column]) -> Iterator[Row]:
+def _rows(columns: Sequence[Column]) -> Iterator[RecipeRow]:
     for name, hyperparameter in HYPERPARAMETERS.items():
         values = [getattr(column.recipe, name) for column in columns]
         if name == "decay_epochs":
@@ -102,17 +102,17 @@ def _rows(columns: Sequence[Column]) -> Iterator[Row]:
             near = [epochs[0] is None or other is None or abs(other - epochs[0]) < 0.05 for other in epochs]
             row = _row(hyperparameter.shown, [_decay(column.recipe) for column in columns])
             differs = [other and not same for same, other in zip(near, row.differs, strict=True)]
-            yield Row(row.name, row.values, differs)
+            yield RecipeRow(row.name, row.values, differs)
         elif name == "global_batch_size" or any(value is not None for value in values):
             yield _row(hyperparameter.shown, [number(value) for value in values])
     converged = [f"{column.runs[0]} of {column.runs[1]}" if column.runs[1] else "-" for column in columns]
     alike = [False] * len(columns)
-    yield Row("epochs to target", [number(column.epochs) for column in columns], alike)
-    yield Row("runs that converged", converged, alike)
+    yield RecipeRow("epochs to target", [number(column.epochs) for column in columns], alike)
+    yield RecipeRow("runs that converged", converged, alike)
 
 
-def _row(name: str, values: list[str]) -> Row:
-    return Row(name, values, [values[0] != "-" and value not in ("-", values[0]) for value in values])
+def _row(name: str, values: list[str]) -> RecipeRow:
+    return RecipeRow(name, values, [values[0] != "-" and value not in ("-", values[0]) for value in values])
 
 
 def _decay(recipe: Recipe) -> str:

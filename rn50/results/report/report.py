@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import rn50
-from rn50 import files
+from rn50 import docstrings, files
 from rn50.benchmark import rules
 from rn50.results import compare, recipe, scoreboard, timing
 from rn50.results import score as scoring
@@ -19,15 +19,6 @@ from rn50.results.validity import compliance, explain
 from rn50.settings import header
 from rn50.terminal import counted
 
-PARTS = {
-    "initialisation": "initialisation, before the clock",
-    "first_epoch": "first epoch",
-    "later_epochs": "training after it",
-    "evaluation": "evaluation",
-    "blocks": "blocks of epochs",
-    "gaps": "gaps",
-}
-"""Display names of the fields of ``timing.RunTimes``."""
 _GLYPHS = "●■▲◆▼✚✖★"
 """Text characters for the markers of ``plots.MARKERS``."""
 
@@ -130,7 +121,8 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     schedule = recipe.learning_rates(chosen.columns[0].recipe, longest)
     verdicts = compliance.check(files, rulesets) if rulesets else []
     timed = [run for run in runs if run.times]
-    seconds = {name: [getattr(run.times, part) or 0.0 for run in timed] for part, name in PARTS.items()}
+    names = docstrings.of_attributes(timing.RunTimes).items()
+    seconds = {name: [getattr(run.times, part) or 0.0 for run in timed] for part, name in names}
     parts = {name: of_runs for name, of_runs in seconds.items() if any(of_runs)}
     evaluations = [run.accuracy("epochs") for run in runs]
     evaluated = any(curve.points for curve in evaluations)

@@ -7,7 +7,6 @@ checkers, which are programs.
 Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" and "Run Results".
 """
 
-import functools
 import itertools
 import json
 import math
@@ -213,7 +212,7 @@ def _comparable(value: Any) -> Any:
     """Return a value to compare between logs. Numbers stay numbers, because some programs log 37 and others
     37.0. Labels are compared by ``labels``."""
     if isinstance(value, str):
-        return functools.reduce(lambda text, label: text.replace(f" ({label})", ""), rules.LABELS, value)
+        return rules.without_labels(value)
     return value if finite(value) is not None else json.dumps(value)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from rn50.benchmark.recipe import HYPERPARAMETERS, of_configuration
 from rn50.errors import excerpt
-from rn50.results import sidecar
-from rn50.results.recipe import of_log
+from rn50.results import recipe, sidecar
 from rn50.results.run import Run
 from rn50.results.validity.findings import Finding
 from rn50.results.validity.log_rules import finding
@@ -40,7 +39,7 @@ def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
     sections = ("hyperparameters", "run", "data")
     hyperparameters, of_run, data = (sidecar.section(saved, section) for section in sections)
     yield "seed", log.seed, saved.get("seed")
-    logged, configured = of_log(log), of_configuration(hyperparameters, run.accelerators)
+    logged, configured = recipe.of_log(log), of_configuration(hyperparameters, run.accelerators)
     yield "global_batch_size", logged.global_batch_size, configured.global_batch_size
     for name, row in HYPERPARAMETERS.items():
         if row.keys and name != "global_batch_size":
