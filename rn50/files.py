@@ -244,12 +244,11 @@ def make_folder(folder: pathlib.Path, remedy: str) -> None:
         raise UserError(folder, f"cannot be made ({_reason(error)})", remedy) from None
 
 
-def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
-    """Write new files, as ``write`` does: all of them or none. Raises UserError if one exists or cannot be
-    written."""
+def write_all(contents: Mapping[pathlib.Path, bytes], may_replace: str = NOTHING) -> None:
+    """Write files as ``write`` does, all of them or none; by default new ones."""
     with contextlib.ExitStack() as begun:
         for path, content in contents.items():
-            write(path, content, NOTHING)
+            write(path, content, may_replace)
             begun.callback(path.unlink)
         begun.pop_all()
 

@@ -5,14 +5,12 @@ from typing import Any
 
 import click
 
-from rn50 import process
 from rn50.cli import group, ranks
 from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.speed import bench, listed, rounds
 from rn50.errors import UserError, UserErrors
-from rn50.settings import named
-from rn50.settings.config import Config
+from rn50.settings import config_file, named
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Results and weights")
@@ -78,14 +76,6 @@ def evaluate_weights(
     ranks.run_as_ranks(config, "run.evaluation", file=weights, report=report, as_json=as_json)
 
 
-def _configured(name: str | None) -> Config | None:
-    """Return the configuration ``name``, else that of the environment, else None."""
-    environ = process.environment()
-    if name is None and not environ.get("CONFIG_FILE") and not environ.get("DGXSYSTEM"):
-        return None
-    return named.read(name)
-
-
 def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     from rn50.deploy import own_formats
 
@@ -141,7 +131,8 @@ def export_weights(
 
     if preprocessing and format_ != "onnx":
         raise UserError("--with-preprocessing", "only an ONNX model has it", "leave it out, or --to")
-    read, config = weights_file.read(weights), _configured(name)
+    read = weights_file.read(weights)
+    config = named.read(name) if config_file.is_named(name) else None
     if format_ == "onnx":
         written = export.export(read, output, fold, preprocessing, config, tolerance)
     else:

@@ -28,9 +28,8 @@ class _Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP, by number, which ends a verb as Ctrl-C does."""
 
 
-@contextlib.contextmanager
-def cleaned_up() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception, so that unfinished work is cleaned up.
+def cleaned_up() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which SIGTERM and SIGHUP raise an exception, so that unfinished work is cleaned up.
 
     Use it only for verbs that have something to clean up, because native code that hangs would delay the
     exception for ever.
@@ -39,14 +38,7 @@ def cleaned_up() -> Iterator[None]:
     def end(number: int, _: object) -> None:
         raise _Terminated(number)
 
-    before = {
-        number: signal.signal(number, end) for number in process.not_ignored(signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return process.handling(dict.fromkeys(process.not_ignored(signal.SIGTERM, signal.SIGHUP), end))
 
 
 class Verbs(click.Group):
