@@ -3,7 +3,6 @@
 import dataclasses
 import string
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, get_args
 
 from rn50 import docstrings
@@ -28,7 +27,7 @@ class Variable:
     """Without one, the type of the field decides."""
     aliases: tuple[str, ...] = ()
     """Names of the same variable in published files of other makers."""
-    only_with: Mapping[str, str] = MappingProxyType({})
+    only_with: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """It is not read, and is None, if one of these variables has another value than the one given here."""
     field: tuple[type, str] = (object, "")
     """Dataclass and name of the field."""

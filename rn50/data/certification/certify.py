@@ -256,7 +256,7 @@ def print_findings(verdict: Certified, console: Terminal) -> None:
         which = "ImageNet's numbers" if checked.imagenet else others
         console.print(f"whole: {numbers} ({which}); every {looked}")
     else:
-        total = f"{checked.faults.total:,} faults"
+        total = f"{sum(checked.faults.counts.values()):,} faults"
         console.print(f"at fault: {total}; {numbers} were expected ({expected.by})")
     if verdict.certificate.path:
         console.print(f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")
