@@ -7,10 +7,9 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from rn50 import process
 from rn50.machine import cgroup, cpu_list, gpus
 from rn50.machine.sources import HERE, Sources
 
@@ -105,15 +104,14 @@ class Machine:
         return max(reversed(holding), key=lambda mount: len(mount.folder), default=None)
 
 
-def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> Machine:
+def read(source: Sources = HERE) -> Machine:
     """Return the facts of this machine, or of the one of ``source``."""
-    environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
     all_cpus, cpus = _cpus(source, limits.cpus)
     about = lscpu(source)
     memory = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
     total = int(memory[1]) * 1024 if memory else None
-    visible, no_gpu = gpus.read(source, environ.get("CUDA_VISIBLE_DEVICES"))
+    visible, no_gpu = gpus.read(source)
     return Machine(
         host=source.text("proc/sys/kernel/hostname"),
         architecture=about.get("Architecture", os.uname().machine),

@@ -27,7 +27,7 @@ def machine(tmp_path, cpuinfo):
     """The laptop of tests/golden/machines with another /proc/cpuinfo."""
     (tmp_path / "proc").mkdir(exist_ok=True)
     (tmp_path / "proc" / "cpuinfo").write_text(cpuinfo)
-    facts = hardware.read(Sources(tmp_path, lambda argv: (127, "")), {})
+    facts = hardware.read(Sources(tmp_path, lambda argv: (127, ""), {}))
     return dataclasses.replace(simulated("no-GPU"), cpu_flags=facts.cpu_flags)
 
 
