@@ -268,18 +268,14 @@ def bench_inference(
     A model that an engine cannot run does not stop the others: exit status 2 at the end.
     """
     from rn50 import files
-    from rn50.deploy import inference
-
-    if picture is not None:
-        files.refuse_to_replace(picture, files.PICTURE)
-    line, threads = inference.bind(cores, engines)
-    say(line, err=True)  # before NumPy or a framework starts threads
-
-    from rn50.deploy import inference_engines
+    from rn50.deploy import inference, inference_engines
 
     if picture is not None:
         from rn50.deploy import inference_curve  # not without: it needs Matplotlib
 
+        files.refuse_to_replace(picture, files.PICTURE)
+    line, threads = inference.bind(cores, engines)
+    say(line, err=True)
     subjects = inference_engines.subjects(models, engines, precisions)
     measured = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
     if as_json:
