@@ -150,7 +150,7 @@ def export_weights(
         say(f"not evaluated: name the configuration that trained it, as in {example}", err=True)
     else:
         counts = written.evaluated.counts
-        say(f"top-1 {written.evaluated.counts.top1:.4f} ({counts.correct:,} of {counts.images:,})")
+        say(f"top-1 {counts.top1:.4f} ({counts.correct:,} of {counts.images:,})")
 
 
 @verb(

@@ -167,7 +167,7 @@ def run_campaign(
     if results is None:
         default = ROOT / "results" / named.system(config_file.find(name), named.parsed(values))
         results = pathlib.Path(process.environment().get("RESULTS") or default)
-    with named.file_of(results, name, values) as file:
+    with named.file_in(results, name, values) as file:
         status = watch.make_missing(file, results, runs, as_json, **variables)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
         print_json(scoreboard.Scores(score.score([results])))

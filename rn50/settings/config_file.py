@@ -11,7 +11,6 @@ from pathlib import Path
 from rn50 import process
 from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.files import PACKAGES, ROOT
-from rn50.process import ask_to_end_with_parent
 from rn50.settings import parsers
 from rn50.settings.fields import VARIABLES
 from rn50.settings.libraries import PASSED_THROUGH
@@ -165,7 +164,7 @@ def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
             stdout=out,
             stderr=err,
             start_new_session=True,
-            preexec_fn=ask_to_end_with_parent(),
+            preexec_fn=process.ask_to_end_with_parent(),
         )
         try:
             status = shell.wait(TIME_LIMIT_S)

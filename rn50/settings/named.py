@@ -86,7 +86,7 @@ def system(file: Path, given: Mapping[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def file_of(folder: Path, name: str | None, values: Sequence[str]) -> Iterator[Path]:
+def file_in(folder: Path, name: str | None, values: Sequence[str]) -> Iterator[Path]:
     """Yield the file of the configuration ``name`` with ``values`` for a command that fills ``folder``: the
     configuration's own without values, else that of ``write``.
 
