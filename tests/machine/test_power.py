@@ -61,7 +61,7 @@ def test_packages_and_memory_of_every_socket_and_nothing_twice(tmp_path):
 
 def test_reading_takes_less_than_a_hundredth_of_a_core(tmp_path):
     """Processor time, which other load does not change, of 50 seconds of readings."""
-    meter = power.Meter(power.rapl(two_sockets(tmp_path))[0])
+    meter = power.PowerMeter(power.rapl(two_sockets(tmp_path))[0])
     begin = time.process_time()
     for _ in range(100):
         meter.watts()
