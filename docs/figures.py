@@ -34,7 +34,7 @@ def figures() -> list[Figure]:
 def machine() -> str:
     """Return this machine as the list names it."""
     here = hardware.read()
-    flags = ", AVX-512" if hardware.cpu_has(frozenset({"avx512f"})) else ""
+    flags = ", AVX-512" if "avx512f" in here.cpu_flags else ""
     return f"{here.processor}, {here.usable_cpus} CPUs{flags}"
 
 

@@ -108,6 +108,15 @@ def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
         raise UserError(path, f"is {kind}, no regular file", remedy)
 
 
+@contextlib.contextmanager
+def errors_of(path: Path, remedy: str, problem: str = "cannot be read") -> Iterator[None]:
+    """Turn an OSError in this context into a UserError about ``path`` that ends in ``remedy``."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(path, f"{problem} ({_reason(error)})", remedy) from error
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
@@ -118,12 +127,9 @@ def _reason(error: Exception) -> str:
 def read_bytes(path: Path, limit: int = LARGEST, remedy: str = "give a regular file") -> bytes:
     """Return the content of a regular file. Raises as ``open_regular`` does, and UserError above ``limit``
     bytes."""
-    with open_regular(path, remedy) as stream:
-        try:
-            # read(n) allocates n bytes, however short the file is.
-            content: bytes = stream.read(min(os.fstat(stream.fileno()).st_size, limit) + 1) or b""
-        except OSError as error:
-            raise UserError(path, f"cannot be read ({_reason(error)})", remedy) from error
+    with open_regular(path, remedy) as stream, errors_of(path, remedy):
+        # read(n) allocates n bytes, however short the file is.
+        content: bytes = stream.read(min(os.fstat(stream.fileno()).st_size, limit) + 1) or b""
     if len(content) > limit:
         raise UserError(path, f"has more than {limit:,} bytes", remedy)
     return content
@@ -238,18 +244,15 @@ def write(
 
 def make_folder(folder: pathlib.Path, remedy: str) -> None:
     """Make a folder, if there is none. Raises UserError, ending in ``remedy``, if that is impossible."""
-    try:
+    with errors_of(folder, remedy, "cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(folder, f"cannot be made ({_reason(error)})", remedy) from None
 
 
-def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
-    """Write new files, as ``write`` does: all of them or none. Raises UserError if one exists or cannot be
-    written."""
+def write_all(contents: Mapping[pathlib.Path, bytes], may_replace: str = NOTHING) -> None:
+    """Write files as ``write`` does, all of them or none; by default new ones."""
     with contextlib.ExitStack() as begun:
         for path, content in contents.items():
-            write(path, content, NOTHING)
+            write(path, content, may_replace)
             begun.callback(path.unlink)
         begun.pop_all()
 

@@ -1,5 +1,6 @@
 """Environment and memory limit of this process; how its children start, and end with it."""
 
+import contextlib
 import ctypes
 import multiprocessing.util
 import os
@@ -9,7 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rn50.errors import UserError
@@ -84,6 +85,17 @@ def refuse_little_memory() -> None:
             f"rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least",
             "raise it, as with ulimit -v unlimited",
         )
+
+
+@contextlib.contextmanager
+def handling(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) -> Iterator[None]:
+    """Handle signals so in this context, and as before behind it."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:

@@ -81,7 +81,7 @@ def test_too_little_memory_has_many_names(capsys, monkeypatch, error, limit, sta
     def end(number):
         raise Ended(number)
 
-    monkeypatch.setattr(group, "memory_limit_kib", lambda: limit)
+    monkeypatch.setattr(group.process, "memory_limit_kib", lambda: limit)
     monkeypatch.setattr(os, "_exit", end)
     with pytest.raises(Ended, match=str(int(status))):
         report(error)

@@ -118,7 +118,7 @@ def read(
     if way == "onednn":
         settings.enable_mkldnn()
     if precision == "bfloat16":
-        if not hardware.cpu_names_bfloat16():  # there Paddle would compute in float32
+        if not hardware.BFLOAT16 & hardware.cpu_flags():  # there Paddle would compute in float32
             raise UserError("bfloat16", "this processor has none", "leave it out")
         settings.enable_mkldnn_bfloat16()
     if precision == "int8":

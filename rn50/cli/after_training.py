@@ -5,14 +5,12 @@ from typing import Any
 
 import click
 
-from rn50 import process
 from rn50.cli import group, ranks
 from rn50.cli.group import PATH
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.speed import bench, listed, rounds
 from rn50.errors import UserError, UserErrors
-from rn50.settings import named
-from rn50.settings.config import Config
+from rn50.settings import config_file, named
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Results and weights")
@@ -78,14 +76,6 @@ def evaluate_weights(
     ranks.run_as_ranks(config, "run.evaluation", file=weights, report=report, as_json=as_json)
 
 
-def _configured(name: str | None) -> Config | None:
-    """Return the configuration ``name``, else that of the environment, else None."""
-    environ = process.environment()
-    if name is None and not environ.get("CONFIG_FILE") and not environ.get("DGXSYSTEM"):
-        return None
-    return named.read(name)
-
-
 def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     from rn50.deploy import own_formats
 
@@ -141,7 +131,8 @@ def export_weights(
 
     if preprocessing and format_ != "onnx":
         raise UserError("--with-preprocessing", "only an ONNX model has it", "leave it out, or --to")
-    read, config = weights_file.read(weights), _configured(name)
+    read = weights_file.read(weights)
+    config = named.read(name) if config_file.is_named(name) else None
     if format_ == "onnx":
         written = export.export(read, output, fold, preprocessing, config, tolerance)
     else:
@@ -159,7 +150,7 @@ def export_weights(
         say(f"not evaluated: name the configuration that trained it, as in {example}", err=True)
     else:
         counts = written.evaluated.counts
-        say(f"top-1 {written.evaluated.counts.top1:.4f} ({counts.correct:,} of {counts.images:,})")
+        say(f"top-1 {counts.top1:.4f} ({counts.correct:,} of {counts.images:,})")
 
 
 @verb(
@@ -277,18 +268,14 @@ def bench_inference(
     A model that an engine cannot run does not stop the others: exit status 2 at the end.
     """
     from rn50 import files
-    from rn50.deploy import inference
-
-    if picture is not None:
-        files.refuse_to_replace(picture, files.PICTURE)
-    line, threads = inference.bind(cores, engines)
-    say(line, err=True)  # before NumPy or a framework starts threads
-
-    from rn50.deploy import inference_engines
+    from rn50.deploy import inference, inference_engines
 
     if picture is not None:
         from rn50.deploy import inference_curve  # not without: it needs Matplotlib
 
+        files.refuse_to_replace(picture, files.PICTURE)
+    line, threads = inference.bind(cores, engines)
+    say(line, err=True)
     subjects = inference_engines.subjects(models, engines, precisions)
     measured = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
     if as_json:

@@ -125,9 +125,8 @@ def verify(
     from rn50.progress import counting
 
     with counting("verifying") as progress:
-        expected = numbers["classes"], numbers["train"], numbers["val"]
-        verdict = certify.certify(folder, full, expected, workers, progress, write_index)
+        verdict = certify.certify(folder, full, numbers, workers, progress, write_index)
     print_json(verdict) if as_json else certify.print_findings(verdict, Terminal())
     if verdict.certificate.not_kept:
         say(verdict.certificate.not_kept, err=True)
-    sys.exit(Status.SUCCESS if verdict.passed else Status.FAULT)
+    sys.exit(Status.SUCCESS if verdict.checked.passed else Status.FAULT)

@@ -19,7 +19,6 @@ from rn50 import packages, process, terminal
 from rn50.benchmark import rules
 from rn50.cli import ranks
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
-from rn50.process import keep_working_folder_off_paths, memory_limit_kib, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
 
@@ -28,9 +27,8 @@ class _Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP, by number, which ends a verb as Ctrl-C does."""
 
 
-@contextlib.contextmanager
-def cleaned_up() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception, so that unfinished work is cleaned up.
+def cleaned_up() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which SIGTERM and SIGHUP raise an exception, so that unfinished work is cleaned up.
 
     Use it only for verbs that have something to clean up, because native code that hangs would delay the
     exception for ever.
@@ -39,14 +37,7 @@ def cleaned_up() -> Iterator[None]:
     def end(number: int, _: object) -> None:
         raise _Terminated(number)
 
-    before = {
-        number: signal.signal(number, end) for number in process.not_ignored(signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return process.handling(dict.fromkeys(process.not_ignored(signal.SIGTERM, signal.SIGHUP), end))
 
 
 class Verbs(click.Group):
@@ -106,7 +97,7 @@ class _Group(Verbs):
 
     def main(self, *args: Any, **options: Any) -> Any:
         terminal.prepare()
-        keep_working_folder_off_paths()
+        process.keep_working_folder_off_paths()
         try:
             return super().main(*args, **options)
         except OSError as error:  # even the reason could not be printed
@@ -129,7 +120,7 @@ class _Group(Verbs):
     def invoke(self, context: click.Context) -> Any:
         try:
             with _shown_safely():
-                refuse_little_memory()
+                process.refuse_little_memory()
                 return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
             raise
@@ -160,7 +151,7 @@ def _shown_safely() -> Iterator[None]:
 
 def report(error: BaseException) -> int:
     """Print on standard error what went wrong, and return the exit status."""
-    limit = memory_limit_kib()
+    limit = process.memory_limit_kib()
     if isinstance(error, MemoryError) or (
         process.OUT_OF_MEMORY.search(str(error)) and (limit or not isinstance(error, UserError))
     ):

@@ -1,6 +1,6 @@
 """Numbers that options take: finite, in ASCII digits, within limits, as in a configuration."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -42,19 +42,11 @@ class Number(_Range, click.FloatRange):
     read = staticmethod(number)
 
 
-class Measure(Number):
-    """A number from the first to the second limit, times the factor of the unit behind it; the unit of no
-    letters is the last."""
-
-    def __init__(self, least: float, most: float, units: Mapping[str, float]):
-        super().__init__(least, most)
-        self.units = units
+class Percent(Number):
+    """A number from the first to the second limit, with % behind it or nothing, as a fraction."""
 
     def _describe_range(self) -> str:
-        return (
-            f"{super()._describe_range()}, with {' or '.join(filter(None, self.units))} behind it or nothing"
-        )
+        return f"{super()._describe_range()}, with % behind it or nothing"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        unit = next(unit for unit in self.units if value.endswith(unit))
-        return super().convert(value.removesuffix(unit).rstrip(), param, ctx) * self.units[unit]
+        return super().convert(value.removesuffix("%").rstrip(), param, ctx) * 0.01

@@ -164,13 +164,11 @@ def run_campaign(
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401
         variables[CURVES] = str(tensorboard.absolute())
-    file = config_file.find(name)
     if results is None:
-        default = ROOT / "results" / named.system(file, named.parsed(values))
+        default = ROOT / "results" / named.system(config_file.find(name), named.parsed(values))
         results = pathlib.Path(process.environment().get("RESULTS") or default)
-    if values:
-        file = named.write(results, name, values)
-    status = watch.make_missing(file, results, runs, as_json, **variables)
+    with named.file_in(results, name, values) as file:
+        status = watch.make_missing(file, results, runs, as_json, **variables)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
         print_json(scoreboard.Scores(score.score([results])))
     sys.exit(status)

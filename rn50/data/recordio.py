@@ -289,7 +289,8 @@ class IndexedRecordReader(contextlib.ExitStack):
         where = f"record {position} at byte {start}"
 
         def read(offset: int, count: int) -> bytes:
-            data = os.pread(self._descriptor, count, offset)
+            with files.errors_of(self.path, _REMEDY):
+                data = os.pread(self._descriptor, count, offset)
             if len(data) < count:
                 problem = f"truncated: {where} needs {count} bytes at byte {offset}, {len(data)} are left"
                 raise UserError(self.path, problem, _REMEDY)
@@ -297,8 +298,6 @@ class IndexedRecordReader(contextlib.ExitStack):
 
         try:
             return decode_image(MAGIC.join(part for _, part in _parts(read, start)))
-        except OSError as error:
-            raise UserError(self.path, f"cannot be read ({error.strerror})", _REMEDY) from error
         except ValueError as error:
             remedy = "copy or pack .rec and .idx again: they are damaged, or do not belong together"
             raise UserError(self.path, f"{where} {error}", remedy) from error

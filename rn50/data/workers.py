@@ -31,14 +31,11 @@ def silent(done: int, total: int) -> None:
 
 class Processes(ProcessPoolExecutor):
     """A pool of ``count`` processes, started at the first ``submit``; a context manager that waits for the
-    submitted work.
+    submitted work."""
 
-    Each process calls ``begin``, a module-level function, before anything else.
-    """
-
-    def __init__(self, count: int, begin: Callable[[], None] | None = None) -> None:
+    def __init__(self, count: int) -> None:
         # Spawned: a forked child inherits locks held by threads that do not exist in it.
-        super().__init__(count, multiprocessing.get_context("spawn"), _begin, (begin,))
+        super().__init__(count, multiprocessing.get_context("spawn"), _begin)
         self._watched: set[BaseProcess] = set()
         # A pool that ends forgets them.
         self._started, self._results = self._processes, self._result_queue
@@ -125,10 +122,8 @@ def in_order(futures: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
         yield waiting.popleft().result()
 
 
-def _begin(begin: Callable[[], None] | None) -> None:
+def _begin() -> None:
     """Make this process end with its parent, even by SIGKILL, because it would wait for work for ever."""
     end_with_parent()
     if not multiprocessing.parent_process().is_alive():  # type: ignore[union-attr]
         sys.exit()  # it ended before
-    if begin:
-        begin()

@@ -79,15 +79,11 @@ class Process:
         theirs.close()
         self._loaded = False
 
-    def wait(self) -> None:
-        """Wait until the model is loaded. Raises UserError if it cannot be."""
-        if not self._loaded:
-            self._answer()
-        self._loaded = True
-
     def measure(self, load: Load) -> Round:
         """Return one round of a load, when the model is loaded. Raises UserError if the engine fails."""
-        self.wait()
+        if not self._loaded:
+            self._answer()
+            self._loaded = True
         with contextlib.suppress(BrokenPipeError):  # _answer says why
             self._pipe.send(load)
         answer: Round = self._answer(MOST_OF_SECONDS * load.seconds)

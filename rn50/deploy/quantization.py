@@ -70,7 +70,7 @@ def quantize(
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
     read = calibration_images(model, config, images) if any(way != DYNAMIC for way in tried) else []
     candidates = []
-    made = ((way, quantized(model, way, read)) for way in tried)
+    made = ((way, in_int8(model, way, read)) for way in tried)
     for way, variant in itertools.chain([(FLOAT, model)], made):
         evaluated = model_evaluation.evaluate(variant, config, f"evaluating {way}")
         int8 = model_file.int8_operators(variant.proto)
@@ -106,8 +106,8 @@ def calibration_images(model: model_file.Model, config: Config, images: int) -> 
     return [image[None].copy() for image in itertools.islice(itertools.chain.from_iterable(batches), images)]
 
 
-def quantized(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> model_file.Model:
-    """Return a quantised model, without checking it."""
+def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> model_file.Model:
+    """Return a model quantised in one way, without checking it."""
     say(f"quantising: {way} ...", err=True)
     with (
         tempfile.TemporaryDirectory() as folder,

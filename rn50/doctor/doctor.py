@@ -45,10 +45,8 @@ def configured(name: str | None, values: Sequence[str] = ()) -> Config | None:
 
     Raises UserError if there is no such file or it cannot be read.
     """
-    environ = process.environment()
-    if not (name or values or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")):
-        return None
-    return named.read(str(config_file.find(name)), values)
+    is_named = values or config_file.is_named(name)
+    return named.read(str(config_file.find(name)), values) if is_named else None
 
 
 def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:

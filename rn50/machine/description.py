@@ -7,9 +7,8 @@ to give it.
 
 import collections
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from rn50 import process
 from rn50.machine import cgroup, hardware
 from rn50.machine.hardware import Machine
 from rn50.machine.software import container_variables
@@ -20,7 +19,7 @@ _VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", 
 _DISKS = {r"nvme\d+n\d+": "NVMe SSD", r"x?vd[a-z]+": "virtual disk", r"sd[a-z]+": "SSD"}
 
 
-def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def read(source: Sources = HERE) -> dict[str, str]:
     """Return the fields of this machine, or of the one of ``source``.
 
     Adds versions of software other than Python packages, such as ``cuda_version``, for the field
@@ -28,14 +27,14 @@ def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> di
     """
     # The description is of the whole machine: CUDA_VISIBLE_DEVICES and the binding of this process do not
     # change it.
-    machine = hardware.read(source, {})
+    machine = hardware.read(source._replace(environ={}))
     fields = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
     fields["host_networking"] = _networking(source, machine)
     kernel = source.text("proc/sys/kernel/osrelease")
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', source.text("etc/os-release"), re.MULTILINE)
     fields["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
-    environ = process.environment() if environ is None else environ
-    fields.update((name.lower(), environ.get(name, "")) for name in (*_VERSIONS, *container_variables()))
+    versions = (*_VERSIONS, *container_variables())
+    fields.update((name.lower(), source.environ.get(name, "")) for name in versions)
     fields["hw_notes"] = _confined(machine, cgroup.read(source))
     return {field: value for field, value in fields.items() if value}
 

@@ -77,11 +77,10 @@ def newer(first: str, second: str) -> bool:
     return of_first > of_second
 
 
-def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
+def read(sources: Sources) -> tuple[tuple[Gpu, ...], str]:
     """Return the GPUs in the order in which ranks count them, and the reason if there are none.
 
-    ``visible`` is CUDA_VISIBLE_DEVICES. The order is the PCI bus's, which is CUDA's own if all GPUs are
-    alike.
+    The order is the PCI bus's, which is CUDA's own if all GPUs are alike.
     """
     status, printed, rows = _query(sources)
     if status == 127:
@@ -91,6 +90,7 @@ def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
         return (), lines[0 if status else -1]
     instances = _instances(sources)
     gpus = tuple(_gpu(row, instances.get(row["uuid"], ()), sources) for row in rows)
+    visible = sources.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return gpus, ""
     seen = tuple(_visible(gpus, visible))

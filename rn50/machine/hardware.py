@@ -7,10 +7,9 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from rn50 import process
 from rn50.machine import cgroup, cpu_list, gpus
 from rn50.machine.sources import HERE, Sources
 
@@ -105,20 +104,19 @@ class Machine:
         return max(reversed(holding), key=lambda mount: len(mount.folder), default=None)
 
 
-def read(source: Sources = HERE, environ: Mapping[str, str] | None = None) -> Machine:
+def read(source: Sources = HERE) -> Machine:
     """Return the facts of this machine, or of the one of ``source``."""
-    environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
     all_cpus, cpus = _cpus(source, limits.cpus)
     about = lscpu(source)
     memory = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
     total = int(memory[1]) * 1024 if memory else None
-    visible, no_gpu = gpus.read(source, environ.get("CUDA_VISIBLE_DEVICES"))
+    visible, no_gpu = gpus.read(source)
     return Machine(
         host=source.text("proc/sys/kernel/hostname"),
         architecture=about.get("Architecture", os.uname().machine),
         processor=about.get("Model name", ""),
-        cpu_flags=_cpu_flags(source),
+        cpu_flags=cpu_flags(source),
         cpus=cpus,
         online=len(all_cpus),
         quota=limits.quota if (limits.quota or math.inf) < len(cpus) else None,
@@ -140,27 +138,18 @@ def lscpu(source: Sources) -> dict[str, str]:
     return dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
 
 
-def cpu_names_bfloat16(source: Sources = HERE) -> bool:
-    """Return True if the processor has instructions that multiply bfloat16."""
-    return bool(BFLOAT16 & _cpu_flags(source))
-
-
-def cpu_has(flags: frozenset[str]) -> bool:
-    """Return True if the processor has all these flags."""
-    return flags <= _cpu_flags(HERE)
-
-
 def foreign_vectors(source: Sources = HERE) -> int:
     """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel did not make; 0 for
     any other."""
-    flags = _cpu_flags(source)
+    flags = cpu_flags(source)
     intel = re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE)
     if intel or "avx2" not in flags:
         return 0
     return 512 if flags >= AVX512 else 256
 
 
-def _cpu_flags(source: Sources) -> frozenset[str]:
+def cpu_flags(source: Sources = HERE) -> frozenset[str]:
+    """Return the instruction sets and other features that the kernel names of the processor."""
     listed = re.search(r"^flags\s*:(.*)$", source.text("proc/cpuinfo"), re.MULTILINE)
     return frozenset(listed[1].split() if listed else ())
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from rn50 import frameworks, process
 from rn50.files import ROOT
-from rn50.machine import sources
+from rn50.machine.sources import HERE, Sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +53,10 @@ class Software:
         return ", ".join(f"{name} {self.packages[name]}" for name in named)
 
 
-def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> Software:
+def read(source: Sources = HERE) -> Software:
     """Return the software that this process would train with, without importing it."""
-    environ = process.environment() if environ is None else environ
     libraries = [library for library in map(_library, frameworks.every().values()) if library]
-    linked = "\n".join(run(["ldd", str(library)])[1] for library in libraries)
+    linked = "\n".join(source.run(["ldd", str(library)])[1] for library in libraries)
     missing = tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", linked, re.MULTILINE)))
     off_path = [
         folder
@@ -70,7 +69,7 @@ def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = Non
         packages=packages(),
         missing_libraries=missing,
         libraries_off_path=tuple(off_path),
-        nvidia_container=next(filter(None, map(environ.get, container_variables())), None),
+        nvidia_container=next(filter(None, map(source.environ.get, container_variables())), None),
         missing_to_compile=tuple(_missing_to_compile()),
     )
 

@@ -1,12 +1,14 @@
-"""The sources of the facts about a machine: files below a root, and commands. Another machine's can replace
-both."""
+"""The sources of the facts about a machine: files below a root, commands, and the environment. Another
+machine's can replace them."""
 
 import pathlib
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+from rn50 import process
 
 Run = Callable[[Sequence[str]], tuple[int, str]]
 """Runs a command. Returns its exit status (127 if there is no such command) and its output."""
@@ -39,10 +41,11 @@ def run(argv: Sequence[str]) -> tuple[int, str]:
 
 
 class Sources(NamedTuple):
-    """The files and commands of one machine."""
+    """The files and commands of one machine, and the environment of a process on it."""
 
     root: pathlib.Path = pathlib.Path("/")
     run: Run = run
+    environ: Mapping[str, str] = process.environment()
 
     def text(self, path: str) -> str:
         """Return the text of a file, stripped of white space; "" if there is no such file or it may not be

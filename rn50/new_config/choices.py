@@ -51,7 +51,6 @@ class Choice(NamedTuple):
     """A value of a configuration and the reason for it."""
 
     value: str
-    """Value."""
     reason: str
     """Why."""
 
@@ -63,7 +62,6 @@ class Devices:
     device: str
     """cpu or gpu."""
     ranks: int
-    """Ranks."""
     models: tuple[str, ...]
     memory_mib: float | None
     """Memory of the smallest; None if not reported."""

@@ -6,19 +6,17 @@ or those of a configuration that is named. Data are those of that configuration,
 this machine's.
 """
 
-import contextlib
 import dataclasses
 import os
 import pathlib
 import re
 import shlex
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
-from rn50.errors import UserError, UserErrors
+from rn50.errors import UserError
 from rn50.hyperparameters.borrow import borrow
 from rn50.hyperparameters.borrow.borrow import Borrowed
 from rn50.hyperparameters.borrow.origin import Origin
@@ -154,12 +152,12 @@ def make(
     behind += rewrite.section_text("input pipeline (speed only)", _inputs(by, machine, on))
     behind += rewrite.heading("environment (passed through)")
     behind += "# Nothing: libraries choose for themselves.\n"
-    borrowed = _borrowed(source, name, on, behind)
+    draft = pathlib.Path(config_file.file_of(name).name)  # errors name it so
+    borrowed = _borrowed(source, draft, on, behind)
     about = choices.described(machine, on)
     named = f"DGXSYSTEM={name}" if by == name else f"CONFIG_FILE={by}"
     text = _text(named, about, on, source, borrowed, behind)
-    with _draft(name, text) as draft:
-        config = rewrite.read(draft, "input_pipeline").config
+    config = rewrite.read(draft, "input_pipeline", text).config
     warned = tuple(cautions(machine, on, source, frameworks.traits(chosen.value)))
     return NewConfig(name, about, on, chosen, source, config, borrowed, warned, text, file)
 
@@ -209,13 +207,13 @@ def _inputs(by: str, machine: Machine, on: Devices) -> Iterator[Line]:
         yield "DALI_HW_DECODER_LOAD", choices.ENGINE_LOAD, reason
 
 
-def _borrowed(source: Source, name: str, on: Devices, behind: str) -> Borrowed:
-    """Borrow into a draft file of this name with example hyperparameters."""
+def _borrowed(source: Source, draft: pathlib.Path, on: Devices, behind: str) -> Borrowed:
+    """Borrow into a draft with example hyperparameters, which is not written."""
     needed = [VARIABLES[key] for key in rewrite.GROUP if VARIABLES[key].default is dataclasses.MISSING]
     examples = {variable.name: variable.example for variable in needed} | {"BATCHSIZE": source.batch.value}
     lines = ((variable, value, "") for variable, value in examples.items())
-    with _draft(name, rewrite.section_text("hyperparameters", lines) + behind) as file:
-        return borrow.borrow(source.origin, file, int(source.batch.value) * on.ranks)
+    text = rewrite.section_text("hyperparameters", lines) + behind
+    return borrow.borrow(source.origin, draft, int(source.batch.value) * on.ranks, text=text)
 
 
 def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
@@ -257,18 +255,6 @@ def expected(borrowed: Borrowed, source: Source) -> list[tuple[str, str]]:
         span = f"{of_plan.minutes:.3g} minutes ({of_plan.minutes_low:.3g} to {of_plan.minutes_high:.3g})"
         minutes = f"{span} at the rate of others' code on {source.known}"
     return [("expected", epochs), ("", minutes), ("", "not measured with this code")]
-
-
-@contextlib.contextmanager
-def _draft(name: str, text: str) -> Iterator[pathlib.Path]:
-    """Write a temporary file. Errors name it without its folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / config_file.file_of(name).name
-        file.write_text(text, encoding="utf-8")
-        try:
-            yield file
-        except UserError as error:
-            raise UserErrors(*(UserError(line.replace(f"{folder}/", "")) for line in error.lines)) from None
 
 
 def short(file: pathlib.Path) -> str:

@@ -183,11 +183,8 @@ def read_log(path: pathlib.Path) -> ResultLog:
     Raises:
         UserError: the file cannot be read, holds no ``:::MLLOG`` line that can be, or those of several runs.
     """
-    try:
-        with files.open_regular(path, _REMEDY) as stream:
-            events, findings, label_smoothing, odd = _read(stream)
-    except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
+    with files.open_regular(path, _REMEDY) as stream, files.errors_of(path, _REMEDY):
+        events, findings, label_smoothing, odd = _read(stream)
     if not events:
         what = f"can be read: {findings[0]}" if findings else "in it"
         unread = f"no {TOKEN} line {what}; give the log of a run"

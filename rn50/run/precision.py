@@ -12,7 +12,7 @@ import numpy as np
 
 from rn50 import frameworks
 from rn50.errors import UserError
-from rn50.machine.hardware import cpu_has, cpu_names_bfloat16
+from rn50.machine.hardware import BFLOAT16, cpu_flags
 from rn50.run.all_reduce import total
 from rn50.run.engine import Communicator
 from rn50.settings.config import Config
@@ -44,7 +44,7 @@ def before_warm_up(config: Config) -> Precision:
     faster. Raises UserError if the framework does not compute in PRECISION on this processor."""
     if config.run.precision == "bfloat16" and config.run.device == "cpu":
         traits = frameworks.traits(config.run.framework)
-        if not cpu_has(traits.bfloat16_flags):
+        if not traits.bfloat16_flags <= cpu_flags():
             problem = f"{traits.name} does not compute in it on this processor, which lacks AVX-512"
             raise UserError("PRECISION=bfloat16", problem, "set PRECISION=auto")
     if config.run.precision != "auto":
@@ -69,7 +69,7 @@ def choose(
     is_open = config.run.precision == "auto" and config.run.device == "cpu" and not known.reason
     if not is_open or "bfloat16" not in on_cpu:
         return known
-    able = total(communicator, cpu_names_bfloat16())
+    able = total(communicator, bool(BFLOAT16 & cpu_flags()))
     if able < communicator.size:
         lacking = "the processor has no" if communicator.size == 1 else "not every rank's processor has"
         return Precision("float32", f"PRECISION=auto is float32: {lacking} instructions for bfloat16")

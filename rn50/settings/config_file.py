@@ -11,7 +11,6 @@ from pathlib import Path
 from rn50 import process
 from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.files import PACKAGES, ROOT
-from rn50.process import ask_to_end_with_parent
 from rn50.settings import parsers
 from rn50.settings.fields import VARIABLES
 from rn50.settings.libraries import PASSED_THROUGH
@@ -23,6 +22,9 @@ CONFIGS = (PACKAGES / "rn50" / "configs").resolve()
 PATHS: tuple[str, ...] = ("LOGDIR", "RESULTS")
 PATHS += tuple(name for name, variable in VARIABLES.items() if variable.parse is parsers.path)
 """Variables that hold paths, as in ``configs/start.sh``."""
+
+NAMED_BY = ("CONFIG_FILE", "DGXSYSTEM")
+"""Variables that name the configuration where a command does not."""
 
 TIME_LIMIT_S = 10
 MOST_PRINTED = 4 << 20
@@ -39,6 +41,11 @@ def file_of(system: str) -> Path:
     return CONFIGS / f"config_{system}.sh"
 
 
+def is_named(name: str | None) -> bool:
+    """Return True if ``name`` or this process's environment names a configuration."""
+    return bool(name or any(map(process.environment().get, NAMED_BY)))
+
+
 def find(name: str | None) -> Path:
     """Return the configuration file ``name``: a file, or a system of configs/; by default CONFIG_FILE or
     DGXSYSTEM of this process's environment.
@@ -46,7 +53,7 @@ def find(name: str | None) -> Path:
     Raises UserError if there is no such file.
     """
     environ, choices = process.environment(), f"there are: {', '.join(systems())}"
-    variable = next((key for key in ("CONFIG_FILE", "DGXSYSTEM") if not name and environ.get(key)), "")
+    variable = next((key for key in NAMED_BY if not name and environ.get(key)), "")
     named = name or environ.get(variable)
     if not named:
         raise UserError("which configuration? give its name or file, or set DGXSYSTEM", None, choices)
@@ -157,7 +164,7 @@ def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
             stdout=out,
             stderr=err,
             start_new_session=True,
-            preexec_fn=ask_to_end_with_parent(),
+            preexec_fn=process.ask_to_end_with_parent(),
         )
         try:
             status = shell.wait(TIME_LIMIT_S)

@@ -1,9 +1,10 @@
 """Configurations by their names, with the values of ``--set NAME=VALUE``."""
 
+import contextlib
 import dataclasses
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rn50 import files, process
@@ -82,6 +83,31 @@ def system(file: Path, given: Mapping[str, str]) -> str:
     if given and len(name) > _LONGEST:
         raise UserError("--set", f"the system would be called {excerpt(name)}", _COPY)
     return name
+
+
+@contextlib.contextmanager
+def file_in(folder: Path, name: str | None, values: Sequence[str]) -> Iterator[Path]:
+    """Yield the file of the configuration ``name`` with ``values`` for a command that fills ``folder``: the
+    configuration's own without values, else that of ``write``.
+
+    Where nothing else has come into the folder, because the command was refused, what was written goes again.
+    """
+    if not values:
+        yield config_file.find(name)
+        return
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    before, file = set(folder.glob("*")), None
+    try:
+        file = write(folder, name, values)
+        yield file
+    finally:
+        new = set(folder.glob("*")) - before
+        if new <= {file}:
+            for alone in new:
+                alone.unlink()
+            with contextlib.suppress(OSError):  # a folder that could not be made
+                for empty in made:
+                    empty.rmdir()
 
 
 def write(folder: Path, name: str | None, values: Sequence[str]) -> Path:

@@ -4,7 +4,6 @@ not at all."""
 import dataclasses
 import pathlib
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,26 +40,27 @@ class Base:
     section: str
 
 
-def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
+def read(file: pathlib.Path, section: str = "hyperparameters", text: str | None = None) -> Base:
     """Read a configuration file and split it around ``section`` ("hyperparameters" or "input_pipeline").
+    ``text`` is that of a file not yet written.
 
     Raises UserError if the file cannot be read, lacks the section, or cannot be run.
     """
-    text = assignments.text_of(file)
-    match = _SECTIONS[section].search(text)
+    whole = assignments.text_of(file) if text is None else text
+    match = _SECTIONS[section].search(whole)
     if match is None:
         where = " before another one" if section == "hyperparameters" else ""
         raise UserError(file, f"no section `# --- {section.replace('_', ' ')}`{where}", _FORM)
-    return Base(file, text[: match.start()], match.group(), text[match.end() :], configuration(file), section)
+    parts = whole[: match.start()], match.group(), whole[match.end() :]
+    return Base(file, *parts, configuration(file, text), section)
 
 
-def configuration(file: pathlib.Path, called: pathlib.Path | None = None) -> Config:
-    """Read a configuration without a shell, in an empty environment. Errors name the file ``called``, by
-    default ``file``."""
+def configuration(file: pathlib.Path, text: str | None = None) -> Config:
+    """Read a configuration without a shell, in an empty environment; ``text`` as in ``read``."""
     try:
-        return from_environment(assignments.read(file).values, str(called or file))
+        return from_environment(assignments.read(file, text).values, str(file))
     except UserError as error:
-        raise UserErrors(*(UserError(called or file, line) for line in error.lines)) from None
+        raise UserErrors(*(UserError(file, line) for line in error.lines)) from None
 
 
 def hyperparameters(config: Config) -> dict[str, str]:
@@ -115,11 +115,7 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
 
     Raises UserError if it cannot be run, or if it is not ``base`` with these values in its section.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / base.file.name
-        file.write_text(text, encoding="utf-8", errors="surrogateescape")
-        config = configuration(file, base.file)
-    before = base.config
+    config, before = configuration(base.file, text), base.config
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
     asked = {name: VARIABLES[name].read(value) for name, value in values.items()}
     has = {name: VARIABLES[name].read(value) for name, value in config.as_environment().items()}

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from rn50 import frameworks
 from rn50.benchmark import rules
-from rn50.frameworks import traits
 from rn50.settings import libraries, named
 from rn50.settings.config import Config, every_name, from_environment
 from rn50.settings.config_file import find, is_passed_through, names_set_by, source, spelling
@@ -90,7 +89,7 @@ WITHOUT_EFFECT = (
     ),
     NoEffect(
         ("MXNET_HOROVOD_NUM_GROUPS",),
-        lambda c: c.run.gradient_groups > 1 and not traits(c.run.framework).gradient_buckets,
+        lambda c: c.run.gradient_groups > 1 and not frameworks.traits(c.run.framework).gradient_buckets,
         "this FRAMEWORK sums all gradients at once",
     ),
     NoEffect(

@@ -3,7 +3,6 @@
 import dataclasses
 import string
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, get_args
 
 from rn50 import docstrings
@@ -20,11 +19,16 @@ class Variable:
 
     name: str
     default: Any
+    """MISSING: it must be set."""
     bound: Range | None
     example: str
-    parse: Callable[[str], Any]
-    aliases: tuple[str, ...]
-    only_with: Mapping[str, str]
+    """A value to name in an error."""
+    parse: Callable[[str], Any] = parsers.text
+    """Without one, the type of the field decides."""
+    aliases: tuple[str, ...] = ()
+    """Names of the same variable in published files of other makers."""
+    only_with: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """It is not read, and is None, if one of these variables has another value than the one given here."""
     field: tuple[type, str] = (object, "")
     """Dataclass and name of the field."""
 
@@ -70,24 +74,10 @@ class Variable:
 _PARSERS = {int: parsers.integer, float: parsers.number, bool: parsers.flag}
 
 
-def env(
-    name: str,
-    default: Any = dataclasses.MISSING,
-    bound: Range | None = None,
-    example: str = "",
-    parse: Callable[[str], Any] = parsers.text,
-    aliases: tuple[str, ...] = (),
-    only_with: Mapping[str, str] = MappingProxyType({}),
-) -> Any:
-    """Return a dataclass field that is read from the environment variable ``name``.
-
-    A variable without a default must be set. ``example`` is a value to name in an error, by default the
-    default. Without ``parse`` the type of the field decides. ``aliases`` are the names of
-    the same variable in published files of other makers. The variable is not read, and is None, if a variable
-    in ``only_with`` has a value other than the one given there.
-    """
-    example = example or Variable.write(default)
-    variable = Variable(name, default, bound, example, parse, aliases, only_with)
+def env(name: str, default: Any = dataclasses.MISSING, bound: Range | None = None, **more: Any) -> Any:
+    """Return a dataclass field that is read from the environment variable ``name``; ``more`` as in
+    ``Variable``, of which the example is by default the default."""
+    variable = Variable(name, default, bound, **{"example": Variable.write(default), **more})
     return dataclasses.field(default=default, metadata={"variable": variable})
 
 

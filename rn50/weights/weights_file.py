@@ -71,8 +71,8 @@ class Weights(NamedTuple):
         if self.classes != data.classes:
             problem = f"it tells {self.classes} classes apart, and the data set has NUMCLASSES={data.classes}"
             raise UserError(self.file or "weights", problem, "name the configuration of its data set")
-        sizes = {"IMAGE_SIZE": self.image_size, "EVAL_RESIZE": self.eval_resize}
-        return {"WIDTH": self.facts["width"], **{name: str(size) for name, size in sizes.items()}}
+        facts = {"WIDTH": "width", "IMAGE_SIZE": "image_size", "EVAL_RESIZE": "eval_resize"}
+        return {name: self.facts[fact] for name, fact in facts.items()}
 
 
 def path(log: pathlib.Path) -> pathlib.Path:

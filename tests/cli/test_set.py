@@ -7,11 +7,14 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
+from rn50.cli import main
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.settings import config_file, header, named
 from rn50.settings.fields import RUNS_OWN_NAMES
+from tests.support import campaigns
 from tests.system.job import configuration_file
 
 DEMO = "DEMO_CPU"
@@ -105,6 +108,24 @@ def test_the_name_of_a_file_is_no_command(tmp_path, monkeypatch):
     own.write_text(config_file.file_of(DEMO).read_text())
     named.write(tmp_path, str(own), ["SUBMISSION_PLATFORM=mine"])
     assert not list(tmp_path.rglob("P"))
+
+
+def names_below(folder):
+    return sorted(path.name for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("there", ["nothing", "runs of another configuration", "its file"])
+def test_a_command_that_is_refused_leaves_nothing_behind(tmp_path, monkeypatch, there):
+    """The doctor of ``run_experiments.sh`` refuses it: there are no data, or other runs."""
+    folder = tmp_path / "new" / "results"
+    if there == "runs of another configuration":
+        campaigns.make(folder, "0" * 40, {}, runs=1, first=1)
+    if there == "its file":
+        named.write(folder, DEMO, ["LR=2"])
+    before = names_below(tmp_path)
+    monkeypatch.setenv("DATADIR", str(tmp_path / "no data"))
+    done = CliRunner().invoke(main, ["run", DEMO, "--set", "LR=2", "-o", str(folder)])
+    assert done.exit_code == 2 and names_below(tmp_path) == before
 
 
 @pytest.mark.slow  # starts a whole run

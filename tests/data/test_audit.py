@@ -352,7 +352,7 @@ def test_an_array_of_one_label_is_a_label(bare):
     """Which MXNet and DALI read."""
     label = Records(bare).label(5)
     labelled(5, (label,))(bare)
-    assert certify(bare, numbers=NUMBERS, decode=True, workers=1).passed
+    assert certify(bare, numbers=NUMBERS, decode=True, workers=1).checked.passed
     (bare / CERTIFICATE).unlink()
     labelled(5, (6.0,))(bare)
     assert_found(certify(bare, numbers=NUMBERS, workers=1), "train.rec", 5, "has label 6, no class of")
@@ -361,13 +361,13 @@ def test_an_array_of_one_label_is_a_label(bare):
 @pytest.mark.parametrize("name", FILES)
 def test_any_change_is_found_where_an_earlier_certificate_is_all_there_is(bare, name):
     """A certificate holds a hash of each file, so how a file is spoilt is all one."""
-    assert certify(bare, numbers=NUMBERS, workers=1).passed
+    assert certify(bare, numbers=NUMBERS, workers=1).checked.passed
     # No other check sees either: a bit of a picture's quantisation table, the spelling of a number.
     if name.endswith(".rec"):
         flip(32 + 60, name=name.partition(".")[0])(bare)
     else:
         lines(lambda k: k.__setitem__(5, k[5].replace("\t", "\t0")), name)(bare)
     assert_found(certify(bare, workers=1), name, None, "is not what it was")
-    assert not certify(bare, workers=1).passed  # what was found wrong is no measure for the next time
+    assert not certify(bare, workers=1).checked.passed  # what was found wrong is no measure for the next time
     written = json.loads((bare / CERTIFICATE).read_text())
     assert written["passed"] is False and written["set_sha256"] is None

@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_whole_set_is_certified(small_set, data):
     calls = []
     verdict = certify(data, progress=lambda done, total: calls.append((done, total)))
-    assert verdict.passed and calls[-1] == (36, 36)
+    assert verdict.checked.passed and calls[-1] == (36, 36)
     content = json.loads((data / CERTIFICATE).read_text())
     assert {name: facts["sha256"] for name, facts in content["files"].items()} == {
         name: hashlib.sha256((small_set / name).read_bytes()).hexdigest() for name in FILES
@@ -64,7 +64,7 @@ def test_full_decodes_every_image(data, bare):
     image[scan + 3] = 9  # components of the scan: no decoder takes that, and the chain of segments is whole
     records.all[5] = encode_image(5, records.label(5), bytes(image))
     records.write()
-    assert certify(data, numbers=NUMBERS).passed
+    assert certify(data, numbers=NUMBERS).checked.passed
     (data / CERTIFICATE).unlink()
     assert_found(certify(data, decode=True, numbers=NUMBERS), "train.rec", 5, "does not decode")
 
@@ -106,7 +106,7 @@ def test_images_that_are_to_be_turned_are_counted(bare, orientation, counted):
     records.all[5] = encode_image(5, records.label(5), turned(records.image(5), orientation))
     records.write()
     verdict = certify(bare, decode=True, numbers=NUMBERS, workers=1)
-    assert verdict.passed
+    assert verdict.checked.passed
     assert verdict.checked.remarks.counts.get("orientation", 0) == counted
     told = f"train.rec: record 5: has the EXIF orientation {orientation}; a run sees it as it is stored"
     assert [str(remark) for remark in verdict.checked.remarks.kept] == [told] * counted
@@ -164,7 +164,7 @@ def test_classes_of_imagenet_have_their_numbers(monkeypatch, bare):
     assert certify(bare).certificate.content["imagenet"] is True
     (bare / CERTIFICATE).unlink()
     relabel((Records(bare, "val").label(5) + 1) % 6)(bare)  # of train: 3 and 5 images, which may be
-    assert certify(bare).passed
+    assert certify(bare).checked.passed
     (bare / CERTIFICATE).unlink()
     records = Records(bare, "val")
     records.all[5] = encode_image(5, (records.label(5) + 1) % 6, records.image(5))
@@ -252,7 +252,7 @@ def test_verifying_reads_each_index_once(data, monkeypatch):
         return open_regular(path, *arguments)
 
     monkeypatch.setattr(files, "open_regular", counted)
-    assert certify(data).passed
+    assert certify(data).checked.passed
     assert [name for name in opened if name.endswith(".idx")] == ["train.idx", "val.idx"]
 
 
@@ -286,7 +286,7 @@ def test_records_in_parts_are_verified(tmp_path):
         with IndexedRecordWriter(tmp_path / name) as writer:
             for key, jpeg in enumerate(jpegs):
                 writer.write(key, key % 2, jpeg + b"x" * (-len(jpeg) % 4) + MAGIC * 2 + b"x" + name.encode())
-    assert certify(tmp_path, numbers=(2, 12, 12), decode=True).passed
+    assert certify(tmp_path, numbers={"classes": 2, "train": 12, "val": 12}, decode=True).checked.passed
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ def test_a_run_refuses_files_that_changed(configured, data):
 
 def test_a_run_refuses_data_at_fault(configured, data):
     flip(700)(data)
-    assert not certify(data).passed
+    assert not certify(data).checked.passed
     with pytest.raises(
         UserError, match=rf"{CERTIFICATE}: rn50 verify found these data at fault; run rn50 verify"
     ):

@@ -149,8 +149,8 @@ def test_it_has_a_certificate_that_verifying_confirms(small, copy):
     before = (small / CERTIFICATE).read_bytes()
     content = certificate.read(small).content
     assert (content["passed"], content["classes"], content["train"], content["val"]) == (True, 10, 150, 70)
-    assert certify(copy).passed and (copy / CERTIFICATE).read_bytes() == before
-    assert certify(copy, decode=True).passed
+    assert certify(copy).checked.passed and (copy / CERTIFICATE).read_bytes() == before
+    assert certify(copy, decode=True).checked.passed
 
 
 def test_a_set_of_an_older_version_without_certificate_gets_one(small, copy):

@@ -16,9 +16,7 @@ def test_an_index_that_is_not_there_can_be_written(small_set, bare):
     for name in ("train.idx", "val.idx"):
         (bare / name).unlink()
     run = CliRunner()
-    numbers = [
-        f"--{name}={number}" for name, number in zip(("classes", "train", "val"), NUMBERS, strict=True)
-    ]
+    numbers = [f"--{name}={number}" for name, number in NUMBERS.items()]
     done = run.invoke(group.main, ["verify", str(bare), *numbers])
     assert done.exit_code == Status.USER_ERROR
     assert f"or rn50 verify --write-index {bare} makes it from train.rec" in done.output

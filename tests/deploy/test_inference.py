@@ -66,7 +66,8 @@ def test_engines_of_frameworks_give_the_logits_of_the_model(models, monkeypatch,
     installed(framework)
     if way.startswith("cuda-"):  # what the process of an engine sets before its libraries are loaded
         monkeypatch.setattr(pytest.importorskip("torch").backends.cudnn, "allow_tf32", False)
-    if precision == "bfloat16" and not way.startswith("cuda-") and not hardware.cpu_names_bfloat16():
+    lacks = not way.startswith("cuda-") and not hardware.BFLOAT16 & hardware.cpu_flags()
+    if precision == "bfloat16" and lacks:
         pytest.skip("this processor has no bfloat16")
     run, images = inference_engines.create(
         ModelOnEngine(models / "w.safetensors", f"{framework}-{way}", precision), 1
@@ -171,7 +172,7 @@ def test_a_process_that_never_answers_is_ended(models, tmp_path, monkeypatch):
     process = inference_process.Process(
         ModelOnEngine(models / "model.onnx", "onnxruntime", "float32"), 1, tmp_path / "log"
     )
-    process.wait()
+    process._answer()  # it is loaded
     monkeypatch.setattr(inference_process, "LIMIT_S", 0.2)
     with pytest.raises(UserError, match="model.onnx onnxruntime float32: no answer within 1 s; leave it out"):
         process._answer(1)  # it was asked nothing

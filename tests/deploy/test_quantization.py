@@ -99,7 +99,7 @@ def test_int8_has_at_most_27_hundredths_of_the_size(tiny_config):
     """At the width of the demo; wider networks have less that is no weight."""
     model = export.convert(random_weights(width="0.25"), "model")
     images = quantization.calibration_images(model, tiny_config, 2)
-    made = quantization.quantized(model, "static minmax", images)
+    made = quantization.in_int8(model, "static minmax", images)
     assert len(made.content) <= 0.27 * len(model.content)
 
 

@@ -11,6 +11,7 @@ from rn50.doctor import packages as software_advice
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING
 from rn50.files import ROOT
 from rn50.machine import software as software_facts
+from rn50.machine.sources import Sources
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of
 from tests.support import machines
@@ -276,9 +277,10 @@ def test_libraries_are_looked_for_as_the_loader_does(tmp_path, monkeypatch):
         sys.modules, "mxnet", raising=False
     )  # one that another test imported would be found first
     asked = []
-    software = software_facts.read(
-        lambda argv: asked.append(argv) or (0, LDD), {"NVIDIA_MXNET_VERSION": "23.10"}
+    source = Sources(
+        run=lambda argv: asked.append(argv) or (0, LDD), environ={"NVIDIA_MXNET_VERSION": "23.10"}
     )
+    software = software_facts.read(source)
     assert asked == [["ldd", str(tmp_path / "mxnet" / "libmxnet.so")]]
     assert software.missing_libraries == ("libcudnn.so.8", "libcuda.so.1")
     assert software.libraries_off_path == (wheel,) and software.nvidia_container == "23.10"

@@ -19,11 +19,10 @@ FRAMEWORKS = ("mxnet", "pytorch")
 def warmed_up(request, tiny_config, monkeypatch):
     """A function that returns a rank with seed 5 under a PRECISION."""
     installed(request.param)
-    if not hardware.cpu_has(frameworks.traits(request.param).bfloat16_flags):
+    if not frameworks.traits(request.param).bfloat16_flags <= hardware.cpu_flags():
         pytest.skip("MXNet computes in bfloat16 with AVX-512 alone")
-    monkeypatch.setattr(
-        precision, "cpu_names_bfloat16", lambda: True
-    )  # without the instructions PyTorch is slow, not wrong
+    # Without the instructions PyTorch is slow, not wrong.
+    monkeypatch.setattr(precision, "cpu_flags", lambda: hardware.BFLOAT16 | hardware.AVX512)
     monkeypatch.setattr(precision, "VISIT_S", 0.01)
     ranks = []
 
@@ -81,7 +80,7 @@ def test_networks_of_both_precisions_are_timed_and_counted_as_progress(warmed_up
 
 def test_mxnet_refuses_bfloat16_without_avx512(tiny_config, monkeypatch):
     installed("mxnet")
-    monkeypatch.setattr(precision, "cpu_has", lambda flags: not flags)
+    monkeypatch.setattr(precision, "cpu_flags", frozenset)
     config = with_changes(tiny_config, run={"framework": "mxnet", "precision": "bfloat16"})
     with pytest.raises(
         UserError, match="^PRECISION=bfloat16: MXNet does not compute in it .*; set PRECISION=auto$"

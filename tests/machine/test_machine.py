@@ -93,7 +93,7 @@ def test_what_nvidia_smi_says_where_it_fails_is_kept():
             )
         return commands(MACHINES / "8xA100" / "commands")(argv)
 
-    facts = hardware.read(Sources(MACHINES / "8xA100" / "root", broken), {})
+    facts = hardware.read(Sources(MACHINES / "8xA100" / "root", broken, {}))
     assert facts.gpus == () and facts.no_gpu == "Failed to initialize NVML: Driver/library version mismatch"
     assert facts.nvidia_hardware
 
@@ -107,11 +107,11 @@ def test_a_gpu_without_a_driver_is_seen_on_the_bus(tmp_path, vendor, class_, the
     device.mkdir(parents=True)
     (device / "vendor").write_text(vendor + "\n")
     (device / "class").write_text(class_ + "\n")
-    assert hardware.read(Sources(tmp_path, lambda argv: (127, "")), {}).nvidia_hardware is there
+    assert hardware.read(Sources(tmp_path, lambda argv: (127, ""), {})).nvidia_hardware is there
 
 
 def test_nothing_that_tells_is_no_error(tmp_path):
-    facts = hardware.read(Sources(tmp_path, lambda argv: (127, "")), {})
+    facts = hardware.read(Sources(tmp_path, lambda argv: (127, ""), {}))
     assert {cpu.number for cpu in facts.cpus} == os.sched_getaffinity(0)
     assert facts.memory is None and facts.quota is None and facts.mounts == () and facts.shared_memory == 0
 
@@ -121,7 +121,7 @@ def test_garbage_is_no_error(tmp_path, garbage):
     for path in ("status", "cgroup", "mountinfo", "limits"):
         (tmp_path / "proc/self").mkdir(parents=True, exist_ok=True)
         (tmp_path / "proc/self" / path).write_bytes(garbage)
-    facts = hardware.read(Sources(tmp_path, lambda argv: (0, garbage.decode(errors="replace"))), {})
+    facts = hardware.read(Sources(tmp_path, lambda argv: (0, garbage.decode(errors="replace")), {}))
     assert facts.cpus and facts.gpus == ()
 
 
@@ -218,7 +218,7 @@ def test_cpus_in_the_mask_and_in_the_cpuset(tmp_path, mask, cpuset, usable):
             "sys/fs/cgroup/cpuset.cpus.effective": cpuset,
         },
     )
-    assert numbers(hardware.read(Sources(tmp_path, commands(MACHINES / "no-GPU" / "commands")), {})) == usable
+    assert numbers(hardware.read(Sources(tmp_path, commands(MACHINES / "no-GPU" / "commands"), {}))) == usable
 
 
 def test_the_file_system_of_a_path():
@@ -244,8 +244,8 @@ def test_the_file_system_of_a_path():
 
 def test_a_gpu_whose_index_is_no_number_is_none():
     row = ", ".join(["N/A"] * len(gpus.QUERIED.split(",")))
-    sources = Sources(run=lambda argv: (0, f"{gpus.QUERIED.replace(',', ', ')}\n{row}\n"))
-    assert gpus.read(sources, None) == ((), row)
+    sources = Sources(environ={}, run=lambda argv: (0, f"{gpus.QUERIED.replace(',', ', ')}\n{row}\n"))
+    assert gpus.read(sources) == ((), row)
 
 
 def test_lists_of_cpus():

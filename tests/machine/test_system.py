@@ -16,7 +16,7 @@ L2 cache:            128 MiB (64 instances)
 
 
 def told(name, environ=None):
-    return description.read(machines.source(name), environ or {})
+    return description.read(machines.source(name)._replace(environ=environ or {}))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_a_rank_sees_is_not_the_machine():
 
 
 def test_a_machine_that_says_nothing_is_no_error(tmp_path):
-    assert "host_processors_per_node" not in description.read(Sources(tmp_path, lambda argv: (127, "")), {})
+    assert "host_processors_per_node" not in description.read(Sources(tmp_path, lambda argv: (127, ""), {}))
 
 
 def test_disks_network_caches_and_operating_system(tmp_path):
@@ -93,7 +93,7 @@ def test_disks_network_caches_and_operating_system(tmp_path):
     def run(argv):
         return (0, LSCPU) if argv == ("lscpu",) else (127, "")
 
-    found = description.read(Sources(tmp_path, run), {"NCCL_VERSION": "2.8.4"})
+    found = description.read(Sources(tmp_path, run, {"NCCL_VERSION": "2.8.4"}))
     assert found["host_storage_type"] == "NVMe SSD + HDD"
     assert found["host_storage_capacity"] == "2 x 3841 GB + 1 x 480 GB"
     assert found["host_networking"] == "1 x 25 Gb/sec Ethernet"
@@ -113,6 +113,6 @@ def test_the_link_of_a_gpu():
         return machines._query(rows, argv[1][len("--query-gpu=") :].split(",")) if query else (127, "")
 
     assert (
-        description.read(Sources(pathlib.Path("/nowhere"), run), {})["accelerator_host_interconnect"]
+        description.read(Sources(pathlib.Path("/nowhere"), run, {}))["accelerator_host_interconnect"]
         == "PCIe 4.0 x16"
     )

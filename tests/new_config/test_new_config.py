@@ -337,7 +337,7 @@ def test_a_configuration_for_the_cpu_says_why_no_gpu_could_be_asked(
     def run(argv):
         return (status, printed) if argv[0] == "nvidia-smi" else source.run(argv)
 
-    facts = hardware.read(source._replace(run=run), {})
+    facts = hardware.read(source._replace(run=run, environ={}))
     facts = dataclasses.replace(facts, nvidia_hardware=hardware_is_seen)
     new = new_config.make("MINE", facts, BARE)
     said = [f"no GPU can be used ({reason}), so this trains on the CPU"] if reason else []

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
+from rn50.machine import hardware
 from rn50.run import precision
 from rn50.run.communicators import SingleProcess
 from rn50.run.precision import Precision
@@ -24,8 +25,7 @@ def config(tiny_config):
 @pytest.fixture(autouse=True)
 def a_processor_with_bfloat16(monkeypatch):
     """The processor of every test names bfloat16, and trials are short."""
-    monkeypatch.setattr(precision, "cpu_names_bfloat16", lambda: True)
-    monkeypatch.setattr(precision, "cpu_has", lambda flags: True)
+    monkeypatch.setattr(precision, "cpu_flags", lambda: hardware.BFLOAT16 | hardware.AVX512)
     monkeypatch.setattr(precision, "VISIT_S", 0.02)
 
 
@@ -99,7 +99,7 @@ def test_where_there_is_no_choice_nothing_is_timed_or_said(config, run, expected
 
 
 def test_a_processor_without_bfloat16_takes_float32_untimed(config, monkeypatch):
-    monkeypatch.setattr(precision, "cpu_names_bfloat16", lambda: False)
+    monkeypatch.setattr(precision, "cpu_flags", frozenset)
     found = precision.choose(config, SingleProcess(), None)
     assert found == ("float32", "PRECISION=auto is float32: the processor has no instructions for bfloat16")
 
@@ -170,8 +170,8 @@ def test_all_ranks_take_the_same_by_their_sum(config):
 
 
 def test_one_processor_without_bfloat16_decides_for_all(config, monkeypatch):
-    able = iter([True, False])
-    monkeypatch.setattr(precision, "cpu_names_bfloat16", lambda: next(able))
+    flags = iter([hardware.BFLOAT16, frozenset()])
+    monkeypatch.setattr(precision, "cpu_flags", lambda: next(flags))
     first, second = chosen_by(config, [{}, {}])
     assert (
         first

@@ -43,7 +43,7 @@ def checkout(tmp_path_factory):
 @pytest.fixture(scope="session")
 def machine():
     """What a node of 8 A100 tells of itself."""
-    return description.read(machines.source("8xA100"), {"NCCL_VERSION": "2.21"})
+    return description.read(machines.source("8xA100")._replace(environ={"NCCL_VERSION": "2.21"}))
 
 
 @pytest.fixture(scope="session")

@@ -44,4 +44,4 @@ def source(name):
 
 def simulated(name, environ=None):
     """The facts of one of the machines."""
-    return hardware.read(source(name), environ or {})
+    return hardware.read(source(name)._replace(environ=environ or {}))

@@ -19,7 +19,6 @@ from rn50.data import jpeg, recordio
 from rn50.data.certification.finding import DataFinding, DataFindings
 from rn50.data.packing.packing_list import Entry
 from rn50.data.workers import in_order
-from rn50.errors import UserError
 
 CHUNK_BYTES = 8 << 20
 DIGEST_BYTES = 32
@@ -175,26 +174,24 @@ def audit(
     ``progress(n)`` reports n more records. Raises ``UserError`` if a file cannot be read at all.
     """
     whole = hashlib.sha256()
-    try:
-        with (
-            files.open_regular(split.rec, split.again) as stream,
-            ThreadPoolExecutor(workers) as executor,
-            warnings.catch_warnings(),
-        ):
-            # Pillow warns of damaged EXIF data, which several images of ImageNet have.
-            warnings.simplefilter("ignore")
-            descriptor = stream.fileno()
-            size = os.fstat(descriptor).st_size
-            stretches = split.stretches(size, faults)
-            futures = (executor.submit(split.read, descriptor, decode, *stretch) for stretch in stretches)
-            for chunk in in_order(futures, 2 * workers):
-                whole.update(chunk.raw)
-                for findings, more in ((faults, chunk.faults), (remarks, chunk.remarks)):
-                    for finding in more:
-                        findings.add(*finding)
-                progress(chunk.records)
-    except OSError as error:
-        raise UserError(split.rec, f"cannot be read ({error.strerror})", split.again) from error
+    with (
+        files.open_regular(split.rec, split.again) as stream,
+        files.errors_of(split.rec, split.again),
+        ThreadPoolExecutor(workers) as executor,
+        warnings.catch_warnings(),
+    ):
+        # Pillow warns of damaged EXIF data, which several images of ImageNet have.
+        warnings.simplefilter("ignore")
+        descriptor = stream.fileno()
+        size = os.fstat(descriptor).st_size
+        stretches = split.stretches(size, faults)
+        futures = (executor.submit(split.read, descriptor, decode, *stretch) for stretch in stretches)
+        for chunk in in_order(futures, 2 * workers):
+            whole.update(chunk.raw)
+            for findings, more in ((faults, chunk.faults), (remarks, chunk.remarks)):
+                for finding in more:
+                    findings.add(*finding)
+            progress(chunk.records)
     return {
         split.rec.name: {"bytes": size, "sha256": whole.hexdigest()},
         split.idx.name: {"bytes": len(split.index), "sha256": hashlib.sha256(split.index).hexdigest()},

@@ -69,11 +69,6 @@ class Certified(NamedTuple):
     certificate: Certificate
     expected: ExpectedData
 
-    @property
-    def passed(self) -> bool:
-        """True if there are no faults."""
-        return self.checked.passed
-
 
 prints(Certified, lambda r: (r.checked, {"certificate": r.certificate.path}, r.certificate.sha256))
 
@@ -81,7 +76,7 @@ prints(Certified, lambda r: (r.checked, {"certificate": r.certificate.path}, r.c
 def certify(
     folder: Path,
     decode: bool = False,
-    numbers: Sequence[int | None] = (None, None, None),
+    numbers: Mapping[str, int | None] = {},
     workers: int | None = None,
     progress: Progress = silent,
     write_index: bool = False,
@@ -89,8 +84,8 @@ def certify(
     """Check all of ``folder`` and write its certificate.json, whatever the verdict, if it can be written.
     With ``write_index`` first write the index of each .rec file that has none.
 
-    ``decode`` decodes every image too. ``numbers`` are the expected numbers of classes, training images and
-    validation images; None stands for the number of ``certificate.expected``. ``workers`` is the number of
+    ``decode`` decodes every image too. ``numbers`` are the expected "classes", "train" and "val"; one that is
+    None or missing is that of ``certificate.expected``. ``workers`` is the number of
     threads, by default one for each core that this process may use. ``progress(done, total)`` counts images.
     Raises ``UserError`` if a file cannot be read, or an index cannot be written.
     """
@@ -101,8 +96,7 @@ def certify(
             remedy = f"give a folder with {', '.join(layout.FILES)} (rn50 pack makes them)"
             raise UserError(path, "no such file", recordio.remedy_for(path, remedy))
     known = certificate.expected(folder)
-    pairs = zip(ExpectedData._fields, numbers, strict=False)
-    given: dict[str, Any] = {name: number for name, number in pairs if number is not None}
+    given: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
     if given:
         known = known._replace(by="the command line", **given)
     faults, remarks = DataFindings(), DataFindings()
@@ -250,13 +244,13 @@ def print_findings(verdict: Certified, console: Terminal) -> None:
             if count > KEPT:
                 console.print(f"{heading}  and {count - KEPT:,} more of the kind '{kind}'")
     numbers = f"{expected.train:,} + {expected.val:,} images of {expected.classes:,} classes"
-    if verdict.passed:
+    if checked.passed:
         looked = "image decoded" if checked.decoded else "header read; --full decodes the images too"
         others = f"as {expected.by} says; not the benchmark's data set"
         which = "ImageNet's numbers" if checked.imagenet else others
         console.print(f"whole: {numbers} ({which}); every {looked}")
     else:
-        total = f"{checked.faults.total:,} faults"
+        total = f"{sum(checked.faults.counts.values()):,} faults"
         console.print(f"at fault: {total}; {numbers} were expected ({expected.by})")
     if verdict.certificate.path:
         console.print(f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")

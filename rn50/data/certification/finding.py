@@ -32,11 +32,6 @@ class DataFindings:
     """Number of findings of a kind."""
     kept: list[DataFinding] = field(default_factory=list)
 
-    @property
-    def total(self) -> int:
-        """Number of findings, kept or not."""
-        return sum(self.counts.values())
-
     def add(self, kind: str, file: str, record: int | None, text: str, remedy: str = "") -> None:
         """Count a finding, and keep it if it is among the first of its kind."""
         self.counts[kind] = self.counts.get(kind, 0) + 1

@@ -54,18 +54,15 @@ class Settings(NamedTuple):
     """Factor by which the sides of every image are multiplied."""
 
 
-def _one_thread() -> None:
-    cv2.setNumThreads(1)
-
-
 def _encode_chunk(settings: Settings, split: str, indices: list[int]) -> list[tuple[int, bytes]]:
+    cv2.setNumThreads(1)
     return [encode(settings.seed, split, index, settings.scale) for index in indices]
 
 
 def _write(folder: Path, settings: Settings, workers: int, progress: Progress) -> None:
     """Write train.rec/.idx, val.rec/.idx and their record into ``folder``."""
     done = 0
-    with Processes(workers, _one_thread) as processes:
+    with Processes(workers) as processes:
         splits = ("train", "train", settings.train), ("val", settings.val_split, settings.val)
         for name, split, count in splits:
             order = Rng([settings.seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()

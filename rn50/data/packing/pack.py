@@ -278,11 +278,8 @@ def _read(path: str, size: int) -> bytes:
     again = "extract its archive again, then give the same command"
     if size > LARGEST_BYTES:
         raise UserError(path, f"has {size} bytes, too many for a record", again)
-    try:
-        with open(path, "rb", buffering=0) as image:
-            content = image.read(size + 1)
-    except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", again) from error
+    with files.errors_of(path, again), open(path, "rb", buffering=0) as image:
+        content = image.read(size + 1)
     if len(content) != size:
         remedy = "leave the folder alone and give the same command again"
         raise UserError(path, "changed while it was packed", remedy)

@@ -112,13 +112,6 @@ def _reason(error: RuntimeError) -> str:
     return re.sub(r"\[[^]]*\] ?", "", lines[0]).strip()
 
 
-def check_form(records: RecordSet, labels: Any) -> None:
-    """Raise UserError unless every record of a batch has one label. Called when a framework cannot take the
-    batch."""
-    if any(tuple(shape) != (1,) for shape in labels.shape()):
-        raise records.fault("it holds records of several labels, and a run takes one; pack the file again")
-
-
 def _pipeline(config: Config, seed: int, batch_format: BatchFormat, graph: Any) -> Any:
     from nvidia.dali import pipeline_def
 

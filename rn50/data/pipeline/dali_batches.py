@@ -52,5 +52,7 @@ class DaliBatches(Batches):
         try:
             return self._copied(prepared, index)
         except (AssertionError, RuntimeError):
-            dali.check_form(self._set, prepared[1])
+            if any(tuple(shape) != (1,) for shape in prepared[1].shape()):
+                fault = "it holds records of several labels, and a run takes one; pack the file again"
+                raise self._set.fault(fault) from None
             raise

@@ -85,17 +85,18 @@ def borrow(
     global_batch_size: int | None = None,
     only: Sequence[str] = (),
     partial: bool = False,
+    text: str | None = None,
 ) -> Borrowed:
     """Return the configuration ``base`` with the hyperparameters of ``source``, at another batch size if one
     is given.
 
     ``only`` takes just these variables, ``partial`` takes what the source has. The others keep the base's
-    values.
+    values. ``text`` is that of a base not yet written.
 
     Raises UserError if the source lacks a value, the ranks do not divide the batch, or the configuration
     cannot be run.
     """
-    base_file = rewrite.read(base)
+    base_file = rewrite.read(base, text=text)
     before, old = base_file.config, rewrite.hyperparameters(base_file.config)
     taken, mixed = _taken(source, only, partial)
     kept = before.global_batch_size if "BATCHSIZE" in mixed else source.global_batch_size

@@ -63,10 +63,8 @@ class Journal:
         self.folder = folder
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         file, remedy = folder / "journal.log", "give another --output"
-        try:
+        with files.errors_of(folder, remedy, "cannot be written"):
             (folder / "trials").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(folder, f"cannot be written ({error.strerror})", remedy) from None
         with contextlib.suppress(files.MissingError), files.open_regular(file, remedy) as stream:
             begins = stream.read(len(_RECORD))
             if not _RECORD.startswith(begins):  # the journal's lock would cut off an unfinished last line

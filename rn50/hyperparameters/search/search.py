@@ -12,7 +12,7 @@ from rn50.hyperparameters.search.method import Evidence
 from rn50.hyperparameters.search.training import Training, was_killed
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler, say_with_time
 from rn50.machine import binding, hardware
-from rn50.process import not_ignored
+from rn50.process import handling, not_ignored
 from rn50.results.parse import read_log
 
 POLL_S = 1.0
@@ -50,24 +50,22 @@ class Search:
         Raises UserError if a run cannot be made. No run of this call is left then.
         """
         numbers = [signal.SIGINT, signal.SIGTERM, *not_ignored(signal.SIGHUP)]
-        handlers = {number: signal.signal(number, self._ask) for number in numbers}
-        try:
-            with self._scheduler.bar as bar:
-                while self._asked is None:
-                    self._fill()
-                    if self._scheduler.ended and not self._jobs:
-                        break
-                    time.sleep(POLL_S)
-                    self._look()
-                    bar.refresh()
-            return self._asked
-        except OSError as error:
-            where = error.filename or self._scheduler.folder
-            raise UserError(where, error.strerror, "fix it, and the same command goes on") from error
-        finally:
-            self._stop_all()
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+        with handling(dict.fromkeys(numbers, self._ask)):
+            try:
+                with self._scheduler.bar as bar:
+                    while self._asked is None:
+                        self._fill()
+                        if self._scheduler.ended and not self._jobs:
+                            break
+                        time.sleep(POLL_S)
+                        self._look()
+                        bar.refresh()
+                return self._asked
+            except OSError as error:
+                where = error.filename or self._scheduler.folder
+                raise UserError(where, error.strerror, "fix it, and the same command goes on") from error
+            finally:
+                self._stop_all()
 
     def _ask(self, number: int, _: object) -> None:
         self._asked = signal.Signals(number)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.live import Live
@@ -16,7 +15,7 @@ from rich.live import Live
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import state, view
-from rn50.process import ask_to_end_with_parent, environment, not_ignored
+from rn50.process import ask_to_end_with_parent, environment, handling, not_ignored
 from rn50.run.display import PROGRESS, EpochProgress, read_progress
 from rn50.terminal import Terminal, say
 
@@ -103,15 +102,12 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
                 console.print(text)
 
 
-@contextlib.contextmanager
-def _signals_passed_on(child: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
-    """Leave Ctrl-C to ``child``, which also gets it from the terminal, and pass on SIGTERM and SIGHUP:
-    ``child`` ends the run."""
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
-    for number in (signal.SIGTERM, *not_ignored(signal.SIGHUP)):
-        before[number] = signal.signal(number, lambda *_: child.send_signal(signal.SIGTERM))
-    try:
-        yield child
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _signals_passed_on(child: "subprocess.Popen[bytes]") -> contextlib.AbstractContextManager[None]:
+    """Return a context that leaves Ctrl-C to ``child``, which also gets it from the terminal, and passes on
+    SIGTERM and SIGHUP: ``child`` ends the run."""
+
+    def end(*_: object) -> None:
+        child.send_signal(signal.SIGTERM)
+
+    numbers = (signal.SIGTERM, *not_ignored(signal.SIGHUP))
+    return handling({signal.SIGINT: lambda *_: None, **dict.fromkeys(numbers, end)})

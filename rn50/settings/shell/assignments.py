@@ -83,15 +83,16 @@ class Assignments:
     files: list[Path] = field(default_factory=list)
 
 
-def read(path: Path) -> Assignments:
+def read(path: Path, text: str | None = None) -> Assignments:
     """Return the assignments of a file and of the files beside it that it sources. The working directory is
-    the folder of ``path``, as when a shell sources it for us.
+    the folder of ``path``, as when a shell sources it for us. ``text`` is that of a file not yet written,
+    which has none beside it.
 
     Raises UserError if it is not a regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes, or
     if a file that it sources is missing or such a file.
     """
-    reader = _Reader()
-    reader.file(path)
+    reader = _Reader(is_written=text is None)
+    reader.file(path, text_of(path) if text is None else text)
     return reader.result
 
 
@@ -111,16 +112,15 @@ def text_of(path: Path) -> str:
 
 
 class _Reader:
-    def __init__(self) -> None:
-        self.result = Assignments()
+    def __init__(self, is_written: bool) -> None:
+        self.result, self._is_written = Assignments(), is_written
         self._open: list[Path] = []
         self._anything = ""
         """Why a name that has no value may have one."""
         self._end = ""
         """Why nothing more is read."""
 
-    def file(self, path: Path) -> None:
-        text = text_of(path)
+    def file(self, path: Path, text: str) -> None:
         self.result.files.append(path)
         self._open.append(path)
         for statement in statements(text):
@@ -202,7 +202,7 @@ class _Reader:
         if not re.fullmatch(r"[\w.+/-]+", name):
             raise NotPlainError("sources what only a shell can name")
         path = (self._open[-1] if here else self._open[0]).parent / name
-        if not os.path.exists(path):
+        if not (self._is_written and os.path.exists(path)):
             place = f"{self._open[-1]}:{statement.line}"
             problem = f"sources {excerpt(name)}, which is not there"
             raise UserError(place, problem, "put it beside the file")
@@ -211,7 +211,7 @@ class _Reader:
         if path in self._open or len(self.result.files) >= _MOST_FILES:
             which = "a file that is being read" if path in self._open else "too many files"
             raise NotPlainError(f"sources {which}")
-        self.file(path)
+        self.file(path, text_of(path))
 
     # Expansion
 
