@@ -1,4 +1,4 @@
-"""One rank in MXNet: network, step and tensors."""
+"""The engine of MXNet: network, training step and tensors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -71,7 +71,7 @@ class MxnetEngine:
         return loss
 
     def mean(self, loss: Any) -> float:
-        """Return the mean of an earlier loss, which waits for no later operation of the engine."""
+        """Return the mean of a loss. MXNet waits for its step only."""
         return float(loss.mean().asscalar())
 
     def correct(self, batch: Batch) -> Any:
@@ -116,7 +116,7 @@ class MxnetEngine:
         return Batch(images, labels, samples, samples * self._communicator.size)
 
     def wait(self) -> None:
-        """Wait for the engine of MXNet."""
+        """Wait until MXNet has finished all that is queued."""
         mx.nd.waitall()
 
     def _zeros(self, values: int) -> Any:

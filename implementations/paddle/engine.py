@@ -1,4 +1,4 @@
-"""One rank in PaddlePaddle: network, step and tensors."""
+"""The engine of Paddle: network, training step and tensors."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""One rank in PyTorch: network, step and tensors."""
+"""The engine of PyTorch: network, training step and tensors."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ class PytorchEngine:
     def __init__(self, config: Config, communicator: Any, model: str | None = None):
         self._config, self._communicator, self._model = config, communicator, model
         self.device = device.of_rank(config, communicator.local_rank)
-        # Every shape but that of a ragged batch recurs some ten thousand times.
+        # cuDNN tries algorithms for each shape, which pays: a full batch's recur thousands of times.
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
         self._look_back = LookBack(self.device)
         self._masked: list[torch.Tensor] = []
@@ -51,13 +51,14 @@ class PytorchEngine:
         batch = self.synthetic()
         self._full_step = of_full_batches(mode, self._ragged_step, batch.images, batch.labels)
         if is_captured(mode, self.device):
+            # The optimizer's step then replays its update as a CUDA graph.
             self.optimizer.run, _ = captured(self.optimizer.update, self.device)
             self.network.initialize(seed)  # again: the steps before a capture change running statistics
         return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
         """Run forward pass, backward pass, all-reduce and update."""
-        self._look_back.mark()  # not at the end: then ``mean`` would wait for this step
+        self._look_back.mark()  # before this step is queued, so that ``mean`` does not wait for it
         images, labels, samples, global_samples = batch
         if samples < len(labels):
             with self._without_trials():

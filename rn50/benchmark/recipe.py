@@ -100,7 +100,11 @@ class Recipe:
     global_batch_size: int = _same_key("global batch", "global_batch_size", heading="batch")
     optimizer: str = _same_key("optimizer", "opt_name")
     learning_rate: float = _row(
-        "base learning rate", "base_learning_rate", column="base_learning_rate", closed=_SGD_RATE
+        "base learning rate",
+        "base_learning_rate",
+        heading="learning rate",
+        column="base_learning_rate",
+        closed=_SGD_RATE,
     )
     end_learning_rate: float | None = _row("end learning rate", "end_learning_rate", **_END)
     warmup_epochs: IfKnown[float] = _row("warm-up epochs", _WARMUP, _WARMUP_KEYS, heading="warm-up")

@@ -300,9 +300,9 @@ def profile_training(
     from rn50.data import preflight
     from rn50.speed import profile
 
-    earlier = [baseline / profile.PLAIN] if baseline else []
+    earlier = [baseline / profile.REPORT_FILE] if baseline else []
     files.refuse_to_replace(
-        folder / profile.PLAIN, files.JSON, remedy="give another --output", inputs=earlier
+        folder / profile.REPORT_FILE, files.JSON, remedy="give another --output", inputs=earlier
     )
     config = configured(name, values)
     preflight.of(config)

@@ -22,15 +22,16 @@ PERCENTILES = (50, 90, 95, 99)
 
 MLPerf's load generator takes the same index (mlcommons/inference, loadgen/results.cc)."""
 KEPT_UP = 0.95
-"""Share of the arrivals that an engine must answer in time. Below it the queue grows, and latencies mean
-nothing."""
+"""Share of the requested rate that an engine must answer in every round. Below it the queue grows, and
+latencies mean nothing."""
 
 
 def bind(cores: int | None, engines: Sequence[str]) -> tuple[str, int]:
-    """Bind this process and its children to ``cores`` cores, by default all, near the GPU that an engine has.
-    Return a line about it and the number of cores."""
+    """Bind this process and its children to ``cores`` cores, by default all, near the GPU if an engine runs
+    on one. Return a line about it and the number of cores."""
     machine = hardware.read()
     plan = binding.plan(machine, 1, near_gpus=any(map(inference_engines.on_gpu, engines)))[0]
+    # All hardware threads of the first cores.
     core_of = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
     kept = list(dict.fromkeys(core_of[number] for number in plan.cpus))[:cores]
     bound = plan._replace(cpus=tuple(number for number in plan.cpus if core_of[number] in kept))
@@ -56,7 +57,7 @@ def measure(
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes = []
-        for number, subject in enumerate(subjects):  # all load at once, and none is measured before its turn
+        for number, subject in enumerate(subjects):  # they load together, and are measured in turn
             processes.append(Process(subject, threads, folder / f"{number}.log"))
             stack.callback(processes[-1].close)
         progress = stack.enter_context(counting("measuring inference"))
@@ -88,8 +89,8 @@ def _result(
     subject: ModelOnEngine, size: int, of_rounds: Sequence[Round], rate: float | None
 ) -> InferenceResult:
     latencies = np.sort(np.concatenate([round_.latencies for round_ in of_rounds])) * 1e3
-    at = [float(latencies[len(latencies) * percentile // 100]) for percentile in PERCENTILES]
-    latency = Latency(float(latencies.mean()), *at)
+    percentiles = [float(latencies[len(latencies) * percentile // 100]) for percentile in PERCENTILES]
+    latency = Latency(float(latencies.mean()), *percentiles)
     answered = [len(round_.latencies) / round_.seconds for round_ in of_rounds]
     kept_up = rate is None or min(answered) >= KEPT_UP * rate
     served = rates.of_rounds([per_second * size for per_second in answered])

@@ -1,7 +1,7 @@
 """Measure power beside a run, in a process of its own: POWER.
 
 It writes the power log of this machine (``rn50.results.power``) from before the ranks start until they have
-ended, and never touches them.
+ended, and does nothing to the ranks.
 """
 
 import contextlib
@@ -33,20 +33,20 @@ READY_S = 20
 def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
     """Measure while the body runs, if POWER says so and this process is the first of its machine.
 
-    Raises UserError before it runs if that is impossible; with POWER=auto it is only said.
+    Raises UserError before the body runs if power cannot be measured; POWER=auto only reports that.
     """
     environ = config.environ()
-    how, first = config.run.power, environ.get("SLURM_LOCALID", "0") == "0"
-    reason = power.refuse_impossible(how) if first else ""
+    source, first = config.run.power, environ.get("SLURM_LOCALID", "0") == "0"
+    reason = power.refuse_impossible(source) if first else ""
     if reason:
-        say(f"POWER={how}: {reason}", err=True)
-    if how == "off" or log is None or not first or reason:
+        say(f"POWER={source}: {reason}", err=True)
+    if source == "off" or log is None or not first or reason:
         yield
         return
     file = file_of(log, environ.get("SLURM_NODEID", "0"))
     files.make_folder(file.parent, "name another RESULT_FILE, or set POWER=off")
-    file.unlink(missing_ok=True)  # of a run that left no log
-    command = python("-m", "rn50.launch.power_sampler", how, str(file))
+    file.unlink(missing_ok=True)  # left by a run that ended without a log
+    command = python("-m", "rn50.launch.power_sampler", source, str(file))
     with subprocess.Popen(command, env=environ, stdout=PIPE, preexec_fn=ask_to_end_with_parent()) as sampler:
         assert sampler.stdout is not None
         sampler.stdout.readline()  # it has begun, or ended with a line of its own
@@ -58,39 +58,42 @@ def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
                 sampler.wait(READY_S)
             except subprocess.TimeoutExpired:
                 sampler.kill()
-                say(f"rn50: POWER={how}: no end in {READY_S} s; the power of this run is not known", err=True)
+                say(
+                    f"rn50: POWER={source}: no end in {READY_S} s; the power of this run is not known",
+                    err=True,
+                )
 
 
-def main(how: str, file: pathlib.Path) -> None:
+def main(source: str, file: pathlib.Path) -> None:
     """Write a power log until SIGTERM."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # it is waited for
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # sigtimedwait receives it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's, which then ends this
     lines: list[str] = []
     meter: PowerMeter | None = None
-    if how.startswith(FILE):
-        path, _ = power.meter_file(how)
+    if source.startswith(FILE):
+        path, _ = power.meter_file(source)
         size = path.stat().st_size
         about = {SOURCES: "a meter", "file": path.name, LEFT_OUT: ""}
     else:
-        readable, _ = power.counters(how)
+        readable, _ = power.counters(source)
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
         meter = PowerMeter(readable)
     begun = now_ms()
     print("ready", flush=True)
     try:
-        is_over = None
-        while not is_over:
-            is_over = signal.sigtimedwait([signal.SIGTERM], INTERVAL_S)
+        stop_signal = None
+        while not stop_signal:
+            stop_signal = signal.sigtimedwait([signal.SIGTERM], INTERVAL_S)
             if meter:
                 lines.append(_record(READING, meter.watts(), now_ms()))
         if not meter:
-            readings, bad = power.read_meter(how, size)
+            readings, bad = power.read_meter(source, size)
             lines = [_record(READING, watts, at) for at, watts in readings if begun <= at <= now_ms()]
             outcome = f"{counted(len(lines), 'reading')} in this run, {counted(bad, 'other line')}"
-            say(f"POWER={how}: {outcome}", err=True)
+            say(f"POWER={source}: {outcome}", err=True)
         lines.append(_record(STOP, None, now_ms()))
     except (OSError, UserError) as error:
-        say(f"rn50: POWER={how}: {error}; the power of this run is not known", err=True)
+        say(f"rn50: POWER={source}: {error}; the power of this run is not known", err=True)
     content = "\n".join([_record(START, None, begun, about), *lines])
     try:
         files.write(file, content + "\n", files.ANY, "free the disk and run again")

@@ -29,10 +29,11 @@ from rn50.settings.variables import Variable
 from rn50.submission import source
 
 _SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "DGXNGPU", "DGXNNODES")
+"""Variables that decide the speed, shown beside the hyperparameters."""
 _TASK = ("TARGET", "INITIAL_WEIGHTS", "SPARSITY", "QUANTIZATION", "CROP_AREA_MIN", "IMAGE_SIZE", "WIDTH")
 """Variables beside the hyperparameters on which the epochs depend."""
 _GUESSED = {"EVAL_OFFSET", "EVAL_PERIOD", "NUMEPOCHS", "DECAY_EPOCHS"}
-"""Hyperparameters that no log says, but its epochs tell about."""
+"""Hyperparameters that no log has; they are guessed from the epochs of its evaluations."""
 
 
 class Here(NamedTuple):
@@ -59,7 +60,8 @@ class Here(NamedTuple):
 
     @property
     def same_speed(self) -> bool:
-        """Return whether minutes and images/s are comparable: a step of another size or image is another."""
+        """Return whether minutes and images/s are comparable. A step takes another time with
+        another batch or image size."""
         return self.same_machine and self.same_recipe
 
 
@@ -76,6 +78,7 @@ def configure(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> 
     prediction = None
     if base:
         ranks = rewrite.configuration(base).ranks
+        # The nearest multiple of the ranks.
         batch = max(1, round((claim.origin.global_batch_size or ranks) / ranks)) * ranks
         borrowed = borrow.borrow(claim.origin, base, batch)
         text, prediction = borrowed.text, borrowed.prediction
@@ -103,8 +106,8 @@ def configure(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> 
 
 
 def _refuse_commands(file: pathlib.Path) -> None:
-    """Raise UserError if a file of a folder, which may be somebody else's, does more than set variables that
-    rn50 reads or harmless ones of libraries."""
+    """Raise UserError if a file that was there already, and may be somebody else's, does more than set
+    variables that rn50 reads or harmless ones of libraries."""
     kept = assignments.read(file)
     odd = [*map(str, kept.not_read), *(kept.values.keys() - configuration.known_names() - HARMLESS)]
     if odd:

@@ -74,7 +74,7 @@ class Engine(Protocol):
         After ``wait``, ``loss`` may be of the latest one."""
 
     def correct(self, batch: Batch) -> Tensor:
-        """Return how many of the samples that count have their highest logit at their label."""
+        """Return how many of the samples that are not padding have their highest logit at their label."""
 
     def logits(self, images: Tensor) -> Tensor:
         """Return the logits of an evaluation, float32 of shape (B, classes)."""
@@ -90,7 +90,7 @@ class Engine(Protocol):
         """Return a copy of a tensor, in the shape of ``rn50.benchmark.network.shapes``."""
 
     def set(self, tensor: Tensor, array: np.ndarray) -> None:
-        """Give a tensor the values of an array as ``array`` returns it, in place."""
+        """Give a tensor the values of an array, in place, in the shape that ``array`` returns."""
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply the tensors of these names by the masks after every update from now on."""

@@ -45,8 +45,8 @@ class EpochResult(NamedTuple):
 class Rank:
     """This process's rank. Raises UserError if the framework or its device is missing.
 
-    With ``model`` it times a model of the framework's own zoo, in the precision in which our network's step
-    is faster.
+    With ``model`` it times a model of the framework's own zoo, in the precision that is chosen for our
+    network.
     """
 
     def __init__(self, config: Config, model: str | None = None):
@@ -60,7 +60,8 @@ class Rank:
         slow."""
         self.steps = 0
         """Batches of any kind begun so far; the watchdog's thread reads it."""
-        self._rates, self._reported = LearningRates(config), 0.0
+        self._rates = LearningRates(config)
+        self._last_report = 0.0  # the first one is due at once
         self._data: dict[Split, Batches] = {}
 
     def warm_up(self, seed: int) -> list[str]:
@@ -77,14 +78,14 @@ class Rank:
             names = engine.build(seed, self.precision.name)
             initial, batch, seconds = self.weights(), engine.synthetic(), []
             for _ in range(WARM_UP_STEPS):
-                self._step_alone(engine, batch)
+                self._dry_step(engine, batch)
                 begin = time.perf_counter()
                 engine.correct(batch)
                 engine.wait()
                 seconds.append(time.perf_counter() - begin)
             data, batch_size = config.data, config.hyperparameters.batch_size
             for samples in record_set.ragged_sizes(data.train_samples, config.ranks, batch_size):
-                self._step_alone(engine, batch._replace(samples=samples))
+                self._dry_step(engine, batch._replace(samples=samples))
             self.assign(initial)
             self.assign_momentum({name: np.zeros_like(array) for name, array in self.momentum().items()})
             engine.wait()
@@ -100,7 +101,7 @@ class Rank:
         ``seed``. Call it after ``open_data``."""
         self._rates.go_on_after(epoch)
         self._seed = seed
-        del self._data["train"]
+        del self._data["train"]  # ends its threads before others start
         self._data["train"] = self.open(self.config, "train")
 
     def train_epoch(self, progress: OnProgress) -> EpochResult:
@@ -117,16 +118,16 @@ class Rank:
         """Train on one pass over ``batches``, at most ``steps`` of them; ``rate`` returns the learning rate
         of the next step."""
         engine, samples, previous = self.engine, 0, None
-        begin, waited = time.perf_counter(), batches.wait_seconds
+        begin, waited_before = time.perf_counter(), batches.wait_seconds
         with self.communicator.lost_rank_named():
             for batch in itertools.islice(batches.epoch(), steps):
                 self.steps += 1
                 # Forward pass, backward pass, all-reduce and update.
                 loss = engine.step(batch, rate())
                 samples += batch.samples
-                # Once a second. The loss of the step before, because reading the latest drains the device.
-                if previous is not None and time.perf_counter() - self._reported > PROGRESS_SECONDS:
-                    self._reported = time.perf_counter()
+                # Once a second report the loss of the step before: reading the latest would drain the device.
+                if previous is not None and time.perf_counter() - self._last_report > PROGRESS_SECONDS:
+                    self._last_report = time.perf_counter()
                     progress(samples, engine.mean(previous))
                     batches.check_labels()
                 previous = loss
@@ -135,7 +136,7 @@ class Rank:
             seconds = time.perf_counter() - begin
             if previous is not None:
                 progress(samples, engine.mean(previous))
-        return EpochResult(samples, seconds, batches.wait_seconds - waited, batches.sample_order)
+        return EpochResult(samples, seconds, batches.wait_seconds - waited_before, batches.sample_order)
 
     def evaluate(self) -> tuple[int, int]:
         """Return (correct, total) of this rank's part of the validation set."""
@@ -185,7 +186,7 @@ class Rank:
         self._set(self.engine.momentum(), arrays)
 
     def open(self, config: Config, split: Split) -> Batches:
-        """Return the batches of a split."""
+        """Return the batches of a split; ``config`` may differ in its input pipeline, to measure it."""
         batch_format = self.engine.batch_format
         return input_library.open_batches(config, split, self.communicator, self._seed, batch_format)
 
@@ -208,18 +209,18 @@ class Rank:
         for name, array in arrays.items():
             self.engine.set(tensors[name], array)
 
-    def _step_alone(self, engine: Engine, batch: Batch) -> None:
-        """Run a step that leaves the weights as they are, and wait for its end."""
+    def _dry_step(self, engine: Engine, batch: Batch) -> None:
+        """Run a step at a learning rate of 0 to its end. It changes running statistics and momentum."""
         self.steps += 1
         engine.step(batch, 0.0)
         engine.wait()
 
     def _trial(self, name: str) -> Callable[[], None]:
-        """Return a step of our network in a precision, on this rank alone: each rank makes as many as it
-        has time for."""
+        """Return a step of our network in a precision, by an engine of one rank: ranks make different numbers
+        of these steps."""
         engine = self._engine(SingleProcess(self.communicator.local_rank))
         engine.build(self._seed, name)
-        return functools.partial(self._step_alone, engine, engine.synthetic())
+        return functools.partial(self._dry_step, engine, engine.synthetic())
 
 
 @contextlib.contextmanager
@@ -240,13 +241,13 @@ class LearningRates:
         h = config.hyperparameters
         steps = schedule.steps_per_epoch(config.data.train_samples, config.ranks, h.batch_size)
         batches = record_set.batches(config.data.train_samples, config.ranks, h.batch_size)
-        self._steps_taken = min(batches, config.run.benchmark_steps or batches)
-        self._of = schedule.of_recipe(config.recipe, steps)
+        self._steps_per_epoch = min(batches, config.run.benchmark_steps or batches)
+        self._schedule = schedule.of_recipe(config.recipe, steps)
         self._step = 0
 
     def go_on_after(self, epoch: int) -> None:
         """Go on as after ``epoch`` epochs."""
-        self._step = epoch * self._steps_taken
+        self._step = epoch * self._steps_per_epoch
 
     def next(self) -> float:
         """Begin the next step and return its learning rate."""
@@ -255,4 +256,4 @@ class LearningRates:
 
     def of(self, step: int) -> float:
         """Return the learning rate of a step, counted from 1."""
-        return self._of(step)
+        return self._schedule(step)

@@ -34,7 +34,7 @@ class RunResult(NamedTuple):
     """The result of a run that came to its end."""
 
     reached_target: bool
-    """True with TARGET=none, too."""
+    """True where TARGET=none sets no target, too."""
     epoch: int
     """The last epoch that was trained."""
     accuracy: float
@@ -57,13 +57,14 @@ def run(config: Config, create: Callable[[Config], Rank], display: Display) -> R
         is_first = communicator.rank == 0
         agreement.on_beginning(begins, communicator)
         seed = agreement.on_seed(config_of_start.run.seed, communicator)
-        # Open the log. Whatever happens from here on, the log ends with the run.
+        # Refuse now what could not be written at the end.
         if is_first:
             saved_weights.refuse_impossible(config)
             checkpoint.refuse_impossible(config)
+        # From here on the log is ended, whatever happens.
         result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
         log = RunLog(communicator.rank, result_file)
-        shown = display if is_first else Display()
+        shown = display if is_first else Display()  # which shows nothing
         with (
             full_memory_named(config),
             ending.OnSignal(log, communicator.rank),
@@ -81,11 +82,11 @@ def run(config: Config, create: Callable[[Config], Rank], display: Display) -> R
                 watch.start_the_clock()
                 result = timed.train_to_target()
                 log.run_stop("success" if result.reached_target else "aborted")
-                # The clock has stopped: the log gets its name, and the weights are saved.
+                # The clock has stopped: the log is renamed from its .partial name, and the weights are saved.
                 log.finish()
                 if is_first:
                     timed.keep_weights(result)
-                communicator.barrier()  # a rank that ends first may take the others with it
+                communicator.barrier()  # where one rank ends, launchers may end the others
             except BaseException:
                 log.run_stop("aborted")
                 raise
@@ -103,7 +104,7 @@ class TimedRun:
     rank: Rank
     seed: int
     facts_beside: pathlib.Path | None
-    """The log, on the rank that saves facts beside it."""
+    """The path of the log on the first rank, which saves facts beside it; else None."""
     log: RunLog
     display: Display
     watch: Watchdog
@@ -185,7 +186,7 @@ class TimedRun:
     def _evaluate(self) -> tuple[float, float | None]:
         """Return top-1, and top-5 with EVAL_TOP5=1, over all ranks."""
         if not self.config.run.eval_top5:
-            return count_correct(self.rank, self.config.data.eval_samples), None
+            return top1_of(self.rank, self.config.data.eval_samples), None
         counts = count(self.config, self.rank)
         return counts.top1, counts.top5
 
@@ -226,7 +227,7 @@ class TimedRun:
             saved_weights.save(self.config, self.rank, self.seed, self.best)
 
 
-def count_correct(rank: Rank, expected: int) -> float:
+def top1_of(rank: Rank, expected: int) -> float:
     """Return the top-1 accuracy over all ranks: the sum of correct over the sum of all.
 
     Raises UserError unless exactly ``expected`` samples were counted.

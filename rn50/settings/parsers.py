@@ -12,9 +12,9 @@ _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 
 
 def text(value: str) -> str:
-    """Return a text. Bytes of the environment that are not UTF-8 raise ValueError.
+    """Return the value as UTF-8. Raises ValueError for other bytes.
 
-    They arrive as lone surrogates, and so does UTF-8 where the locale is ASCII.
+    Python hands over what the locale cannot decode as lone surrogates: in an ASCII locale, UTF-8 too.
     """
     try:
         return value.encode("utf-8", "surrogateescape").decode("utf-8")
@@ -23,7 +23,7 @@ def text(value: str) -> str:
 
 
 def path(value: str) -> str:
-    """Return a path in the characters that open it in this locale. Raises as ``text`` does."""
+    """Return a path unchanged, as ``open`` takes it. Raises as ``text`` does."""
     text(value)
     return value
 
@@ -38,7 +38,7 @@ def integer(value: str) -> int:
 
 def number(value: str) -> float:
     """Return a finite number in ASCII digits, plain or scientific. ``float`` also accepts "1_0", full-width
-    digits and "nan"."""
+    digits and "nan", hence the pattern."""
     if not _NUMBER.fullmatch(value) and not _NOT_FINITE.fullmatch(value):
         raise ValueError("is not a number")
     result = float(value)
@@ -54,7 +54,7 @@ def flag(value: str) -> bool:
 
 
 def framework(value: str) -> str:
-    """Return the name of an implementation. The settings are checked against its traits."""
+    """Return the name of an implementation."""
     if value not in frameworks.names():
         raise ValueError(f"is not an implementation (choose from {', '.join(frameworks.names())})")
     return value

@@ -4,7 +4,6 @@ change."""
 import pathlib
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 from rich.table import Table
 
 from rn50 import files, frameworks
@@ -18,14 +17,14 @@ from rn50.speed import measured_steps, worker
 from rn50.speed.meter import Meter
 from rn50.terminal import Terminal
 
-PLAIN = "profile.json"
+REPORT_FILE = "profile.json"
 TOP = 12
 """Number of operators that are shown."""
 JOBS = ("rate", "operators")
 
 
-class AStep(NamedTuple):
-    """An operator in a step."""
+class OperatorPerStep(NamedTuple):
+    """An operator's calls and time in a step."""
 
     name: str
     """Name of the operator."""
@@ -43,7 +42,7 @@ class Profile(NamedTuple):
     steps: int
     profiled_step_seconds: float
     """A step under the profiler, which slows it down."""
-    operators: list[AStep]
+    operators: list[OperatorPerStep]
     """Operators, the longest first."""
     gain: str | None = None
     """The sentence on the change since `--baseline`."""
@@ -76,50 +75,50 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
                 "steps": steps,
                 "step_seconds": result.seconds / steps,
                 "operators_a_step": [
-                    (name, calls / steps, 1e3 * taken / steps)
-                    for name, calls, taken in sorted(operators, key=lambda operator: -operator.seconds)
+                    (name, calls / steps, 1e3 * seconds_ / steps)
+                    for name, calls, seconds_ in sorted(operators, key=lambda operator: -operator.seconds)
                 ],
             }
-        rank.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
+        rank.communicator.barrier()  # rank 0 reports when all are done
         if rank.communicator.rank == 0:
             worker.report(reported)
 
 
 def rate(config: Config, seconds: float, rounds: int, log: pathlib.Path) -> worker.JobReport:
-    """Measure the rate alone; its report is that of ``rn50 bench input --json``."""
-    how = {"what": "rate", "seconds": seconds, "rounds": rounds, "steps": 0, "folder": log.parent}
-    return worker.run("speed.profile", config, log, **how)
+    """Measure the rate without the operators; its report is that of ``rn50 bench input --json``."""
+    arguments = {"what": "rate", "seconds": seconds, "rounds": rounds, "steps": 0, "folder": log.parent}
+    return worker.run("speed.profile", config, log, **arguments)
 
 
 def measure(config: Config, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> Profile:
     """Measure the rate in one job and the operators in another, because a profiler slows down what it
-    measures. Write ``PLAIN``, traces and logs.
+    measures. Write ``REPORT_FILE``, traces and logs.
 
     Raises UserError if one of the jobs fails or ``folder`` cannot be written.
     """
     files.make_folder(folder, worker.REMEDY)
     reported: dict[str, Any] = {}
-    how_long = {"seconds": seconds, "rounds": rounds, "steps": steps}
-    separately = frameworks.traits(config.run.framework).profiling
-    unset = {name: value for name, value in separately.items() if name not in config.environment}
+    duration = {"seconds": seconds, "rounds": rounds, "steps": steps}
+    for_profiler = frameworks.traits(config.run.framework).profiling
+    unset = {name: value for name, value in for_profiler.items() if name not in config.environment}
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
-            outcome = worker.run("speed.profile", config, log, what=what, folder=folder, **how_long)
+            outcome = worker.run("speed.profile", config, log, what=what, folder=folder, **duration)
             if outcome.failure:
                 raise UserError(outcome.failure, None, f"see {log}")
             reported[what] = outcome.reported
             # Use one precision in both jobs, because "auto" may choose another the second time.
-            taken = str(reported["rate"]["precision"]).split()[0]
-            config = config.replaced(**unset, PRECISION=taken)
+            precision = str(reported["rate"]["precision"]).split()[0]  # without "(auto)"
+            config = config.replaced(**unset, PRECISION=precision)
             progress(done, len(JOBS))
-    worker.write_json(folder / PLAIN, reported)
+    worker.write_json(folder / REPORT_FILE, reported)
     return _profile(reported)
 
 
 def read(folder: pathlib.Path) -> Profile:
     """Return an earlier profile. Raises UserError if ``folder`` holds none."""
-    file = folder / PLAIN
+    file = folder / REPORT_FILE
     try:
         earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile`"))
         gain(earlier, earlier), earlier.idle  # raise if a value that a comparison reads is missing
@@ -130,7 +129,7 @@ def read(folder: pathlib.Path) -> Profile:
 
 def _profile(reported: dict[str, Any]) -> Profile:
     profiled = reported["operators"]
-    operators = [AStep(*row) for row in profiled["operators_a_step"]]
+    operators = [OperatorPerStep(*row) for row in profiled["operators_a_step"]]
     return Profile(reported["rate"], profiled["steps"], profiled["step_seconds"], operators)
 
 
@@ -147,7 +146,7 @@ def gain(before: Profile, now: Profile) -> str:
 
 
 def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Terminal) -> None:
-    """Print the four steps, a paragraph each."""
+    """Print rate, profile, bottleneck and gain, a paragraph each."""
     real, synthetic = (now.rate["images_per_second"][kind] for kind in ("real", "synthetic"))
     waiting = now.rate["waiting"]
     console.print(

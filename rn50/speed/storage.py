@@ -28,7 +28,7 @@ from rn50.terminal import Terminal, print_json, table
 BLOCK_BYTES = 1 << 20
 PLACES = 256
 """Number of places in a file that are probed to tell whether it is in memory."""
-FORGOTTEN = 0.1
+MOST_IN_MEMORY_WHEN_COLD = 0.1
 """Largest share of a cold file that may still be in memory."""
 KINDS = ("sequential, cold", "sequential, warm", "shuffled, cold", "shuffled, warm")
 
@@ -122,7 +122,7 @@ class ReadFolder(NamedTuple):
         if self.stayed_in_memory is None:
             unknown = "whether cold was cold is not known: its file system does not say what is in memory"
             return f"{self.folder}: {unknown}"
-        if self.stayed_in_memory > FORGOTTEN:
+        if self.stayed_in_memory > MOST_IN_MEMORY_WHEN_COLD:
             return (
                 f"{self.folder}: cold was not cold: {self.stayed_in_memory:.0%} of the file stayed in "
                 "memory, as on a file system in memory or while a run has it mapped; read it while nothing "
@@ -176,16 +176,16 @@ class Row(NamedTuple):
     """Rate of each folder."""
     seconds_per_epoch: list[float]
     """Seconds to read each folder once."""
-    second_of_first: Comparison | None
+    second_over_first: Comparison | None
     """Speed of the second folder over that of the first."""
 
     @property
     def meaning(self) -> str:
         """Return the seconds per epoch that the second folder costs or saves, if the rounds show a
         difference."""
-        if self.second_of_first is None:
+        if self.second_over_first is None:
             return ""
-        if not self.second_of_first.shown:
+        if not self.second_over_first.shown:
             return "none shown"
         slower = self.seconds_per_epoch[1] - self.seconds_per_epoch[0]
         return f"{abs(slower):,.3g} s {'slower' if slower > 0 else 'faster'}"

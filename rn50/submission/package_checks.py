@@ -1,5 +1,5 @@
-"""Run the official checkers of a whole result in its tree: seeds, reference convergence, system description,
-package.
+"""Run the official checkers on all runs of one system, in the folders of a submission: seeds, reference
+convergence, system description, package.
 
 Each runs in a separate process on a copy of one system with only the records of its logs, because some write
 into the checked tree (``scaling.json``) and one reads a file whole. Most exit with 0 whatever they find, so
@@ -40,35 +40,35 @@ _FAILED = re.compile(
     "ERROR - (.*, RCP test FAILED.*|  System description checker failed for.*)"
 )
 """Last lines of the checkers that passed and that did not."""
-_OWN_TASK = f"a submission trains ResNet-50 on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
+_TRAINS_IMAGENET = f"a submission trains ResNet-50 on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
 _SHARED_SEED = "seed {0} is that of another run, or logged by several ranks"
 _NO_SEED = "the checker refuses a log without a {0}"
-_NO_RULE = "nothing: the rules ask for seeds from v4.1 on only, and in the closed division only"
+_SEEDS_NOT_REQUIRED = "nothing: the rules ask for seeds from v4.1 on only, and in the closed division only"
 _ONE_SEED = "log one seed a run, on rank 0 only, from the clock or the operating system"
 _STATUS_WORDS = re.compile(
     "Field status contains a non valid value: "
     "(on.?prem(ise)?|cloud|research|preview|available( on.premise| cloud| in cloud)?),",
     re.IGNORECASE,
 )
-"""The checker's reason for words that rounds up to v4.0 accepted: its condition names v4.1 but covers all of
-v4."""
-_BY_MIXED_SIZES = "the checker crashed: KeyError: None"
+"""The checker's refusal of words that were valid up to v4.0: it applies the words of v4.1 under every ruleset
+of v4."""
+_MIXED_SIZES_CRASH = "the checker crashed: KeyError: None"
 """The message of the official checkers about runs of several batch sizes."""
-_OF_PACKAGES = {
+_REFUSALS = {
     r"ERROR - Incorrect number of files in .* found (\d+), expected (\d+)": r"\1 result files, \2 are wanted",
     r"ERROR -  (\d+) files do not comply": r"\1 files do not comply, and only one may",
 }
 """Reasons of the package checker, and their words here."""
-_OF_OTHERS = "the checker found errors; they are those of the checkers it runs"
+_ONLY_OTHERS_ERRORS = "the checker found errors; they are those of the checkers it runs"
 
 
-def true_of_a_demo(finding: Finding) -> bool:
+def only_says_not_imagenet(finding: Finding) -> bool:
     """Return True for a finding that only says that the task is not the benchmark's: the label, no reference
     convergence at such a batch size, and the package checker's refusal because of it."""
     return (
-        finding.rule == _OWN_TASK
+        finding.rule == _TRAINS_IMAGENET
         or finding.rule.startswith(_CONVERGENCE.rule)
-        or (finding.rule.startswith(_PACKAGE.rule) and finding.message.endswith(_OF_OTHERS))
+        or (finding.rule.startswith(_PACKAGE.rule) and finding.message.endswith(_ONLY_OTHERS_ERRORS))
     )
 
 
@@ -103,7 +103,7 @@ class _Job:
     def findings(self) -> list[Finding]:
         """Run the checker, and return what it finds or that it crashed."""
         try:
-            lines = self.complaint()
+            lines = self.lines_unless_passed()
             return list(self.checker.explain(self, lines)) if lines else []
         except _CrashError as crash:
             remedy = "fix what it could not take; nothing was checked"
@@ -120,7 +120,7 @@ class _Job:
         message = message.replace(str(self.copy.organisation), str(self.place.organisation))
         return Finding(severity, file, None, self.checker.rule, message, remedy)
 
-    def complaint(self) -> list[str]:
+    def lines_unless_passed(self) -> list[str]:
         """Run the checker beside what it checks. Return its lines without dividers, none if it passed.
 
         Raises _CrashError if its last line is no verdict.
@@ -142,7 +142,7 @@ class _Job:
 
 def check_repository(folder: pathlib.Path) -> list[Finding]:
     """Run the repository checker on every file of an organisation: names, sizes, links. Its rulesets do not
-    differ. It returns a failure whatever it finds, so its last line counts."""
+    differ. Its exit status is always a failure, so its last line decides."""
     place = Place(folder, "")
     return _Job(_REPOSITORY, rules.RULESETS[-1], place, place).findings()
 
@@ -173,7 +173,7 @@ def check_tree(
     findings = _description(place, logs)
     if label:
         problem, remedy = f"the runs are not of it: {label}", "train ResNet-50 on ImageNet"
-        findings.append(Finding(ERROR, logs[0].path.parent, None, _OWN_TASK, problem, remedy))
+        findings.append(Finding(ERROR, logs[0].path.parent, None, _TRAINS_IMAGENET, problem, remedy))
     with tempfile.TemporaryDirectory() as name:
         copy = replace(place, organisation=pathlib.Path(name) / place.organisation.name)
         copy.results.mkdir(parents=True)
@@ -188,14 +188,14 @@ def check_tree(
             for job, reported in zip(jobs, pool.map(_Job.findings, jobs), strict=True):
                 official += [(job.ruleset, finding) for finding in reported]
                 count()
-    if len({log.global_batch_size for log in logs}) > 1:  # which another finding reports
-        official = [entry for entry in official if not entry[1].message.endswith(_BY_MIXED_SIZES)]
+    if len({log.global_batch_size for log in logs}) > 1:  # another finding names the sizes
+        official = [entry for entry in official if not entry[1].message.endswith(_MIXED_SIZES_CRASH)]
     rulesets_of: dict[Finding, list[str]] = {}
     for ruleset, finding in official:
         others = [other for under, other in official if under == ruleset and other is not finding]
         only_warnings = others and all(other.severity == WARNING for other in others)
-        # The package checker refuses for errors of the others.
-        if only_warnings and finding.message.endswith(_OF_OTHERS):
+        # The package checker repeats what the others found: it is no worse than that.
+        if only_warnings and finding.message.endswith(_ONLY_OTHERS_ERRORS):
             finding = replace(finding, severity=WARNING)
         rulesets_of.setdefault(finding, []).append(ruleset)
     for finding, under_all in rulesets_of.items():
@@ -215,11 +215,11 @@ def _of_convergence(job: _Job, lines: list[str]) -> Iterator[Finding]:
     if epochs and not reason.startswith("Missing RCP"):  # else there is no reference to compare them with
         needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows"
     closed = any(log.division != "open" for log in job.logs)
-    severity, may = (ERROR, "") if closed else (WARNING, "; the open division may")
+    severity, note = (ERROR, "") if closed else (WARNING, "; the open division may")
     remedy = (
         "train with the hyperparameters of a reference convergence point, or submit one for this batch size"
     )
-    yield job.finding(severity, f"the RCP check failed ({reason}): {needed}{may}", remedy)
+    yield job.finding(severity, f"the RCP check failed ({reason}): {needed}{note}", remedy)
 
 
 def _of_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
@@ -228,23 +228,23 @@ def _of_seeds(job: _Job, lines: list[str]) -> Iterator[Finding]:
         copy = re.escape(str(job.copy.results / log.path.name))
         for pattern, message, severity, remedy in (
             (rf"Result file {copy} logs seed (\S+) on", _SHARED_SEED, ERROR, _ONE_SEED),
-            (rf"Result file {copy} logs no (seed)", _NO_SEED, WARNING, _NO_RULE),
+            (rf"Result file {copy} logs no (seed)", _NO_SEED, WARNING, _SEEDS_NOT_REQUIRED),
             (rf"querying seeds from {copy}: (.*)", "its seed cannot be read: {0}", ERROR, _ONE_SEED),
         ):
             match = re.search(pattern, output)
             if match:
                 named = True
                 line = next((event.line for event in log.events if event.key == "seed"), None)
-                seed = job.finding(severity, message.format(match.group(1)[:160]), remedy)
-                yield replace(seed, file=log.path, line=line)
+                finding = job.finding(severity, message.format(match.group(1)[:160]), remedy)
+                yield replace(finding, file=log.path, line=line)
     if not named:
         yield job.finding(ERROR, "the seeds are refused", "log one seed a run")
 
 
 def _of_package(job: _Job, lines: list[str]) -> Iterator[Finding]:
-    matches = ((re.match(reason, line), words) for line in lines for reason, words in _OF_PACKAGES.items())
+    matches = ((re.match(reason, line), words) for line in lines for reason, words in _REFUSALS.items())
     reasons = [match.expand(words) for match, words in matches if match]
-    message = f"{job.place.system} is refused: {'; '.join(reasons) or _OF_OTHERS}"
+    message = f"{job.place.system} is refused: {'; '.join(reasons) or _ONLY_OTHERS_ERRORS}"
     remedy = f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else is"
     yield job.finding(ERROR, message, f"{remedy} named here")
 
@@ -254,8 +254,8 @@ def _of_description(job: _Job, lines: list[str]) -> Iterator[Finding]:
     if any(_STATUS_WORDS.match(reason) for reason in reasons):
         remedy = "nothing for a round up to v4.0: the checker's list of words came with v4.1"
         yield job.finding(WARNING, "; ".join(reasons), remedy)
-        # This reason hides the checker's other reasons; the previous ruleset shows them.
-        lines = replace(job, ruleset=rules.RULESETS[-2]).complaint()
+        # This reason hides the checker's other reasons; the ruleset before has no such list.
+        lines = replace(job, ruleset=rules.RULESETS[-2]).lines_unless_passed()
         reasons = _reasons(lines[-1]) if lines else []
     for reason in reasons:
         yield job.finding(ERROR, reason, "complete the description of the system")

@@ -15,7 +15,7 @@ from rn50 import files
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.speed import profile
-from rn50.speed.profile import AStep, Profile
+from rn50.speed.profile import OperatorPerStep, Profile
 from tests.contract.frameworks import FRAMEWORKS, installed
 from tests.support import documented
 
@@ -79,7 +79,8 @@ def test_every_operator_is_counted_and_a_change_is_told(tiny_environment, tmp_pa
 
 def made(real, operators=(("a", 2, 300), ("b", 1, 100))):
     rates = {"median": real, "lowest": real - 5, "highest": real + 5}
-    return Profile({"images_per_second": {"real": rates}}, 2, 0.5, [AStep(*each) for each in operators])
+    each = [OperatorPerStep(*one) for one in operators]
+    return Profile({"images_per_second": {"real": rates}}, 2, 0.5, each)
 
 
 def test_gaps_and_operators_are_told_a_step():
@@ -135,7 +136,7 @@ def test_no_earlier_profile(tmp_path, content, says):
 
 
 def test_a_profile_never_replaces_its_baseline(tmp_path):
-    (tmp_path / profile.PLAIN).write_text(f'{{"file": "{files.MARK}"}}')
+    (tmp_path / profile.REPORT_FILE).write_text(f'{{"file": "{files.MARK}"}}')
     done = CliRunner(mix_stderr=False).invoke(
         main, ["profile", "DEMO_CPU", "-o", str(tmp_path), "--baseline", str(tmp_path)]
     )

@@ -13,42 +13,42 @@ from rn50.settings.config import Config
 
 
 def shared_memory(config: Config, workers: int) -> int:
-    """Return the most bytes of a rank's batches in /dev/shm: of both splits, prepared ahead by ``workers``
-    processes each, as uint8."""
-    batches = 2 * workers * _ahead(config, workers)
+    """Return how many bytes of /dev/shm a rank's batches may fill: of two splits, each prepared ahead by
+    ``workers`` processes, as uint8."""
+    batches = 2 * workers * _batches_per_worker(config, workers)
     return batches * config.hyperparameters.batch_size * 3 * config.data.image_size**2
 
 
-def _ahead(config: Config, workers: int) -> int:
+def _batches_per_worker(config: Config, workers: int) -> int:
     """Return the number of batches that each process prepares ahead."""
     return math.ceil(config.input_pipeline.prefetch_queue_depth / workers)
 
 
 class LoaderBatches(Batches):
     """The batches of one split, prepared by processes of a DataLoader. Labels are checked when a record is
-    read.
+    read, so ``check_labels`` has nothing to do.
 
     A framework adds ``_load`` and ``_placed``, which normalises pixel values on the device.
     """
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
         workers = config.input_pipeline.threads
-        ahead = _ahead(config, workers)
+        ahead = _batches_per_worker(config, workers)
         super().__init__(config, split, communicator, workers * ahead)
         self._records = Records(config, split, self._set.rec, self._set.idx, seed)
         self._order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
-        end_with_us = ask_to_end_with_parent()
+        end_with_parent = ask_to_end_with_parent()
         self._loader = self._load(
             dataset=self._records,
             batch_sampler=self._order,
             num_workers=workers,
             prefetch_factor=ahead,
-            worker_init_fn=lambda _: end_with_us(),
+            worker_init_fn=lambda _: end_with_parent(),
         )
 
     def epoch(self) -> Iterator[Batch]:
         yield from super().epoch()
-        self.sample_order = self._order.hash_share(self._passes - 1)
+        self.sample_order = self._order.hash_share(self._passes - 1)  # of the pass just ended
 
     @abstractmethod
     def _load(self, **options: Any) -> Iterator[Any]:
@@ -67,6 +67,6 @@ class LoaderBatches(Batches):
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             fault = f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE"
             raise self._set.fault(fault) from error
-        if len(batch) == 1:
+        if len(batch) == 1:  # the text of an error in a worker, see ``Records.together``
             raise UserError(bytes(batch[0].numpy()).decode())
         return batch

@@ -83,7 +83,7 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
         "warm-up, decay: epochs in which the learning rate rises, and after which it has decayed",
         "epochs: mean (fewest-most) of the published runs that reached the target; missed: runs that did not",
         f"expected: epochs at this batch size as far as the reference tells, and {DISTANCE_EPOCHS:g} more "
-        "for every factor of two between the batch sizes; it orders them, and promises nothing",
+        "for every factor of two between the batch sizes; use it to rank, not to predict",
         command(recipes[0].name, recipes[0].values.global_batch_size, global_batch_size),
     ):
         console.print(line)

@@ -18,10 +18,11 @@ MEASURE = (
     "--images-per-second"
 )
 _WIDE = 1.5 * Spread.measured
+"""Spread beyond which a measurement is advised."""
 
 
 class ScaleOut(NamedTuple):
-    """Plans of one accelerator, each number of them at its best batch size."""
+    """Plans for one kind of accelerator, a plan for each number of them, at its best batch size."""
 
     accelerator: str
     """Its name."""
@@ -81,7 +82,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     """Plot the curve in the format of ``file``'s suffix, with the minutes of this accelerator's ``results``.
 
     Raises:
-        UserError: the suffix is that of no ``plots.FORMATS``, or the file cannot be written.
+        UserError: the suffix is not in ``plots.FORMATS``, or the file cannot be written.
     """
     from rn50.results.report import plots  # needs matplotlib, which text does not
 
@@ -114,7 +115,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     for axis in (above.yaxis, below.yaxis, below.xaxis):
         axis.set_major_formatter("{x:,g}")
         axis.axes.grid(True, linewidth=0.4)
-    # No PDF is replaced, because its mark is at the end and only the beginning is checked.
+    # No PDF is replaced: the mark of our own files is at its end, and only the beginning is read.
     may_replace = files.NOTHING if form == "pdf" else files.OURS
     files.write(file, plots.picture(figure, form), may_replace, "give --plot another file")
 
