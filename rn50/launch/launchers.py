@@ -44,7 +44,7 @@ def choose(config: Config) -> str:
         return config.run.launcher
     if in_step(config):
         return "srun"
-    if config.ranks == 1 or _on_one_machine(config):
+    if config.ranks == 1 or _local_launcher_can(config):
         return "python"
     return "mpirun" if config.run.nodes > 1 and shutil.which("mpirun") and horovod_has_mpi() else "horovodrun"
 
@@ -88,6 +88,7 @@ def bind(config: Config) -> str:
     """Bind this rank to its share of the cores and return a line that reports it. Call it before anything
     starts threads."""
     place, ranks = sharing(config)
+    # Where Slurm bound the tasks to different CPUs, ``place`` is not the number of a rank's GPU.
     near_gpus = config.run.device == "gpu" and ranks == config.run.ranks_per_node
     plan = binding.plan(hardware.read(), ranks, near_gpus)
     return binding.apply(plan[place % ranks])
@@ -124,7 +125,7 @@ def _slots(config: Config) -> str:
 def _python(config: Config, rank_argv: list[str]) -> Start:
     if config.ranks == 1:
         return Start("python", rank_argv, {}, 0)
-    if not _on_one_machine(config):
+    if not _local_launcher_can(config):
         which = "CPU" if traits(config.run.framework).horovod else "machine"
         problem = f"starts one rank, or those of one {which}; this run has {config.ranks} with "
         problem += f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}"
@@ -133,7 +134,7 @@ def _python(config: Config, rank_argv: list[str]) -> Start:
     return Start("python", argv, {}, None)
 
 
-def _on_one_machine(config: Config) -> bool:
+def _local_launcher_can(config: Config) -> bool:
     """Return True if the local launcher can start the ranks. MXNet cannot connect GPUs without Horovod."""
     return config.run.nodes == 1 and (config.run.device == "cpu" or _without_horovod(config))
 
@@ -189,7 +190,7 @@ def _mpirun(config: Config, rank_argv: list[str]) -> Start:
     defaults = {
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
-        # In a container the kernel refuses it at every message.
+        # In a container the kernel refuses such a copy, at every message.
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     }
     # mpirun passes only its own variables to other machines.
@@ -200,6 +201,7 @@ def _mpirun(config: Config, rank_argv: list[str]) -> Start:
 
 
 def _wanted_everywhere(name: str) -> bool:
+    """Return True if ranks on other machines need the variable, and mpirun does not set it itself."""
     known = {known for _, _, variable in variables() for known in (variable.name, *variable.aliases)}
     ours = name in known or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
     return ours or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))

@@ -41,19 +41,20 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
     pools = _pools_near_gpus(machine, ranks_per_node) if near_gpus else None
     bindings = []
     for pool in pools or [Pool(None, range(ranks_per_node), [machine.cpus])]:
-        nodes = [_cores(cpus, machine) for cpus in pool.cpus]
-        if len(nodes[0]) < len(pool.ranks):
-            nodes = [sum(nodes, [])]
-        shared = len(nodes[0]) < len(pool.ranks)
+        cores_by_node = [_cores(cpus, machine) for cpus in pool.cpus]
+        # The node near the GPUs has too few cores: use those of all nodes of the pool alike.
+        if len(cores_by_node[0]) < len(pool.ranks):
+            cores_by_node = [sum(cores_by_node, [])]
+        shared = len(cores_by_node[0]) < len(pool.ranks)
         for place, rank in enumerate(pool.ranks):
             if shared:
-                chosen, share = nodes[0], machine.usable_cpus
+                chosen, most = cores_by_node[0], machine.usable_cpus
             else:
-                chosen = [core for cores in nodes for core in _slice(cores, place, len(pool.ranks))]
-                share = len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
-            numbers = _one_of_each_core_first(chosen)[: None if machine.quota is None else share]
-            near = {cpu.node for cpu in machine.cpus if cpu.number in numbers}
-            bindings.append(RankBinding(rank, numbers, near.pop() if len(near) == 1 else pool.node))
+                chosen = [core for cores in cores_by_node for core in _slice(cores, place, len(pool.ranks))]
+                most = len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
+            numbers = _one_of_each_core_first(chosen)[: None if machine.quota is None else most]
+            nodes = {cpu.node for cpu in machine.cpus if cpu.number in numbers}
+            bindings.append(RankBinding(rank, numbers, nodes.pop() if len(nodes) == 1 else pool.node))
     return sorted(bindings)
 
 

@@ -37,12 +37,12 @@ class Measurement(NamedTuple):
     def words(self) -> str:
         """Return the figures in words."""
         real, synthetic = (f"{rates.median:,.0f}" for rates in (self.real, self.synthetic))
-        sums = f", all-reduce {self.communication:.1%} of a step" if self.communication else ""
-        return f"{real} images/s on real data, {synthetic} on a synthetic batch{sums}"
+        all_reduce = f", all-reduce {self.communication:.1%} of a step" if self.communication else ""
+        return f"{real} images/s on real data, {synthetic} on a synthetic batch{all_reduce}"
 
 
 def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Measurement:
-    """Time training for about a minute, unless the folder has it from before.
+    """Time training for about a minute, unless the folder has it from before. ``expected`` is its images/s.
 
     Raises UserError if it cannot be measured.
     """
@@ -77,17 +77,18 @@ def _kept(file: pathlib.Path) -> Measurement:
 def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib.Path) -> tuple[str, str]:
     """Return the slow part and the remedy, nothing where training is as fast as expected."""
     least, config = expected.low, here.config_file
-    real, synthetic, sums, *_ = measured
+    real, synthetic, communication, *_ = measured
     if least is None or real.highest >= least:
         return "", ""
     behind = f"{real.median:,.0f} images/s where {least:,.0f} to {expected.high:,.0f} are expected"
-    # The input is named too where the machine is busier than the claim's, and both are below expectation.
+    # Where even synthetic data is too slow, as under other load, the input is still to blame if real data
+    # is less than half as fast.
     if synthetic.highest >= least or real.highest < synthetic.lowest / 2:
         alone = f"{synthetic.median:,.0f} on a synthetic batch{_stages(here, folder)}"
         text = f"the input: training makes {behind}, and {alone}"
         return text, f"raise DALI_THREADS, or rn50 tune input {config}"
-    if sums > MUCH:
-        text = f"the all-reduce: it takes {sums:.0%} of a step, and training makes {behind}"
+    if communication > MUCH:
+        text = f"the all-reduce: it takes {communication:.0%} of a step, and training makes {behind}"
         return text, f"rn50 bench comm {config}"
     text = f"the training step: {behind}, and no more without input, {synthetic.median:,.0f}"
     return text, f"rn50 doctor {config}, then rn50 profile {config}; compare precision and packages"

@@ -29,8 +29,7 @@ Line = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Base:
-    """A configuration file of this system: the text before, inside and behind one of its sections, and its
-    configuration."""
+    """A configuration file: the text before, inside and behind one of its sections, and its configuration."""
 
     file: pathlib.Path
     before: str
@@ -42,7 +41,7 @@ class Base:
 
 def read(file: pathlib.Path, section: str = "hyperparameters", text: str | None = None) -> Base:
     """Read a configuration file and split it around ``section`` ("hyperparameters" or "input_pipeline").
-    ``text`` is that of a file not yet written.
+    With ``text``, that is read in place of the file, which need not exist.
 
     Raises UserError if the file cannot be read, lacks the section, or cannot be run.
     """
@@ -72,7 +71,8 @@ def render(
     base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapping[str, str]
 ) -> tuple[str, Config]:
     """Return the text and the configuration of ``base`` with these hyperparameters, which include BATCHSIZE,
-    and a header of (name, text) ``rows``. Raises as ``check`` does."""
+    under a new header of (name, text) ``rows``, which replaces all that stood before the section. Raises as
+    ``check`` does."""
     match = re.search(r"^#   machine +(.+)$", base.before, re.MULTILINE)
     machine = match.group(1) if match else f"that of {base.file.name}"
     run = [("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"), ("machine", machine)]
@@ -84,9 +84,10 @@ def render(
     return text, check(base, text, values)
 
 
-def beginning(title: str, rows: Sequence[tuple[str, str]], lines: Iterable[Line]) -> str:
-    """Return the text of a file up to the end of its hyperparameters, ``lines``."""
-    header = ["# shellcheck shell=bash", f"# ResNet-50 {remark(title)}", "#", *header_lines(rows), "", ""]
+def beginning(about: str, rows: Sequence[tuple[str, str]], lines: Iterable[Line]) -> str:
+    """Return the text of a file up to the end of its hyperparameters, ``lines``; ``about`` ends the line
+    "# ResNet-50 ..."."""
+    header = ["# shellcheck shell=bash", f"# ResNet-50 {remark(about)}", "#", *header_lines(rows), "", ""]
     title = "hyperparameters (one group: together they decide convergence)"
     return "\n".join(header) + section_text(title, lines)
 
@@ -130,13 +131,13 @@ def write(text: str, output: pathlib.Path, force: bool) -> None:
     Raises UserError if the file exists and ``force`` is not given, or if it cannot be written.
     """
     refuse_output(output, force)
-    files.write(output, text.encode("utf-8", "surrogateescape"), *_replaced(force))
+    files.write(output, text.encode("utf-8", "surrogateescape"), *_overwriting(force))
 
 
 def refuse_output(output: pathlib.Path, force: bool) -> None:
     """Raise UserError if ``write`` would refuse to replace an existing file. Call it before measuring, so
     that no measurement is lost. ``force`` replaces configuration files only."""
-    files.refuse_to_replace(output, files.TEXT, *_replaced(force))
+    files.refuse_to_replace(output, files.TEXT, *_overwriting(force))
     if force and output.exists():
         content = files.read_bytes(output)
         if content.strip() and not _ASSIGNMENT.search(content):
@@ -144,7 +145,8 @@ def refuse_output(output: pathlib.Path, force: bool) -> None:
             raise UserError(output, problem, "give another --output")
 
 
-def _replaced(force: bool) -> tuple[str, str]:
+def _overwriting(force: bool) -> tuple[str, str]:
+    """Return what an output may overwrite, and the remedy if it may not."""
     if force:
         return files.ANY, "give another --output"
     return files.NOTHING, "give another --output, or --force"

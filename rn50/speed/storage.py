@@ -176,16 +176,16 @@ class Row(NamedTuple):
     """Rate of each folder."""
     seconds_per_epoch: list[float]
     """Seconds to read each folder once."""
-    second_over_first: Comparison | None
+    second_of_first: Comparison | None
     """Speed of the second folder over that of the first."""
 
     @property
     def meaning(self) -> str:
         """Return the seconds per epoch that the second folder costs or saves, if the rounds show a
         difference."""
-        if self.second_over_first is None:
+        if self.second_of_first is None:
             return ""
-        if not self.second_over_first.shown:
+        if not self.second_of_first.shown:
             return "none shown"
         slower = self.seconds_per_epoch[1] - self.seconds_per_epoch[0]
         return f"{abs(slower):,.3g} s {'slower' if slower > 0 else 'faster'}"

@@ -50,8 +50,8 @@ def matrix(
 
 
 def check(every: Sequence[Cell], kinds: tuple[str, ...], config: Config) -> None:
-    """Raise UserError before any cell is measured: for a cell that no machine could run, a framework that is
-    not installed, and a precision that its framework lacks, unless another of several frameworks has it."""
+    """Raise UserError before any cell is measured: for a zoo model without synthetic data, a framework that
+    is not installed, and a precision that its framework lacks, unless another of several has it."""
     for cell in every:
         if not cell.kinds(kinds):
             problem = f"{cell.model} trains on synthetic data alone"
@@ -168,7 +168,7 @@ class Bench:
         """Return the loss less that of the same cell in float32; None if that was not measured."""
         like = result.cell._replace(precision="float32")
         for other in self.results:
-            # Without the mark of PRECISION=auto.
+            # "float32 (auto)", what PRECISION=auto took, counts as float32.
             plain = other.cell._replace(precision=other.cell.precision.partition(" ")[0])
             if result.step and other.step and plain == like:
                 return result.step.loss - other.step.loss
@@ -176,7 +176,7 @@ class Bench:
 
     @property
     def _tables(self) -> list[tuple[str, Sequence[str], list[tables.Row]]]:
-        """Return title, headings and rows of the tables behind the overview."""
+        """Return title, headings and rows of the tables that follow the overview."""
         measured = self.measured
         every = [
             (f"Every cell on {kind} data", tables.DETAILS, tables.details(measured, kind))

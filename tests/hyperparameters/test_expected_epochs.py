@@ -47,7 +47,6 @@ def test_suggestions_have_a_column_for_what_differs_and_say_once_what_does_not()
     heading = next(line for line in lines if "source" in line)
     assert heading.split() == [
         "batch",
-        "base",
         "learning",
         "rate",
         "warm-up",

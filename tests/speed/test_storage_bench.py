@@ -71,7 +71,7 @@ def forgotten(file):
 
 
 def test_cold_is_cold_and_warm_is_warm(file):
-    assert forgotten(file) <= storage.FORGOTTEN
+    assert forgotten(file) <= storage.MOST_IN_MEMORY_WHEN_COLD
     file.read(file.in_blocks(), 60)
     assert file.in_memory() == 1.0
 
@@ -84,10 +84,10 @@ def test_that_cold_was_not_cold_is_said(folder, file):
     ):
         assert sum(mapped[::4096]) > 0  # as a run has it that reads it just now
         [measured] = storage.measure([folder], seconds=0.5, rounds=1)
-    assert measured.stayed_in_memory > storage.FORGOTTEN
+    assert measured.stayed_in_memory > storage.MOST_IN_MEMORY_WHEN_COLD
     assert measured.remark.startswith(f"{folder}: cold was not cold: ")
     [measured] = storage.measure([folder], seconds=0.5, rounds=1)
-    assert measured.stayed_in_memory <= storage.FORGOTTEN and measured.remark is None
+    assert measured.stayed_in_memory <= storage.MOST_IN_MEMORY_WHEN_COLD and measured.remark is None
     assert "not known" in measured._replace(shares=[None]).remark
 
 

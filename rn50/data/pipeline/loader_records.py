@@ -48,8 +48,8 @@ class Records:
             return self._reader.named(drawn.position, f"{damage}; {preflight.REPLACE}")
 
     def together(self, samples: list[Any]) -> list[np.ndarray]:
-        """Return a batch of samples, in arrays alone, as a DataLoader hands over nothing else: images
-        (B, S, S, 3) and float32 labels (B,), or the bytes of the first error line among them."""
+        """Collate function: return samples as one batch, which a DataLoader's processes can only hand over
+        as arrays: images (B, S, S, 3) and float32 labels (B,), or the bytes of the first error line."""
         fault = next((sample for sample in samples if isinstance(sample, str)), None)
         if fault is not None:
             return [np.array(bytearray(fault.encode()))]
@@ -77,12 +77,12 @@ class Order:
     def _part(self, epoch: int) -> np.ndarray:
         """Return the positions of this rank's records in a pass, in order."""
         # The order is the same on all ranks, and each takes its own part of it.
-        random, every = np.random.default_rng((self._seed, epoch)), self._records.samples
-        return (random.permutation(every) if self._split == "train" else np.arange(every))[self._shard]
+        random, samples = np.random.default_rng((self._seed, epoch)), self._records.samples
+        return (random.permutation(samples) if self._split == "train" else np.arange(samples))[self._shard]
 
     def hash_share(self, epoch: int) -> int:
-        """Return this rank's share of a pass's hash. The shares of all ranks add up to a hash of places and
-        positions, below 2**61, whatever the number of ranks."""
+        """Return this rank's share of the hash that the log has of the order of a pass. The shares of all
+        ranks add up to the same hash, whatever the number of ranks; below 2**61 for up to 2**21 records."""
         places = np.arange(self._shard.start, self._shard.stop, dtype=np.uint64)
         mixed = (places << np.uint64(32)) | self._part(epoch).astype(np.uint64)
         for shift, factor in _MIX:

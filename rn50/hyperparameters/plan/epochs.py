@@ -22,7 +22,8 @@ CONFIDENCE = 0.8
 """Confidence level of the intervals here and of those made from them."""
 
 
-_OF_THE_REFERENCE = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
+_REFERENCE_SPREAD = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
+"""Differences from the trend with which the reference itself counts, each with a third of its weight."""
 
 
 class Weights:
@@ -49,7 +50,8 @@ class Epochs(NamedTuple):
 
 
 class EpochModel:
-    """Model of the closed-division LARS ``results`` that reached the target; other results are ignored."""
+    """Model of the closed-division ``results`` that reached the target; others are ignored. The caller gives
+    those of LARS alone."""
 
     def __init__(self, results: Sequence[PublishedResult]) -> None:
         usable = [
@@ -62,18 +64,18 @@ class EpochModel:
         needed = np.array([mean_epochs(result) for result in usable])
         self._fewest = float(needed.min())
         trend = [reference.at(result.global_batch_size or 0).mean for result in usable]
-        self._differences = np.append(needed - trend, _OF_THE_REFERENCE)
+        self._differences = np.append(needed - trend, _REFERENCE_SPREAD)
 
     def predict(self, global_batch_size: int, recipe: Recipe | None = None) -> Epochs:
-        """Return the epochs at a batch size, with the shared values of a recipe if given, else with the usual
-        ones."""
+        """Return the epochs at a batch size; with ``recipe``, a ``Recipe.shared``, if given, else with the
+        usual recipes."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
         weights = np.append(
-            weights, np.full(len(_OF_THE_REFERENCE), Weights.reference / len(_OF_THE_REFERENCE))
+            weights, np.full(len(_REFERENCE_SPREAD), Weights.reference / len(_REFERENCE_SPREAD))
         )
         if recipe is not None:
-            others = np.array([other != recipe for other in self._recipes] + [True] * len(_OF_THE_REFERENCE))
+            others = np.array([other != recipe for other in self._recipes] + [True] * len(_REFERENCE_SPREAD))
             weights[others] *= min(1.0, Weights.other_recipes / weights[others].sum())
         trend = reference.at(global_batch_size).mean
         tail = (1 - CONFIDENCE) / 2

@@ -49,8 +49,7 @@ def test_the_wheel_refuses_a_gpu_that_it_has_no_code_for(
 ):
     gpu = types.SimpleNamespace(capability=capability)
     monkeypatch.setattr(device.hardware, "read", lambda: types.SimpleNamespace(gpus=(gpu,)))
-    monkeypatch.setenv("NVIDIA_MXNET_VERSION", container)
-    config = with_changes(tiny_config, run={"device": "gpu"})
+    config = with_changes(tiny_config, {"NVIDIA_MXNET_VERSION": container}, run={"device": "gpu"})
     if taken:
         assert device.of_rank(config, 0) == mx.gpu(0)
         return
