@@ -172,7 +172,7 @@ def test_a_result_without_seeds_is_refused_by_the_official_checkers_and_not_by_u
     assert {
         ("the closed division logs its seeds, by the rules from v4.1 on", "no seed is logged"),
         ("seed checker 1.1.0", "the checker refuses a log without a seed"),
-        ("package checker 1.1.0", f"box is refused: {package_checks._OF_OTHERS}"),
+        ("package checker 1.1.0", f"box is refused: {package_checks._ONLY_OTHERS_ERRORS}"),
     } == said
 
 
