@@ -248,11 +248,12 @@ def make_folder(folder: pathlib.Path, remedy: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def write_all(contents: Mapping[pathlib.Path, bytes], may_replace: str = NOTHING) -> None:
-    """Write files as ``write`` does, all of them or none; by default new ones."""
+def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
+    """Write new files, as ``write`` does: all of them or none. Raises UserError if one exists or cannot be
+    written."""
     with contextlib.ExitStack() as begun:
         for path, content in contents.items():
-            write(path, content, may_replace)
+            write(path, content, NOTHING)
             begun.callback(path.unlink)
         begun.pop_all()
 

@@ -1,4 +1,4 @@
-"""What ``--json`` prints of a record: its fields, or chosen attributes, rounded as their types say."""
+"""JSON of a record: its fields, or chosen attributes, rounded as their types say."""
 
 import math
 import pathlib

@@ -98,7 +98,10 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
             f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}",
         )
     best = min(good, key=lambda candidate: (candidate.drop, -candidate.evaluated.images_per_second))
-    files.write_all(dict(zip(output, best.contents, strict=True)), files.OURS)
+    if len(output) == 1:
+        files.write(output[0], best.contents[0])
+    else:
+        files.write_all(dict(zip(output, best.contents, strict=True)))
     return Quantized(candidates, best, output[0])
 
 

@@ -74,7 +74,7 @@ class PublishedResult:
 
     @property
     def recipe(self) -> Recipe:
-        """Its hyperparameters, as far as the table has them."""
+        """Hyperparameters of the result, as far as the table has them."""
         known: dict[str, Any] = {name: getattr(self, name, None) for name in HYPERPARAMETERS}
         return Recipe(**known)
 

@@ -54,7 +54,7 @@ class Rank:
         self.communicator = connect(config)
         self.engine = self._engine(self.communicator, model)
         self.precision = precision.before_warm_up(config)
-        """The same on all ranks; final after ``warm_up``."""
+        """Precision of the matrix products, the same on all ranks; final after ``warm_up``."""
         self.forward_seconds = math.inf
         """Seconds of a forward pass of this rank alone, known after ``warm_up``. It shows which rank is
         slow."""

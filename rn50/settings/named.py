@@ -85,27 +85,35 @@ def system(file: Path, given: Mapping[str, str]) -> str:
     return name
 
 
+def _file(folder: Path, base: Path, given: Mapping[str, str]) -> Path:
+    return folder / f"config_{system(base, given)}.sh"
+
+
 @contextlib.contextmanager
 def file_in(folder: Path, name: str | None, values: Sequence[str]) -> Iterator[Path]:
     """Yield the file of the configuration ``name`` with ``values`` for a command that fills ``folder``: the
     configuration's own without values, else that of ``write``.
 
-    Where nothing else has come into the folder, because the command was refused, what was written goes again.
+    Where nothing else has come into the folder, because the command was refused, the folder is again as it
+    was: with the file of earlier runs, or without one.
     """
+    base = config_file.find(name)
     if not values:
-        yield config_file.find(name)
+        yield base
         return
+    file = _file(folder, base, parsed(values))
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    before, file = set(folder.glob("*")), None
+    before = set(folder.glob("*"))
+    earlier = files.read_bytes(file) if file in before else None
     try:
-        file = write(folder, name, values)
-        yield file
+        yield write(folder, name, values)
     finally:
-        new = set(folder.glob("*")) - before
-        if new <= {file}:
-            for alone in new:
-                alone.unlink()
-            with contextlib.suppress(OSError):  # a folder that could not be made
+        if set(folder.glob("*")) - before <= {file}:
+            if earlier is not None:
+                files.write(file, earlier, files.ANY)
+            with contextlib.suppress(OSError):  # what could not be made
+                if earlier is None:
+                    file.unlink(missing_ok=True)
                 for empty in made:
                     empty.rmdir()
 
@@ -123,7 +131,7 @@ def write(folder: Path, name: str | None, values: Sequence[str]) -> Path:
         text = f". {shlex.quote(str(base.resolve()))}\n"
     lines = [f"# {remark(base.name)}; {files.MARK}, --set", text, "# --set"]
     lines += [exported(variable, asked[variable]) for variable in dict.fromkeys((*given, _PLATFORM))]
-    file = folder / f"config_{system(base, given)}.sh"
+    file = _file(folder, base, given)
     files.make_folder(folder, "give another --output")
     files.write(file, ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
     sourced = config_file.sourced_environment(file, process.environment())

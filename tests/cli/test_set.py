@@ -110,8 +110,8 @@ def test_the_name_of_a_file_is_no_command(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("P"))
 
 
-def names_below(folder):
-    return sorted(path.name for path in folder.rglob("*"))
+def contents_below(folder):
+    return {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("there", ["nothing", "runs of another configuration", "its file"])
@@ -121,11 +121,12 @@ def test_a_command_that_is_refused_leaves_nothing_behind(tmp_path, monkeypatch, 
     if there == "runs of another configuration":
         campaigns.make(folder, "0" * 40, {}, runs=1, first=1)
     if there == "its file":
-        named.write(folder, DEMO, ["LR=2"])
-    before = names_below(tmp_path)
+        kept = named.write(folder, DEMO, ["LR=2"])
+        kept.write_text(f"{kept.read_text()}# of the runs in this folder\n")
+    before = contents_below(tmp_path)
     monkeypatch.setenv("DATADIR", str(tmp_path / "no data"))
     done = CliRunner().invoke(main, ["run", DEMO, "--set", "LR=2", "-o", str(folder)])
-    assert done.exit_code == 2 and names_below(tmp_path) == before
+    assert done.exit_code == 2 and contents_below(tmp_path) == before
 
 
 @pytest.mark.slow  # starts a whole run

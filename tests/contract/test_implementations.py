@@ -37,7 +37,7 @@ def tiny_config(request, framework, tiny_config):
 
 @pytest.fixture
 def create(framework):
-    """What makes a rank."""
+    """The class of a rank, for one framework."""
     return loop.Rank
 
 

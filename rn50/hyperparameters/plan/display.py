@@ -25,7 +25,7 @@ class ScaleOut(NamedTuple):
     """Plans for one kind of accelerator, a plan for each number of them, at its best batch size."""
 
     accelerator: str
-    """Its name."""
+    """Name of the accelerator."""
     curve: Sequence[Plan]
     confidence: float = CONFIDENCE
     """Share of results that the intervals are meant to hold."""

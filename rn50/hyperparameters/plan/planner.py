@@ -90,7 +90,7 @@ class Plan:
     prediction: Inline[Prediction]
     hyperparameters: Borrowable
     accelerator: str
-    """Its name."""
+    """Name of the accelerator."""
     accelerators: int
     """Number, in all machines."""
     global_batch_size: int
