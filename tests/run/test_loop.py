@@ -2,8 +2,11 @@
 
 import types
 
+import numpy as np
+
 from rn50.run import loop
 from rn50.run.communicators import SingleProcess
+from tests.conftest import with_changes
 
 
 class Engine:
@@ -28,3 +31,23 @@ def test_a_precision_is_tried_alone_on_the_gpu_of_the_rank(monkeypatch, tiny_con
     rank._seed = 7
     engine = rank._trial("bfloat16").args[0]
     assert (engine.ranks, engine.local_rank, engine.precision) == (1, 1, "bfloat16")
+
+
+def test_a_run_begins_as_if_nothing_had_warmed_up(monkeypatch, tiny_config):
+    """A gradient that overflows spoils weights, statistics and momentum, at a learning rate of 0 too."""
+    rank = loop.Rank(with_changes(tiny_config, run={"precision": "float32"}))
+    engine, step = rank.engine, rank.engine.step
+
+    def spoiled(batch, learning_rate):
+        loss = step(batch, learning_rate)
+        for tensor in (*engine.tensors().values(), *engine.momentum().values()):
+            engine.set(tensor, engine.array(tensor) * np.nan)
+        return loss
+
+    monkeypatch.setattr(engine, "step", spoiled)
+    rank.warm_up(7)
+    after = rank.weights()
+    assert {value for array in rank.momentum().values() for value in np.unique(array)} == {0}
+    engine.build(7, "float32")
+    assert all((after[name] == array).all() for name, array in rank.weights().items())
+    rank.close()
