@@ -123,6 +123,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def minutes(value: float) -> str:
+    """Return minutes with two decimals, or where these say less with two significant digits."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:#.2g}"
+
+
 def table(headings: Iterable[str], texts: Collection[str] = ("",), title: str | None = None) -> Table:
     """Return a table of numbers; the columns with a heading of ``texts`` hold text, which begins on the
     left."""

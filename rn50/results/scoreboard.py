@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 from rn50.benchmark import rules
 from rn50.printed import as_json
+from rn50.results import other_load
 from rn50.results.parse import UNFINISHED
 from rn50.results.rcp import Convergence
 from rn50.results.score import Accuracy, RunScore, SystemScore
-from rn50.terminal import Terminal, csv_text, table
+from rn50.terminal import Terminal, csv_text, minutes, table
 
 NOT_VALID = "NOT A VALID RESULT"
 _MOST_REASONS = 5
@@ -54,7 +55,7 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
                 _cell(run.epochs, "g"),
                 _cell(run.accuracy, ".5f"),
                 run.log.status,
-                _cell(run.minutes, ".4f"),
+                "-" if run.minutes is None else minutes(run.minutes),
                 _became(run, system),
             )
         console.print(runs)
@@ -87,7 +88,7 @@ def _headline(system: SystemScore) -> str:
     if system.olympic_minutes is None:
         line = f"no score: {reason}"
     else:
-        line = f"{system.olympic_minutes:.4f} minutes{_unverified(system)}, "
+        line = f"{minutes(system.olympic_minutes)} minutes{_unverified(system)}, "
         line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
         for run in system.runs:
             if run.in_set and not run.converged:
@@ -125,9 +126,10 @@ def made_of(system: SystemScore) -> str:
 
 
 def remarks(system: SystemScore, with_throughput: bool = True) -> Iterator[str]:
-    """Yield sentences on reference convergence, throughput and spread, as far as they are known."""
+    """Yield sentences on reference convergence, throughput, spread and other load, as far as they are
+    known."""
     if system.mean_minutes is not None:
-        so_far = f"{system.mean_minutes:.4f} minutes{_unverified(system)}"
+        so_far = f"{minutes(system.mean_minutes)} minutes{_unverified(system)}"
         yield f"{so_far} is the mean so far; every run so far reached the target"
     if system.convergence:
         verdict = _convergence(system, system.convergence)
@@ -141,21 +143,28 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> Iterator[str]:
     if system.energy:
         yield system.energy.sentence
     if system.spread is not None:
-        spread = f"spread {system.spread:.2%}: (slowest - fastest) / mean of the runs that converged"
-        yield spread + _of_equal_epochs(system)
+        yield apart(system.spread) + _of_equal_epochs(system)
+    load = other_load.caution(system.runs)
+    if load:
+        yield load
+
+
+def apart(spread: float) -> str:
+    """Return the spread of the minutes of the runs that converged, in words."""
+    return f"slowest run {100 * spread:.1f} % above the fastest, relative to the mean"
 
 
 def _of_equal_epochs(system: SystemScore) -> str:
     """Return the spread within the largest group of runs of equal epochs; empty if that adds nothing."""
-    minutes: dict[float, list[float]] = {}
+    by_epochs: dict[float, list[float]] = {}
     for run in system.runs:
         if run.in_set and run.converged and run.epochs is not None and run.minutes is not None:
-            minutes.setdefault(run.epochs, []).append(run.minutes)
-    epochs, most = max(minutes.items(), key=lambda group: len(group[1]), default=(0.0, []))
-    if len(minutes) < 2 or len(most) < 2:
+            by_epochs.setdefault(run.epochs, []).append(run.minutes)
+    epochs, most = max(by_epochs.items(), key=lambda group: len(group[1]), default=(0.0, []))
+    if len(by_epochs) < 2 or len(most) < 2:
         return ""
     spread = (max(most) - min(most)) / statistics.mean(most)
-    return f"; {spread:.2%} among the {len(most)} that took {epochs:g} epochs"
+    return f"; {100 * spread:.1f} % among the {len(most)} that took {epochs:g} epochs"
 
 
 def _convergence(system: SystemScore, convergence: Convergence) -> str:
@@ -167,7 +176,7 @@ def _convergence(system: SystemScore, convergence: Convergence) -> str:
         verdict = "passed; not scaled"
     elif system.scaled_minutes is not None:
         verdict = "passed; faster than the reference, so minutes x "
-        verdict += f"{convergence.factor:.7f} = {system.scaled_minutes:.4f} minutes{_unverified(system)}"
+        verdict += f"{convergence.factor:.7f} = {minutes(system.scaled_minutes)} minutes{_unverified(system)}"
     else:
         since = rules.SCALED_RULESETS[0][:3]
         verdict = f"passed; faster than the reference, but scores are scaled from round v{since} on only"

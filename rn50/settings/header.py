@@ -3,7 +3,7 @@
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rn50.settings import config_file
 from rn50.settings.rewrite import GROUP
@@ -11,6 +11,9 @@ from rn50.settings.shell import assignments
 
 _ENTRY = re.compile(r"#   (\S+) +(.*)")
 _MORE = re.compile(r"# {4,}(\S.*)")
+_EPOCH_AND_MINUTES = re.compile(r"epoch (\d+)[^;]*; (.* minutes\b.*?)(?:\. .*)?")
+_NO_LIMIT = re.compile(r"not measured|estimate|and more")
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
 _POINT = re.compile(r"(\d+): (0\.\d+)-(0\.\d+)")
 
 
@@ -56,3 +59,18 @@ def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:
     """Return epoch -> lowest and highest top-1 of the runs of the entry "curve"; empty without that entry."""
     points = _POINT.findall(entries.get("curve", ""))
     return {int(epoch): (float(low), float(high)) for epoch, low, high in points}
+
+
+class Expected(NamedTuple):
+    """Epochs and most minutes of a measured run, by the entry "expected"."""
+
+    epoch: int
+    minutes: float
+
+
+def expected(entries: dict[str, str]) -> Expected | None:
+    """Return what is expected of a run; None where the minutes were not measured or have no upper end. Of
+    several machines the slowest counts."""
+    text = entries.get("expected", "")
+    found = None if _NO_LIMIT.search(text) else _EPOCH_AND_MINUTES.fullmatch(text)
+    return Expected(int(found[1]), max(map(float, _NUMBER.findall(found[2])))) if found else None

@@ -131,7 +131,7 @@ def test_the_minutes_are_told_of_what_is_not_valid(results):
     [system] = score.score([results])
     assert not system.valid and system.olympic_minutes == before.olympic_minutes
     assert [each.kept for each in system.runs] == [each.kept for each in before.runs]
-    marked = f"{before.olympic_minutes:.4f} minutes (unverified), NOT A VALID RESULT"
+    marked = f"{before.olympic_minutes:.2f} minutes (unverified), NOT A VALID RESULT"
     assert f"{marked}: result_1.txt: base learning rate is 11 in the log" in scored.printed([system])
 
 

@@ -60,7 +60,7 @@ def test_results_of_several_organisations_are_named_with_theirs(tmp_path):
     text = printed(score.score([tmp_path]))
     for organisation in ("One", "Other"):
         assert text.count(f"v1.1/{organisation}/box\n") == 1
-        assert f"v1.1/{organisation}/box: 3.0000 minutes" in text
+        assert f"v1.1/{organisation}/box: 3.00 minutes" in text
     assert "v1.1" not in printed(score.score([tmp_path / "v1.1" / "One"]))
 
 
@@ -112,7 +112,7 @@ def test_sets_of_which_most_did_not_converge_give_no_score(tmp_path):
 @pytest.mark.parametrize(
     "epochs, passed, factor, says",
     [
-        (35, True, 1.0043956, "passed; faster than the reference, so minutes x 1.0043956 = 1.7075 minutes"),
+        (35, True, 1.0043956, "passed; faster than the reference, so minutes x 1.0043956 = 1.71 minutes"),
         (39, True, 1.0, "passed; not scaled"),
         (31, False, 1.1339950, "FAILED: no score that can be published"),
     ],
@@ -237,7 +237,7 @@ def test_the_label_follows_that_of_the_log(tmp_path):
     write_runs(tmp_path, 100, 101, 102, 103, 104, train_samples=10_000, platform=DEMO)
     [demo] = score.score([tmp_path])
     assert demo.valid and demo.label == rules.NOT_A_RESULT
-    assert f"1.7000 minutes, mean of the middle 3 of 5 runs [{rules.NOT_A_RESULT}]" in printed([demo])
+    assert f"1.70 minutes, mean of the middle 3 of 5 runs [{rules.NOT_A_RESULT}]" in printed([demo])
     (tmp_path / "result_4.txt").unlink()
     assert f"no score: 4 runs of 5 [{rules.NOT_A_RESULT}]" in printed(score.score([tmp_path]))
 
@@ -246,7 +246,7 @@ def test_the_mean_of_fewer_runs(tmp_path):
     write_runs(tmp_path, 60, 90)
     (system,) = score.score([tmp_path])
     assert system.mean_minutes == 1.25 and system.olympic_minutes is None
-    assert "1.2500 minutes is the mean so far" in printed([system])
+    assert "1.25 minutes is the mean so far" in printed([system])
     write_run(tmp_path / "result_2.txt", 120, accuracy=0.7, status="aborted")
     (system,) = score.score([tmp_path])
     assert system.mean_minutes is None and "so far" not in printed([system])
@@ -271,7 +271,7 @@ def test_runs_of_two_configurations_are_no_result(tmp_path):
     assert not system.valid and system.olympic_minutes == pytest.approx(1.7, rel=1e-12)
     [reason] = system.reasons
     assert "is 10.5 in result_0.txt, result_1.txt, result_2.txt, result_3.txt, 11 in result_4.txt" in reason
-    assert "8xBox: 1.7000 minutes, NOT A VALID RESULT: " in printed([system])
+    assert "8xBox: 1.70 minutes, NOT A VALID RESULT: " in printed([system])
 
 
 def test_systems_are_told_apart_by_folder_and_named(tmp_path):

@@ -1,4 +1,4 @@
-"""End a campaign: check and score its runs, write the report, and print the outcome in five lines."""
+"""End a campaign: check and score its runs, write the report, and print the outcome in a few lines."""
 
 import pathlib
 import re
@@ -11,12 +11,12 @@ from rn50.benchmark import rules
 from rn50.errors import Status, UserError
 from rn50.packages import needed_for
 from rn50.progress import counting
+from rn50.results import other_load, scoreboard, timing
 from rn50.results import score as scoring
-from rn50.results import scoreboard, timing
 from rn50.results.score import SystemScore
 from rn50.submission import check as checking
 from rn50.submission.check import CheckReport
-from rn50.terminal import Terminal, say
+from rn50.terminal import Terminal, minutes, say
 
 
 def so_far(files: Sequence[pathlib.Path]) -> None:
@@ -70,10 +70,12 @@ def lines(
         number = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         checks += f"; {number} above, of which rn50 check tells more"
     label = score.label or (f"{rules.UNVERIFIED}: {score.unverified}" if score.unverified else "")
+    load = other_load.caution(score.runs)
     return [
         ("Score", _score(score)),
         *([("Label", label)] if label else []),
         ("Speed", _speed(score)),
+        *([("Caution", load)] if load else []),
         ("Checks", checks),
         ("Report", str(page) if page else "not written"),
         ("Next", _next(score, system)),
@@ -90,8 +92,10 @@ def _score(score: SystemScore) -> str:
         if not score.valid:
             note = f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
         runs = f"{converged} of {len(score.runs)} converged"
-        return f"{score.olympic_minutes:.4f} min {target}   ({runs}; {note})"
-    mean = f"; mean so far {score.mean_minutes:.4f} min {target}" if score.mean_minutes is not None else ""
+        return f"{minutes(score.olympic_minutes)} min {target}   ({runs}; {note})"
+    mean = (
+        f"; mean so far {minutes(score.mean_minutes)} min {target}" if score.mean_minutes is not None else ""
+    )
     return f"none: {score.reasons[0]}{mean}"
 
 
@@ -100,7 +104,7 @@ def _speed(score: SystemScore) -> str:
     parts = [f"{rate:,.0f} img/s training"] if rate else []
     if score.images_per_second:
         parts.append(f"{score.images_per_second:,.0f} img/s end to end")
-    spread = f"; spread of the minutes {score.spread * 100:.1f} %" if score.spread is not None else ""
+    spread = f"; {scoreboard.apart(score.spread)}" if score.spread is not None else ""
     return ", ".join(parts) + spread or "not logged"
 
 

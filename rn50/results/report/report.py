@@ -17,7 +17,7 @@ from rn50.results.report import plots, recipes, templates, what_ran
 from rn50.results.score import RunScore, SystemScore
 from rn50.results.validity import compliance, explain
 from rn50.settings import header
-from rn50.terminal import counted
+from rn50.terminal import counted, minutes
 
 _GLYPHS = "●■▲◆▼✚✖★"
 """Text characters for the markers of ``plots.MARKERS``."""
@@ -36,6 +36,7 @@ class _Run:
         self.points = timing.accuracies(score.log)
         self.throughput = timing.throughput(score.log)
         self.times = timing.run_times(score.log)
+        self.losses = timing.losses(score.log)
 
     def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
         """Return the evaluations over epochs or minutes, with a ring around the accepted one."""
@@ -86,6 +87,7 @@ def render(
     on the logs under every ruleset."""
     environment = templates.in_folder_of(__file__)
     environment.filters["number"] = recipes.number
+    environment.filters["minutes"] = lambda value: "-" if value is None else minutes(value)
     environment.filters["link"] = lambda file: _link(file, folder)
     references = rulesets[-1] if rulesets else rules.RULESETS[-1]
     pages = []
@@ -115,7 +117,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     runs = [_Run(run, number, system) for number, run in enumerate(system.runs)]
     files = [run.file for run in system.runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs]
-    losses = [plots.Curve(timing.losses(run.score.log), run.series, run.faint) for run in runs]
+    losses = [plots.Curve(run.losses, run.series, run.faint) for run in runs]
     chosen = recipes.read(system.runs, references, system.accelerators)
     longest = max((epoch for run in runs for epoch, _, _ in run.points), default=0)
     schedule = recipe.learning_rates(chosen.columns[0].recipe, longest)
@@ -134,6 +136,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "runs": runs,
         "head": what_ran.head(system.runs),
         "expected": bool(expected),
+        "schedule": schedule,
         "facts": _facts(system),
         "throughputs": list(_throughputs(system, runs)),
         "hyperparameters": chosen,
@@ -177,15 +180,16 @@ def _became(run: RunScore, system: SystemScore) -> str:
 def _facts(system: SystemScore) -> list[tuple[str, str]]:
     log = system.runs[0].log
     converged = [run for run in system.runs if run.converged]
+    demo = rules.NOT_A_RESULT in (system.label or "")
     images = (f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))
     facts = [
         ("converged", f"{len(converged)} of {counted(len(system.runs), 'run')}"),
         ("epochs to target", recipes.span((run.epochs for run in converged), "{:g}".format)),
-        ("minutes", recipes.span((run.minutes for run in converged), "{:.2f}".format)),
+        ("minutes", recipes.span((run.minutes for run in converged), minutes)),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else None),
         ("training / validation images", " / ".join(images)),
         ("organisation", log.org if log.org and log.org != system.label else None),
-        ("division, status", f"{log.division or '-'}, {log.submission_status or '-'}"),
+        ("division, status", "demo" if demo else f"{log.division or '-'}, {log.submission_status or '-'}"),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -208,11 +212,10 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> Iterator[tuple[st
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     systems = [page["score"] for page in pages]
     dots = [[(run.minutes, run.kept) for run in system.runs if run.converged] for system in systems]
-    curves = [
-        run.accuracy("minutes", number)
-        for number, page in enumerate(pages)
-        for run in page["runs"]
-        if not run.faint
+    runs = [(number, run) for number, page in enumerate(pages) for run in page["runs"] if not run.faint]
+    losses = [plots.Curve(run.losses, number) for number, run in runs]
+    schedules = [
+        plots.Curve(page["schedule"], number) for number, page in enumerate(pages) if page["schedule"]
     ]
     comparisons = compare.compare(systems)
     heads = [dict(page["head"]) for page in pages]
@@ -223,7 +226,9 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
             (name, [head.get(name, "-") for head in heads]) for name in dict.fromkeys(itertools.chain(*heads))
         ],
         "minutes": plots.minutes(dots, [system.olympic_minutes for system in systems]),
-        "accuracy": plots.accuracy(curves, "minutes"),
+        "accuracy": plots.accuracy([run.accuracy("minutes", number) for number, run in runs], "minutes"),
+        "loss": plots.loss(losses) if any(curve.points for curve in losses) else None,
+        "learning_rate": plots.learning_rate(schedules) if schedules else None,
         "comparisons": comparisons,
         "cautions": [
             [caution for caution in comparison.cautions if rules.NOT_A_RESULT not in caution]

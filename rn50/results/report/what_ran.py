@@ -17,6 +17,7 @@ from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 from rn50.settings.shell import assignments
 from rn50.settings.shell.exports import exported
 
+_PARTS = {0.25: "a quarter", 0.5: "half"}
 _SHORT = 12
 """Characters shown of a hash."""
 
@@ -86,7 +87,9 @@ def _trained(run: Run) -> str:
     size, classes, width = (data.get(key) for key in ("image_size", "classes", "width"))
     if not (size and classes and width):
         return ""
-    part = f" of {width:g} times the width" if isinstance(width, float) and width != 1 else ""
+    part = ""
+    if isinstance(width, float) and width != 1:
+        part = f" with {_PARTS.get(width, f'{width:g}')} of the channels"
     return f"ResNet-50{part}, {classes} classes, {size}x{size}"
 
 
@@ -112,9 +115,8 @@ def _ranks(run: Run) -> str:
     settings = sidecar.section(run.saved, "run")
     if run.accelerators is None:
         return ""
-    ranks = "rank" if run.accelerators == 1 else "ranks"
     nodes = f", {settings['nodes']} nodes" if settings.get("nodes", 1) != 1 else ""
-    return f"{run.accelerators} {ranks} on {settings.get('device', 'cpu').upper()}{nodes}"
+    return f"{run.accelerators} on {settings.get('device', 'cpu').upper()}{nodes}"
 
 
 def _machine(run: Run) -> str:
@@ -172,11 +174,14 @@ def repetition(run: Run) -> Repetition | None:
     if given is None:
         configuration = "".join(f"{exported(*variable)}\n" for variable in sidecar.variables(saved).items())
         given = {"CONFIG_FILE": "config_REPEAT.sh"}
-    settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
+    config, *beside = (f"{name}={shlex.quote(value)}" for name, value in given.items())
+    settings = " ".join([config, *beside])
     commit = str(saved.get("commit") or "")
     lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []
     again = shlex.quote(f"results/{system}_again")  # in the campaign's folder, its runs would be kept
-    lines += ["# the campaign, with new seeds:", f"RESULTS={again} {settings} ./run_experiments.sh"]
+    command = " ".join([*beside, f"rn50 run {config.partition('=')[2]} -o {again}"])
+    lines += ["# the campaign, with new seeds:", command, "# the same by MLPerf's entry point:"]
+    lines += [f"RESULTS={again} {settings} ./run_experiments.sh"]
     if run.log.seed is not None:
         lines += [
             "# its first run alone, with the same seed:",

@@ -50,7 +50,7 @@ def test_the_page_first_says_what_ran_where(results):
         "expected": header.read(config_file.file_of("NF5688M6"))["expected"],
         "framework": "MXNet 1.9.1",
         "precision": "float16",
-        "ranks": "8 ranks on GPU",
+        "ranks": "8 on GPU",
         "machine": "8 x A100",
         "date (UTC)": "2023-11-14 to 2023-11-15",
         "commit": "c0ffeec0ffee-dirty",
@@ -160,6 +160,37 @@ def test_the_course_has_the_loss_and_marks_without_lines(results):
     assert "training loss over epochs" not in page_of(results / "old")  # logs from before it was logged
 
 
+def test_the_courses_of_several_results_lie_over_each_other(results, tmp_path):
+    other = pathlib.Path(shutil.copytree(str(results), str(tmp_path / "other")))
+    imagenet_run.write(tmp_path / "log.txt", seed=99).replace(other / "result_0.txt")
+    overview = page_of(results, other).split("<section")[0]
+    for plot in ("training loss over epochs", "learning rate over epochs"):
+        drawing = overview.split(f'aria-label="{plot}"')[1].split("</svg>")[0]
+        assert {"var(--series-0)", "var(--series-1)"} <= set(
+            re.findall(r"stroke: (var\(--series-\d\))", drawing)
+        )
+    for file in (*results.glob("*.txt"), *other.glob("*.txt")):
+        file.write_text(re.sub(r', "train_loss": [\d.]+', "", file.read_text()))
+    overview = page_of(results, other).split("<section")[0]
+    assert "training loss over epochs" not in overview and "learning rate over epochs" in overview
+
+
+@pytest.mark.parametrize(
+    "width, part",
+    [
+        (1.0, ""),
+        (0.25, " with a quarter of the channels"),
+        (0.5, " with half of the channels"),
+        (0.125, " with 0.125 of the channels"),
+    ],
+)
+def test_the_part_of_the_network_is_named(results, width, part):
+    saved = json.loads((results / "result_0.json").read_text())["config"]
+    for log in results.glob("*.txt"):
+        change(log, config={**saved, "data": {**saved["data"], "width": width}})
+    assert head_of(page_of(results))["trained"] == f"ResNet-50{part}, 1000 classes, 224x224"
+
+
 def test_links_lead_to_the_logs(results, tmp_path):
     os.rename(results / "result_0.txt", results / "result_a b:?#<.txt")
     elsewhere = tmp_path / "pages" / "report.html"
@@ -182,7 +213,11 @@ def test_the_command_that_repeats_the_run(results, changes, given):
     page = page_of(results)
     commands = html.unescape(re.findall("<pre>(.*?)</pre>", page, re.DOTALL)[0]).splitlines()
     assert commands[0] == f"git checkout {'c0ffee' * 6}"
-    settings = commands[4].split(" ./run_and_time.sh")[0]
+    settings = commands[6].split(" ./run_and_time.sh")[0]
+    named = "config_REPEAT.sh" if given is None else "NF5688M6"
+    before = settings.partition(" ")[2].replace("SEED=5", "")
+    assert commands[2] == f"{before}rn50 run {named} -o results/NF5688M6_again"
+    assert commands[4] == f"RESULTS=results/NF5688M6_again {settings[:-7]} ./run_experiments.sh"
     shell = ["env", "-i", "bash", "-c", f"{settings} /usr/bin/env"]
     said = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=True).stdout
     environment = dict(line.split("=", 1) for line in said.splitlines())
@@ -212,7 +247,9 @@ def test_commands_and_configuration_to_repeat_hold_nothing_that_runs(results, tm
     commands, configuration_ = map(html.unescape, re.findall("<pre>(.*?)</pre>", page_of(results), re.DOTALL))
     assert "export OMP_NUM_THREADS=2" in configuration_
     assert "LD_PRELOAD" not in configuration_ and "PATH" not in configuration_
-    script = configuration_ + commands.replace("./run", "echo ./run").replace("git", "echo git")
+    script = configuration_ + commands.replace("./run", "echo ./run").replace("rn50", "echo rn50").replace(
+        "git", "echo git"
+    )
     subprocess.run(["bash", "-c", script], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
     assert not (tmp_path / "P").exists()
 

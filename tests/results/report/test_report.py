@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from rn50 import terminal
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow import origin
@@ -37,7 +38,7 @@ def test_the_page_of_one_result(tmp_path):
     page = page_of(write_result(tmp_path / "box"))
     assert_needs_nothing(page)
     olympic = score.score([tmp_path / "box"])[0].olympic_minutes
-    assert f'<p class="score">{olympic:.4f} <small>minutes' in page
+    assert f'<p class="score">{olympic:.2f} <small>minutes' in page
     dropped = re.findall(
         r'<tr class="dropped">.*?<a class="what" [^>]*>(\w+)</a>\s*<td>([^<]*)<', page, re.DOTALL
     )
@@ -78,7 +79,7 @@ def test_published_recipes_and_results_stand_beside_the_hyperparameters(tmp_path
     nearest = page.split("Nearest published results")[1].split("</table>")[0]
     found = published.nearest(3264, "lars")
     assert re.findall(r"<tr><td>([^<]*)<td>", nearest) == [result.name for result in found]
-    assert all(f"{result.olympic_minutes:.4f}" in nearest for result in found)
+    assert all(f"{result.olympic_minutes:.2f}<" in nearest for result in found)
     assert "<details open><summary>Beside published" in page
 
 
@@ -96,7 +97,7 @@ def test_an_optimizer_that_nobody_published(tmp_path):
     [
         (
             35,
-            "1.7075",
+            "1.71",
             "<p>Reference convergence 4.0.0: RCP found, passed; faster than the reference, so minutes x "
             "1.0043956",
         ),
@@ -112,10 +113,10 @@ def test_an_optimizer_that_nobody_published(tmp_path):
 def test_scaled_minutes_and_the_verdict_of_reference_convergence(tmp_path, epochs, scaled, said):
     scored.write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, epochs=epochs)
     page = page_of(tmp_path)
-    assert '<p class="score">1.7000 <small>minutes, mean of the middle 3 of 5 runs<' in page
+    assert '<p class="score">1.70 <small>minutes, mean of the middle 3 of 5 runs<' in page
     shown = re.findall(r'<p class="scaled">([\d.]+) <small>minutes, scaled by reference convergence', page)
     assert shown == ([scaled] if scaled else []) and said in page
-    assert "<p>Spread 3.92%: (slowest - fastest) / mean" in page
+    assert "<p>Slowest run 3.9 % above the fastest, relative to the mean.</p>" in page
 
 
 def test_of_more_runs_the_median_set_is_shown(tmp_path):
@@ -126,7 +127,7 @@ def test_of_more_runs_the_median_set_is_shown(tmp_path):
     [system] = score.score([tmp_path / "box"])
     page = page_of(tmp_path / "box")
     assert (
-        f"{system.olympic_minutes:.4f} <small>minutes, mean of the middle 3 of 5 runs, the median set of five"
+        f"{system.olympic_minutes:.2f} <small>minutes, mean of the middle 3 of 5 runs, the median set of five"
         in page
     )
     struck = dict(
@@ -176,6 +177,31 @@ def test_the_label_stands_once_above_everything(tmp_path):
         and ">demo data<" not in of_real
     )
     assert "not comparable: other data" in overview
+
+
+def test_a_demo_has_no_division(tmp_path):
+    """It is no result, whatever its log must say to the official checker."""
+    logged = [(0, "submission_division", "closed", {}), (0, "submission_status", "research", {})]
+    page = page_of(write_result(tmp_path / "real", extra=logged))
+    assert "<dt>division, status</dt><dd>closed, research</dd>" in page
+    platform = f"8xBox ({rules.NOT_A_RESULT})"
+    page = page_of(write_result(tmp_path / "demo", train_samples=10_000, platform=platform, extra=logged))
+    assert "<dt>division, status</dt><dd>demo</dd>" in page and "closed, research" not in page
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (27.3812, "27.38"),
+        (0.346667, "0.35"),
+        (0.1, "0.10"),
+        (0.0996, "0.10"),
+        (0.0348, "0.035"),
+        (0.00151, "0.0015"),
+    ],
+)
+def test_minutes_have_two_decimals_and_two_digits(value, text):
+    assert terminal.minutes(value) == text
 
 
 def test_what_a_log_says_is_text_and_not_html(tmp_path):
