@@ -27,12 +27,12 @@ def caution(runs: Sequence[Run]) -> str | None:
 def _moving(runs: Sequence[Run]) -> list[str]:
     """Return the run whose images/s move most, if they move too much. The first epoch, which warms up, does
     not count, and evaluations are no part of an epoch's time."""
-    rates = [(run, [rate for _, rate in timing.throughput(run.log).epochs[1:]]) for run in runs]
-    kept = [(min(each) / max(each), run, each) for run, each in rates if each]
-    left, run, each = min(kept, key=lambda moved: moved[0], default=(1.0, None, []))
+    by_run = [(run, [rate for _, rate in timing.throughput(run.log).epochs[1:]]) for run in runs]
+    kept = [(min(rates) / max(rates), run, rates) for run, rates in by_run if rates]
+    left, run, rates = min(kept, key=lambda moved: moved[0], default=(1.0, None, []))
     if run is None or left >= 1 - MOST_MOVED:
         return []
-    return [f"images/s of {run.file.stem} moved between {min(each):,.0f} and {max(each):,.0f}"]
+    return [f"images/s of {run.file.stem} moved between {min(rates):,.0f} and {max(rates):,.0f}"]
 
 
 def _slow(runs: Sequence[Run]) -> list[str]:
