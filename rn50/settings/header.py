@@ -72,5 +72,5 @@ def expected(entries: dict[str, str]) -> Expected | None:
     """Return what is expected of a run; None where the minutes were not measured or have no upper end. Of
     several machines the slowest counts."""
     text = entries.get("expected", "")
-    found = None if _NO_LIMIT.search(text) else _EPOCH_AND_MINUTES.fullmatch(text)
-    return Expected(int(found[1]), max(map(float, _NUMBER.findall(found[2])))) if found else None
+    match = None if _NO_LIMIT.search(text) else _EPOCH_AND_MINUTES.fullmatch(text)
+    return Expected(int(match[1]), max(map(float, _NUMBER.findall(match[2])))) if match else None
