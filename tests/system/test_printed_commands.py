@@ -18,7 +18,9 @@ import pytest
 
 from rn50.cli import main
 from rn50.files import ROOT
+from rn50.settings import named
 from rn50.settings.config_file import systems
+from rn50.settings.fields import variables
 from tests.support import campaigns
 
 PAGES = [
@@ -28,6 +30,7 @@ PAGES = [
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 ]
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SETS = re.compile(r"\brn50 [^`\n#]*--set [A-Z_]+=[^`\n#]*")
 INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )*rn50 [^`]+)`")
 COMMENT = re.compile(r"\s{2,}#.*$")
 ASSIGNMENT = re.compile(r"[A-Z_]\w*=.*", re.DOTALL)
@@ -195,6 +198,29 @@ def test_verbs_and_options_within_sentences_exist(page):
         _, command, rest = verb_of(words)
         known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
         assert {word.split("=")[0] for word in rest if word.startswith("-")} <= known | {"--help"}, line
+
+
+OF_THE_READER = ("OPTIMIZER=adamw",)
+"""Values that exist once the reader has written them, as the page says."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if SETS.search(text(page))])
+def test_what_a_command_sets_is_not_what_was_there(page):
+    """A command that sets the file's own value, or the default, would show nothing."""
+    for line in SETS.findall(text(page)):
+        words = shlex.split(line)
+        name = next((word for word in words if word in systems()), "NF5688M6")  # of a maker, for any other
+        pairs = [after for word, after in zip(words, words[1:], strict=False) if word == "--set"]
+        pairs = [pair for pair in pairs if pair not in OF_THE_READER]
+        before, after = named.read(name, environ={}), named.read(name, pairs, {})
+        names = {pair.split("=")[0] for pair in pairs}
+        same = [
+            variable.name
+            for section, field, variable in variables()
+            if variable.name in names
+            and getattr(getattr(before, section), field) == getattr(getattr(after, section), field)
+        ]
+        assert not same, line
 
 
 ENTRY = """#!{python}
