@@ -1,5 +1,5 @@
-"""Weights of torchvision's ResNet-50 give in our network what they give in theirs, and ours in theirs what they
-give in ours."""
+"""Weights of torchvision's ResNet-50 give in our network what they give in theirs, and the other way
+round."""
 
 import re
 import sys
