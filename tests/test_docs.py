@@ -26,13 +26,15 @@ MEMBER = re.compile(r"`(?:(\w+)\.)?(\w+)` in `((?:rn50|implementations)/[\w/<>]+
 
 
 def anchors(page):
-    """Anchors of the headings of a page, as MkDocs and the hosts of repositories make them."""
+    """Anchors of the headings of a page that MkDocs and GitHub call the same: MkDocs makes one hyphen of
+    several, GitHub keeps them."""
     headings = re.findall(
         r"^#+ (.*)$",
         re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL),
         re.MULTILINE,
     )
-    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+    words = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    return {re.sub(r"[\s-]+", "-", each) for each in words} & {each.replace(" ", "-") for each in words}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -49,6 +51,26 @@ def test_the_paths_of_a_page_exist(page):
     assert [
         f"{target}#{anchor}" for target, anchor in links if anchor and anchor not in anchors(target)
     ] == []
+
+
+def test_an_anchor_that_is_dead_on_github_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# DEMO_CPU `--frameworks`\n\n## One H200\n", encoding="utf-8")
+    assert anchors(page) == {"one-h200"}
+
+
+def test_git_ignores_what_the_pages_tell_to_write():
+    """Else a checkout in which somebody has followed them is not clean, and a run logs that."""
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    option = r"(?:-o|--(?:output|report|picture|plot|tensorboard))(?: |=)"
+    written = set(re.findall(rf"{option}([a-zA-Z][\w./+=-]*[\w])", text)) - {"remount", "names"}
+    written |= {"reproduction", "throughput", "profile", "curves", "data/tune", "site"}
+    written = {name for name in written if not name.isupper()}
+    assert {"both.html", "page.html", "before", "latency.svg", "rounded.onnx", "plan.svg"} <= written
+    folders = {name if "." in name else f"{name.rstrip('/')}/" for name in written}
+    command = ["git", "check-ignore", "--no-index", *sorted(folders)]
+    done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
+    assert sorted(folders - set(done.stdout.splitlines())) == []
 
 
 def test_every_page_is_reached_from_the_index():
@@ -93,9 +115,8 @@ def test_the_python_of_its_page_runs_as_printed(tmp_path, monkeypatch, capsys):
     text = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 5
-    names = {}
-    for block in blocks:
-        exec(compile(block, "python.md", "exec"), names)
+    for block in blocks:  # each alone, as it is copied
+        exec(compile(block, "python.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "8xBox 10000 3264 success" in printed and "result_4.txt 4 0.77" in printed
     assert "LR 10.5 10.5 borrowed" in printed and "BATCHSIZE=408" in (tmp_path / "config_MINE.sh").read_text()

@@ -181,7 +181,7 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     print_json(compare.Comparisons(comparisons)) if as_json else compare.print_table(comparisons, Terminal())
 
 
-@verb("package", "Make the tree of a submission", "rn50 package results/NF5688M6 -o submission")
+@verb("package", "Make the tree of a submission", "rn50 package results/MINE -o submission")
 @group.paths
 @group.output(
     "Folder of the submission; what it holds of other systems stays as it is.", "folder", required=True

@@ -22,7 +22,7 @@ verb = group.main.under("Run")
 _runs = click.option("--runs", default=rules.RUNS, type=Whole(1, 10_000), help="Runs of the campaign.")
 
 
-@set_up("doctor", "Examine this machine, and name each fix", "DATADIR=/path/to/imagenet rn50 doctor NF5688M6")
+@set_up("doctor", "Examine this machine, and name each fix", "DATADIR=/path/to/imagenet rn50 doctor MINE")
 @group.config_with_values
 @group.as_json("rn50.doctor.doctor.Examination")
 @click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
@@ -47,7 +47,7 @@ def config_group() -> None:
     """
 
 
-@config_group.verb("show", "Show every value, and what it means", "rn50 config show NF5688M6")
+@config_group.verb("show", "Show every value, and what it means", "rn50 config show NF5688M6_PYTORCH")
 @group.config_with_values
 @click.option(
     "--set-only", is_flag=True, help="Leave out defaults: only what the file or the environment sets."

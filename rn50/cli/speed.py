@@ -47,7 +47,7 @@ def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
     as_rank(config, **keywords)
 
 
-@bench.verb("comm", "Time all-reduces by size", "NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json")
+@bench.verb("comm", "Time all-reduces by size", "NCCL_ALGO=Ring rn50 bench comm MINE --json")
 @group.config_with_values
 @click.option("--largest-mib", default=256, type=Whole(1, 4_096), help="Stop at this size.")
 @group.as_json("rn50.speed.communication.AllReduces")
@@ -240,7 +240,7 @@ def tune() -> None:
 @tune.verb(
     "input",
     "Search faster settings of the input pipeline",
-    "DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh",
+    "DATADIR=/data/imagenet rn50 tune input MINE -o config_TUNED.sh",
 )
 @group.config
 @group.output("Write the configuration there, if it is faster; by default it is shown what would change.")

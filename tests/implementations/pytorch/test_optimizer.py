@@ -1,14 +1,19 @@
 """LARS and SGD on joined tensors against the NumPy oracles, every kind of parameter, 20 steps of changing
-learning rate."""
+learning rate; the optimizer that the documentation adds against PyTorch's own."""
+
+import re
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from implementations.pytorch import optimizer as module  # noqa: E402
 from implementations.pytorch.model import ResNet50, flatten, trainable  # noqa: E402
 from implementations.pytorch.optimizer import OPTIMIZERS, Lars  # noqa: E402
 from rn50.benchmark import optimizers, schedule  # noqa: E402
+from rn50.files import ROOT  # noqa: E402
+from rn50.run.loop import Rank  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
 STEPS, SAMPLES = 20, 32
@@ -85,3 +90,52 @@ def test_what_lies_between_the_parameters_stays_zero(tiny_config):
         parameter.tensor.grad.fill_(1.0)
     optimizer.step(2.0, 1)
     assert (~used).any() and not weights[~used].any()
+
+
+@pytest.fixture
+def of_the_page(monkeypatch):
+    """The optimizer of docs/architecture.md, added to the module as the page says."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    monkeypatch.setattr(module, "OPTIMIZERS", dict(OPTIMIZERS))
+    exec(compile(block, "architecture.md", "exec"), {**vars(module)})
+    return module.OPTIMIZERS["adamw"]
+
+
+def test_the_optimizer_of_the_page_is_that_of_pytorch(of_the_page, tiny_config):
+    h = with_changes(tiny_config, hyperparameters={"weight_decay": 0.1}).hyperparameters
+    network = ResNet50(10, 0.125, False, "float32")
+    network.initialize(0)
+    flat, random = flatten(trainable(network), torch.zeros), np.random.RandomState(0)
+    optimizer, copies = of_the_page(flat, h), {p.name: p.tensor.detach().clone() for p in flat.parameters}
+    theirs = torch.optim.AdamW(
+        {"params": [copy], "weight_decay": h.weight_decay * optimizers.has_weight_decay(name)}
+        for name, copy in copies.items()
+    )
+    for step in range(1, STEPS + 1):
+        rate = schedule.learning_rate(step, 0.01, warmup_steps=5, total_steps=STEPS)
+        for name, tensor in flat.parameters:
+            gradient = torch.from_numpy(random.standard_normal(tensor.shape).astype(np.float32))
+            tensor.grad.copy_(gradient * SAMPLES)
+            copies[name].grad = gradient
+        for group in theirs.param_groups:
+            group["lr"] = rate
+        optimizer.step(rate, SAMPLES)
+        theirs.step()
+    for name, tensor in flat.parameters:
+        torch.testing.assert_close(tensor.detach(), copies[name], rtol=1e-4, atol=1e-6)
+
+
+def test_the_optimizer_of_the_page_trains(of_the_page, tiny_config, monkeypatch):
+    monkeypatch.setattr("implementations.pytorch.engine.OPTIMIZERS", module.OPTIMIZERS)
+    values = {"optimizer": "adamw", "learning_rate": 0.002}
+    rank = Rank(with_changes(tiny_config, run={"framework": "pytorch"}, hyperparameters=values))
+    try:
+        rank.warm_up(5)
+        assert not any(array.any() for array in rank.momentum().values())
+        losses = []
+        for steps in (2, 30):  # the loss of the step before the latest comes last
+            rank.train(rank.synthetic(), steps, lambda: 0.002, lambda samples, loss: losses.append(loss))
+        assert rank.momentum()["steps"] == 32 and losses[-1] < losses[0] / 2
+    finally:
+        rank.close()

@@ -1,4 +1,9 @@
-"""Weights of torchvision's ResNet-50 give in our network what they give in theirs."""
+"""Weights of torchvision's ResNet-50 give in our network what they give in theirs, and the other way
+round."""
+
+import re
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +14,8 @@ from safetensors import numpy as format_  # noqa: E402
 from torch import nn  # noqa: E402
 
 from implementations.pytorch import inference  # noqa: E402
+from implementations.pytorch.model import ResNet50, tensors  # noqa: E402
+from rn50.files import ROOT  # noqa: E402
 from rn50.weights import weights_file  # noqa: E402
 
 CLASSES = 12
@@ -80,3 +87,27 @@ def test_the_same_images_give_the_same_logits(kind, tmp_path):
     found = inference.create(read, "eager", "float32", 1)(images)
     assert np.abs(wanted).max() > 0.01
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_ours_are_loaded_as_the_page_says(tmp_path, monkeypatch):
+    network, random = ResNet50(1000, 1, False, "float32"), torch.Generator().manual_seed(0)
+    network.initialize(0)
+    for name, tensor in tensors(network).items():
+        if name.endswith(("gamma", "beta", "running_mean", "running_var")):
+            tensor.copy_(torch.rand(tensor.shape, generator=random) + 0.5)
+    file = tmp_path / "results" / "MINE" / "result_0.safetensors"
+    file.parent.mkdir(parents=True)
+    ours = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors(network).items()}
+    format_.save_file(ours, str(file))
+    monkeypatch.chdir(tmp_path)
+    models = types.SimpleNamespace(resnet50=lambda: StandIn(1000))
+    monkeypatch.setitem(sys.modules, "torchvision.models", models)
+    monkeypatch.setitem(sys.modules, "torchvision", types.SimpleNamespace(models=models))
+    page = (ROOT / "docs" / "after-training.md").read_text(encoding="utf-8")
+    block = re.search(r"^```python\n(.*?load_state_dict.*?)^```", page, re.MULTILINE | re.DOTALL)[1]
+    names = {}
+    exec(compile(block, "after-training.md", "exec"), names)
+    images = torch.randn(2, 3, 64, 64, generator=random)
+    with torch.inference_mode():
+        wanted, found = (each.eval()(images) for each in (network, names["network"]))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
