@@ -8,7 +8,7 @@ import numpy as np
 from mxnet import autograd
 
 # DALI has to be loaded before MXNet computes: loaded later it crashes in functions of libmxnet.
-from implementations.mxnet import dali_batches, device, zoo  # noqa: F401
+from implementations.mxnet import dali_batches, device, optimizer, zoo  # noqa: F401
 from implementations.mxnet.model import (
     Evaluation,
     Layout,
@@ -17,7 +17,6 @@ from implementations.mxnet.model import (
     flatten_gradients,
     trainable,
 )
-from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, BatchFormat
 from rn50.run.precision import before_warm_up
@@ -52,7 +51,7 @@ class MxnetEngine:
             graph.hybridize(static_alloc=True, static_shape=True)
         parameters = trainable(self.network)
         self._gradients = flatten_gradients(parameters, config.run.gradient_groups, self._zeros)
-        self.optimizer = OPTIMIZERS[h.optimizer](parameters, h)
+        self.optimizer = optimizer.create(parameters, h)
         return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> Any:

@@ -1,15 +1,17 @@
-"""SGD and LARS on MXNet's multi-tensor kernels, in agreement with ``rn50/benchmark/optimizers.py``.
+"""SGD and LARS in agreement with ``rn50/benchmark/optimizers.py``: on a GPU by MXNet's multi-tensor kernels, on
+a CPU by NumPy.
 
 The kernels are those of ``mx.optimizer.LARS``, without its Python code. Under Gluon that code gives batch
-norm and biases a trust ratio and weight decay, scales the momentum of only some parameters when the learning
-rate changes, and takes the parameters in the order of the network, which on a CPU is several times slower
-(docs/measurements.md).
+norm and biases a trust ratio and weight decay, and scales the momentum of only some parameters when the
+learning rate changes.
 """
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
 import mxnet as mx
+import numpy as np
 
 from rn50.benchmark import optimizers, rules
 from rn50.settings.fields import Hyperparameters
@@ -20,17 +22,75 @@ class SquaredNorms:
 
     def __init__(self, arrays: Sequence[Any]):
         self._arrays = list(arrays)
-        self._vectors = [array.reshape(-1) for array in arrays]
         self._norms = mx.nd.zeros(len(arrays), arrays[0].context)
-        self._parts = [self._norms[i : i + 1] for i in range(len(arrays))]
 
     def __call__(self) -> Any:
-        if self._norms.context.device_type == "gpu":
-            return mx.nd.multi_sum_sq(*self._arrays, num_arrays=len(self._arrays), out=self._norms)
-        # On a CPU the kernel above runs in one thread; the dot product of BLAS is four times as fast.
-        for vector, part in zip(self._vectors, self._parts, strict=False):
-            mx.nd.dot(vector, vector, out=part)
-        return self._norms
+        return mx.nd.multi_sum_sq(*self._arrays, num_arrays=len(self._arrays), out=self._norms)
+
+
+class Memory:
+    """The values of arrays of MXNet on a CPU, as NumPy arrays of one dimension that share their memory."""
+
+    def __init__(self, arrays: Sequence[Any]):
+        self._arrays = [(array, array.size) for array in arrays]
+        self._views: dict[tuple[int, int], np.ndarray] = {}
+
+    def __call__(self) -> list[np.ndarray]:
+        """Return the values. Nothing that MXNet has queued may be using them.
+
+        An inference pass leaves the weights of convolutions in a layout of oneDNN's own. Asking for the
+        address brings them back to MXNet's, which may lie elsewhere.
+        """
+        pointer, views = ctypes.c_void_p(), []
+        for array, size in self._arrays:
+            mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+            place = pointer.value, size
+            if place not in self._views:
+                self._views[place] = np.frombuffer((ctypes.c_float * size).from_address(place[0]), np.float32)
+            views.append(self._views[place])
+        return views
+
+
+class OnCpu:
+    """SGD, or LARS, of float32 parameters on a CPU. The gradients are sums over samples; ``step`` divides them.
+
+    One thread of NumPy takes a third of the time of MXNet's kernels, which are not vectorised, and of the
+    Python code that launches them (docs/measurements.md).
+    """
+
+    def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
+        self._h = hyperparameters
+        self._names = [parameter.name for parameter in parameters]
+        self._velocities = [mx.nd.zeros_like(parameter.data()) for parameter in parameters]
+        self._weights = Memory([parameter.data() for parameter in parameters])
+        self._others = Memory([parameter.grad() for parameter in parameters]), Memory(self._velocities)
+        self._scratch = np.empty(max(velocity.size for velocity in self._velocities), np.float32)
+
+    def momentum(self) -> dict[str, Any]:
+        """Return the momentum by the names of the parameters."""
+        return dict(zip(self._names, self._velocities, strict=True))
+
+    def step(self, learning_rate: float, samples: int) -> None:
+        """Make one update with gradients that are the sum over ``samples`` samples."""
+        mx.nd.waitall()
+        gradients, velocities = (memory() for memory in self._others)
+        for name, w, g, v in zip(self._names, self._weights(), gradients, velocities, strict=True):
+            decay = self._h.weight_decay if optimizers.has_weight_decay(name) else 0.0
+            rate, scratch = learning_rate, self._scratch[: len(w)]
+            if decay and self._h.optimizer == "lars":
+                rate *= self._trust_ratio(w, g, samples)
+            v *= self._h.momentum
+            v -= np.multiply(g, np.float32(rate / samples), out=scratch)
+            if decay:
+                v -= np.multiply(w, np.float32(rate * decay), out=scratch)
+            w += v
+
+    def _trust_ratio(self, weight: np.ndarray, gradient: np.ndarray, samples: int) -> float:
+        weight_norm, gradient_norm = (float(np.dot(array, array)) ** 0.5 for array in (weight, gradient))
+        if weight_norm == 0 or gradient_norm == 0:
+            return 1.0
+        decayed = gradient_norm / samples + self._h.weight_decay * weight_norm + rules.LARS_EPSILON
+        return self._h.lars_eta * weight_norm / decayed
 
 
 class Sgd:
@@ -106,5 +166,11 @@ class Lars(Sgd):
         return rates
 
 
-OPTIMIZERS = {"lars": Lars, "sgd": Sgd}
-"""Value of OPTIMIZER -> class."""
+KERNELS = {"lars": Lars, "sgd": Sgd}
+"""Value of OPTIMIZER -> class on a GPU."""
+
+
+def create(parameters: Sequence[Any], hyperparameters: Hyperparameters) -> OnCpu | Sgd:
+    """Return the optimizer of ``hyperparameters`` for the device that the parameters are on."""
+    on_cpu = parameters[0].data().context.device_type == "cpu"
+    return (OnCpu if on_cpu else KERNELS[hyperparameters.optimizer])(parameters, hyperparameters)

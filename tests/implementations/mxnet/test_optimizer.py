@@ -1,4 +1,4 @@
-"""LARS and SGD on the real kernels against the NumPy oracles, every kind of parameter, 20 steps of changing
+"""LARS and SGD, by NumPy and on the real kernels, against the NumPy oracles, every kind of parameter, 20 steps of changing
 learning rate."""
 
 import numpy as np
@@ -8,7 +8,7 @@ pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("implementations.mxnet").mx
 
 from implementations.mxnet.model import Evaluation, Layout, ResNet50, trainable  # noqa: E402
-from implementations.mxnet.optimizer import OPTIMIZERS, Lars  # noqa: E402
+from implementations.mxnet.optimizer import KERNELS, OnCpu, create  # noqa: E402
 from rn50.benchmark import optimizers, schedule  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
@@ -27,10 +27,11 @@ def oracle(h):
     return lambda *args: optimizers.update(*args, h.momentum, h.weight_decay, eta)
 
 
+@pytest.mark.parametrize("on_cpu", [True, False], ids=["numpy", "kernels"])
 @pytest.mark.parametrize(
     "name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)]
 )  # a decay that 20 steps of SGD show
-def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
+def test_agrees_with_the_oracle(tiny_config, name, weight_decay, on_cpu):
     config = with_changes(tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay})
     h = config.hyperparameters
     random = np.random.RandomState(0)
@@ -38,7 +39,7 @@ def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
     network.initialize()
     parameters = trainable(network)
     assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}
-    optimizer, update = OPTIMIZERS[name](parameters, h), oracle(h)
+    optimizer, update = (OnCpu if on_cpu else KERNELS[name])(parameters, h), oracle(h)
     evaluation = Evaluation(network)
     evaluation.hybridize(static_alloc=True, static_shape=True)
     expected = {p.name: (p.data().asnumpy().astype(np.float64), np.zeros(p.shape)) for p in parameters}
@@ -55,14 +56,19 @@ def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
         weight = expected[parameter.name][0]
         error = np.linalg.norm(parameter.data().asnumpy() - weight) / np.linalg.norm(weight)
         assert error < 1e-5, parameter.name
+    velocities = optimizer.momentum()
+    for name, (_, velocity) in expected.items():
+        error = np.linalg.norm(velocities[name].asnumpy() + velocity) / np.linalg.norm(velocity)
+        assert error < 1e-4, name
 
 
-def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config):
+@pytest.mark.parametrize("optimizer", [create, KERNELS["lars"]], ids=["numpy", "kernels"])
+def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config, optimizer):
     network = ResNet50(10, 0.125, False, LAYOUT)
     network.initialize()
     parameters = trainable(network)
     weight = next(p for p in parameters if p.name == "fc1_weight")
     before = weight.data().asnumpy()
-    Lars(parameters, tiny_config.hyperparameters).step(2.0, SAMPLES)
+    optimizer(parameters, tiny_config.hyperparameters).step(2.0, SAMPLES)
     decay = 2.0 * tiny_config.hyperparameters.weight_decay  # trust ratio 1, for the gradient's norm is 0
     np.testing.assert_allclose(weight.data().asnumpy(), before * (1 - decay), rtol=1e-6)
