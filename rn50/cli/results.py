@@ -167,17 +167,19 @@ def report_results(
 
 
 @verb("compare", "Compare results; say what five runs show", "rn50 compare results/BEFORE results/AFTER")
-@group.paths
+@click.argument("paths", nargs=-1, required=True, type=PATH, shell_complete=sources)
 @group.as_json("rn50.results.compare.Comparisons")
 def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs
     show a difference.
 
+    PATHS are folders of result logs, or published results like v1.0/Inspur/nf5688m6_mxnet.
+
     Welch's interval and the exact permutation test, both corrected for the number of tests made at once.
     """
-    from rn50.results import compare, score
+    from rn50.results import compare
 
-    comparisons = compare.compare(score.score(paths))
+    comparisons = compare.compare(compare.sides(paths))
     print_json(compare.Comparisons(comparisons)) if as_json else compare.print_table(comparisons, Terminal())
 
 

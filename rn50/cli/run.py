@@ -14,7 +14,7 @@ from rn50.errors import Status
 from rn50.files import ROOT, refuse_without_checkout
 from rn50.packages import needed_for
 from rn50.settings import config as configuration
-from rn50.terminal import Terminal, print_json, print_rows
+from rn50.terminal import Terminal, print_json, print_rows, say
 
 set_up = group.main.under("Set up and data")
 verb = group.main.under("Run")
@@ -34,12 +34,17 @@ def doctor(name: str | None, values: tuple[str, ...], as_json: bool, brief: bool
     Exit status: 0 the system can run, 1 it cannot.
     """
     from rn50.doctor.doctor import configured, show
+    from rn50.settings import header
 
-    can_run = show(configured(name, values), as_json, brief)
+    config = configured(name, values)
+    can_run = show(config, as_json, brief)
+    expected = config and header.of(config).get("expected")
+    if brief and can_run and expected:
+        say(f"expected of a run: {expected}")
     sys.exit(Status.SUCCESS if can_run else Status.FAULT)
 
 
-@set_up("config", "Show a configuration, or write a new one", cls=group.Verbs)
+@set_up("config", "Show a configuration, or write a new one", "rn50 config show DEMO_CPU", cls=group.Verbs)
 def config_group() -> None:
     """Look at configurations: the files configs/config_NAME.sh, and yours.
 
@@ -115,10 +120,9 @@ def config_new(
     "--save-weights",
     is_flag=False,
     flag_value="last",
-    default="0",
     type=click.Choice(["0", "last", "best"]),
     help="Save the weights that each run ends with, or with best those of its best evaluation, as "
-    "result_N.safetensors: SAVE_WEIGHTS.",
+    "result_N.safetensors: SAVE_WEIGHTS. [default: what CONFIG says]",
 )
 @click.option(
     "--resume",
@@ -138,7 +142,7 @@ def run_campaign(
     values: tuple[str, ...],
     runs: int,
     results: pathlib.Path | None,
-    save_weights: str,
+    save_weights: str | None,
     resume: bool,
     tensorboard: pathlib.Path | None,
     as_json: bool,
@@ -158,15 +162,17 @@ def run_campaign(
     from rn50.settings import config_file, named
 
     refuse_without_checkout("rn50 run")
-    asked = {"SAVE_WEIGHTS": save_weights != "0" and save_weights, "RESUME": resume and "1"}
+    asked = {"SAVE_WEIGHTS": save_weights, "RESUME": resume and "1"}
     variables = {variable: value for variable, value in asked.items() if value}
     if tensorboard:
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401
         variables[CURVES] = str(tensorboard.absolute())
     if results is None:
-        default = ROOT / "results" / named.system(config_file.find(name), named.parsed(values))
-        results = pathlib.Path(process.environment().get("RESULTS") or default)
+        base = config_file.find(name)
+        environ = process.environment()
+        default = ROOT / "results" / named.system(base, named.changes(base, values, environ))
+        results = pathlib.Path(environ.get("RESULTS") or default)
     with named.file_in(results, name, values) as file:
         status = watch.make_missing(file, results, runs, as_json, **variables)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
@@ -195,6 +201,19 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
         print_json(state.read(results, runs))
     else:
         watch.watch(results, runs)
+
+
+@group.main.command(
+    "kept", hidden=True, epilog="Example: ./run_experiments.sh calls it where it finds finished runs."
+)
+@group.paths
+@click.option("--system", required=True)
+def kept(paths: tuple[pathlib.Path, ...], system: str) -> None:
+    """Refuse what is asked of every run, and one that is kept lacks."""
+    from rn50.launch.campaign import kept
+    from rn50.settings import named
+
+    kept.refuse_lacking(paths, system, named.read(None))
 
 
 @group.main.command("summary", hidden=True, epilog="Example: ./run_experiments.sh calls it after each run.")

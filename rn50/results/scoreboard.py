@@ -128,7 +128,8 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> Iterator[str]:
     """Yield sentences on reference convergence, throughput and spread, as far as they are known."""
     if system.mean_minutes is not None:
         so_far = f"{system.mean_minutes:.4f} minutes{_unverified(system)}"
-        yield f"{so_far} is the mean so far; every run so far reached the target"
+        reached = "" if system.accuracy else "; every run so far reached the target"
+        yield f"{so_far} is the mean so far{reached}"
     if system.convergence:
         verdict = _convergence(system, system.convergence)
         yield f"reference convergence {system.convergence.ruleset}: {verdict}"
