@@ -48,11 +48,7 @@ class _Verb(click.Command):
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         given = [*args]
         try:
-            rest = super().parse_args(context, args)
-            name = str(context.params.get("name"))
-            if "=" in name and not os.path.exists(name) and _as_set([name]):
-                raise click.UsageError(f"{name} names no configuration", context)
-            return rest
+            return super().parse_args(context, args)
         except click.UsageError as error:
             meant = any("--set" in parameter.opts for parameter in self.params) and _as_set(given)
             if meant:

@@ -57,15 +57,8 @@ def of_run(system: str, variables: Mapping[str, Any], file: str | None = None) -
     telling = VARIABLES.keys() & variables.keys() - _OF_NO_EFFECT
     if current.get("DALI_THREADS") == "0":  # a run saves how many it took
         telling -= {"DALI_THREADS"}
-    same = all(_comparable(current.get(name)) == _comparable(variables[name]) for name in telling)
+    same = all(current.get(name) == variables[name] for name in telling)
     return read(path) if same else {}
-
-
-def _comparable(value: Any) -> Any:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return value
 
 
 def without_expectation(text: str) -> str:

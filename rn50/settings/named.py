@@ -42,7 +42,7 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
     return from_environment(changed(config_file.sourced_environment(file, environ), given))
 
 
-def changes(file: Path, values: Sequence[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def changes(file: Path, values: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return variable -> value of NAME=VALUE, without those that the configuration of a file has anyway.
 
     Raises UserError as ``parsed`` does, and if the file cannot be sourced.
@@ -57,7 +57,7 @@ def _value(name: str, environ: Mapping[str, str]) -> Any:
     variable, absolute = VARIABLES.get(name), {**environ, **config_file.absolute_paths(environ)}
     with contextlib.suppress(ValueError):
         return variable.value(variable.given(absolute)[1], {}) if variable else environ.get(name)
-    return environ[name]
+    return environ.get(name)
 
 
 def parsed(values: Sequence[str]) -> dict[str, str]:

@@ -23,7 +23,8 @@ def refuse_lacking(logs: Sequence[pathlib.Path], system: str, config: Config) ->
     for log in logs:
         lacking = {}
         if run.save_weights not in ("0", "first") and not weights_file.path(log).exists():
-            lacking["weights"] = f"--runs 1 --save-weights {run.save_weights.replace('1', 'last')}"
+            best = " best" * (run.save_weights == "best")
+            lacking["weights"] = f"--runs 1 --save-weights{best}"
         if run.power not in ("off", "auto") and not power.files_of(log):
             lacking["power"] = f"with POWER={run.power} in the environment"
         if curves and not tensorboard.folder_of(curves, log).exists():

@@ -95,7 +95,7 @@ def _sentence(message: str, log: ResultLog) -> Sentence | None:
         return None
     if re.match(_MISSED, message) and log.target != rules.TARGET_ACCURACY:
         target = "none" if math.isinf(log.target) else f"{log.target:g}"
-        remedy = "nothing to do; a result of the benchmark has no TARGET of its own"
+        remedy = "a result of the benchmark has no TARGET of its own"
         return None, f"the target of the run is {target}, {_NOT_OF_TARGET}", remedy
     match = next(filter(None, (re.match(pattern, message, re.DOTALL) for pattern in _TABLE)))
     sentence, remedy = _TABLE[match.re.pattern]
