@@ -48,7 +48,7 @@ for ((run = 0; run < runs; run++)); do
   [ ! -e "$result" ] || kept+=("$result")
 done
 # What is asked of every run, and a kept one lacks, would not come.
-((${#kept[@]} == 0)) || "${one[@]}" "$python" -m rn50 kept "${kept[@]}" --system "$system" || exit
+((${#kept[@]} == 0)) || "${one[@]}" "$python" -m rn50 summary "${kept[@]}" --system "$system" --kept || exit
 for ((run = 0; run < runs; run++)); do
   result="${files[run]}"
   if [ -e "$result" ]; then

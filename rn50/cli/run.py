@@ -38,8 +38,7 @@ def doctor(name: str | None, values: tuple[str, ...], as_json: bool, brief: bool
 
     config = configured(name, values)
     can_run = show(config, as_json, brief)
-    expected = config and header.of(config).get("expected")
-    if brief and can_run and expected:
+    if brief and can_run and config and (expected := header.of(config).get("expected")):
         say(f"expected of a run: {expected}")
     sys.exit(Status.SUCCESS if can_run else Status.FAULT)
 
@@ -203,28 +202,22 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
         watch.watch(results, runs)
 
 
-@group.main.command(
-    "kept", hidden=True, epilog="Example: ./run_experiments.sh calls it where it finds finished runs."
-)
-@group.paths
-@click.option("--system", required=True)
-def kept(paths: tuple[pathlib.Path, ...], system: str) -> None:
-    """Refuse what is asked of every run, and one that is kept lacks."""
-    from rn50.launch.campaign import kept
-    from rn50.settings import named
-
-    kept.refuse_lacking(paths, system, named.read(None))
-
-
 @group.main.command("summary", hidden=True, epilog="Example: ./run_experiments.sh calls it after each run.")
 @group.paths
 @click.option("--system", required=True)
 @click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
-def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool) -> None:
+@click.option(
+    "--kept", is_flag=True, help="Before the first run: refuse what is asked of all and these lack."
+)
+def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bool) -> None:
     """Check and score the runs of a campaign, write the report, and say what came out."""
+    from rn50.launch.campaign import kept as kept_runs
     from rn50.launch.campaign import summary
+    from rn50.settings import named
 
-    if so_far:
+    if kept:
+        kept_runs.refuse_lacking(paths, system, named.read(None))
+    elif so_far:
         summary.so_far(paths)
     else:
         sys.exit(summary.end(paths, system))

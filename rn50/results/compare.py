@@ -92,7 +92,7 @@ class Split(NamedTuple):
     first: Minutes
     """Mean minutes of the first, of the runs that reached the target."""
     second: Minutes
-    """Those of the other."""
+    """Mean minutes of the other."""
     epochs: tuple[float, float]
     """Mean epochs of both."""
     by_epochs: Minutes
@@ -348,10 +348,10 @@ def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str
     sides have some. What a file has as a variable too is said once, by that."""
     saved = [_merged(_saved, runs) for runs in (a, b)]
     beside = list(_differing(*saved)) if all(saved) else []
-    said = {name for name, _, _ in beside}
-    for each in _differing(*(_merged(_logged, runs) for runs in (a, b))):
-        if _VARIABLE_OF_LOGGED.get(each[0]) not in said:
-            yield each
+    names = {name for name, _, _ in beside}
+    for setting in _differing(*(_merged(_logged, runs) for runs in (a, b))):
+        if _VARIABLE_OF_LOGGED.get(setting[0]) not in names:
+            yield setting
     yield from beside
 
 
@@ -359,7 +359,7 @@ def _settings(first: _Side, second: _Side) -> Iterator[tuple[str, str, str]]:
     """Yield the settings that differ; beside a published result those that are known of both."""
     if first.runs and second.runs:
         return settings(first.runs, second.runs)
-    return (each for each in _differing(first.logged, second.logged) if "-" not in each)
+    return (setting for setting in _differing(first.logged, second.logged) if "-" not in setting)
 
 
 def _merged(source: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:

@@ -52,15 +52,10 @@ class Run:
         return "; ".join(label for label in rules.LABELS if label in labels) or None
 
     @property
-    def has_other_target(self) -> bool:
-        """True if it is trained towards another target than the benchmark's."""
-        return self.log.target != rules.TARGET_ACCURACY
-
-    @property
     def logged_labels(self) -> list[str]:
         """The labels that the log itself has."""
         platforms = "\n".join(str(event.value) for event in self.log.by_key.get("submission_platform", ()))
-        other = rules.OTHER_TARGET if self.has_other_target else None
+        other = rules.OTHER_TARGET if self.log.target != rules.TARGET_ACCURACY else None
         return [label for label in rules.LABELS if label in platforms or label == other]
 
     @property

@@ -13,7 +13,8 @@ from rn50.settings.shell import assignments
 
 _ENTRY = re.compile(r"#   (\S+) +(.*)")
 _MORE = re.compile(r"# {4,}(\S.*)")
-_EXPECTATION = re.compile(r"^#   (?:expected|curve) .*\n(?:# {4,}\S.*\n)*", re.MULTILINE)
+EXPECTATION = re.compile(r"^#   (?:expected|curve) .*\n(?:# {4,}\S.*\n)*", re.MULTILINE)
+"""What a header expects of a run."""
 _OF_NO_EFFECT = RUNS_OWN_NAMES | {"DATADIR", "DGXSYSTEM", "LAUNCHER"}
 _OF_NO_EFFECT |= {name for name in VARIABLES if name.startswith("SUBMISSION_")}
 """Variables that change neither the convergence nor the time of a run much."""
@@ -59,11 +60,6 @@ def of_run(system: str, variables: Mapping[str, Any], file: str | None = None) -
         telling -= {"DALI_THREADS"}
     same = all(current.get(name) == variables[name] for name in telling)
     return read(path) if same else {}
-
-
-def without_expectation(text: str) -> str:
-    """Return the text of a file without what its header expects of a run."""
-    return _EXPECTATION.sub("", text)
 
 
 def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:

@@ -155,7 +155,7 @@ def write(folder: Path, name: str | None, values: Sequence[str]) -> Path:
     text = files.read_text(base, errors="surrogateescape")
     if _SOURCES.search(text):  # a copy would not find the files beside it
         text = f". {shlex.quote(str(base.resolve()))}\n"
-    text = header.without_expectation(text)
+    text = header.EXPECTATION.sub("", text)  # which is of other values
     lines = [f"# {remark(base.name)}; {files.MARK}, --set", text, "# --set"]
     lines += [exported(variable, asked[variable]) for variable in dict.fromkeys((*given, _PLATFORM))]
     file = _file(folder, base, given)

@@ -95,7 +95,9 @@ def check(
             findings += package_checks.check_tree(place, logs, chosen, judged.label, count)
     excused = tuple(judged.excused for judged in judgements if judged.excused)
     every_run = (timed_run for _, runs, _ in todo for timed_run in runs)
-    excused += tuple(one.file for one in every_run if one.converged and one.has_other_target)
+    excused += tuple(
+        one.file for one in every_run if one.converged and rules.OTHER_TARGET in one.logged_labels
+    )
     labels = tuple(dict.fromkeys(judged.label for judged in judgements if judged.label))
     return CheckReport(tuple(verdicts), tuple(findings), excused, labels)
 

@@ -22,8 +22,8 @@ def write_run(
     epochs=35,
     **of_samples,
 ):
-    """A log with all that the rules of a result want; ``status`` None leaves the run unfinished; ``of_samples`` is the
-    metadata of train_samples."""
+    """A log with all that the rules of a result want; ``status`` None leaves the run unfinished, and
+    ``of_samples`` is the metadata of train_samples."""
     first_ms = 1_700_000_000_000 + 1000 * start
 
     def line(key, value=None, at=0.0, **metadata):

@@ -268,7 +268,7 @@ def test_published_results_of_one_vendor():
 
 def shown(comparisons):
     stream = io.StringIO()
-    compare.print_table(comparisons, Terminal(file=stream, width=400))
+    compare.print_table(comparisons, Terminal(file=stream))
     return stream.getvalue()
 
 
@@ -292,7 +292,7 @@ def test_a_published_result_is_compared_by_its_name(tmp_path):
     assert (found.first, found.second) == ("mine", name)
     assert [(d.quantity, d.runs) for d in found.differences] == [("epochs", (5, 4)), ("minutes", (5, 4))]
     assert ("base learning rate", "10.5", "11") in found.settings
-    assert all("-" != value for _, *values in found.settings for value in values)
+    assert all(value != "-" for _, *values in found.settings for value in values)
     assert found.cautions == (
         f"1 of 5 runs of {name} did not converge; epochs and minutes are of those that did",
     )
@@ -315,7 +315,7 @@ def test_what_more_than_doubles_is_a_factor(tmp_path):
     scored.write_runs(tmp_path / "two", 1300, 1310, 1320, 1330, 1340, epochs=70)
     said = shown(compare.compare(score.score([tmp_path / "one", tmp_path / "two"])))
     assert "13 times: 2.00 times by epochs (35 to 70), 6.47 times by the time of an epoch" in said
-    assert "(13 times)" in said and "100.0%" not in said and "%" not in said.split("epochs to target:")[0]
+    assert "(13 times)" in said and "(2.00 times)" in said and "100.0%" not in said
 
 
 def test_a_setting_is_said_once(tmp_path):
