@@ -92,6 +92,10 @@ def test_tab_completes_names_of_configurations_and_published_sources():
     ]
     assert "v1.0/Inspur/nf5688m6_mxnet" in completed("borrow", "v1.0/Inspur")
     assert "rcp/4.0.0/3264" in completed("borrow", "rcp/4")
+    for verb in ("compare", "reproduce"):  # where nothing but a result will do
+        assert "v1.0/Inspur/nf5688m6_mxnet" in completed(verb, "v1.0/Inspur") and completed(verb, "r") == [
+            "r"
+        ]
     assert completed("borrow", "rcp/3264", "NF5488") == ["NF5488A5"]
     assert completed("config", "show", "./my") == ["./my"]  # a path: the shell completes it
 
