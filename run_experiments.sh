@@ -84,7 +84,7 @@ for ((run = 0; run < runs; run++)); do
     exit $status
   fi
   if ((run + 1 < runs)); then # what it fails on is no fault of the result
-    "${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system" --so-far
+    "${one[@]}" "$python" -m rn50 summary "${files[@]:0:run+1}" --system "$system" --so-far
   fi
 done
 

@@ -80,13 +80,13 @@ class Verbs(click.Group):
         summary: str,
         example: str | None = None,
         heading: str = "",
-        cls: type[click.Command] | None = None,
+        cls: type[click.Command] = _Verb,
     ) -> Callable[[Callable[..., Any]], Any]:
         """Return a decorator that makes a function a verb, listed in the help under ``heading``."""
 
         def add(function: Callable[..., Any]) -> click.Command:
             epilog = example and f"Example: {example}"
-            command = self.command(name, cls=cls or _Verb, short_help=summary, epilog=epilog)(function)
+            command = self.command(name, cls=cls, short_help=summary, epilog=epilog)(function)
             self.sections.setdefault(heading, []).append(command)
             return command
 

@@ -206,9 +206,7 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
 @group.paths
 @click.option("--system", required=True)
 @click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
-@click.option(
-    "--kept", is_flag=True, help="Before the first run: refuse what is asked of all and these lack."
-)
+@click.option("--kept", is_flag=True, help="Refuse what is asked of every run and these lack.")
 def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bool) -> None:
     """Check and score the runs of a campaign, write the report, and say what came out."""
     from rn50.launch.campaign import kept as kept_runs

@@ -154,8 +154,7 @@ def sides(paths: Sequence[pathlib.Path]) -> list[SystemScore | PublishedResult]:
     names = [path for path in paths if _PUBLISHED.match(str(path)) and not os.path.lexists(path)]
     forms = "folders of result logs, or published results like v1.0/Inspur/nf5688m6_mxnet"
     known = [published.find(str(name), forms) for name in names]
-    logs = [path for path in paths if path not in names]
-    scored = score.score(logs) if logs else []
+    scored = score.score([path for path in paths if path not in names])
     return [*known, *scored] if paths[0] in names else [*scored, *known]
 
 

@@ -45,9 +45,10 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
 def changes(file: Path, values: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return variable -> value of NAME=VALUE, without those that the configuration of a file has anyway.
 
-    Raises UserError as ``parsed`` does, and if the file cannot be sourced.
+    Raises UserError for a variable that no configuration can set, or that differs from run to run, and if the
+    file cannot be sourced.
     """
-    given = parsed(values)
+    given = dict(map(_pair, values))
     sourced = config_file.sourced_environment(file, environ) if given else {}
     return {name: text for name, text in given.items() if _value(name, given) != _value(name, sourced)}
 
@@ -58,14 +59,6 @@ def _value(name: str, environ: Mapping[str, str]) -> Any:
     with contextlib.suppress(ValueError):
         return variable.value(variable.given(absolute)[1], {}) if variable else environ.get(name)
     return environ.get(name)
-
-
-def parsed(values: Sequence[str]) -> dict[str, str]:
-    """Return variable -> value of NAME=VALUE.
-
-    Raises UserError for a variable that no configuration can set, or that differs from run to run.
-    """
-    return dict(map(_pair, values))
 
 
 def _pair(given: str) -> tuple[str, str]:
