@@ -186,18 +186,10 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
         if not comparable:
             reason = SAME_LOGS if same_logs else "not comparable: other data"
             differences = [replace(change, shown=False, sentence=reason) for change in differences]
+        parts = tuple(differences), tuple(_settings(first, other)), tuple(_cautions(first, other))
+        split = _split(first, other) if comparable else None
         comparisons.append(
-            Comparison(
-                first=first.name,
-                second=other.name,
-                differences=tuple(differences),
-                settings=tuple(_settings(first, other)),
-                cautions=tuple(_cautions(first, other)),
-                split=_split(first, other) if comparable else None,
-                tests=len(tests),
-                confidence=confidence,
-                same_logs=same_logs,
-            )
+            Comparison(first.name, other.name, *parts, len(tests), confidence, split, same_logs)
         )
     return comparisons
 

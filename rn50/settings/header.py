@@ -14,7 +14,7 @@ from rn50.settings.shell import assignments
 _ENTRY = re.compile(r"#   (\S+) +(.*)")
 _MORE = re.compile(r"# {4,}(\S.*)")
 EXPECTATION = re.compile(r"^#   (?:expected|curve) .*\n(?:# {4,}\S.*\n)*", re.MULTILINE)
-"""What a header expects of a run."""
+"""Entries of a header on what to expect of a run."""
 _OF_NO_EFFECT = RUNS_OWN_NAMES | {"DATADIR", "DGXSYSTEM", "LAUNCHER"}
 _OF_NO_EFFECT |= {name for name in VARIABLES if name.startswith("SUBMISSION_")}
 """Variables that change neither the convergence nor the time of a run much."""
