@@ -60,6 +60,7 @@ for ((run = 0; run < runs; run++)); do
     status=$?
     [ $status -eq 0 ] || exit $((status == 1 ? user_error : status)) # it has said what, and how
     echo "$((runs - run)) of $runs runs to make. Ctrl-C is safe: the same command resumes"
+    "${one[@]}" "$python" -m rn50 summary "$result" --system "$system" --expected
     examined=1
   fi
   plain "run $((run + 1)) of $runs -> $result"

@@ -34,12 +34,8 @@ def doctor(name: str | None, values: tuple[str, ...], as_json: bool, brief: bool
     Exit status: 0 the system can run, 1 it cannot.
     """
     from rn50.doctor.doctor import configured, show
-    from rn50.settings import header
 
-    config = configured(name, values)
-    can_run = show(config, as_json, brief)
-    if brief and can_run and config and (expected := header.of(config).get("expected")):
-        say(f"expected of a run: {expected}")
+    can_run = show(configured(name, values), as_json, brief)
     sys.exit(Status.SUCCESS if can_run else Status.FAULT)
 
 
@@ -207,14 +203,19 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
 @click.option("--system", required=True)
 @click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
 @click.option("--kept", is_flag=True, help="Refuse what is asked of every run and these lack.")
-def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bool) -> None:
+@click.option("--expected", is_flag=True, help="Before the first run: say what the file expects of one.")
+def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bool, expected: bool) -> None:
     """Check and score the runs of a campaign, write the report, and say what came out."""
     from rn50.launch.campaign import kept as kept_runs
     from rn50.launch.campaign import summary
-    from rn50.settings import named
+    from rn50.settings import header, named
 
     if kept:
         kept_runs.refuse_lacking(paths, system, named.read(None))
+    elif expected:
+        text = header.of(named.read(None)).get("expected")
+        if text:
+            say(f"expected of a run: {text}")
     elif so_far:
         summary.so_far(paths)
     else:

@@ -11,9 +11,11 @@ import time
 import types
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from rn50.benchmark import rules
+from rn50.cli import main
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import kept, state, summary, view, watch
@@ -341,3 +343,12 @@ def test_the_scripts_take_this_python_even_if_it_is_not_on_the_path(tmp_path, mo
     assert watch.make_missing(tmp_path / "config_X.sh", tmp_path, 1) == 0
     found = (tmp_path / "python").read_text().strip()
     assert os.path.dirname(found) == os.path.dirname(sys.executable)
+
+
+@pytest.mark.parametrize("target, lines", [("", 1), ("none", 0)])
+def test_a_campaign_says_what_the_file_expects_of_these_runs(target, lines):
+    command = ["summary", "result_0.txt", "--system", "DEMO_CPU", "--expected"]
+    done = CliRunner().invoke(main, command, env={"CONFIG_FILE": str(DEMO), "TARGET": target})
+    assert done.exit_code == 0 and done.stdout.count("expected of a run: epoch") == lines == len(
+        done.stdout.splitlines()
+    )
