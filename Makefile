@@ -22,12 +22,12 @@ demo-pytorch: data ## the same with PyTorch in place of MXNet
 
 DEPLOYED ?= results/deploy
 # Trains on from the weights of the first run: SPARSITY or QUANTIZATION, then the folder.
-train_on = [ -e "$(DEPLOYED)/$(2)/result_0.safetensors" ] || INITIAL_WEIGHTS="$(DEPLOYED)/result_0.safetensors" $(1) SAVE_WEIGHTS=1 NEXP=1 \
+train_on = [ -e "$(DEPLOYED)/$(2)/result_0.safetensors" ] || INITIAL_WEIGHTS="$(DEPLOYED)/result_0.safetensors" $(1) NEXP=1 \
 	RESULTS="$(DEPLOYED)/$(2)" DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 
 demo-deploy: data ## weights of a run: evaluate, prune, export, quantise, time
 	@requirements/install.sh deploy
-	@[ -e "$(DEPLOYED)/result_0.safetensors" ] || SAVE_WEIGHTS=1 NEXP=1 RESULTS="$(DEPLOYED)" DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+	@[ -e "$(DEPLOYED)/result_0.safetensors" ] || NEXP=1 RESULTS="$(DEPLOYED)" DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 	@$(BIN)/rn50 evaluate "$(DEPLOYED)/result_0.safetensors" DEMO_CPU
 	@$(call train_on,SPARSITY=2:4,sparse)
 	@$(BIN)/rn50 evaluate "$(DEPLOYED)/sparse/result_0.safetensors" DEMO_CPU

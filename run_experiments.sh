@@ -41,10 +41,16 @@ clear_caches() {
   fi
 }
 
-files=()
+files=() kept=()
 for ((run = 0; run < runs; run++)); do
   result="$results/result_$run.txt"
   files+=("$result")
+  [ ! -e "$result" ] || kept+=("$result")
+done
+# What is asked of every run, and a kept one lacks, would not come.
+((${#kept[@]} == 0)) || "${one[@]}" "$python" -m rn50 summary "${kept[@]}" --system "$system" --kept || exit
+for ((run = 0; run < runs; run++)); do
+  result="${files[run]}"
   if [ -e "$result" ]; then
     plain "run $((run + 1)) of $runs: kept, $result is there"
     continue
@@ -54,9 +60,7 @@ for ((run = 0; run < runs; run++)); do
     status=$?
     [ $status -eq 0 ] || exit $((status == 1 ? user_error : status)) # it has said what, and how
     echo "$((runs - run)) of $runs runs to make. Ctrl-C is safe: the same command resumes"
-    expected=$(header "$CONFIG_FILE" expected)
-    # Nothing where it does not say, and where trained weights make it another run.
-    [ -n "${INITIAL_WEIGHTS:-}" ] || plain "${expected:+expected of a run: $expected}" | grep .
+    "${one[@]}" "$python" -m rn50 summary "$result" --system "$system" --expected
     examined=1
   fi
   plain "run $((run + 1)) of $runs -> $result"
@@ -81,7 +85,7 @@ for ((run = 0; run < runs; run++)); do
     exit $status
   fi
   if ((run + 1 < runs)); then # what it fails on is no fault of the result
-    "${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system" --so-far
+    "${one[@]}" "$python" -m rn50 summary "${files[@]:0:run+1}" --system "$system" --so-far
   fi
 done
 

@@ -31,6 +31,7 @@ export SUBMISSION_ORG="demo data set, not an MLPerf result"
 export SUBMISSION_DIVISION=closed
 export SUBMISSION_STATUS=research
 export SUBMISSION_PLATFORM="DEMO_CPU_PADDLE (demo data set, not an MLPerf result)"
+export SAVE_WEIGHTS="${SAVE_WEIGHTS:-first}"   # of the first run, for rn50 evaluate and rn50 export
 
 # --- data --------------------------------------------------------------------
 export DATADIR="${DATADIR:-data/demo}"

@@ -44,11 +44,6 @@ find_configuration() {
   fi
 }
 
-# header FILE NAME: prints an entry of the comment at the top of a configuration file.
-header() {
-  sed -n "s/^#   $2 *//p" "$1" 2> /dev/null
-}
-
 # system_of FILE: prints the name of the system that a configuration file is of.
 system_of() {
   local name

@@ -37,7 +37,7 @@ def distribution(error: ModuleNotFoundError) -> str:
 def install(name: str) -> str:
     """Return the command that installs a distribution: its set, else its pinned version, else any version."""
     if name in SETS:
-        return f"{INSTALL} {SETS[name]}, and use .venv/bin/python"
+        return f"{INSTALL} {SETS[name]}"
     return f"{sys.executable} -m pip install {pinned(name) or name}"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from docs import generate
 from rn50.files import ROOT
+from rn50.settings import fields
 from tests.support import tiers
 from tests.support.four_epochs import write_result
 
@@ -168,3 +169,8 @@ def test_the_search_finds_without_a_server(site, tmp_path):
         f"{(site / 'index.html').as_uri()}?q=olympic",
     ]
     assert "matching documents" in subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
+
+
+def test_the_values_of_a_variable_are_no_error():
+    cells = [generate._variable(variable)[2] for _, _, variable in fields.variables()]
+    assert [cell for cell in cells if re.match("is |must ", cell)] == []

@@ -1,5 +1,5 @@
-"""SGD and LARS in agreement with ``rn50/benchmark/optimizers.py``: on a GPU by MXNet's multi-tensor kernels, on
-a CPU by NumPy.
+"""SGD and LARS in agreement with ``rn50/benchmark/optimizers.py``: on a GPU by MXNet's multi-tensor kernels,
+on a CPU by NumPy.
 
 The kernels are those of ``mx.optimizer.LARS``, without its Python code. Under Gluon that code gives batch
 norm and biases a trust ratio and weight decay, and scales the momentum of only some parameters when the
@@ -44,15 +44,17 @@ class Memory:
         pointer, views = ctypes.c_void_p(), []
         for array, size in self._arrays:
             mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-            place = pointer.value, size
-            if place not in self._views:
-                self._views[place] = np.frombuffer((ctypes.c_float * size).from_address(place[0]), np.float32)
-            views.append(self._views[place])
+            address = pointer.value or 0
+            if (address, size) not in self._views:
+                values = (ctypes.c_float * size).from_address(address)
+                self._views[address, size] = np.frombuffer(values, np.float32)
+            views.append(self._views[address, size])
         return views
 
 
 class OnCpu:
-    """SGD, or LARS, of float32 parameters on a CPU. The gradients are sums over samples; ``step`` divides them.
+    """SGD, or LARS, of float32 parameters on a CPU. The gradients are sums over samples; ``step`` divides
+    them.
 
     One thread of NumPy takes a third of the time of MXNet's kernels, which are not vectorised, and of the
     Python code that launches them (docs/measurements.md).

@@ -6,9 +6,10 @@ import errno
 import functools
 import os
 import pathlib
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -20,6 +21,7 @@ from rn50.benchmark import rules
 from rn50.cli import ranks
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
 from rn50.settings.config_file import systems
+from rn50.settings.fields import RUNS_OWN_NAMES, variables
 from rn50.terminal import say
 
 
@@ -40,6 +42,31 @@ def cleaned_up() -> contextlib.AbstractContextManager[None]:
     return process.handling(dict.fromkeys(process.not_ignored(signal.SIGTERM, signal.SIGHUP), end))
 
 
+class _Verb(click.Command):
+    """A verb. One with ``--set`` answers ``--lr 1`` and ``LR=1`` with what sets that value."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        given = [*args]
+        try:
+            return super().parse_args(context, args)
+        except click.UsageError as error:
+            meant = any("--set" in parameter.opts for parameter in self.params) and _as_set(given)
+            if meant:
+                raise click.UsageError(f"{error.message}; {meant}", context) from None
+            raise
+
+
+def _as_set(given: Sequence[str]) -> str:
+    """Return ``write --set LR=1`` where ``given`` has ``--lr 1`` or ``LR=1``; else nothing."""
+    named = {text.replace("_", "").lower(): v.name for _, field, v in variables() for text in (field, v.name)}
+    for before, argument, after in zip(["", *given], given, [*given[1:], ""], strict=False):
+        option, equals, value = argument.removeprefix("--").partition("=")
+        name = named.get(re.sub("[-_]", "", option).lower()) if equals or argument.startswith("--") else None
+        if name and name not in RUNS_OWN_NAMES and before != "--set":
+            return f"write --set {name}={value if equals else after}"
+    return ""
+
+
 class Verbs(click.Group):
     """Group of verbs that answers a wrong name with the nearest one, or with all."""
 
@@ -53,7 +80,7 @@ class Verbs(click.Group):
         summary: str,
         example: str | None = None,
         heading: str = "",
-        cls: type[click.Command] = click.Command,
+        cls: type[click.Command] = _Verb,
     ) -> Callable[[Callable[..., Any]], Any]:
         """Return a decorator that makes a function a verb, listed in the help under ``heading``."""
 
@@ -271,7 +298,7 @@ def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Show tracebacks; RN50_DEBUG=1: of every process.",
 )
 def main(debug: bool) -> None:
-    """Train ResNet-50 to 75.9 %, MLPerf-style. Begin with: make demo
+    """Train ResNet-50 to 75.9 %, MLPerf-style. Begin: make demo, docs/index.md
 
     Help on a verb: rn50 VERB --help. Version: rn50 --version.
     """

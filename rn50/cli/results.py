@@ -6,6 +6,7 @@ import sys
 import tempfile
 
 import click
+from click.shell_completion import CompletionItem
 
 from rn50 import files
 from rn50.benchmark import rules
@@ -19,12 +20,18 @@ from rn50.terminal import Terminal, print_json, print_rows, say
 verb = group.main.under("Results and weights")
 
 
+def _results(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a published result; a path where no name fits."""
+    names = [name for name in sources(context, argument, incomplete) if not name.value.startswith("rcp/")]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
 @verb(
     "reproduce",
     "Repeat a result: the same, or why not",
     "rn50 reproduce v1.0/Inspur/nf5688m6_mxnet --dry-run",
 )
-@click.argument("source", shell_complete=sources)
+@click.argument("source", shell_complete=_results)
 @click.option(
     "--on",
     metavar="CONFIG",
@@ -167,17 +174,19 @@ def report_results(
 
 
 @verb("compare", "Compare results; say what five runs show", "rn50 compare results/BEFORE results/AFTER")
-@group.paths
+@click.argument("paths", nargs=-1, required=True, type=PATH, shell_complete=_results)
 @group.as_json("rn50.results.compare.Comparisons")
 def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs
     show a difference.
 
+    PATHS are folders of result logs, or published results like v1.0/Inspur/nf5688m6_mxnet.
+
     Welch's interval and the exact permutation test, both corrected for the number of tests made at once.
     """
-    from rn50.results import compare, score
+    from rn50.results import compare
 
-    comparisons = compare.compare(score.score(paths))
+    comparisons = compare.compare(compare.sides(paths))
     print_json(compare.Comparisons(comparisons)) if as_json else compare.print_table(comparisons, Terminal())
 
 

@@ -14,7 +14,7 @@ from rn50.errors import Status
 from rn50.files import ROOT, refuse_without_checkout
 from rn50.packages import needed_for
 from rn50.settings import config as configuration
-from rn50.terminal import Terminal, print_json, print_rows
+from rn50.terminal import Terminal, print_json, print_rows, say
 
 set_up = group.main.under("Set up and data")
 verb = group.main.under("Run")
@@ -39,7 +39,7 @@ def doctor(name: str | None, values: tuple[str, ...], as_json: bool, brief: bool
     sys.exit(Status.SUCCESS if can_run else Status.FAULT)
 
 
-@set_up("config", "Show a configuration, or write a new one", cls=group.Verbs)
+@set_up("config", "Show a configuration, or write a new one", "rn50 config show DEMO_CPU", cls=group.Verbs)
 def config_group() -> None:
     """Look at configurations: the files configs/config_NAME.sh, and yours.
 
@@ -115,10 +115,9 @@ def config_new(
     "--save-weights",
     is_flag=False,
     flag_value="last",
-    default="0",
     type=click.Choice(["0", "last", "best"]),
     help="Save the weights that each run ends with, or with best those of its best evaluation, as "
-    "result_N.safetensors: SAVE_WEIGHTS.",
+    "result_N.safetensors: SAVE_WEIGHTS. [default: what CONFIG says]",
 )
 @click.option(
     "--resume",
@@ -138,7 +137,7 @@ def run_campaign(
     values: tuple[str, ...],
     runs: int,
     results: pathlib.Path | None,
-    save_weights: str,
+    save_weights: str | None,
     resume: bool,
     tensorboard: pathlib.Path | None,
     as_json: bool,
@@ -158,15 +157,17 @@ def run_campaign(
     from rn50.settings import config_file, named
 
     refuse_without_checkout("rn50 run")
-    asked = {"SAVE_WEIGHTS": save_weights != "0" and save_weights, "RESUME": resume and "1"}
+    asked = {"SAVE_WEIGHTS": save_weights, "RESUME": resume and "1"}
     variables = {variable: value for variable, value in asked.items() if value}
     if tensorboard:
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401
         variables[CURVES] = str(tensorboard.absolute())
     if results is None:
-        default = ROOT / "results" / named.system(config_file.find(name), named.parsed(values))
-        results = pathlib.Path(process.environment().get("RESULTS") or default)
+        base = config_file.find(name)
+        environ = process.environment()
+        default = ROOT / "results" / named.system(base, named.changes(base, values, environ))
+        results = pathlib.Path(environ.get("RESULTS") or default)
     with named.file_in(results, name, values) as file:
         status = watch.make_missing(file, results, runs, as_json, **variables)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
@@ -201,11 +202,21 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
 @group.paths
 @click.option("--system", required=True)
 @click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
-def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool) -> None:
+@click.option("--kept", is_flag=True, help="Refuse what is asked of every run and these lack.")
+@click.option("--expected", is_flag=True, help="Before the first run: say what the file expects of one.")
+def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bool, expected: bool) -> None:
     """Check and score the runs of a campaign, write the report, and say what came out."""
+    from rn50.launch.campaign import kept as kept_runs
     from rn50.launch.campaign import summary
+    from rn50.settings import header, named
 
-    if so_far:
+    if kept:
+        kept_runs.refuse_lacking(paths, system, named.read(None))
+    elif expected:
+        text = header.of(named.read(None)).get("expected")
+        if text:
+            say(f"expected of a run: {text}")
+    elif so_far:
         summary.so_far(paths)
     else:
         sys.exit(summary.end(paths, system))

@@ -23,7 +23,7 @@ from rn50.terminal import Terminal, print_json, say
 verb = group.main.under("Speed")
 
 
-@verb("bench", "Measure input, storage, network, training", cls=group.Verbs)
+@verb("bench", "Measure input, storage, network, training", "rn50 bench throughput DEMO_CPU", cls=group.Verbs)
 def bench() -> None:
     """Measure this system."""
 
@@ -232,7 +232,7 @@ def bench_storage(
     storage.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
 
 
-@verb("tune", "Search faster settings of the input", cls=group.Verbs)
+@verb("tune", "Search faster settings of the input", "rn50 tune input DEMO_CPU", cls=group.Verbs)
 def tune() -> None:
     """Search settings that decide speed alone."""
 

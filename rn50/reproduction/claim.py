@@ -80,9 +80,9 @@ def claim_of(name: str) -> Claim:
     if os.path.exists(name):
         return _of_logs(name, pathlib.Path(name))
     source = origin.find(name, FORMS)
-    result = next((row for row in published.results() if row.name.lower() == name.lower()), None)
-    if result is None:
+    if source.kind != origin.PUBLISHED:
         raise UserError(name, "claims no minutes", f"give {FORMS}")
+    result = published.find(name, FORMS)
     rate = images_per_second.training_rate(result)
     return _claim(
         source,
@@ -103,6 +103,9 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     first = next((run for run in runs if run.saved), runs[0])
     saved = first.saved
     finished = [run for run in runs if counted.is_finished(run)]
+    if any(run.is_cut for run in runs):
+        problem = "its epochs were cut short by BENCHMARK_STEPS, so it claims nothing"
+        raise UserError(name, problem, "name a result of whole epochs")
     counted.refuse_others(finished, saved.get("variables", {}))
     about = saved.get("system") or tree.described(runs[0].file.parent)
     model = about.get("accelerator_model_name") or about.get("host_processor_model_name")

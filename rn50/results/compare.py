@@ -3,23 +3,26 @@
 
 import hashlib
 import math
+import os
+import pathlib
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.benchmark.recipe import HYPERPARAMETERS
+from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError
 from rn50.printed import Minutes
-from rn50.results import recipe, sidecar, significance, timing
+from rn50.results import published, recipe, score, sidecar, significance, timing
+from rn50.results.published import PublishedResult
 from rn50.results.run import Run
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
 from rn50.results.validity.result_rules import COMPUTES
-from rn50.settings.fields import RUNS_OWN_NAMES
+from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLE_OF
 from rn50.terminal import Terminal, counted, table
 
 QUANTITIES = {
@@ -35,6 +38,15 @@ SAME_LOGS = "the same logs"
 
 OTHER_PACKAGES = "packages that do not compute"
 """Name of a setting: their number and a hash of their names and versions, which would fill pages."""
+_VARIABLE_OF_LOGGED = {
+    **{row.shown: VARIABLE_OF.get(field) for field, row in HYPERPARAMETERS.items()},
+    "organisation": "SUBMISSION_ORG",
+    "platform": "SUBMISSION_PLATFORM",
+    "training images": "NUMEXAMPLES",
+    "validation images": "NUMVALEXAMPLES",
+}
+"""Name of a logged setting -> the variable that sets it."""
+_PUBLISHED = re.compile(r"v\d\.\d/", re.IGNORECASE)
 _OF_A_RUN = RUNS_OWN_NAMES | {"seed", "precision_reason"}
 """Names that are not settings of a result, because every run has its own value."""
 
@@ -70,17 +82,17 @@ class Difference:
 
 
 class Split(NamedTuple):
-    """The difference of two scores, split without a rest into that by epochs and that by the time of an
-    epoch.
+    """The difference of two means of the minutes, split without a rest into that by epochs and that by the
+    time of an epoch.
 
-    A score is the product of both means of the kept runs; each has the share that its logarithm has (the
-    logarithmic mean Divisia index of B. W. Ang, Energy Policy 32, 2004).
+    Minutes are the product of both; each has the share that its logarithm has (the logarithmic mean Divisia
+    index of B. W. Ang, Energy Policy 32, 2004).
     """
 
     first: Minutes
-    """Score of the first, in minutes."""
+    """Mean minutes of the first, of the runs that reached the target."""
     second: Minutes
-    """Score of the other."""
+    """Mean minutes of the other."""
     epochs: tuple[float, float]
     """Mean epochs of both."""
     by_epochs: Minutes
@@ -90,13 +102,17 @@ class Split(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Return the split in words."""
-        total, parts = self.second - self.first, (self.by_epochs, self.by_speed)
-        whole, by_epochs, by_speed = (f"{minutes / self.first:+.2%}" for minutes in (total, *parts))
+        """Return the split in words: in factors where the minutes more than double, else in percent of the
+        first."""
+        total, by_epochs = self.second / self.first, self.epochs[1] / self.epochs[0]
+        shares = (total - 1, self.by_epochs / self.first, self.by_speed / self.first)
+        whole, of_epochs, of_speed = (f"{share:+.2%}" for share in shares)
+        if total > 2:
+            whole, of_epochs, of_speed = map(_times, (total, by_epochs, total / by_epochs))
         epochs = "{:g} to {:g}".format(*self.epochs)
         return (
-            f"{self.first:.2f} to {self.second:.2f} minutes, {whole}: {by_epochs} by epochs ({epochs}), "
-            f"{by_speed} by the time of an epoch"
+            f"{_figures(self.first)} to {_figures(self.second)} minutes, {whole}: {of_epochs} by epochs "
+            f"({epochs}), {of_speed} by the time of an epoch"
         )
 
 
@@ -118,7 +134,7 @@ class Comparison:
     confidence: float
     """Confidence of each interval, which allows for them."""
     split: Split | None
-    """null: one of them has no score."""
+    """null: no run of one of them reached the target."""
     same_logs: bool
     """True if both are the same logs, byte for byte."""
 
@@ -129,7 +145,20 @@ class Comparisons(NamedTuple):
     comparisons: Sequence[Comparison]
 
 
-def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
+def sides(paths: Sequence[pathlib.Path]) -> list[SystemScore | PublishedResult]:
+    """Return the results that are compared: of logs, and published ones by their names, as in ``rn50
+    borrow``.
+
+    Raises UserError as ``score.score`` does, and for an unknown name.
+    """
+    names = [path for path in paths if _PUBLISHED.match(str(path)) and not os.path.lexists(path)]
+    forms = "folders of result logs, or published results like v1.0/Inspur/nf5688m6_mxnet"
+    known = [published.find(str(name), forms) for name in names]
+    scored = score.score([path for path in paths if path not in names])
+    return [*known, *scored] if paths[0] in names else [*scored, *known]
+
+
+def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison]:
     """Compare every result after the first with the first.
 
     Raises:
@@ -157,18 +186,10 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
         if not comparable:
             reason = SAME_LOGS if same_logs else "not comparable: other data"
             differences = [replace(change, shown=False, sentence=reason) for change in differences]
+        parts = tuple(differences), tuple(_settings(first, other)), tuple(_cautions(first, other))
+        split = _split(first, other) if comparable else None
         comparisons.append(
-            Comparison(
-                first=first.name,
-                second=other.name,
-                differences=tuple(differences),
-                settings=tuple(settings(first.system.runs, other.system.runs)),
-                cautions=tuple(_cautions(first, other)),
-                split=_split(first.system, other.system) if comparable else None,
-                tests=len(tests),
-                confidence=confidence,
-                same_logs=same_logs,
-            )
+            Comparison(first.name, other.name, *parts, len(tests), confidence, split, same_logs)
         )
     return comparisons
 
@@ -179,27 +200,40 @@ class _Side:
     ``samples`` are the values of each quantity, one per run; only runs that converged have epochs and minutes
     to target. ``data`` are the numbers of training images, which identify data sets other than ImageNet. A
     result without a label counts as ImageNet, although some of them log only whole batches of it. ``hashes``
-    are those of the logs.
+    are those of the logs. A published result has neither logs nor sidecar files, only a row of the table.
     """
 
-    def __init__(self, system: SystemScore, name: str) -> None:
-        self.system, self.name = system, name
-        logs = [run.log for run in system.runs]
+    def __init__(self, source: SystemScore | PublishedResult, name: str) -> None:
+        self.name, self.samples = name, dict[str, list[float]]()
+        self.hashes, self.data, self.targets = [name], {rules.TRAIN_SAMPLES}, {rules.TARGET_ACCURACY}
+        self.label: str | None = None
+        self.runs: Sequence[Run] = ()
+        if isinstance(source, PublishedResult):
+            self.logged = _texts(source.organisation, source.system, source.recipe)
+            self.number, self.missed = len(source.runs), source.runs.count(None)
+            minutes = zip(source.runs, source.minutes, strict=True)
+            self.samples["epochs"] = source.epochs_to_target
+            self.samples["minutes"] = [taken for epochs, taken in minutes if epochs and taken]
+            return
+        logs = [run.log for run in source.runs]
         rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
-        converged = [run for run in system.runs if run.converged]
-        self.samples: dict[str, list[float]] = {
+        converged = [run for run in source.runs if run.converged]
+        self.samples = {
             "epochs": [run.epochs for run in converged if run.epochs is not None],
             "minutes": [run.minutes for run in converged if run.minutes is not None],
             "kilojoules": [run.energy.kilojoules for run in converged if run.energy],
             "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
         }
-        self.data = {log.train_samples if system.label else rules.TRAIN_SAMPLES for log in logs}
+        self.runs, self.label, self.logged = source.runs, source.label, _merged(_logged, source.runs)
+        self.number, self.missed = len(logs), len(logs) - len(converged)
+        self.data = {log.train_samples or 0 for log in logs} if source.label else self.data
+        self.targets = {log.target for log in logs}
         self.hashes = sorted(files.sha256(log.path) for log in logs)
 
 
 def _in_both(first: _Side, second: _Side) -> list[str]:
     """Return the quantities of which both sides have values."""
-    return [key for key in QUANTITIES if first.samples[key] and second.samples[key]]
+    return [key for key in QUANTITIES if first.samples.get(key) and second.samples.get(key)]
 
 
 def _comparable(first: _Side, second: _Side) -> bool:
@@ -207,11 +241,11 @@ def _comparable(first: _Side, second: _Side) -> bool:
     return first.data == second.data and first.hashes != second.hashes
 
 
-def _split(first: SystemScore, second: SystemScore) -> Split | None:
-    before, after = first.olympic_minutes, second.olympic_minutes
-    one, other = (
-        statistics.mean([run.epochs or 0.0 for run in system.runs if run.kept] or [0.0])
-        for system in (first, second)
+def _split(first: _Side, second: _Side) -> Split | None:
+    if not {"epochs", "minutes"} <= {*_in_both(first, second)}:
+        return None
+    (before, one), (after, other) = (
+        [statistics.mean(side.samples[key]) for key in ("minutes", "epochs")] for side in (first, second)
     )
     if not before or not after or not one or not other:
         return None
@@ -222,21 +256,17 @@ def _split(first: SystemScore, second: SystemScore) -> Split | None:
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:
     """Return the sentence on the correction for several tests made at once; None for at most one test."""
-    tests, confidence = comparisons[0].tests, comparisons[0].confidence
-    if tests < 2:
-        return None
-    return (
-        f"{tests} tests at once: p-values are adjusted (Benjamini and Hochberg) and intervals have "
-        f"{confidence:.1%} confidence (Benjamini and Yekutieli); of the differences that they show, "
-        f"at most {1 - CONFIDENCE:.0%} are expected to be chance"
-    )
+    tests = comparisons[0].tests
+    return f"p-values and intervals are corrected for {tests} tests" if tests > 1 else None
 
 
-def names(systems: Sequence[SystemScore]) -> list[str]:
+def names(systems: Sequence[SystemScore | PublishedResult]) -> list[str]:
     """Return a name without the label for each system; equal names are followed by their folder."""
     all_names = [system.name for system in systems]
     return [
-        system.name if all_names.count(system.name) == 1 else f"{system.name} in {system.runs[0].file.parent}"
+        f"{system.name} in {system.runs[0].file.parent}"
+        if isinstance(system, SystemScore) and all_names.count(system.name) > 1
+        else system.name
         for system in systems
     ]
 
@@ -273,7 +303,7 @@ def _sentence(d: Difference, name: str, confidence: float) -> str:
             f"no difference: every run of both has {d.first:g} {quantity}; they are reported in steps, and a "
             "difference below one step cannot be seen"
         )
-    size = _figures(abs(d.difference)) + (f" ({abs(d.difference / d.first):.1%})" if d.first else "")
+    size = _figures(abs(d.difference)) + (f" ({_relative(d).lstrip('+-')})" if d.first else "")
     figures, spread = f"p = {d.p_adjusted:.3f}", ""
     if d.low is not None and d.high is not None:
         interval = f"{_signed(d.low)} to {_signed(d.high)}"
@@ -284,6 +314,15 @@ def _sentence(d: Difference, name: str, confidence: float) -> str:
     if min(a, b) < 2 or 2 / math.comb(a + b, a) >= 1 - CONFIDENCE:
         return f"{runs} cannot show a difference, whatever it is; here it is {size}"
     return f"{runs} do not show a difference: it is {size}; {figures}{spread}"
+
+
+def _relative(d: Difference) -> str:
+    """Return the difference relative to the first: as a factor from twice on, else in percent."""
+    return _times(d.second / d.first) if d.second >= 2 * d.first else f"{d.difference / d.first:+.1%}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2f} times"
 
 
 def _figures(value: float) -> str:
@@ -297,29 +336,46 @@ def _signed(value: float) -> str:
 
 def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str]]:
     """Yield (name, first, second) of settings that differ in the logs, and in the sidecar files where both
-    sides have some."""
-    for source in (_logged, _saved):
-        first, second = (
-            {name: ", ".join(values) for name, values in sidecar.merged(map(source, runs)).items()}
-            for runs in (a, b)
-        )
-        if source is _logged or (first and second):
-            for name in {**first, **second}:
-                if first.get(name) != second.get(name):
-                    yield name, first.get(name, "-"), second.get(name, "-")
+    sides have some. What a file has as a variable too is said once, by that."""
+    saved = [_merged(_saved, runs) for runs in (a, b)]
+    beside = list(_differing(*saved)) if all(saved) else []
+    names = {name for name, _, _ in beside}
+    for setting in _differing(*(_merged(_logged, runs) for runs in (a, b))):
+        if _VARIABLE_OF_LOGGED.get(setting[0]) not in names:
+            yield setting
+    yield from beside
+
+
+def _settings(first: _Side, second: _Side) -> Iterator[tuple[str, str, str]]:
+    """Yield the settings that differ; beside a published result those that are known of both."""
+    if first.runs and second.runs:
+        return settings(first.runs, second.runs)
+    return (setting for setting in _differing(first.logged, second.logged) if "-" not in setting)
+
+
+def _merged(source: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
+    return {name: ", ".join(texts) for name, texts in sidecar.merged(map(source, runs)).items()}
+
+
+def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    for name in {**first, **second}:
+        if first.get(name) != second.get(name):
+            yield name, first.get(name, "-"), second.get(name, "-")
 
 
 def _logged(run: Run) -> dict[str, str]:
     log, logged = run.log, recipe.of_log(run.log)
-    settings = {
-        "organisation": log.org,
-        "platform": log.platform,
-        **{row.shown: getattr(logged, name) for name, row in HYPERPARAMETERS.items()},
-        "training images": log.train_samples,
-        "validation images": log.eval_samples,
-    }
+    more: dict[str, Any] = {"training images": log.train_samples, "validation images": log.eval_samples}
     if logged.decay_steps is not None:
-        settings[HYPERPARAMETERS["decay_epochs"].shown] = logged.decay_steps
+        more[HYPERPARAMETERS["decay_epochs"].shown] = logged.decay_steps
+    return _texts(log.org, log.platform, logged, more)
+
+
+def _texts(
+    organisation: str | None, platform: str | None, logged: Recipe, more: Mapping[str, Any] = {}
+) -> dict[str, str]:
+    rows = {row.shown: getattr(logged, name) for name, row in HYPERPARAMETERS.items()}
+    settings = {"organisation": organisation, "platform": platform, **rows, **more}
     # Some programs log 37, others 37.0.
     return {
         name: f"{value:g}" if isinstance(value, float) else str(value)
@@ -346,19 +402,18 @@ def _saved(run: Run) -> dict[str, str]:
 
 def _cautions(first: _Side, second: _Side) -> Iterator[str]:
     sides = (first, second)
+    if first.targets != second.targets:
+        targets = (" or ".join(f"{one:g}".replace("inf", "none") for one in side.targets) for side in sides)
+        yield f"their targets differ ({' and '.join(targets)}), so epochs and minutes say not which is better"
     if first.data != second.data:
         yield "they were trained on different data, so the figures do not say which is better"
-    labelled = [side for side in sides if side.system.label]
+    labelled = [side for side in sides if side.label]
     if labelled:
-        yield f"{' and '.join(side.name for side in labelled)}: {labelled[0].system.label}"
+        yield f"{' and '.join(side.name for side in labelled)}: {labelled[0].label}"
     for side in sides:
-        runs = side.system.runs
-        missed = sum(not run.converged for run in runs)
-        if missed:  # the others are no longer a sample of all its runs
-            yield (
-                f"{missed} of {len(runs)} runs of {side.name} did not converge; epochs and minutes are "
-                "of those that did"
-            )
+        if side.missed:  # the others are no longer a sample of all its runs
+            runs = f"{side.missed} of {side.number} runs of {side.name}"
+            yield f"{runs} did not converge; epochs and minutes are of those that did"
     common = len(set(first.hashes) & set(second.hashes))
     if common and first.hashes != second.hashes:
         verb = "is" if common == 1 else "are"
@@ -366,22 +421,23 @@ def _cautions(first: _Side, second: _Side) -> Iterator[str]:
 
 
 def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
-    """Print for each comparison its figures, the sentence on each, the cautions and the settings that
+    """Print for each comparison the cautions, its figures, the sentence on each and the settings that
     differ."""
     for comparison in comparisons:
-        headings = ("mean of the runs", "first", "second", "difference", "p")
-        figures = table(headings, headings[:1], f"{comparison.second} against {comparison.first}")
+        headings = ("mean of the runs", "from", "to", "change", "p")
+        figures = table(headings, headings[:1], f"{comparison.first} -> {comparison.second}")
         for d in comparison.differences:
-            change = _signed(d.difference) + (f" ({d.difference / d.first:+.1%})" if d.first else "")
+            change = _signed(d.difference) + (f" ({_relative(d)})" if d.first else "")
             means = _figures(d.first), _figures(d.second)
             figures.add_row(QUANTITIES[d.quantity][0], *means, change, f"{d.p_adjusted:.3f}")
+        for caution in comparison.cautions:
+            console.print(f"caution: {caution}")
         if comparison.same_logs:
             lines = [f"{SAME_LOGS}: {comparison.second} is a copy of {comparison.first}"]
         else:
             console.print(figures)
             lines = [f"{QUANTITIES[d.quantity][0]}: {d.sentence}" for d in comparison.differences]
         lines += [comparison.split.sentence] if comparison.split else []
-        lines += [f"caution: {caution}" for caution in comparison.cautions]
         lines += [f"{name}: {first} -> {second}" for name, first, second in comparison.settings]
         for line in lines:
             console.print(line)

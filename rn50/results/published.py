@@ -7,6 +7,7 @@ each column.
 
 import csv
 import dataclasses
+import difflib
 import functools
 import math
 import pathlib
@@ -17,6 +18,7 @@ from typing import Any
 
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import COLUMN_OF, HYPERPARAMETERS, Recipe
+from rn50.errors import UserError, excerpt
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
 Numbers = tuple[float | None, ...]
@@ -103,6 +105,19 @@ def results() -> tuple[PublishedResult, ...]:
     """Return the whole table, sorted by round, organisation and system."""
     with TABLE.open(newline="", encoding="utf-8") as table:
         return tuple(from_csv(table))
+
+
+def find(name: str, forms: str) -> PublishedResult:
+    """Return the result of a name, in any case.
+
+    Raises UserError if there is none, with the nearest names and ``forms``, what else may be given.
+    """
+    for result in results():
+        if result.name.lower() == name.lower():
+            return result
+    near = difflib.get_close_matches(name, [result.name for result in results()], n=3, cutoff=0.4)
+    meant = f", did you mean {', '.join(near)}?" if near else ""
+    raise UserError(excerpt(name), f"neither a file nor a published result{meant}", f"give {forms}")
 
 
 def nearest(

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ def _below(path: pathlib.Path) -> list[pathlib.Path]:
     files = sorted(_walk(path), key=_in_order)
     if not files:
         remedy = "give a folder that holds result files, or the files themselves"
+        if any(path.glob("*.log")):
+            remedy = f"give the logs themselves: rn50 score {shlex.quote(str(path))}/*.log"
         raise UserError(path, "no result_*.txt below it", remedy)
     published = [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK]
     return published or files

@@ -59,6 +59,11 @@ class Run:
         return [label for label in rules.LABELS if label in platforms or label == other]
 
     @property
+    def is_cut(self) -> bool:
+        """True if BENCHMARK_STEPS cut its epochs short, so that it is no result of any task."""
+        return self.log.epoch_samples != self.log.train_samples
+
+    @property
     def is_ours(self) -> bool:
         """True if this package made the run."""
         writers = (event.metadata.get("file") for event in self.log.events[:1])

@@ -130,7 +130,8 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> Iterator[str]:
     known."""
     if system.mean_minutes is not None:
         so_far = f"{minutes(system.mean_minutes)} minutes{_unverified(system)}"
-        yield f"{so_far} is the mean so far; every run so far reached the target"
+        reached = "" if system.accuracy else "; every run so far reached the target"
+        yield f"{so_far} is the mean so far{reached}"
     if system.convergence:
         verdict = _convergence(system, system.convergence)
         yield f"reference convergence {system.convergence.ruleset}: {verdict}"

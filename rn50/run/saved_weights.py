@@ -13,10 +13,17 @@ from rn50.settings.config import Config
 from rn50.weights import weights_file
 
 
+def are_asked_for(config: Config) -> bool:
+    """Return whether this run saves its weights: with SAVE_WEIGHTS=first only the first of a campaign
+    does."""
+    first = pathlib.Path(config.run.result_file or "").name == "result_0.txt"
+    return config.run.save_weights != "0" and (config.run.save_weights != "first" or first)
+
+
 def refuse_impossible(config: Config) -> None:
     """Raise UserError if the weights are to be saved but cannot be, because their file exists or the log has
     no file."""
-    if config.run.save_weights != "0":
+    if are_asked_for(config):
         if not config.run.result_file:
             problem = "the weights are saved beside the log, which has no file"
             raise UserError(f"SAVE_WEIGHTS={config.run.save_weights}", problem, "set RESULT_FILE")

@@ -21,6 +21,11 @@ def recording(
     return contextlib.closing(TensorBoardDisplay(shown, config, pathlib.Path(folder)))
 
 
+def folder_of(folder: str | pathlib.Path, log: pathlib.Path) -> pathlib.Path:
+    """Return the folder of the curves of a log; results of --set lie in a folder of their own."""
+    return pathlib.Path(folder, log.parent.name, log.stem)
+
+
 class TensorBoardDisplay(Display):
     """Passes everything on to ``shown`` and writes loss, images/s and learning rate about once a second, and
     top-1 and images/s at the end of an epoch. The horizontal axis counts training steps.
@@ -36,8 +41,7 @@ class TensorBoardDisplay(Display):
         batch_size = config.hyperparameters.batch_size
         self._steps = schedule.steps_per_epoch(config.epoch_samples, config.ranks, batch_size)
         log = pathlib.Path(config.run.result_file or "run")
-        run = folder / log.parent.name / log.stem  # results of --set lie in a folder of their own
-        self._new_writer = lambda: SummaryWriter(str(run), flush_secs=5)
+        self._new_writer = lambda: SummaryWriter(str(folder_of(folder, log)), flush_secs=5)
         self._writer: Any = None
         self._epoch, self._epoch_begin = 0, 0.0
 

@@ -221,7 +221,7 @@ class TimedRun:
         """Remove the checkpoint of the finished run, and save weights as SAVE_WEIGHTS says."""
         if self.config.run.checkpoint_epochs:
             checkpoint.remove(self.config)
-        if self.config.run.save_weights != "0":
+        if saved_weights.are_asked_for(self.config):
             self.watch.doing = "saving the weights"
             self.best.look(result.epoch, result.accuracy)
             saved_weights.save(self.config, self.rank, self.seed, self.best)

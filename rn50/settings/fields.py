@@ -114,9 +114,9 @@ class Run:
     """Power meter that is read beside the run: nvml (GPUs), rapl (processors), auto (both, as far as there
     are any), file:PATH or file:PATH,SECONDS (a CSV of time and watts of a meter, and by how much its clock is
     ahead), off."""
-    save_weights: str = env("SAVE_WEIGHTS", "0", parse=one_of("0", "1", "last", "best"))
+    save_weights: str = env("SAVE_WEIGHTS", "0", parse=one_of("0", "1", "last", "best", "first"))
     """Last or 1: the weights that a run ends with are saved beside the log once the clock has stopped; best:
-    those of its best evaluation."""
+    those of its best evaluation; first: as last, but of the first run of a campaign alone, result_0.txt."""
     initial_weights: str | None = env(
         "INITIAL_WEIGHTS", None, example="result_0.safetensors", parse=parsers.path
     )

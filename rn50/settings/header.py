@@ -5,8 +5,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from rn50.errors import UserError
 from rn50.settings import config_file
-from rn50.settings.rewrite import GROUP
+from rn50.settings.config import Config, from_environment
+from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 from rn50.settings.shell import assignments
 
 _ENTRY = re.compile(r"#   (\S+) +(.*)")
@@ -14,6 +16,11 @@ _MORE = re.compile(r"# {4,}(\S.*)")
 _EPOCH_AND_MINUTES = re.compile(r"epoch (\d+)[^;]*; (.* minutes\b.*?)(?:\. .*)?")
 _NO_LIMIT = re.compile(r"not measured|estimate|and more")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
+EXPECTATION = re.compile(r"^#   (?:expected|curve) .*\n(?:# {4,}\S.*\n)*", re.MULTILINE)
+"""Entries of a header on what to expect of a run."""
+_OF_NO_EFFECT = RUNS_OWN_NAMES | {"DATADIR", "DGXSYSTEM", "LAUNCHER"}
+_OF_NO_EFFECT |= {name for name in VARIABLES if name.startswith("SUBMISSION_")}
+"""Variables that change neither the convergence nor the time of a run much."""
 _POINT = re.compile(r"(\d+): (0\.\d+)-(0\.\d+)")
 
 
@@ -36,23 +43,26 @@ def read(file: pathlib.Path) -> dict[str, str]:
     return {name: " ".join(texts) for name, texts in entries.items()}
 
 
-def of_run(system: str, variables: Mapping[str, Any]) -> dict[str, str]:
-    """Return the header of a system's file in ``configs/``, if its hyperparameters still equal those in
-    ``variables`` of a run."""
-    if system not in config_file.systems():
+def of(config: Config) -> dict[str, str]:
+    """Return the header of a configuration's file, if it still tells of its runs."""
+    return of_run(config.run.system, config.as_environment(), config.environment.get("CONFIG_FILE"))
+
+
+def of_run(system: str, variables: Mapping[str, Any], file: str | None = None) -> dict[str, str]:
+    """Return the header of a system's file in ``configs/``, else that of ``file``, if nothing that changes
+    convergence or time differs between it and ``variables`` of a run."""
+    path = config_file.file_of(system) if system in config_file.systems() else file and pathlib.Path(file)
+    if not path:
         return {}
-    file = config_file.file_of(system)
-    current = assignments.read(file).values
-    common = [name for name in GROUP if name in current and name in variables]
-    same = all(_comparable(current[name]) == _comparable(variables[name]) for name in common)
-    return read(file) if same else {}
-
-
-def _comparable(value: Any) -> Any:
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        return value
+        current = from_environment(assignments.read(path).values, str(path)).as_environment()
+    except UserError:
+        return {}
+    telling = VARIABLES.keys() & variables.keys() - _OF_NO_EFFECT
+    if current.get("DALI_THREADS") == "0":  # a run saves how many it took
+        telling -= {"DALI_THREADS"}
+    same = all(current.get(name) == variables[name] for name in telling)
+    return read(path) if same else {}
 
 
 def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:

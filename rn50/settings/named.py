@@ -6,12 +6,13 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rn50 import files, process
 from rn50.errors import UserError, did_you_mean, excerpt
-from rn50.settings import config_file
+from rn50.settings import config_file, header
 from rn50.settings.config import Config, from_environment, known_names
-from rn50.settings.fields import RUNS_OWN_NAMES, variables
+from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES, variables
 from rn50.settings.shell.exports import exported, refuse_impossible, remark
 
 _LONGEST = 100
@@ -36,17 +37,28 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
     if is_complete and not name and not values:
         return from_environment(environ)
     file = config_file.find(name)
-    given = parsed(values)
+    given = changes(file, values, environ)
     system(file, given)
     return from_environment(changed(config_file.sourced_environment(file, environ), given))
 
 
-def parsed(values: Sequence[str]) -> dict[str, str]:
-    """Return variable -> value of NAME=VALUE.
+def changes(file: Path, values: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variable -> value of NAME=VALUE, without those that the configuration of a file has anyway.
 
-    Raises UserError for a variable that no configuration can set, or that differs from run to run.
+    Raises UserError for a variable that no configuration can set, or that differs from run to run, and if the
+    file cannot be sourced.
     """
-    return dict(map(_pair, values))
+    given = dict(map(_pair, values))
+    sourced = config_file.sourced_environment(file, environ) if given else {}
+    return {name: text for name, text in given.items() if _value(name, given) != _value(name, sourced)}
+
+
+def _value(name: str, environ: Mapping[str, str]) -> Any:
+    """Return what an environment has of a variable, read where that is possible."""
+    variable, absolute = VARIABLES.get(name), {**environ, **config_file.absolute_paths(environ)}
+    with contextlib.suppress(ValueError):
+        return variable.value(variable.given(absolute)[1], {}) if variable else environ.get(name)
+    return environ.get(name)
 
 
 def _pair(given: str) -> tuple[str, str]:
@@ -85,6 +97,11 @@ def system(file: Path, given: Mapping[str, str]) -> str:
     return name
 
 
+def arguments(system: str) -> str:
+    """Return what names a system on the command line: ``DEMO_CPU --set LR=1`` for DEMO_CPU+LR=1."""
+    return re.sub(r"\+(\w+=)", r" --set \1", system)
+
+
 def _file(folder: Path, base: Path, given: Mapping[str, str]) -> Path:
     return folder / f"config_{system(base, given)}.sh"
 
@@ -98,10 +115,11 @@ def file_in(folder: Path, name: str | None, values: Sequence[str]) -> Iterator[P
     was: with the file of earlier runs, or without one.
     """
     base = config_file.find(name)
-    if not values:
+    given = changes(base, values, process.environment())
+    if not given:
         yield base
         return
-    file = _file(folder, base, parsed(values))
+    file = _file(folder, base, given)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set(folder.glob("*"))
     earlier = files.read_bytes(file) if file in before else None
@@ -124,11 +142,13 @@ def write(folder: Path, name: str | None, values: Sequence[str]) -> Path:
 
     Raises UserError as ``read`` does, or if a shell that sources the file would not have the values.
     """
-    asked, given = read(name, values).environ(), parsed(values)
     base = config_file.find(name)
+    given = changes(base, values, process.environment())
+    asked = read(name, values).environ()
     text = files.read_text(base, errors="surrogateescape")
     if _SOURCES.search(text):  # a copy would not find the files beside it
         text = f". {shlex.quote(str(base.resolve()))}\n"
+    text = header.EXPECTATION.sub("", text)  # which is of other values
     lines = [f"# {remark(base.name)}; {files.MARK}, --set", text, "# --set"]
     lines += [exported(variable, asked[variable]) for variable in dict.fromkeys((*given, _PLATFORM))]
     file = _file(folder, base, given)

@@ -19,8 +19,8 @@ def _short_decay(warmup_epochs: float, decay_epochs: float | None) -> Iterator[s
         yield "the learning rate must decay after the warm-up; lower WARMUP_EPOCHS or raise DECAY_EPOCHS"
 
 
-def _no_evaluation(eval_offset: int, numepochs: int) -> Iterator[str]:
-    if eval_offset + 1 > numepochs:
+def _no_evaluation(eval_offset: int, numepochs: int, target: str) -> Iterator[str]:
+    if eval_offset + 1 > numepochs and target != "none":  # without a target the last epoch is evaluated
         remedy = "lower EVAL_OFFSET or raise NUMEPOCHS"
         yield f"no epoch would be evaluated, the first is EVAL_OFFSET + 1; {remedy}"
 

@@ -3,8 +3,9 @@ configuration, or ignored."""
 
 import dataclasses
 import itertools
+import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rich.table import Table
 
@@ -39,7 +40,7 @@ class Row:
     reason: str
     """Why it has no effect or is ignored, or who reads it; else empty."""
     origin: str
-    """file, environment or default."""
+    """file, --set, environment or default."""
 
     @property
     def text(self) -> str:
@@ -104,14 +105,15 @@ WITHOUT_EFFECT = (
 )
 
 
-def describe(config: Config, in_file: Sequence[str] = ()) -> list[Row]:
+def describe(config: Config, in_file: Sequence[str] = (), replaced: Collection[str] = ()) -> list[Row]:
     """Return a row for every variable, for every name passed through, and for every name that the file sets
-    without effect. ``in_file`` are the names that it sets.
+    without effect. ``in_file`` are the names that it sets, ``replaced`` those of --set.
 
     A variable left at its default has a row too, so that no value in effect is hidden.
     """
     environ = config.environment
     origin = {name: "file" if name in in_file else "environment" for name in environ}
+    origin |= dict.fromkeys(replaced, "--set")
     rows, resolved = [], config.as_environment()
     for section, _, variable in variables():
         name, given = variable.given(environ)
@@ -121,7 +123,7 @@ def describe(config: Config, in_file: Sequence[str] = ()) -> list[Row]:
         set_by = origin[name] if given else "default"
         rows.append(Row(name, given or value, section, state, variable.meaning, reason or "", set_by))
     known = {row.name for row in rows}
-    for name in dict.fromkeys([*in_file, *sorted(filter(is_passed_through, environ))]):
+    for name in dict.fromkeys([*in_file, *replaced, *sorted(filter(is_passed_through, environ))]):
         if name in environ and name not in known:
             section, state, meaning, reason = _other(name)
             rows.append(Row(name, environ[name], section, state, meaning, reason, origin[name]))
@@ -236,14 +238,15 @@ def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool)
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """
     if name or values:
-        file, given = str(find(name)), named.parsed(values)
+        file = str(find(name))
+        given = named.changes(pathlib.Path(file), values, {})
         config = from_environment(named.changed(source(file), given), file)
-        in_file = [*names_set_by(file), *named.changed({}, given)]
+        in_file = names_set_by(file)
     else:
-        config = named.read(None)
+        config, given = named.read(None), dict[str, str]()
         file = config.environment.get("CONFIG_FILE", "")
         in_file = names_set_by(file) if file else []
-    rows = describe(config, in_file)
+    rows = describe(config, in_file, named.changed({}, given))
     rows = [row for row in rows if not set_only or row.origin != "default"]
     if as_json:
         print_json(Shown(config.run.system, config.global_batch_size, findings(config), rows))

@@ -19,6 +19,7 @@ from safetensors import numpy as format_
 from rn50 import files, frameworks
 from rn50.benchmark import network
 from rn50.errors import UserError
+from rn50.settings import config_file, named
 from rn50.settings.fields import Data
 
 LARGEST = 1 << 30
@@ -87,8 +88,15 @@ def is_model(file: pathlib.Path) -> bool:
     """
     if file.suffix in (SUFFIX, MODEL_SUFFIX):
         return file.suffix == MODEL_SUFFIX
-    with files.open_regular(file, _REMEDY) as stream:
+    with files.open_regular(file, _REMEDY if file.exists() else _made_by(file)) as stream:
         return stream.read(1) == MODEL_BEGINS
+
+
+def _made_by(file: pathlib.Path) -> str:
+    """Return the command for weights that are missing, of the system whose results the folder has."""
+    system = file.absolute().parent.name
+    known = named.arguments(system) if system.partition("+")[0] in config_file.systems() else "CONFIG"
+    return f"a run saves weights: rn50 run {known} -o results/weights --runs 1 --save-weights"
 
 
 def write(file: pathlib.Path, weights: Weights) -> None:
@@ -103,7 +111,7 @@ def read(file: pathlib.Path) -> Weights:
 
     Raises UserError if it is neither, or its tensors are not those of the network that its header describes.
     """
-    with files.open_regular(file, _REMEDY) as stream:
+    with files.open_regular(file, _REMEDY if file.exists() else _made_by(file)) as stream:
         if os.fstat(stream.fileno()).st_size > LARGEST:
             raise UserError(file, f"has more than {LARGEST:,} bytes", _REMEDY)
         try:

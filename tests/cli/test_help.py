@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from rn50.cli import main
+from rn50.files import ROOT
 
 SCREEN = 40
 SHORT = 45
@@ -91,5 +92,18 @@ def test_tab_completes_names_of_configurations_and_published_sources():
     ]
     assert "v1.0/Inspur/nf5688m6_mxnet" in completed("borrow", "v1.0/Inspur")
     assert "rcp/4.0.0/3264" in completed("borrow", "rcp/4")
+    for verb in ("compare", "reproduce"):  # where nothing but a result will do
+        assert "v1.0/Inspur/nf5688m6_mxnet" in completed(verb, "v1.0/Inspur") and completed(verb, "r") == [
+            "r"
+        ]
     assert completed("borrow", "rcp/3264", "NF5488") == ["NF5488A5"]
     assert completed("config", "show", "./my") == ["./my"]  # a path: the shell completes it
+
+
+def test_a_group_of_verbs_has_an_example_too():
+    groups = [each for each in main.commands.values() if isinstance(each, click.Group)]
+    assert len(groups) > 2 and all("Example: rn50 " in rn50(each.name, "-h").stdout for each in groups)
+
+
+def test_help_names_a_page():
+    assert "docs/index.md" in rn50("--help").stdout and (ROOT / "docs" / "index.md").exists()

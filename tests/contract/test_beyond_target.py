@@ -1,5 +1,7 @@
 """TARGET, EVAL_TOP5 and SAVE_WEIGHTS=best: training beyond the benchmark's target, and what is said of it."""
 
+import io
+
 import pytest
 
 from rn50.benchmark import rules
@@ -8,8 +10,11 @@ from rn50.launch.campaign import state
 from rn50.printed import as_json
 from rn50.results import parse, score, scoreboard
 from rn50.results.run import Run
+from rn50.results.validity.findings import WARNING
 from rn50.run import timed_run
 from rn50.settings import config as configuration
+from rn50.submission import check
+from rn50.terminal import Terminal
 from rn50.weights import weights_file
 from tests.conftest import with_changes
 from tests.contract import toy
@@ -113,3 +118,30 @@ def test_the_saved_weights_evaluate_to_what_the_log_says(tiny_config, tmp_path, 
     correct, total = rank.evaluate()
     rank.close()
     assert correct / total == logged[int(saved.facts["epoch"])][0]
+
+
+def test_without_a_target_the_last_epoch_is_evaluated_and_that_is_enough(tiny_environment):
+    short = {**tiny_environment, "NUMEPOCHS": "2", "WARMUP_EPOCHS": "0", "EVAL_OFFSET": "2"}
+    config = configuration.from_environment({**short, "TARGET": "none"})
+    assert config.evaluation_epochs == [2]
+    with pytest.raises(UserError, match="no epoch would be evaluated"):
+        configuration.from_environment(short)
+
+
+@pytest.mark.parametrize("target", ["none", "0.6"])
+def test_the_official_check_of_the_accuracy_does_not_apply_to_another_target(tiny_config, tmp_path, target):
+    toy.run(tiny_config, tmp_path, [650], 3, settings={"target": target})
+    report = check.check([tmp_path / "result_0.txt"], ["4.0.0"])
+    [finding] = [one for one in report.findings if "accuracy does not apply" in one.message]
+    assert finding.severity == WARNING and "has a target of its own" in finding.message
+    assert not report.verdicts[0].ok and tmp_path / "result_0.txt" in report.excused
+    assert not any("missed the target" in one.message or "run again" in one.remedy for one in report.findings)
+    stream = io.StringIO()
+    check.print_report(report, Terminal(file=stream))
+    assert rules.OTHER_TARGET in stream.getvalue()
+
+
+def test_a_score_says_of_no_run_without_a_target_that_it_reached_one(tiny_config, tmp_path):
+    toy.run(tiny_config, tmp_path, [100], 3, settings=WHOLE)
+    said = printed(score.score([tmp_path]))
+    assert "top-1 0.1000, 1 run" in said and "reached the target" not in said

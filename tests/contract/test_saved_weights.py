@@ -14,6 +14,7 @@ from rn50.files import ROOT
 from rn50.launch import job
 from rn50.results import parse
 from rn50.run import saved_weights
+from rn50.settings import named
 from rn50.weights import weights_file
 from tests.conftest import with_changes
 from tests.contract import toy
@@ -149,3 +150,21 @@ def test_what_a_framework_trained_is_read_again(tiny_config, tmp_path, name):
     assert float(saved.facts["accuracy"]) == outcome.accuracy and saved.facts["framework"] == name
     for each, array in made[0].weights().items():
         np.testing.assert_array_equal(saved.arrays[each], array)
+
+
+def test_only_the_first_run_of_a_campaign_saves_its_weights(tiny_config, tmp_path):
+    """As the demo asks; a run without a file has none to save, and is not refused."""
+    toy.run(tiny_config, tmp_path, [800], save_weights="first")
+    assert (tmp_path / "result_0.safetensors").exists()
+    for log in (str(tmp_path / "result_1.txt"), None):
+        config = with_changes(tiny_config, run={"result_file": log, "save_weights": "first"})
+        assert not saved_weights.are_asked_for(config)
+        saved_weights.refuse_impossible(config)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configs").glob("config_DEMO_*.sh")), ids=lambda path: path.stem
+)
+def test_the_demo_saves_the_weights_of_its_first_run(path):
+    assert named.read(str(path)).run.save_weights == "first"
+    assert named.read(str(path), environ={"SAVE_WEIGHTS": "best"}).run.save_weights == "best"

@@ -11,20 +11,22 @@ import time
 import types
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from rn50.benchmark import rules
+from rn50.cli import main
 from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.launch.campaign import state, summary, view, watch
+from rn50.launch.campaign import kept, state, summary, view, watch
 from rn50.results import score
 from rn50.run import log_file
-from rn50.run.display import EpochProgress, read_progress
-from rn50.settings import config_file, header
+from rn50.run.display import CURVES, EpochProgress, read_progress
+from rn50.settings import config_file, header, named
 from tests.results.scored import write_run, write_runs
 from tests.support import campaigns, typed
 
-CONFIG = config_file.file_of("NF5688M6")
+CONFIG, DEMO = config_file.file_of("NF5688M6"), config_file.file_of("DEMO_CPU")
 RN50 = [sys.executable, "-m", "rn50"]
 
 
@@ -242,8 +244,94 @@ def test_the_next_command_of_a_changed_configuration_can_be_typed(tmp_path):
     [system] = score.score([tmp_path])
     unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
     changed = dataclasses.replace(system, label="demo data set")
-    told = dict(summary.lines(changed, unchecked, None, "DEMO_CPU+TARGET=none+LR=1"))["Next"]
-    assert "rn50 bench input DEMO_CPU --set TARGET=none --set LR=1    |" in told
+    assert (
+        "rn50 bench input DEMO_CPU    |" in dict(summary.lines(changed, unchecked, None, "DEMO_CPU"))["Next"]
+    )
+
+
+def test_after_a_changed_configuration_comes_its_comparison(tmp_path):
+    """Or first the runs to compare it with."""
+    before, after = tmp_path / "DEMO_CPU", tmp_path / "DEMO_CPU+LR=1"
+    write_runs(after, 60, 61, 62, 63, 64)
+    [system] = score.score([after])
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    compared = f"rn50 compare {before} {after}"
+    told = dict(summary.lines(system, unchecked, None, after.name))["Next"]
+    assert "rn50 run DEMO_CPU    |    " in told and told.endswith(compared)
+    write_run(before / "result_0.txt", 60)
+    told = dict(summary.lines(system, unchecked, None, after.name))["Next"]
+    assert told.endswith(compared) and " run " not in told
+
+
+def test_no_further_runs_are_advised_that_give_no_result(tmp_path):
+    write_run(tmp_path / "result_0.txt", 60, epoch_samples=6400)
+    [system] = score.score([tmp_path])
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    told = dict(summary.lines(system, unchecked, None, "DEMO_CPU+BENCHMARK_STEPS=2"))["Next"]
+    assert told.startswith("without BENCHMARK_STEPS") and told.endswith("rn50 bench throughput DEMO_CPU")
+
+
+@pytest.mark.parametrize(
+    "asked, lacks, command",
+    [
+        ({"SAVE_WEIGHTS": "1"}, "weights", "-o results/weights --runs 1 --save-weights"),
+        ({"SAVE_WEIGHTS": "best"}, "weights", "-o results/weights --runs 1 --save-weights best"),
+        ({"POWER": "rapl"}, "power", "-o results/power with POWER=rapl in the environment"),
+        ({CURVES: "/curves"}, "curves", "-o results/curves --tensorboard /curves"),
+    ],
+)
+def test_what_kept_runs_lack_is_refused_with_the_command_that_makes_it(
+    tmp_path, monkeypatch, asked, lacks, command
+):
+    folder = campaigns.make(tmp_path / "DEMO_CPU+LR=1", "0" * 40, {}, runs=2, config_file=DEMO)
+    monkeypatch.setenv("CONFIG_FILE", str(DEMO))
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    logs = sorted(folder.glob("result_?.txt"))
+    with pytest.raises(UserError) as refused:
+        kept.refuse_lacking(logs, folder.name, named.read(None))
+    says = (
+        f"{logs[0]}: is kept as it is, without {lacks}; to have them: rn50 run DEMO_CPU --set LR=1 {command}"
+    )
+    assert str(refused.value) == says
+
+
+def test_what_kept_runs_have_and_what_there_may_be_is_not_refused(tmp_path, monkeypatch):
+    folder = campaigns.make(tmp_path / "DEMO_CPU", "0" * 40, {}, runs=1, config_file=DEMO)
+    for values in ({}, {"SAVE_WEIGHTS": "first", "POWER": "auto"}):
+        kept.refuse_lacking([folder / "result_0.txt"], "DEMO_CPU", named.read(str(DEMO), environ=values))
+    monkeypatch.setenv(CURVES, str(tmp_path / "curves"))
+    (tmp_path / "curves" / "DEMO_CPU" / "result_0").mkdir(parents=True)
+    (folder / "result_0.safetensors").touch()
+    kept.refuse_lacking(
+        [folder / "result_0.txt"], "DEMO_CPU", named.read(str(DEMO), environ={"SAVE_WEIGHTS": "1"})
+    )
+
+
+def test_a_campaign_does_not_keep_in_silence_what_lacks_the_weights_asked_for(tmp_path):
+    folder = campaigns.make(tmp_path / "results", "0" * 40, {}, runs=2, config_file=DEMO)
+    command = [*RN50, "run", "DEMO_CPU", "-o", str(folder), "--runs", "2", "--save-weights"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=str(ROOT))
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert "to have them: rn50 run DEMO_CPU -o results/weights --runs 1 --save-weights" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "change, holds",
+    [
+        ({}, True),
+        ({"SUBMISSION_ORG": "me", "DATADIR": "/data", "SEED": "4"}, True),
+        ({"LR": "1"}, False),
+        ({"TARGET": "none"}, False),
+        ({"BENCHMARK_STEPS": "2"}, False),
+        ({"PRECISION": "float32"}, False),
+        ({"DGXNGPU": "1"}, False),
+    ],
+)
+def test_what_a_file_expects_of_a_run_is_not_said_of_another(change, holds):
+    config = named.read("DEMO_CPU").replaced(**change)
+    assert bool(header.of(config).get("expected")) == holds
+    assert bool(header.curve(header.of_run("DEMO_CPU", config.as_environment()))) == holds
 
 
 def test_the_scripts_take_this_python_even_if_it_is_not_on_the_path(tmp_path, monkeypatch):
@@ -255,3 +343,12 @@ def test_the_scripts_take_this_python_even_if_it_is_not_on_the_path(tmp_path, mo
     assert watch.make_missing(tmp_path / "config_X.sh", tmp_path, 1) == 0
     found = (tmp_path / "python").read_text().strip()
     assert os.path.dirname(found) == os.path.dirname(sys.executable)
+
+
+@pytest.mark.parametrize("target, lines", [("", 1), ("none", 0)])
+def test_a_campaign_says_what_the_file_expects_of_these_runs(target, lines):
+    command = ["summary", "result_0.txt", "--system", "DEMO_CPU", "--expected"]
+    done = CliRunner().invoke(main, command, env={"CONFIG_FILE": str(DEMO), "TARGET": target})
+    assert done.exit_code == 0 and done.stdout.count("expected of a run: epoch") == lines == len(
+        done.stdout.splitlines()
+    )

@@ -68,3 +68,9 @@ def test_folders_without_a_claim(tmp_path):
     (tmp_path / "one" / "result_0.json").write_text(json.dumps({"config": 7}))
     with pytest.raises(UserError, match=r"result_0.json beside it is missing, or not what rn50 saves"):
         claim.claim_of(str(tmp_path / "one"))
+
+
+def test_runs_of_cut_epochs_claim_nothing(tmp_path):
+    write_run(tmp_path / "result_0.txt", 1643, epoch_samples=6400)
+    with pytest.raises(UserError, match="cut short by BENCHMARK_STEPS, so it claims nothing; name a result"):
+        claim.claim_of(str(tmp_path))

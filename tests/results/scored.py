@@ -20,8 +20,10 @@ def write_run(
     global_batch_size=3264,
     start=0,
     epochs=35,
+    **of_samples,
 ):
-    """A log with all that the rules of a result want; ``status`` None leaves the run unfinished."""
+    """A log with all that the rules of a result want; ``status`` None leaves the run unfinished, and
+    ``of_samples`` is the metadata of train_samples."""
     first_ms = 1_700_000_000_000 + 1000 * start
 
     def line(key, value=None, at=0.0, **metadata):
@@ -53,7 +55,9 @@ def write_run(
         "train_samples": train_samples,
         "eval_samples": rules.EVAL_SAMPLES,
     }
-    lines = [line(key, value) for key, value in values.items()]
+    lines = [
+        line(key, value, **(of_samples if key == "train_samples" else {})) for key, value in values.items()
+    ]
 
     def late(epoch):
         """No two runs are as fast in the same epochs."""

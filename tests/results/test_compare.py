@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import math
+import pathlib
 import statistics
 
 import pytest
@@ -141,7 +142,7 @@ def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
     one = against("minutes", *samples)
     assert minutes.low < one.low and one.high < minutes.high and "96.7% interval" in minutes.sentence
     said = compare.correction(comparisons)
-    assert said.startswith("6 tests at once") and "96.7% confidence" in said
+    assert said == "p-values and intervals are corrected for 6 tests"
     stream = io.StringIO()
     compare.print_table(comparisons, Terminal(file=stream))
     assert stream.getvalue().count(said) == 1
@@ -263,3 +264,66 @@ def test_published_results_of_one_vendor():
     assert not epochs.shown and minutes.shown and minutes.runs == (5, 4)
     assert 0.09 < minutes.low < minutes.difference < minutes.high < 0.12
     assert "1 of 5 runs of nf5488a5_mxnet did not converge" in " ".join(found.cautions)
+
+
+def shown(comparisons):
+    stream = io.StringIO()
+    compare.print_table(comparisons, Terminal(file=stream))
+    return stream.getvalue()
+
+
+def test_different_targets_are_said_before_the_figures(tmp_path):
+    scored.write_runs(tmp_path / "one", 100, 101, 102, 103, 104)
+    for number in range(5):
+        scored.write_run(tmp_path / "two" / f"result_{number}.txt", 30 + number, accuracy=0.1, target="none")
+    found = compare.compare(score.score([tmp_path / "one", tmp_path / "two"]))
+    said = shown(found)
+    assert "caution: their targets differ (0.759 and none), so" in said.splitlines()[0]
+    assert not any(
+        "targets" in each
+        for each in compare.compare(score.score([tmp_path / "two"] + [tmp_path / "one"]))[0].settings
+    )
+
+
+def test_a_published_result_is_compared_by_its_name(tmp_path):
+    scored.write_runs(tmp_path / "mine", 1000, 1001, 1002, 1003, 1004, platform="mine")
+    name = "v3.0/NVIDIA/dgxh100_ngc23.04_mxnet"
+    [found] = compare.compare(compare.sides([tmp_path / "mine", pathlib.Path(name.upper())]))
+    assert (found.first, found.second) == ("mine", name)
+    assert [(d.quantity, d.runs) for d in found.differences] == [("epochs", (5, 4)), ("minutes", (5, 4))]
+    assert ("base learning rate", "10.5", "11") in found.settings
+    assert all(value != "-" for _, *values in found.settings for value in values)
+    assert found.cautions == (
+        f"1 of 5 runs of {name} did not converge; epochs and minutes are of those that did",
+    )
+    [turned] = compare.compare(compare.sides([pathlib.Path(name), tmp_path / "mine"]))
+    assert (turned.first, turned.second) == (name, "mine")
+    with pytest.raises(UserError, match="a published result, did you mean v2.1/NVIDIA/dgxh100_preview"):
+        compare.sides([tmp_path / "mine", pathlib.Path("v3.0/NVIDIA/dgxh100")])
+
+
+def test_table_and_split_have_one_pair_of_means(tmp_path):
+    scored.write_runs(tmp_path / "one", 100, 101, 102, 103, 150)
+    scored.write_runs(tmp_path / "two", 80, 81, 82, 83, 84)
+    [found] = compare.compare(score.score([tmp_path / "one", tmp_path / "two"]))
+    minutes = found.differences[1]
+    assert (found.split.first, found.split.second) == pytest.approx((minutes.first, minutes.second))
+
+
+def test_what_more_than_doubles_is_a_factor(tmp_path):
+    scored.write_runs(tmp_path / "one", 100, 101, 102, 103, 104)
+    scored.write_runs(tmp_path / "two", 1300, 1310, 1320, 1330, 1340, epochs=70)
+    said = shown(compare.compare(score.score([tmp_path / "one", tmp_path / "two"])))
+    assert "13 times: 2.00 times by epochs (35 to 70), 6.47 times by the time of an epoch" in said
+    assert "(13 times)" in said and "(2.00 times)" in said and "100.0%" not in said
+
+
+def test_a_setting_is_said_once(tmp_path):
+    for name, rate in (("one", "10.5"), ("two", "9.0")):
+        variables = {"LR": rate, "SUBMISSION_PLATFORM": name, "NUMEPOCHS": "37"}
+        for number in range(5):
+            file = tmp_path / name / f"result_{number}.txt"
+            scored.write_run(file, 100 + number, platform=name, base_learning_rate=float(rate))
+            file.with_suffix(".json").write_text(json.dumps({"seed": number, "variables": variables}))
+    [found] = compare.compare(score.score([tmp_path / "one", tmp_path / "two"]))
+    assert found.settings == (("LR", "10.5", "9.0"), ("SUBMISSION_PLATFORM", "one", "two"))

@@ -77,7 +77,7 @@ def test_every_published_result_has_its_minutes_and_only_faulty_ones_are_refused
     )
     [found] = compare.compare(score.score([before, after]))
     assert found.split.sentence == (
-        "33.37 to 27.38 minutes, -17.97%: +0.00% by epochs (35 to 35), -17.97% by the time of an epoch"
+        "33.38 to 27.38 minutes, -17.98%: +0.00% by epochs (35 to 35), -17.98% by the time of an epoch"
     )
     assert differ == [] and refused.keys() == REFUSED.keys()
     for name, fault in REFUSED.items():

@@ -174,3 +174,10 @@ def test_a_model_is_told_from_weights_by_its_name_else_by_its_content(some, tmp_
     assert not weights_file.is_model(tmp_path / "absent.safetensors")
     with pytest.raises(UserError, match="absent: cannot be read"):
         weights_file.is_model(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("folder, named", [("DEMO_CPU+LR=1", "DEMO_CPU --set LR=1"), ("mine", "CONFIG")])
+def test_of_weights_that_are_missing_the_command_is_named(tmp_path, folder, named):
+    says = f"a run saves weights: rn50 run {named} -o results/weights --runs 1 --save-weights"
+    with pytest.raises(UserError, match=f"{says}$"):
+        weights_file.read(tmp_path / folder / "result_0.safetensors")

@@ -6,7 +6,6 @@ its runs went.
 """
 
 import dataclasses
-import difflib
 import math
 import os
 import pathlib
@@ -38,6 +37,7 @@ _SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
 """Variables whose product is the global batch size."""
 _MOST_NOTES = 30
 """Limit of unread statements that the notes list."""
+PUBLISHED = "published result"
 FORMS = (
     "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published "
     "result, or rcp/[RULESET/]BATCH"
@@ -86,12 +86,7 @@ def find(name: str, forms: str = FORMS) -> Origin:
         return _of_logs(name, [path]) if is_log else of_file(name, path)
     if name.startswith("rcp/"):
         return _of_reference(name)
-    for result in published.results():
-        if result.name.lower() == name.lower():
-            return _of_published(result)
-    near = difflib.get_close_matches(name, [result.name for result in published.results()], n=3, cutoff=0.4)
-    meant = f", did you mean {', '.join(near)}?" if near else ""
-    raise UserError(excerpt(name), f"neither a file nor a published result{meant}", f"give {forms}")
+    return _of_published(published.find(name, forms))
 
 
 def names() -> list[str]:
@@ -115,7 +110,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ("table", f"{published.TABLE.name}, SHA-256 {files.sha256(published.TABLE)}"),
     )
     evaluated = (result.first_evaluation_epoch, result.evaluation_interval or rules.EVAL_PERIOD_EPOCHS)
-    return _of_runs(result.name, "published result", result.recipe, provenance, result.runs, evaluated)
+    return _of_runs(result.name, PUBLISHED, result.recipe, provenance, result.runs, evaluated)
 
 
 def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:

@@ -1,7 +1,6 @@
 """End a campaign: check and score its runs, write the report, and print the outcome in a few lines."""
 
 import pathlib
-import re
 import shutil
 from collections.abc import Sequence
 
@@ -110,6 +109,9 @@ def _speed(score: SystemScore) -> str:
 
 def _next(score: SystemScore, system: str) -> str:
     rn50 = "rn50" if shutil.which("rn50") else ".venv/bin/rn50"
+    base, *changes = system.split("+")
+    if any(run.is_cut for run in score.runs):
+        return f"without BENCHMARK_STEPS runs give a result    |    {rn50} bench throughput {base}"
     missed = sum(not run.converged for run in score.runs)
     if missed > 1:
         advice = "find out why in the report before you make more    |    docs/troubleshooting.md"
@@ -117,7 +119,12 @@ def _next(score: SystemScore, system: str) -> str:
     if len(score.runs) < rules.RUNS:
         command = f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS},"
         return f"{command} makes the other {rules.RUNS - len(score.runs)} runs"
+    folder = score.runs[0].file.parent
+    if changes:
+        unchanged = folder.parent / base
+        if any(unchanged.glob("result_*.txt")):
+            return f"{rn50} compare {unchanged} {folder}"
+        return f"{rn50} run {base}    |    {rn50} compare {unchanged} {folder}"
     if score.label:
-        named = re.sub(r"\+(\w+=)", r" --set \1", system)  # as rn50 run calls what --set has changed
-        return f"{rn50} bench input {named}    |    docs/borrowing.md"
-    return f"{rn50} package {score.runs[0].file.parent} -o submission    |    docs/submission.md"
+        return f"{rn50} bench input {system}    |    docs/borrowing.md"
+    return f"{rn50} package {folder} -o submission    |    docs/submission.md"

@@ -27,7 +27,7 @@ from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 from rn50.settings.fields import RUNS_OWN
 
-MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
+MISSED = rules.ONE_MAY_MISS
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
 _LOGGED = (
     *(key for row in HYPERPARAMETERS.values() for key in row.keys.values() or (row.end,)),
@@ -102,7 +102,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
 
 def _missed(log: ResultLog, severity: str) -> Finding:
     best = max(log.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
-    line, remedy = None, "run again with a new seed where it is not the only one"
+    line, remedy = None, "if there are more, run again"
     if best is None:
         message = f"the run missed the target: no evaluation is at {log.target}"
     elif log.reached or math.isinf(log.target):

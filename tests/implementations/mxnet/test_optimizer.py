@@ -1,5 +1,5 @@
-"""LARS and SGD, by NumPy and on the real kernels, against the NumPy oracles, every kind of parameter, 20 steps of changing
-learning rate."""
+"""LARS and SGD, by NumPy and on the real kernels, against the oracles in float64, every kind of parameter, 20
+steps of changing learning rate."""
 
 import numpy as np
 import pytest

@@ -151,7 +151,7 @@ def test_several_results_side_by_side(tmp_path):
     page = page_of(write_result(tmp_path / "a"), write_result(tmp_path / "b", slow, platform="other"))
     overview = page.split("<section")[0]
     assert '<th scope="row">scaled minutes' in overview and overview.count('class="bad">FAILED') == 2
-    assert "3 tests at once: p-values are adjusted" in overview
+    assert "p-values and intervals are corrected for 3 tests" in overview
 
 
 def test_the_label_stands_once_above_everything(tmp_path):

@@ -1,0 +1,34 @@
+"""Refuse what is asked of every run of a campaign and finished runs, which are kept as they are, lack."""
+
+import pathlib
+from collections.abc import Sequence
+
+from rn50 import process
+from rn50.errors import UserError
+from rn50.results import power
+from rn50.run import tensorboard
+from rn50.run.display import CURVES
+from rn50.settings import named
+from rn50.settings.config import Config
+from rn50.weights import weights_file
+
+
+def refuse_lacking(logs: Sequence[pathlib.Path], system: str, config: Config) -> None:
+    """Raise UserError for the first of these kept runs that has no weights, power log or curves although they
+    are asked for; it names the command that makes them.
+
+    SAVE_WEIGHTS=first and POWER=auto ask for what there may be, so they ask nothing of a kept run.
+    """
+    run, curves = config.run, process.environment().get(CURVES)
+    for log in logs:
+        lacking = {}
+        if run.save_weights not in ("0", "first") and not weights_file.path(log).exists():
+            best = " best" * (run.save_weights == "best")
+            lacking["weights"] = f"--runs 1 --save-weights{best}"
+        if run.power not in ("off", "auto") and not power.files_of(log):
+            lacking["power"] = f"with POWER={run.power} in the environment"
+        if curves and not tensorboard.folder_of(curves, log).exists():
+            lacking["curves"] = f"--tensorboard {curves}"
+        for what, options in lacking.items():
+            command = f"rn50 run {named.arguments(system)} -o results/{what} {options}"
+            raise UserError(log, f"is kept as it is, without {what}", f"to have them: {command}")
