@@ -152,6 +152,7 @@ def run_campaign(
 
     Exit status: 0 every check passed, 1 one did not, 2 something to fix.
     """
+    from rn50.doctor.doctor import show_brief, unchosen
     from rn50.launch.campaign import watch
     from rn50.results import score, scoreboard
     from rn50.run.display import CURVES
@@ -168,6 +169,8 @@ def run_campaign(
         default = ROOT / "results" / named.system(config_file.find(name), named.parsed(values))
         results = pathlib.Path(process.environment().get("RESULTS") or default)
     with named.file_in(results, name, values) as file:
+        if values:
+            show_brief(unchosen(named.read(name, values)))
         status = watch.make_missing(file, results, runs, as_json, **variables)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
         print_json(scoreboard.Scores(score.score([results])))

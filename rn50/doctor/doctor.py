@@ -2,12 +2,12 @@
 
 import pathlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.table import Column, Table
 
-from rn50 import process
+from rn50 import frameworks, process
 from rn50.doctor import gpus, host, packages, processor, results
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.machine import hardware
@@ -31,12 +31,30 @@ def examine(machine: Machine, software: Software, config: Config | None) -> list
     framework = config.run.framework if config else packages.framework(machine, software)
     result_file = config.run.result_file if config else None
     return [
-        *packages.diagnoses(software, config, framework),
+        *_for_the_gpus(packages.diagnoses(software, config, framework), machine, config, framework),
         *gpus.diagnoses(machine, software, config, framework),
         *processor.diagnoses(machine, config),
         *host.diagnoses(machine, software, config),
         *(results.diagnoses(pathlib.Path(result_file), config) if config and result_file else ()),
     ]
+
+
+def _for_the_gpus(
+    diagnoses: Iterable[Diagnosis], machine: Machine, config: Config | None, framework: str
+) -> Iterator[Diagnosis]:
+    """Yield diagnoses of packages, of which those that are missing are another framework's where the
+    configuration's has no code for the GPUs; or may have none, where neither it nor they are named."""
+    known = {gpu.capability for gpu in machine.gpus if gpu.capability}
+    asked = config is not None and config.run.device == "gpu"
+    is_open = known or config is not None and not config.environment.get("FRAMEWORK")
+    own = frameworks.traits(framework)
+    other = frameworks.instead(own, known) if asked and is_open else None
+    for each in diagnoses:
+        if other and each.severity == FAILURE and each.subject == "packages":
+            remedy, newest = " and ".join(other), "{}.{}".format(*max(own.capabilities))
+            newer = f"{each.remedy}; on a GPU newer than compute capability {newest}: {remedy}"
+            each = each._replace(remedy=remedy if known else newer)
+        yield each
 
 
 def configured(name: str | None, values: Sequence[str] = ()) -> Config | None:
@@ -137,6 +155,13 @@ def overridden(config: Config) -> list[Diagnosis]:
     return warnings
 
 
+def unchosen(config: Config) -> list[Diagnosis]:
+    """Return a warning if --set makes a global batch size for which the file's learning rate was not
+    chosen."""
+    found, _, remedy = named.unchosen(pathlib.Path(config.environment["CONFIG_FILE"]), config).partition("; ")
+    return [Diagnosis(WARNING, "LR", found, remedy)] if found else []
+
+
 def misspelt(file: str) -> list[Diagnosis]:
     """Return a warning for each name that a user's file sets and that is nearly a variable."""
     known = configuration.every_name()
@@ -157,7 +182,7 @@ def show(config: Config | None, as_json: bool, brief: bool) -> bool:
     diagnoses = examine(facts, software, config)
     diagnoses += results.of_submission(config, software_facts.commit())
     if config:
-        diagnoses += [*overridden(config), *misspelt(config.environment["CONFIG_FILE"])]
+        diagnoses += [*overridden(config), *unchosen(config), *misspelt(config.environment["CONFIG_FILE"])]
     fits = fitting(facts, software) if config is None else {}
     if as_json:
         print_json(Examination([*diagnoses, *fits.values()]))

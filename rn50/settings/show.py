@@ -3,8 +3,9 @@ configuration, or ignored."""
 
 import dataclasses
 import itertools
+import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.table import Table
 
@@ -214,6 +215,20 @@ def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
             console.print(f"{state}: {', '.join(in_vain)}", soft_wrap=False)
     for finding in findings(config):
         console.print(f"rules: {finding}", soft_wrap=False)
+    for advice in _advice(config):
+        console.print(advice, soft_wrap=False)
+
+
+def _advice(config: Config) -> Iterator[str]:
+    """Yield what is to be known of values that are not set, and of a learning rate that --set leaves."""
+    run, file = config.run, config.environment.get("CONFIG_FILE")
+    own = frameworks.traits(run.framework)
+    other = frameworks.instead(own)
+    if other and run.device == "gpu" and not config.environment.get("FRAMEWORK"):
+        runs = f"{own.name}, whose packages have code for compute capability {own.code} only"
+        yield f"FRAMEWORK: not set, so {runs}; for a newer GPU, like an H100: {other[0]}"
+    if file:
+        yield from filter(None, [named.unchosen(pathlib.Path(file), config)])
 
 
 def _columns(rows: Sequence[Row], width: int) -> Table:
@@ -237,7 +252,7 @@ def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool)
     """
     if name or values:
         file, given = str(find(name)), named.parsed(values)
-        config = from_environment(named.changed(source(file), given), file)
+        config = from_environment(named.changed({**source(file), "CONFIG_FILE": file}, given), file)
         in_file = [*names_set_by(file), *named.changed({}, given)]
     else:
         config = named.read(None)

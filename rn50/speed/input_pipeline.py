@@ -123,7 +123,10 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     inputs = {"pipeline": real._replace(training=False), "synthetic": meter.open(None), "real": real}
     shares = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
     slot = seconds / (rounds + 1) / (len(stages) + sum(shares.values()))
-    steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
+    slots = {name: meter.slot(source, shares[name] * slot) for name, source in inputs.items()}
+    alone = slots["pipeline"]
+    of_stages = len(stages) * (slot + alone.around * alone.step_seconds)
+    meter.tell((rounds + 1) * (of_stages + sum(each.seconds for each in slots.values())), seconds)
     measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}
     waits: list[EpochResult] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
@@ -132,7 +135,7 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
                 if name in stages:
                     rate = meter.images_per_second(stages[name], slot)
                 else:
-                    result = meter.train(inputs[name], steps[name])
+                    result = meter.train(inputs[name], slots[name].steps)
                     rate = result.samples / result.seconds
                     if name == "real" and round_:
                         waits.append(result)
@@ -143,8 +146,8 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     compared = rates.compare(measured["real"], measured["synthetic"])
     waiting = Waiting(
         statistics.median(result.data_wait_seconds / result.seconds for result in waits),
-        statistics.median(result.data_wait_seconds for result in waits) / steps["real"],
-        statistics.median(result.seconds for result in waits) / steps["real"],
+        statistics.median(result.data_wait_seconds for result in waits) / slots["real"].steps,
+        statistics.median(result.seconds for result in waits) / slots["real"].steps,
         of_rounds["real"].median,
     )
     slowest = bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared)

@@ -17,10 +17,13 @@ from rn50.run.all_reduce import total
 from rn50.run.loop import EpochResult, Rank
 from rn50.settings.config import Config, InputPipeline
 from rn50.speed import measured_steps
+from rn50.speed.worker import TAKES
 from rn50.terminal import say
 
 LEAST_STEPS = 3
 """Fewest steps that are timed, however short the time."""
+LONGER = 1.5
+"""Ratio of the time that is taken to the time asked above which the reason is said."""
 LEAD_IN_STEPS = 2
 """Untimed steps at the start, in addition to those that fill the pipeline's queue."""
 BATCHES_IN_MEMORY = 4
@@ -36,6 +39,25 @@ class Input(NamedTuple):
     """Depth of their queue; 0 for a synthetic batch, which has none."""
     training: bool = True
     """False: they are only taken, so that the input runs alone."""
+
+
+class Slot(NamedTuple):
+    """A measurement of ``train``: the steps that it times, and how long it takes."""
+
+    steps: int
+    around: int
+    """Steps that are not timed: before them, and for the queue that is emptied and filled again."""
+    step_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it takes."""
+        return (self.steps + self.around) * self.step_seconds
+
+    @property
+    def least_seconds(self) -> float:
+        """Return how long it takes with the fewest steps."""
+        return (LEAST_STEPS + self.around) * self.step_seconds
 
 
 class Meter:
@@ -100,15 +122,22 @@ class Meter:
         time.sleep(depth * taken / batches)  # filling the queue would slow the next measurement
         return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
-    def steps(self, source: Input, seconds: float) -> int:
-        """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
-        epoch."""
+    def slot(self, source: Input, seconds: float) -> Slot:
+        """Return a measurement of about ``seconds``: at least ``LEAST_STEPS`` steps, and at most the full
+        batches of an epoch."""
         tried = min(LEAD_IN_STEPS, self._full_batches)
         lead_in = 1 if source.training else self._lead_in(source.depth)
         result = self._timed(source, lead_in, tried)
-        # The queue is emptied before the steps and filled again after them.
-        fit = round(seconds * tried / result.seconds) - self._lead_in(source.depth) - 2 * source.depth
-        return self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
+        step_seconds, around = result.seconds / tried, self._lead_in(source.depth) + 2 * source.depth
+        fit = round(seconds / step_seconds) - around
+        steps = self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
+        return Slot(steps, around, step_seconds)
+
+    def tell(self, seconds: float, asked: float) -> None:
+        """Say on rank 0 how long the rounds take, and why if that is more than was asked."""
+        longer = f", more than --seconds {asked:g}: a round times at least {LEAST_STEPS} steps"
+        if self.communicator.rank == 0:
+            say(f"{TAKES} {seconds:.0f} s from here{longer * (seconds > LONGER * asked)}", err=True)
 
     def _lead_in(self, depth: int) -> int:
         return min(depth + LEAD_IN_STEPS, self._full_batches)

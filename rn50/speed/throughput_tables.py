@@ -15,6 +15,8 @@ from rn50.terminal import Terminal, safe
 
 Row = list[str]
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
+LEFT = ("framework", "precision", "data", "second / first")
+"""Headings of the columns whose cells begin on the left."""
 STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32", "img/s/W")
 """Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone,
 the loss after 20 steps, and images/s a watt, if power was measured."""
@@ -121,18 +123,31 @@ def show_overview(results: Sequence[Result], kind: str, console: Terminal) -> No
     size = math.ceil(len(headings) / math.ceil(len(headings) / side_by_side))
     for begin in range(0, len(headings), size):
         part = [[row[0], *row[1 + begin : 1 + begin + size]] for row in rows]
-        show_table(["framework", *headings[begin : begin + size]], part, console)
+        show_table(["framework", *headings[begin : begin + size]], part, console, 1)
 
 
-def show_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
-    """Print a table that folds only between words, except for the names in its first column."""
-    table = Table()
-    for index, heading in enumerate(headings):
-        words = " ".join([heading, *(row[index] for row in rows)]).split()
-        longest = max(map(len, words)) if index else None
-        side: JustifyMethod = "left" if heading in ("framework", "precision") else "right"
-        lines = Text("\n".join(map(safe, heading.split("\n"))))
-        table.add_column(lines, overflow="fold", min_width=longest, justify=side)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+def show_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal, names: int = 4) -> None:
+    """Print a table that folds only between words, except for its first column where a name is long. What is
+    too wide for the terminal becomes several tables, each with the first ``names`` columns."""
+    cells = [[heading, *(row[index] for row in rows)] for index, heading in enumerate(headings)]
+    longest = [max(map(len, " ".join(column).split())) for column in cells]
+    parts: list[list[int]] = [[]]
+    for index in range(names, len(headings)):
+        if _width(longest, [*range(names), *parts[-1], index]) > console.width and parts[-1]:
+            parts.append([])
+        parts[-1].append(index)
+    for part in parts:
+        table = Table()
+        for index in (*range(names), *part):
+            lines = Text("\n".join(map(safe, headings[index].split("\n"))))
+            side: JustifyMethod = "left" if headings[index] in LEFT else "right"
+            least = longest[index] if index else None
+            table.add_column(lines, overflow="fold", min_width=least, justify=side)
+        for row in rows:
+            table.add_row(*(row[index] for index in (*range(names), *part)))
+        console.print(table)
+
+
+def _width(longest: Sequence[int], columns: Sequence[int]) -> int:
+    """Return the least columns of a terminal that a table takes, of a first column that may fold."""
+    return 1 + sum(3 + (longest[index] if index else len(LEFT[0])) for index in columns)

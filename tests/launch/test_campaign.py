@@ -255,3 +255,12 @@ def test_the_scripts_take_this_python_even_if_it_is_not_on_the_path(tmp_path, mo
     assert watch.make_missing(tmp_path / "config_X.sh", tmp_path, 1) == 0
     found = (tmp_path / "python").read_text().strip()
     assert os.path.dirname(found) == os.path.dirname(sys.executable)
+
+
+@pytest.mark.parametrize("labels", [1, 2, 3])
+def test_the_header_keeps_its_height_whatever_its_labels(results, labels):
+    label = "; ".join(rules.LABELS[:labels])
+    campaign = dataclasses.replace(state.read(results, 5), label=label)
+    system, below, *_ = shown(campaign).splitlines()
+    assert system.strip() == "NF5688M6" and label.startswith(below.strip().rstrip("…"))
+    assert len({len(shown(campaign, width=width).splitlines()) for width in (60, 80, 200)}) == 1

@@ -3,6 +3,7 @@ known."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -127,6 +128,7 @@ def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment,
     assert said.returncode == 0, said.stderr
     report = json.loads(said.stdout)
     assert documented.differences("bench input", report) == []
+    assert re.search("^timing takes about [0-9]+ s from here", said.stderr, re.MULTILINE)
     assert report["ranks"] == ranks and list(report["images_per_second"]) == list(input_pipeline.MEANING)
     for rate in report["images_per_second"].values():
         assert 0 < rate["lowest"] <= rate["median"] <= rate["highest"]

@@ -21,7 +21,7 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
     """Return the view of a campaign. ``live`` is the progress within the current epoch, if this process gets
     it."""
     run = campaign.current
-    parts: list[RenderableType] = [_title(campaign)]
+    parts: list[RenderableType] = [*_title(campaign)]
     if run:
         epoch, done = _position(campaign, run, live)
         of_run, left = campaign.seconds_left(done)
@@ -43,9 +43,12 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
     return Group(*parts)
 
 
-def _title(campaign: Campaign) -> Text:
-    title = styled(campaign.system or str(campaign.results), "bold")
-    return title.append(f"  {campaign.label}", style="yellow") if campaign.label else title
+def _title(campaign: Campaign) -> Iterator[Text]:
+    """Yield the system and its label, a line each, cut to the terminal: a view whose height changes jumps."""
+    texts = (campaign.system or str(campaign.results), "bold"), (campaign.label or "", "yellow")
+    for line in (styled(*text) for text in texts if text[0]):
+        line.no_wrap, line.overflow = True, "ellipsis"
+        yield line
 
 
 def _row(what: str, total: float, done: float, numbers: str, left: float | None) -> Table:
