@@ -79,6 +79,13 @@ def config_show(name: str | None, values: tuple[str, ...], set_only: bool, as_js
     metavar="NAME",
     help="[default: one that can use this machine: an installed one, else what suits its GPUs best]",
 )
+@click.option(
+    "--for",
+    "planned",
+    metavar="GPUS",
+    help="A machine that is not here, by its GPUs: their number, the memory of each and their compute "
+    'capability, as "4 x 24GB 8.9".',
+)
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @group.as_json("rn50.new_config.new_config.NewConfig")
 def config_new(
@@ -86,6 +93,7 @@ def config_new(
     base: str | None,
     output: pathlib.Path | None,
     framework: str | None,
+    planned: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -96,13 +104,17 @@ def config_new(
     data set. Input settings are defaults, which rn50 tune input improves.
     """
     from rn50.machine import hardware, software
-    from rn50.new_config import new_config
+    from rn50.new_config import new_config, planned_machine
     from rn50.settings import config_file, rewrite
 
     file = new_config.file_for(name, output)
     rewrite.refuse_output(file, force)
     source = config_file.find(base) if base else None
-    new = new_config.make(name, hardware.read(), software.read(), source, framework, file)
+    if planned is None:
+        on = hardware.read(), software.read()
+    else:
+        on = planned_machine.machine(planned), planned_machine.ABSENT
+    new = new_config.make(name, *on, source, framework, file)
     rewrite.write(new.text, file, force)
     print_json(new) if as_json else print_rows(new.rows, Terminal())
 

@@ -28,7 +28,7 @@ from rn50.settings.shell import assignments
 from rn50.settings.variables import Variable
 from rn50.submission import source
 
-_SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "DGXNGPU", "DGXNNODES")
+_SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "STEP_MODE", "DGXNGPU", "DGXNNODES")
 """Variables that decide the speed, shown beside the hyperparameters."""
 _TASK = ("TARGET", "INITIAL_WEIGHTS", "SPARSITY", "QUANTIZATION", "CROP_AREA_MIN", "IMAGE_SIZE", "WIDTH")
 """Variables beside the hyperparameters on which the epochs depend."""

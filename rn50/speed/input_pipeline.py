@@ -26,6 +26,8 @@ MEANING = {
 SHARE_OF_TRAINING = 3
 """Time for a training measurement relative to a stage's, because a training step takes longer than a
 pipeline's batch, and more steps run before the timed ones."""
+MEDIANS_APART = 0.01
+"""Difference of the median ratio to the ratio of the medians from which it is said which of them is shown."""
 CLOSE = 1.25
 """A stage is the pipeline's bottleneck if alone it is at most this many times as fast."""
 
@@ -172,7 +174,10 @@ def show(report: InputSpeed, console: Terminal) -> None:
         f"{waiting.images_per_second:,.0f} images/s"
     )
     console.print(report.overlap.sentence)
+    real, synthetic = (report.images_per_second.measured[name].median for name in ("real", "synthetic"))
+    differs = abs(compared.median - real / synthetic) > MEDIANS_APART
+    of_what = ", the median of the rounds' ratios" * differs
     console.print(
-        f"real = {compared.median:.1%} of synthetic ({compared.spread}); the bottleneck is "
+        f"real = {compared.median:.1%} of synthetic{of_what} ({compared.spread}); the bottleneck is "
         f"{report.bottleneck}"
     )

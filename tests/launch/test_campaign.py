@@ -264,3 +264,11 @@ def test_the_header_keeps_its_height_whatever_its_labels(results, labels):
     system, below, *_ = shown(campaign).splitlines()
     assert system.strip() == "NF5688M6" and label.startswith(below.strip().rstrip("…"))
     assert len({len(shown(campaign, width=width).splitlines()) for width in (60, 80, 200)}) == 1
+
+
+def test_a_campaign_of_another_verb_leaves_the_next_step_to_it(tmp_path, monkeypatch):
+    write_runs(tmp_path, 60, 61, 62, 63, 64)
+    [system] = score.score([tmp_path])
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    monkeypatch.setenv(summary.NEXT_IS_SAID, "1")
+    assert "Next" not in dict(summary.lines(system, unchecked, None, "X"))
