@@ -59,7 +59,7 @@ def bench_communication(name: str | None, values: tuple[str, ...], largest_mib: 
     run_as_ranks(config, "speed.communication", largest_mib=largest_mib, as_json=as_json)
 
 
-OF_ROUNDS = "About how long the rounds take, of at least 3 steps each: said once they begin, after the start."
+OF_ROUNDS = "About how long the rounds take, each of 3 steps at least; said once they begin, after the start."
 
 
 def _seconds(default: float, help_: str = OF_ROUNDS) -> Any:
@@ -142,7 +142,7 @@ def listed(
     possible=("synthetic", "real"),
     help="synthetic: a random batch held on the device; real: the data set at DATADIR.",
 )
-@_seconds(10.0, f"Of a cell. {OF_ROUNDS}")
+@_seconds(10.0, OF_ROUNDS.replace("rounds", "rounds of a cell"))
 @rounds
 @group.output("Folder of the report and of a log for every cell.", "folder", default="throughput")
 @click.option(
@@ -246,7 +246,7 @@ def tune() -> None:
 @group.config
 @group.output("Write the configuration there, if it is faster; by default it is shown what would change.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
-@_seconds(600.0, "About how long to take, after the start; said once it begins where it has to be longer.")
+@_seconds(600.0, "About how long to take, after the start; said once it begins, as it may be longer.")
 @group.as_json("rn50.speed.tuned_config.Tuned")
 def tune_input(
     name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_json: bool
