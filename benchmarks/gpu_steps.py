@@ -89,7 +89,7 @@ def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float,
         meter = Meter(changed, rank)
         for kind in KINDS:
             source = meter.open(config.input_pipeline if kind == "real" else None)
-            steps = meter.slot(source, seconds / (rounds + 1) / len(KINDS)).steps
+            steps = meter.steps(source, seconds / (rounds + 1) / len(KINDS))
             sides.append((mode, kind, meter, source, steps))
     results: Found = {mode: {kind: [] for kind in KINDS} for mode in modes}
     for round_ in range(rounds + 1):  # the first does not count

@@ -141,20 +141,17 @@ def data_group() -> None:
 @group.config_with_values
 @group.output("Write the picture there, a PNG.", required=True)
 @click.option("--seed", default=1, type=Whole(0, 2**31 - 1), help="Seed of order, crops and mirroring.")
-@group.as_json("rn50.data.pipeline.shown_batch.ShownBatch")
-def data_show(name: str | None, values: tuple[str, ...], output: Path, seed: int, as_json: bool) -> None:
+def data_show(name: str | None, values: tuple[str, ...], output: Path, seed: int) -> None:
     """Draw one training batch of CONFIG as the network sees it, with its labels: cropped, resized and
     mirrored by the pipeline of a run. Normalisation is undone, so that it can be looked at.
     """
+    from rn50.benchmark import rules
     from rn50.cli.ranks import configured
     from rn50.data import preflight
-    from rn50.packages import needed_for
+    from rn50.data.pipeline import shown_batch
 
     config = configured(name, values)
     preflight.of(config)
-    with needed_for("rn50 data show"):
-        import nvidia.dali  # noqa: F401
-
-        from rn50.data.pipeline import shown_batch
-    shown = shown_batch.draw(config, seed, output)
-    print_json(shown) if as_json else say(shown.words)
+    labels = shown_batch.draw(config, seed, output)
+    seen = f"the network sees (x - mean) / std, mean {rules.MEAN}, std {rules.STD} of red, green, blue"
+    say(f"{output}: {len(labels)} training images x; {seen}")

@@ -79,13 +79,7 @@ def config_show(name: str | None, values: tuple[str, ...], set_only: bool, as_js
     metavar="NAME",
     help="[default: one that can use this machine: an installed one, else what suits its GPUs best]",
 )
-@click.option(
-    "--for",
-    "planned",
-    metavar="GPUS",
-    help="A machine that is not here, by its GPUs: their number, the memory of each and their compute "
-    'capability, as "4 x 24GB 8.9".',
-)
+@click.option("--for", "planned", metavar="GPUS", help='Of GPUs that are not here, as "4 x 24GB 8.9".')
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @group.as_json("rn50.new_config.new_config.NewConfig")
 def config_new(
@@ -101,19 +95,17 @@ def config_new(
 
     With GPUs it trains on ImageNet, at the batch size that fits their memory with the fewest minutes that
     rn50 plan predicts, with the published hyperparameters that it names. Without one it trains on the demo
-    data set. Input settings are defaults, which rn50 tune input improves.
+    data set. Input settings are defaults, which rn50 tune input improves. --for takes number, memory and
+    compute capability of GPUs in place of this machine's.
     """
     from rn50.machine import hardware, software
-    from rn50.new_config import new_config, planned_machine
+    from rn50.new_config import choices, new_config
     from rn50.settings import config_file, rewrite
 
     file = new_config.file_for(name, output)
     rewrite.refuse_output(file, force)
     source = config_file.find(base) if base else None
-    if planned is None:
-        on = hardware.read(), software.read()
-    else:
-        on = planned_machine.machine(planned), planned_machine.ABSENT
+    on = (hardware.read(), software.read()) if planned is None else choices.planned(planned)
     new = new_config.make(name, *on, source, framework, file)
     rewrite.write(new.text, file, force)
     print_json(new) if as_json else print_rows(new.rows, Terminal())

@@ -31,7 +31,7 @@ def examine(machine: Machine, software: Software, config: Config | None) -> list
     framework = config.run.framework if config else packages.framework(machine, software)
     result_file = config.run.result_file if config else None
     return [
-        *_for_the_gpus(packages.diagnoses(software, config, framework), machine, config, framework),
+        *_suited(packages.diagnoses(software, config, framework), machine, config, framework),
         *gpus.diagnoses(machine, software, config, framework),
         *processor.diagnoses(machine, config),
         *host.diagnoses(machine, software, config),
@@ -39,22 +39,20 @@ def examine(machine: Machine, software: Software, config: Config | None) -> list
     ]
 
 
-def _for_the_gpus(
+def _suited(
     diagnoses: Iterable[Diagnosis], machine: Machine, config: Config | None, framework: str
 ) -> Iterator[Diagnosis]:
-    """Yield diagnoses of packages, of which those that are missing are another framework's where the
-    configuration's has no code for the GPUs; or may have none, where neither it nor they are named."""
+    """Yield diagnoses of packages. To missing ones of a framework without code for the GPUs, or for newer
+    ones where neither is known, the remedy is another framework."""
     known = {gpu.capability for gpu in machine.gpus if gpu.capability}
-    asked = config is not None and config.run.device == "gpu"
-    is_open = known or config is not None and not config.environment.get("FRAMEWORK")
-    own = frameworks.traits(framework)
-    other = frameworks.instead(own, known) if asked and is_open else None
-    for each in diagnoses:
-        if other and each.severity == FAILURE and each.subject == "packages":
-            remedy, newest = " and ".join(other), "{}.{}".format(*max(own.capabilities))
-            newer = f"{each.remedy}; on a GPU newer than compute capability {newest}: {remedy}"
-            each = each._replace(remedy=remedy if known else newer)
-        yield each
+    other = None
+    if config and config.run.device == "gpu" and (known or not config.environment.get("FRAMEWORK")):
+        other = frameworks.instead(frameworks.traits(framework), known)
+    for diagnosis in diagnoses:
+        if other and diagnosis[:2] == (FAILURE, "packages"):
+            first = "" if known else f"{diagnosis.remedy}; on a GPU newer than its code: "
+            diagnosis = diagnosis._replace(remedy=first + " and ".join(other))
+        yield diagnosis
 
 
 def configured(name: str | None, values: Sequence[str] = ()) -> Config | None:
@@ -158,8 +156,7 @@ def overridden(config: Config) -> list[Diagnosis]:
 def unchosen(config: Config) -> list[Diagnosis]:
     """Return a warning if --set makes a global batch size for which the file's learning rate was not
     chosen."""
-    found, _, remedy = named.unchosen(pathlib.Path(config.environment["CONFIG_FILE"]), config).partition("; ")
-    return [Diagnosis(WARNING, "LR", found, remedy)] if found else []
+    return [Diagnosis(WARNING, "LR", *text.split("; ")) for text in named.unchosen(config)]
 
 
 def misspelt(file: str) -> list[Diagnosis]:

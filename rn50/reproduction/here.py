@@ -149,7 +149,7 @@ def _differences(
             yield "no GPU here: a run on ImageNet takes weeks on a CPU"
     elif claim.accelerators != config.ranks:
         yield f"ranks: {claim.accelerators} there, {config.ranks} here, so minutes and images/s may differ"
-    yield from filter(None, [named.other_batch(claim.origin.global_batch_size, "there", config)])
+    yield from named.other_batch(claim.origin.global_batch_size, "there", config)
     if not same_data:
         sizes = f"{claim.origin.train_samples} images there, {config.data.train_samples} here"
         yield f"data: another set, {sizes}, so epochs are not comparable"

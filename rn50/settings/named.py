@@ -73,22 +73,23 @@ def changed(sourced: Mapping[str, str], given: Mapping[str, str]) -> dict[str, s
     return both
 
 
-def other_batch(its: int | None, where: str, config: Config) -> str:
-    """Return in words that a learning rate was chosen for another global batch size, ``its``, than the
-    configuration's; empty if it was not."""
+def other_batch(its: int | None, where: str, config: Config) -> Iterator[str]:
+    """Yield, in words, that a learning rate was chosen for another global batch size, ``its``, than the
+    configuration's."""
     size = config.global_batch_size
-    sizes = f"{its} {where}, {size} here, for which its learning rate was not chosen"
-    others = f"; rn50 borrow --suggest --global-batch-size {size} has others" * config.is_imagenet
-    return "" if its == size else f"global batch size: {sizes}, so epochs are not comparable{others}"
+    if its != size:
+        sizes = f"{its} {where}, {size} here, for which its learning rate was not chosen"
+        others = f"; rn50 borrow --suggest --global-batch-size {size} has others" * config.is_imagenet
+        yield f"global batch size: {sizes}, so epochs are not comparable{others}"
 
 
-def unchosen(file: Path, config: Config) -> str:
-    """Return ``other_batch`` of a configuration and of its file, whose learning rate it has."""
-    with contextlib.suppress(UserError):  # a file that is complete with --set alone
-        own = from_environment(config_file.source(str(file)), str(file))
-        if own.as_environment()["LR"] == config.as_environment()["LR"]:
-            return other_batch(own.global_batch_size, f"in {file.name}", config)
-    return ""
+def unchosen(config: Config) -> Iterator[str]:
+    """Yield ``other_batch`` of a configuration and of its file, whose learning rate it has."""
+    with contextlib.suppress(KeyError, UserError):  # of no file, or of one that is complete with --set alone
+        file = config.environment["CONFIG_FILE"]
+        written = from_environment(config_file.source(file), file)
+        if written.as_environment()["LR"] == config.as_environment()["LR"]:
+            yield from other_batch(written.global_batch_size, f"in {Path(file).name}", config)
 
 
 def _parts(given: Mapping[str, str]) -> list[str]:

@@ -3,7 +3,6 @@ configuration, or ignored."""
 
 import dataclasses
 import itertools
-import pathlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -220,15 +219,13 @@ def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
 
 
 def _advice(config: Config) -> Iterator[str]:
-    """Yield what is to be known of values that are not set, and of a learning rate that --set leaves."""
-    run, file = config.run, config.environment.get("CONFIG_FILE")
-    own = frameworks.traits(run.framework)
-    other = frameworks.instead(own)
-    if other and run.device == "gpu" and not config.environment.get("FRAMEWORK"):
-        runs = f"{own.name}, whose packages have code for compute capability {own.code} only"
+    """Yield what is to be known of a framework that is not set, and of a learning rate that --set leaves."""
+    traits, is_set = frameworks.traits(config.run.framework), config.environment.get("FRAMEWORK")
+    other = frameworks.instead(traits) if config.run.device == "gpu" and not is_set else None
+    if other:
+        runs = f"{traits.name}, whose packages have code for compute capability {traits.code} only"
         yield f"FRAMEWORK: not set, so {runs}; for a newer GPU, like an H100: {other[0]}"
-    if file:
-        yield from filter(None, [named.unchosen(pathlib.Path(file), config)])
+    yield from named.unchosen(config)
 
 
 def _columns(rows: Sequence[Row], width: int) -> Table:

@@ -139,15 +139,14 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
         energy = power.PowerMeter([counter for counter in counters if not counter.is_power])
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
         slot = seconds / (rounds + 1) / len(kinds)
-        slots = {kind: meter.slot(source, slot) for kind, source in inputs.items()}
-        of_loss = LOSS_STEPS * slots[kinds[0]].step_seconds
-        meter.tell((rounds + 1) * sum(each.seconds for each in slots.values()) + of_loss, seconds)
+        steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
+        meter.tell(rounds + 1, LOSS_STEPS * meter.step_seconds)
         measured: dict[str, list[float]] = {kind: [] for kind in kinds}
         watts = []
         for _ in range(rounds + 1):
             for kind, source in inputs.items():
                 energy.watts()
-                measured[kind].append(meter.rate(source, slots[kind].steps))
+                measured[kind].append(meter.rate(source, steps[kind]))
                 watts += [energy.watts()] if kind == kinds[0] else []
         counted = {kind: rates[1:] for kind, rates in measured.items()}
         rate, mean_watts = statistics.median(counted[kinds[0]]), meter.over_ranks(statistics.mean(watts[1:]))

@@ -26,8 +26,6 @@ MEANING = {
 SHARE_OF_TRAINING = 3
 """Time for a training measurement relative to a stage's, because a training step takes longer than a
 pipeline's batch, and more steps run before the timed ones."""
-MEDIANS_APART = 0.01
-"""Difference of the median ratio to the ratio of the medians from which it is said which of them is shown."""
 CLOSE = 1.25
 """A stage is the pipeline's bottleneck if alone it is at most this many times as fast."""
 
@@ -125,10 +123,8 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     inputs = {"pipeline": real._replace(training=False), "synthetic": meter.open(None), "real": real}
     shares = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
     slot = seconds / (rounds + 1) / (len(stages) + sum(shares.values()))
-    slots = {name: meter.slot(source, shares[name] * slot) for name, source in inputs.items()}
-    alone = slots["pipeline"]
-    of_stages = len(stages) * (slot + alone.around * alone.step_seconds)
-    meter.tell((rounds + 1) * (of_stages + sum(each.seconds for each in slots.values())), seconds)
+    steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
+    meter.tell(rounds + 1, (rounds + 1) * len(stages) * slot)
     measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}
     waits: list[EpochResult] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
@@ -137,7 +133,7 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
                 if name in stages:
                     rate = meter.images_per_second(stages[name], slot)
                 else:
-                    result = meter.train(inputs[name], slots[name].steps)
+                    result = meter.train(inputs[name], steps[name])
                     rate = result.samples / result.seconds
                     if name == "real" and round_:
                         waits.append(result)
@@ -148,8 +144,8 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     compared = rates.compare(measured["real"], measured["synthetic"])
     waiting = Waiting(
         statistics.median(result.data_wait_seconds / result.seconds for result in waits),
-        statistics.median(result.data_wait_seconds for result in waits) / slots["real"].steps,
-        statistics.median(result.seconds for result in waits) / slots["real"].steps,
+        statistics.median(result.data_wait_seconds for result in waits) / steps["real"],
+        statistics.median(result.seconds for result in waits) / steps["real"],
         of_rounds["real"].median,
     )
     slowest = bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared)
@@ -174,10 +170,5 @@ def show(report: InputSpeed, console: Terminal) -> None:
         f"{waiting.images_per_second:,.0f} images/s"
     )
     console.print(report.overlap.sentence)
-    real, synthetic = (report.images_per_second.measured[name].median for name in ("real", "synthetic"))
-    differs = abs(compared.median - real / synthetic) > MEDIANS_APART
-    of_what = ", the median of the rounds' ratios" * differs
-    console.print(
-        f"real = {compared.median:.1%} of synthetic{of_what} ({compared.spread}); the bottleneck is "
-        f"{report.bottleneck}"
-    )
+    ratio = f"real = {compared.median:.1%} of synthetic, the median of the rounds' ratios ({compared.spread})"
+    console.print(f"{ratio}; the bottleneck is {report.bottleneck}")

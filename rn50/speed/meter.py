@@ -22,8 +22,6 @@ from rn50.terminal import say
 
 LEAST_STEPS = 3
 """Fewest steps that are timed, however short the time."""
-LONGER = 1.5
-"""Ratio of the time that is taken to the time asked above which the reason is said."""
 LEAD_IN_STEPS = 2
 """Untimed steps at the start, in addition to those that fill the pipeline's queue."""
 BATCHES_IN_MEMORY = 4
@@ -41,25 +39,6 @@ class Input(NamedTuple):
     """False: they are only taken, so that the input runs alone."""
 
 
-class Slot(NamedTuple):
-    """A measurement of ``train``: the steps that it times, and how long it takes."""
-
-    steps: int
-    around: int
-    """Steps that are not timed: before them, and for the queue that is emptied and filled again."""
-    step_seconds: float
-
-    @property
-    def seconds(self) -> float:
-        """Return how long it takes."""
-        return (self.steps + self.around) * self.step_seconds
-
-    @property
-    def least_seconds(self) -> float:
-        """Return how long it takes with the fewest steps."""
-        return (LEAST_STEPS + self.around) * self.step_seconds
-
-
 class Meter:
     """One rank of a measurement. Every rank calls every method."""
 
@@ -67,6 +46,7 @@ class Meter:
         self._config, self._rank = config, rank
         self.communicator = rank.communicator
         shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
+        self._round_seconds = self.step_seconds = 0.0
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
             problem = f"more than the {shortest} images of a rank, so that there is no full batch to measure"
@@ -122,22 +102,26 @@ class Meter:
         time.sleep(depth * taken / batches)  # filling the queue would slow the next measurement
         return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
-    def slot(self, source: Input, seconds: float) -> Slot:
-        """Return a measurement of about ``seconds``: at least ``LEAST_STEPS`` steps, and at most the full
-        batches of an epoch."""
+    def steps(self, source: Input, seconds: float) -> int:
+        """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
+        epoch."""
         tried = min(LEAD_IN_STEPS, self._full_batches)
         lead_in = 1 if source.training else self._lead_in(source.depth)
         result = self._timed(source, lead_in, tried)
-        step_seconds, around = result.seconds / tried, self._lead_in(source.depth) + 2 * source.depth
-        fit = round(seconds / step_seconds) - around
+        self.step_seconds = result.seconds / tried
+        # The queue is emptied before the steps and filled again after them.
+        around = self._lead_in(source.depth) + 2 * source.depth
+        fit = round(seconds / self.step_seconds) - around
         steps = self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
-        return Slot(steps, around, step_seconds)
+        self._round_seconds += (steps + around) * self.step_seconds
+        return steps
 
-    def tell(self, seconds: float, asked: float) -> None:
-        """Say on rank 0 how long the rounds take, and why if that is more than was asked."""
-        longer = f", more than --seconds {asked:g}: a round times at least {LEAST_STEPS} steps"
+    def tell(self, rounds: int, others: float) -> None:
+        """Say on rank 0 how long the rounds take, in each of which every input of ``steps`` has its turn, and
+        ``others``, seconds beside them."""
         if self.communicator.rank == 0:
-            say(f"{TAKES} {seconds:.0f} s from here{longer * (seconds > LONGER * asked)}", err=True)
+            least = f"a round times at least {LEAST_STEPS} steps"
+            say(f"{TAKES} {rounds * self._round_seconds + others:.0f} s from here; {least}", err=True)
 
     def _lead_in(self, depth: int) -> int:
         return min(depth + LEAD_IN_STEPS, self._full_batches)

@@ -21,7 +21,7 @@ from rn50.run.loop import Rank
 from rn50.settings.config import Config
 from rn50.speed import input_settings, overlap
 from rn50.speed.input_settings import Setting
-from rn50.speed.meter import Input, Meter, Slot
+from rn50.speed.meter import Input, Meter
 from rn50.speed.overlap import Overlap
 
 TRIAL_ROUNDS = 3
@@ -30,8 +30,6 @@ faster."""
 FINAL_ROUNDS = 9
 """Rounds of the comparison at the end. With measurements that are 10 % off (standard deviation), a
 configuration that is 3 % slower wins all of them with a probability of 1/2,600."""
-FINAL_MEASUREMENTS = 2 * (FINAL_ROUNDS + 1) + 3 * rates.ROUNDS
-"""Of both configurations, with a first time that is not counted, then of input, step and both together."""
 FINAL_SHARE = 0.35
 """Share of the time that is kept for the comparison at the end."""
 
@@ -114,10 +112,7 @@ class Tuner:
         """Search, then compare."""
         with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
             values = sum(len(setting.values) - 1 for setting in self._settings)
-            slot = self._slot(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
-            final = max(self._seconds * FINAL_SHARE, FINAL_MEASUREMENTS * slot.least_seconds)
-            self._meter.tell(self._search_seconds - self._elapsed() + final, self._seconds)
-            steps = slot.steps
+            steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
             helped = True
             while helped:
                 helped = False
@@ -135,9 +130,9 @@ class Tuner:
     def _opened(self, config: Config) -> Input:
         return self._meter.open(config.input_pipeline)
 
-    def _slot(self, seconds: float, measurements: int) -> Slot:
-        """Return one of ``measurements`` measurements."""
-        return self._meter.slot(self._best_input, seconds / measurements)
+    def _steps(self, seconds: float, measurements: int) -> int:
+        """Return the steps of one of ``measurements`` measurements."""
+        return self._meter.steps(self._best_input, seconds / measurements)
 
     def _turn(self, setting: Setting, steps: int) -> bool:
         """Change a setting upwards and, if that does not help, downwards, as far as it helps; return whether
@@ -204,8 +199,8 @@ class Tuner:
         # Both are opened again, so that nothing of the search, such as a full cache, favours one of them.
         self._best_input = self._opened(self._best)
         synthetic = self._meter.open(None)
-        measurements = FINAL_MEASUREMENTS - (0 if changed else 2 * (FINAL_ROUNDS + 1))
-        steps = self._slot(self._seconds - self._elapsed(), measurements).steps
+        measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 3 * rates.ROUNDS
+        steps = self._steps(self._seconds - self._elapsed(), measurements)
         compared = None
         if changed:
             both = [self._opened(self._before), self._best_input]

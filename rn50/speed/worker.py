@@ -1,12 +1,10 @@
 """Measurements as jobs of their own, started like a run: what one leaves behind does not affect the next."""
 
-import contextlib
 import json
 import pathlib
 import re
 import signal
-from collections.abc import Mapping, Sequence
-from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
+from subprocess import PIPE, STDOUT, Popen
 from typing import Any, NamedTuple
 
 from rn50 import files, process
@@ -18,8 +16,6 @@ OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
 TAKES = "timing takes about"
 """Beginning of the line that says how long a measurement takes; it is shown beside being logged."""
-SIGINT_S = 0.25
-"""Seconds in which a job may end itself after Ctrl-C, as in ``subprocess.run``."""
 _MARK = "rn50 measured "
 _OF_ALLOCATORS = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
 
@@ -56,7 +52,15 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
-    status, text = _ended(python("-m", "rn50", *verb), config.environ())
+    command, prepare = python("-m", "rn50", *verb), process.ask_to_end_with_parent()
+    text = ""
+    # After Ctrl-C it ends itself; if it does not, the kernel ends it with this process.
+    with Popen(command, env=config.environ(), stdout=PIPE, stderr=STDOUT, preexec_fn=prepare) as job:
+        for line in job.stdout or ():
+            text += line.decode("utf-8", errors="replace")
+            if line.startswith(TAKES.encode()):
+                say(line.decode().rstrip(), err=True)
+    status = job.returncode
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
     if status == 128 + signal.SIGINT:  # which this process may ignore: a script started it with &
@@ -64,24 +68,6 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
     if status == 0 and reported:
         return JobReport(json.loads(reported[1]), "")
     return JobReport(None, failure(status, text))
-
-
-def _ended(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
-    """Return exit status and output of a job; say meanwhile how long it takes."""
-    lines = []
-    options: dict[str, Any] = {"env": environ, "stdout": PIPE, "stderr": STDOUT}
-    with Popen(command, preexec_fn=process.ask_to_end_with_parent(), **options) as job:
-        try:
-            for raw in job.stdout or ():
-                lines.append(raw.decode("utf-8", errors="replace"))
-                if lines[-1].startswith(TAKES):
-                    say(lines[-1].rstrip("\n"), err=True)
-        except BaseException:
-            with contextlib.suppress(TimeoutExpired):
-                job.wait(SIGINT_S)
-            job.kill()
-            raise
-    return job.returncode, "".join(lines)
 
 
 def failure(status: int, text: str) -> str:

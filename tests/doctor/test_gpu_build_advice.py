@@ -45,7 +45,11 @@ def test_advice_for_pytorch(gpu, capability, driver, packages, fails, remedy):
     "machine, environ, says",
     [
         ("H100", {}, "--set FRAMEWORK=pytorch --set STEP_MODE=fused and rm -rf .venv && "),
-        ("no-GPU", {}, "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu; on a GPU"),
+        (
+            "no-GPU",
+            {},
+            "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu; on a GPU newer than",
+        ),
         ("8xA100", {}, "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu"),
     ],
 )

@@ -425,4 +425,4 @@ def test_whose_rate_is_planned_with_is_said_and_a_given_one_comes_back():
     )
     assert " at 6,400 images/s per accelerator (give" in ours.stdout
     others = plan("--accelerators", "8", "--accelerator", "H100-SXM-80GB").stdout
-    assert " images/s per accelerator of others' code (give" in others
+    assert "this is others' code; to narrow" in others and "others' code" not in ours.stdout

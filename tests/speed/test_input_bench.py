@@ -1,7 +1,6 @@
 """``rn50 bench input``: the verdict out of the figures, and the figures of pipelines whose bottleneck is
 known."""
 
-import io
 import json
 import os
 import re
@@ -18,8 +17,6 @@ from rn50.errors import UserError
 from rn50.run.loop import Rank
 from rn50.speed import input_pipeline
 from rn50.speed.meter import Meter
-from rn50.speed.overlap import Overlap
-from rn50.terminal import Terminal
 from tests.conftest import with_changes
 from tests.support import documented
 
@@ -143,22 +140,10 @@ def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment,
         table = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120).stdout
         *_, before, last = table.splitlines()
         assert before.startswith("the input can deliver ") and " images/s, the step takes " in before
-        assert last.startswith("real = ") and "% of synthetic" in last and "; the bottleneck is " in last
-
-
-@pytest.mark.parametrize("real, said", [(362.0, True), (294.0, False)])
-def test_a_ratio_that_is_not_that_of_the_medians_is_said_to_be_another(real, said):
-    of = {name: rates.Rates(294.0, 200, 400) for name in input_pipeline.MEANING}
-    stages = input_pipeline.Stages(**{**of, "real": rates.Rates(real, 200, 400)})
-    compared = rates.Comparison(1.009, 0.9, 1.1, 5)
-    lost = Overlap("cpu", 1.0, 1.0, 1.0, compared)
-    waiting = input_pipeline.Waiting(0.1, 0.1, 1.0, real)
-    report = input_pipeline.InputSpeed("X", "cpu", 1, "float32", stages, compared, lost, waiting, "none")
-    console = Terminal(file=io.StringIO())
-    input_pipeline.show(report, console)
-    assert (
-        "real = 100.9% of synthetic, the median of the rounds' ratios (" in console.file.getvalue()
-    ) == said
+        assert (
+            re.match("real = [0-9.]+% of synthetic, the median of the rounds' ratios [(]", last)
+            and "; the bottleneck is " in last
+        )
 
 
 def test_data_that_are_not_there_are_named(tiny_environment, tmp_path):

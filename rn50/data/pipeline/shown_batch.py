@@ -3,13 +3,11 @@
 import io
 import math
 import pathlib
-from typing import NamedTuple
 
 import numpy as np
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.data.packing import packing_list
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import BatchFormat
 from rn50.data.pipeline.record_set import RecordSet
@@ -18,33 +16,13 @@ from rn50.settings.config import Config
 
 MOST = 64
 """Most images of a picture."""
-GAP, LINE = 4, 14
-"""Pixels between two images, and of the line below one."""
+GAP, LINE = 4, 16
+"""Pixels between two images, side by side and one below the other, where the label stands."""
 
 
-class ShownBatch(NamedTuple):
-    """A batch that was drawn."""
-
-    picture: pathlib.Path
-    """File of the picture."""
-    labels: list[int]
-    """Class indices of its images, row by row."""
-    lowest: float
-    """Smallest value of a pixel and channel as the network sees it."""
-    highest: float
-    """Largest one."""
-
-    @property
-    def words(self) -> str:
-        """Return what the picture shows."""
-        mean, std = (", ".join(f"{value:g}" for value in values) for values in (rules.MEAN, rules.STD))
-        seen = f"the network sees (x - mean) / std, {self.lowest:.2f} to {self.highest:.2f}"
-        drawn = f"{seen}; drawn is x, with mean {mean} and std {std} of red, green and blue"
-        return f"{self.picture}: {len(self.labels)} training images, cropped, resized and mirrored; {drawn}"
-
-
-def draw(config: Config, seed: int, output: pathlib.Path) -> ShownBatch:
-    """Draw the first batch that rank 0 would train on, from DALI on the CPU.
+def draw(config: Config, seed: int, output: pathlib.Path) -> list[int]:
+    """Draw the first batch of rank 0, which DALI makes on the CPU, with its normalisation undone. Return its
+    labels.
 
     Raises UserError if the data cannot be read or the picture cannot be written.
     """
@@ -52,29 +30,23 @@ def draw(config: Config, seed: int, output: pathlib.Path) -> ShownBatch:
 
     if output.suffix.lower() != ".png":
         raise UserError(f"--output {output}", "the name does not end in .png", "give it such a name")
-    files.refuse_to_replace(output, files.PICTURE)
     records, on_cpu = RecordSet(config, "train", config.ranks), BatchFormat(None, "HWC", False)
     dali.prepare(config, on_cpu)
     try:
-        images, labels = dali.build(config, "train", 0, config.ranks, seed, on_cpu).run()
+        outputs = dali.build(config, "train", 0, config.ranks, seed, on_cpu).run()
     except RuntimeError as error:
         raise dali.fault(records, error) from error
-    count = min(MOST, records.counts(0, 0)[0])
-    seen = np.asarray(images.as_tensor())[:count]
+    seen, labels = (np.asarray(each.as_tensor())[: min(MOST, records.counts(0, 0)[0])] for each in outputs)
     pixels = np.clip(np.rint(seen * rules.STD + rules.MEAN), 0, 255).astype(np.uint8)
-    indices = [int(label) for label in np.asarray(labels.as_tensor())[:count, 0]]
-    names = packing_list.read_classes(pathlib.Path(config.data.folder)) or []
-    columns, side = math.ceil(math.sqrt(count)), config.data.image_size
-    size = columns * (side + GAP) + GAP, math.ceil(count / columns) * (side + GAP + LINE) + GAP
-    picture = Image.new("RGB", size, "white")
-    pen = ImageDraw.Draw(picture)
-    for number, (image, label) in enumerate(zip(pixels, indices, strict=True)):
-        row, column = divmod(number, columns)
-        x, y = GAP + column * (side + GAP), GAP + row * (side + GAP + LINE)
-        picture.paste(Image.fromarray(image), (x, y))
-        pen.text((x, y + side + 1), f"{label} {names[label] if label < len(names) else ''}", fill="black")
+    shown, columns = labels[:, 0].astype(int).tolist(), math.ceil(math.sqrt(len(labels)))
+    width, height = config.data.image_size + GAP, config.data.image_size + LINE
+    picture = Image.new("RGB", (columns * width, math.ceil(len(labels) / columns) * height), "white")
+    for place, label in enumerate(shown):
+        corner = place % columns * width, place // columns * height
+        picture.paste(Image.fromarray(pixels[place]), corner)
+        ImageDraw.Draw(picture).text((corner[0], corner[1] + height - LINE), str(label), fill="black")
     stream, about = io.BytesIO(), PngImagePlugin.PngInfo()
     about.add_text("Software", files.MARK)
     picture.save(stream, "png", pnginfo=about)
     files.write(output, stream.getvalue())
-    return ShownBatch(output, indices, float(seen.min()), float(seen.max()))
+    return shown

@@ -14,8 +14,8 @@ from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal, table
 
 MEASURE = (
-    "to narrow the interval, time 30 seconds of it (rn50 bench throughput CONFIG --seconds 30) and plan with "
-    "--images-per-second"
+    "this is others' code; to narrow the interval, time 30 seconds of yours (rn50 bench throughput CONFIG "
+    "--seconds 30) and plan with --images-per-second"
 )
 _WIDE = 1.5 * Spread.measured
 """Spread beyond which a measurement is advised."""
@@ -34,14 +34,13 @@ class ScaleOut(NamedTuple):
 def print_plan(plan: Plan, console: Terminal) -> None:
     """Print the prediction as sentences, the hyperparameters to borrow, and the command that borrows them."""
     prediction, recipe = plan.prediction, plan.hyperparameters
-    whose = "" if prediction.is_own else " of others' code"
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
     lines = [
         f"{machine}: {_minutes(prediction.minutes)} minutes to 75.9 % top-1 ({CONFIDENCE:.0%} interval "
         f"{_minutes(prediction.minutes_low)} to {_minutes(prediction.minutes_high)})",
         f"{prediction.epochs:.3g} epochs ({prediction.epochs_low:.3g} to "
         f"{prediction.epochs_high:.3g}) at {prediction.images_per_second_per_accelerator:,.0f} images/s per "
-        f"accelerator{whose} (give or take {prediction.spread:.0%}), about {prediction.evaluations:.0f} "
+        f"accelerator (give or take {prediction.spread:.0%}), about {prediction.evaluations:.0f} "
         "evaluations",
         *([MEASURE] if prediction.spread > _WIDE else []),
         f"hyperparameters to borrow, whole: {recipe.source.name}: {_values(recipe.source)}",

@@ -71,8 +71,6 @@ class Rate(NamedTuple):
 
     images_per_second: float
     spread: float
-    is_own: bool = False
-    """True if it follows from a measurement of the user's."""
 
 
 class ThroughputModel:
@@ -117,7 +115,7 @@ class ThroughputModel:
         variance = float(self._covariance(features, features)[0, 0] - shared @ self._precision @ shared)
         if self._measured and at == self._measured[0]:
             logarithm = math.log(self._measured[1])
-        return Rate(math.exp(logarithm), math.sqrt(variance), self._measured is not None)
+        return Rate(math.exp(logarithm), math.sqrt(variance))
 
     def _makers(self, at: "_Features") -> "np.ndarray[Any, Any]":
         return np.where([chips.is_card(name) for name in at.names], Spread.card, Spread.system)

@@ -58,8 +58,6 @@ class Prediction:
     """Images/s of each while training."""
     spread: Hidden[float]
     """Standard deviation of the logarithm of those."""
-    is_own: Hidden[bool]
-    """True if they follow from a measurement of the user's, else from published results."""
 
 
 @dataclass(frozen=True)

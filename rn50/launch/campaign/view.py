@@ -43,12 +43,11 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
     return Group(*parts)
 
 
-def _title(campaign: Campaign) -> Iterator[Text]:
-    """Yield the system and its label, a line each, cut to the terminal: a view whose height changes jumps."""
+def _title(campaign: Campaign) -> list[Text]:
+    """Return the system and its label, a line each, cut to the terminal: a view whose height changes
+    jumps."""
     texts = (campaign.system or str(campaign.results), "bold"), (campaign.label or "", "yellow")
-    for line in (styled(*text) for text in texts if text[0]):
-        line.no_wrap, line.overflow = True, "ellipsis"
-        yield line
+    return [Text(safe(text), style, no_wrap=True, overflow="ellipsis") for text, style in texts if text]
 
 
 def _row(what: str, total: float, done: float, numbers: str, left: float | None) -> Table:
