@@ -36,7 +36,7 @@ def draw(config: Config, seed: int, output: pathlib.Path) -> list[int]:
         outputs = dali.build(config, "train", 0, config.ranks, seed, on_cpu).run()
     except RuntimeError as error:
         raise dali.fault(records, error) from error
-    seen, labels = (np.asarray(each.as_tensor())[: min(MOST, records.counts(0, 0)[0])] for each in outputs)
+    seen, labels = (np.asarray(made.as_tensor())[: min(MOST, records.counts(0, 0)[0])] for made in outputs)
     pixels = np.clip(np.rint(seen * rules.STD + rules.MEAN), 0, 255).astype(np.uint8)
     shown, columns = labels[:, 0].astype(int).tolist(), math.ceil(math.sqrt(len(labels)))
     width, height = config.data.image_size + GAP, config.data.image_size + LINE
