@@ -7,7 +7,7 @@ import functools
 import importlib
 import importlib.util
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from rn50.errors import UserError
@@ -162,6 +162,23 @@ def default() -> str:
 def every() -> Mapping[str, Traits]:
     """Return the traits of every framework by its value of FRAMEWORK."""
     return {name: traits(name) for name in names()}
+
+
+def instead(lacking: Traits, capabilities: Collection[tuple[int, int]] = ()) -> tuple[str, str] | None:
+    """Return the options --set that train with another framework on GPUs for which one has no code, and the
+    command that installs it; None if it has code for them, or nothing has.
+
+    Without the compute capabilities of the GPUs, they are newer than all of its code.
+    """
+    runs = all(map(lacking.runs_on, capabilities)) if capabilities else lacking.ptx
+    if not lacking.capabilities or runs:
+        return None
+    for name, other in sorted(every().items(), key=lambda item: not item[1].preferred):
+        if other is not lacking and "gpu" in other.precisions and all(map(other.runs_on, capabilities)):
+            fused = other.fused and all(capability >= other.fused[0] for capability in capabilities)
+            options = f"--set FRAMEWORK={name}{' --set STEP_MODE=fused' if fused else ''}"
+            return options, f"rm -rf .venv && {other.install('gpu')}"
+    return None
 
 
 def values(field: str) -> tuple[str, ...]:

@@ -130,3 +130,28 @@ def verify(
     if verdict.certificate.not_kept:
         say(verdict.certificate.not_kept, err=True)
     sys.exit(Status.SUCCESS if verdict.checked.passed else Status.FAULT)
+
+
+@verb("data", "Look at what training sees", cls=group.Verbs)
+def data_group() -> None:
+    """Look at a data set as training sees it."""
+
+
+@data_group.verb("show", "Draw a training batch, augmented", "rn50 data show DEMO_CPU -o batch.png")
+@group.config_with_values
+@group.output("Write the picture there, a PNG.", required=True)
+@click.option("--seed", default=1, type=Whole(0, 2**31 - 1), help="Seed of order, crops and mirroring.")
+def data_show(name: str | None, values: tuple[str, ...], output: Path, seed: int) -> None:
+    """Draw one training batch of CONFIG as the network sees it, with its labels: cropped, resized and
+    mirrored by the pipeline of a run. Normalisation is undone, so that it can be looked at.
+    """
+    from rn50.benchmark import rules
+    from rn50.cli.ranks import configured
+    from rn50.data import preflight
+    from rn50.data.pipeline import shown_batch
+
+    config = configured(name, values)
+    preflight.of(config)
+    labels = shown_batch.draw(config, seed, output)
+    seen = f"the network sees (x - mean) / std, mean {rules.MEAN}, std {rules.STD} of red, green, blue"
+    say(f"{output}: {len(labels)} training images x; {seen}")

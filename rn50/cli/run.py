@@ -79,6 +79,7 @@ def config_show(name: str | None, values: tuple[str, ...], set_only: bool, as_js
     metavar="NAME",
     help="[default: one that can use this machine: an installed one, else what suits its GPUs best]",
 )
+@click.option("--for", "planned", metavar="GPUS", help='Of GPUs that are not here, as "4 x 24GB 8.9".')
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @group.as_json("rn50.new_config.new_config.NewConfig")
 def config_new(
@@ -86,6 +87,7 @@ def config_new(
     base: str | None,
     output: pathlib.Path | None,
     framework: str | None,
+    planned: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -93,16 +95,18 @@ def config_new(
 
     With GPUs it trains on ImageNet, at the batch size that fits their memory with the fewest minutes that
     rn50 plan predicts, with the published hyperparameters that it names. Without one it trains on the demo
-    data set. Input settings are defaults, which rn50 tune input improves.
+    data set. Input settings are defaults, which rn50 tune input improves. --for takes number, memory and
+    compute capability of GPUs in place of this machine's.
     """
     from rn50.machine import hardware, software
-    from rn50.new_config import new_config
+    from rn50.new_config import choices, new_config
     from rn50.settings import config_file, rewrite
 
     file = new_config.file_for(name, output)
     rewrite.refuse_output(file, force)
     source = config_file.find(base) if base else None
-    new = new_config.make(name, hardware.read(), software.read(), source, framework, file)
+    on = (hardware.read(), software.read()) if planned is None else choices.planned(planned)
+    new = new_config.make(name, *on, source, framework, file)
     rewrite.write(new.text, file, force)
     print_json(new) if as_json else print_rows(new.rows, Terminal())
 
@@ -151,6 +155,7 @@ def run_campaign(
 
     Exit status: 0 every check passed, 1 one did not, 2 something to fix.
     """
+    from rn50.doctor.doctor import show_brief, unchosen
     from rn50.launch.campaign import watch
     from rn50.results import score, scoreboard
     from rn50.run.display import CURVES
@@ -169,6 +174,8 @@ def run_campaign(
         default = ROOT / "results" / named.system(base, named.changes(base, values, environ))
         results = pathlib.Path(environ.get("RESULTS") or default)
     with named.file_in(results, name, values) as file:
+        if values:
+            show_brief(unchosen(named.read(name, values)))
         status = watch.make_missing(file, results, runs, as_json, **variables)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
         print_json(scoreboard.Scores(score.score([results])))

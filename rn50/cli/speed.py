@@ -59,10 +59,11 @@ def bench_communication(name: str | None, values: tuple[str, ...], largest_mib: 
     run_as_ranks(config, "speed.communication", largest_mib=largest_mib, as_json=as_json)
 
 
-def _seconds(default: float) -> Any:
-    return click.option(
-        "--seconds", default=default, type=Number(1, LONGEST_S), help="About how long to take."
-    )
+OF_ROUNDS = "About how long the rounds take, each of 3 steps at least; said once they begin, after the start."
+
+
+def _seconds(default: float, help_: str = OF_ROUNDS) -> Any:
+    return click.option("--seconds", default=default, type=Number(1, LONGEST_S), help=help_)
 
 
 rounds = click.option(
@@ -141,7 +142,7 @@ def listed(
     possible=("synthetic", "real"),
     help="synthetic: a random batch held on the device; real: the data set at DATADIR.",
 )
-@click.option("--seconds", default=10.0, type=Number(1, LONGEST_S), help="About how long a cell trains.")
+@_seconds(10.0, OF_ROUNDS.replace("rounds", "rounds of a cell"))
 @rounds
 @group.output("Folder of the report and of a log for every cell.", "folder", default="throughput")
 @click.option(
@@ -216,7 +217,7 @@ def bench_throughput(
 )
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.argument("other", metavar="[DIR2]", required=False, type=PATH)
-@_seconds(20.0)
+@_seconds(20.0, "About how long to take.")
 @rounds
 @group.as_json("rn50.speed.storage.StorageSpeed")
 def bench_storage(
@@ -245,7 +246,7 @@ def tune() -> None:
 @group.config
 @group.output("Write the configuration there, if it is faster; by default it is shown what would change.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
-@_seconds(600.0)
+@_seconds(600.0, "About how long to take, after the start; at least 15 measurements of 3 steps.")
 @group.as_json("rn50.speed.tuned_config.Tuned")
 def tune_input(
     name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_json: bool

@@ -2,12 +2,12 @@
 
 import pathlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.table import Column, Table
 
-from rn50 import process
+from rn50 import frameworks, process
 from rn50.doctor import gpus, host, packages, processor, results
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.machine import hardware
@@ -31,12 +31,28 @@ def examine(machine: Machine, software: Software, config: Config | None) -> list
     framework = config.run.framework if config else packages.framework(machine, software)
     result_file = config.run.result_file if config else None
     return [
-        *packages.diagnoses(software, config, framework),
+        *_suited(packages.diagnoses(software, config, framework), machine, config, framework),
         *gpus.diagnoses(machine, software, config, framework),
         *processor.diagnoses(machine, config),
         *host.diagnoses(machine, software, config),
         *(results.diagnoses(pathlib.Path(result_file), config) if config and result_file else ()),
     ]
+
+
+def _suited(
+    diagnoses: Iterable[Diagnosis], machine: Machine, config: Config | None, framework: str
+) -> Iterator[Diagnosis]:
+    """Yield diagnoses of packages. To missing ones of a framework without code for the GPUs, or for newer
+    ones where neither is known, the remedy is another framework."""
+    known = {gpu.capability for gpu in machine.gpus if gpu.capability}
+    other = None
+    if config and config.run.device == "gpu" and (known or not config.environment.get("FRAMEWORK")):
+        other = frameworks.instead(frameworks.traits(framework), known)
+    for diagnosis in diagnoses:
+        if other and diagnosis[:2] == (FAILURE, "packages"):
+            first = "" if known else f"{diagnosis.remedy}; on a GPU newer than its code: "
+            diagnosis = diagnosis._replace(remedy=first + " and ".join(other))
+        yield diagnosis
 
 
 def configured(name: str | None, values: Sequence[str] = ()) -> Config | None:
@@ -137,6 +153,12 @@ def overridden(config: Config) -> list[Diagnosis]:
     return warnings
 
 
+def unchosen(config: Config) -> list[Diagnosis]:
+    """Return a warning if --set makes a global batch size for which the file's learning rate was not
+    chosen."""
+    return [Diagnosis(WARNING, "LR", *text.split("; ")) for text in named.unchosen(config)]
+
+
 def misspelt(file: str) -> list[Diagnosis]:
     """Return a warning for each name that a user's file sets and that is nearly a variable."""
     known = configuration.every_name()
@@ -157,7 +179,7 @@ def show(config: Config | None, as_json: bool, brief: bool) -> bool:
     diagnoses = examine(facts, software, config)
     diagnoses += results.of_submission(config, software_facts.commit())
     if config:
-        diagnoses += [*overridden(config), *misspelt(config.environment["CONFIG_FILE"])]
+        diagnoses += [*overridden(config), *unchosen(config), *misspelt(config.environment["CONFIG_FILE"])]
     fits = fitting(facts, software) if config is None else {}
     if as_json:
         print_json(Examination([*diagnoses, *fits.values()]))

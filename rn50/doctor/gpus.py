@@ -148,17 +148,9 @@ def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, reme
     name = next(gpu.name for gpu in used if gpu.capability == bad[0])
     shown = f"{name} has {bad[0][0]}.{bad[0][1]}"
     text = f"{shown}; {build} has code for {traits.code} only, and no driver changes that"
-    remedies = (_with_another(bad[0]), remedy if bad[0] > max(traits.capabilities) else "")
+    other = frameworks.instead(traits, [bad[0]]) or ("use a newer GPU; rn50 run DEMO_CPU needs none",)
+    remedies = (" and ".join(other), remedy if bad[0] > max(traits.capabilities) else "")
     return Diagnosis(grave, subject, text, "; or ".join(filter(None, remedies)))
-
-
-def _with_another(capability: tuple[int, int]) -> str:
-    """Return how to train with a framework that has code for a GPU."""
-    for value, traits in frameworks.every().items():
-        if "gpu" in traits.precisions and traits.runs_on(capability):
-            install = f"rm -rf .venv && {traits.install('gpu')}"
-            return f"train with {traits.name}: FRAMEWORK={value} in the configuration, and {install}"
-    return "use a newer GPU; rn50 run DEMO_CPU needs none"
 
 
 def driver(version: str, cuda: int, grave: str) -> Diagnosis:

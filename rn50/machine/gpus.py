@@ -43,19 +43,19 @@ class Gpu:
     driver: str
     capability: tuple[int, int] | None
     memory_mib: float | None
-    used_mib: float | None
+    used_mib: float | None = None
     """Memory that processes hold, of all MIG instances together."""
-    mig: bool
-    instances: tuple[tuple[str, str], ...]
+    mig: bool = False
+    instances: tuple[tuple[str, str], ...] = ()
     """(profile, UUID) of each MIG instance."""
-    persistent: bool | None
-    power_limit: float | None
-    power_default: float | None
-    clock_mhz: float | None
-    slowed: tuple[str, ...]
-    node: int | None
+    persistent: bool | None = None
+    power_limit: float | None = None
+    power_default: float | None = None
+    clock_mhz: float | None = None
+    slowed: tuple[str, ...] = ()
+    node: int | None = None
     """NUMA node to which it is attached."""
-    pcie: str | None
+    pcie: str | None = None
     """The fastest link that it and its slot both support, as in "PCIe 4.0 x16"."""
 
     @property

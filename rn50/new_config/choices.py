@@ -1,17 +1,20 @@
 """Settings of a run that follow from the machine: ranks, framework, precision, threads, and the images that
 fit the memory."""
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rn50 import frameworks
 from rn50.benchmark import rules
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 from rn50.frameworks import Traits
-from rn50.machine.hardware import Machine
+from rn50.machine import hardware
+from rn50.machine.gpus import OLDEST_DRIVER, Gpu
+from rn50.machine.hardware import Cpu, Machine
 from rn50.machine.software import Software
 from rn50.settings.fields import Data
 
@@ -43,6 +46,7 @@ TENSOR_CORES = (7, 0)
 whitepaper)."""
 
 
+_GPUS = re.compile(r"([1-9]\d{0,3}) *x *([1-9]\d{0,3}) *GB? *,? +(\d{1,2})\.(\d)", re.IGNORECASE)
 MEASURED = (9, 0)
 """Compute capability of the GPU on which the values of STEP_MODE were measured (docs/measurements.md)."""
 
@@ -118,6 +122,28 @@ def devices(machine: Machine) -> Devices:
     size = re.search(r"(\d+)gb", profile)
     mib = int(size[1]) * 1024 if size else None
     return Devices("gpu", 1, (f"{models[0]} MIG {profile}",), mib, mib, capabilities)
+
+
+def planned(text: str) -> tuple[Machine, Software]:
+    """Return a machine that is not here, with the GPUs of ``text`` like "4 x 24GB 8.9", and without packages.
+    What is assumed of it stands in its processor, which the file names.
+
+    Raises UserError if the text is of another form.
+    """
+    form = _GPUS.fullmatch(text.strip())
+    if not form:
+        problem = "not the number of GPUs, the memory of each and their compute capability"
+        without = "without a GPU the configuration is DEMO_CPU"
+        raise UserError(f"--for {excerpt(text)}", problem, f'write --for "4 x 24GB 8.9"; {without}')
+    number, gigabytes, major, minor = map(int, form.groups())
+    newest = OLDEST_DRIVER[max(OLDEST_DRIVER)]
+    model, memory = f"GPU of compute capability {major}.{minor}", gigabytes * 1024
+    gpus = (Gpu(0, model, "", newest, (major, minor), memory),) * number
+    cpus = tuple(Cpu(cpu, cpu, 0, None) for cpu in range(number * (MOST_THREADS + 1)))
+    assumed: dict[str, Any] = dict.fromkeys(("quota", "memory", "memory_limit"))
+    assumed["processor"] = f"assumed: all GPU memory free, driver {newest} or newer"
+    machine = dataclasses.replace(hardware.read(), gpus=gpus, cpus=cpus, **assumed)
+    return machine, Software("3.11", {}, (), (), None)
 
 
 def _least(values: Sequence[float | None]) -> float | None:

@@ -61,7 +61,8 @@ def _epochs(claim: Claim, here: Here, runs: int) -> Expected:
     prediction = here.prediction
     if prediction is None or not prediction.runs:
         mean = statistics.geometric_mean(claim.epochs)
-        return Expected("epochs", mean, None, None, "its runs, of another recipe; nobody published this one")
+        basis = "what its runs took with their recipe; nobody published runs of the one here"
+        return Expected("epochs", mean, None, None, basis)
     return Expected("epochs", prediction.mean, prediction.low, prediction.high, prediction.basis)
 
 

@@ -28,7 +28,7 @@ from rn50.settings.shell import assignments
 from rn50.settings.variables import Variable
 from rn50.submission import source
 
-_SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "DGXNGPU", "DGXNNODES")
+_SHOWN = ("FRAMEWORK", "DEVICE", "PRECISION", "STEP_MODE", "DGXNGPU", "DGXNNODES")
 """Variables that decide the speed, shown beside the hyperparameters."""
 _TASK = ("TARGET", "INITIAL_WEIGHTS", "SPARSITY", "QUANTIZATION", "CROP_AREA_MIN", "IMAGE_SIZE", "WIDTH")
 """Variables beside the hyperparameters on which the epochs depend."""
@@ -149,11 +149,7 @@ def _differences(
             yield "no GPU here: a run on ImageNet takes weeks on a CPU"
     elif claim.accelerators != config.ranks:
         yield f"ranks: {claim.accelerators} there, {config.ranks} here, so minutes and images/s may differ"
-    its_size, size = claim.origin.global_batch_size, config.global_batch_size
-    if its_size != size:
-        sizes = f"{its_size} there, {size} here, for which its learning rate was not chosen"
-        others = f"rn50 borrow --suggest --global-batch-size {size} has others"
-        yield f"global batch size: {sizes}, so epochs are not comparable; {others}"
+    yield from named.other_batch(claim.origin.global_batch_size, "there", config)
     if not same_data:
         sizes = f"{claim.origin.train_samples} images there, {config.data.train_samples} here"
         yield f"data: another set, {sizes}, so epochs are not comparable"

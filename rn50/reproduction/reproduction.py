@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rn50 import files
 from rn50.errors import Status, UserError
-from rn50.launch.campaign import watch
+from rn50.launch.campaign import summary, watch
 from rn50.printed import as_json
 from rn50.reproduction.claim import Claim, claim_of
 from rn50.reproduction.expectation import RATE, Expected, expected
@@ -117,7 +117,8 @@ def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
 
 def run(before: Reproduction, folder: pathlib.Path, runs: int, as_json: bool) -> Reproduction:
     """Make the runs, unless they are there, and judge them. Exits as ``rn50 run`` does where that fails."""
-    status = watch.make_missing(pathlib.Path(before.here.config_file), folder / RESULTS, runs, as_json)
+    file, ours = pathlib.Path(before.here.config_file), {summary.NEXT_IS_SAID: "1"}
+    status = watch.make_missing(file, folder / RESULTS, runs, as_json, **ours)
     if status not in (Status.SUCCESS, Status.FAULT):
         raise SystemExit(status)
     return judge(before, folder / RESULTS)

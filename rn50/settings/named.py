@@ -67,7 +67,8 @@ def _pair(given: str) -> tuple[str, str]:
     if not equals or not value.isprintable():
         raise UserError(f"--set {given}", "no NAME=VALUE", "write --set LR=1")
     if name in RUNS_OWN_NAMES:
-        raise UserError(f"--set {given}", "each run has its own", f"set {name} in the environment")
+        problem = "no part of a configuration, because the runs of one result may differ in it"
+        raise UserError(f"--set {given}", problem, f"put it in front of the command: {given} rn50 ...")
     if name not in known_names() and not config_file.is_passed_through(name):
         meant = did_you_mean(name, known_names()) or "rn50 config show lists all"
         raise UserError(f"--set {given}", "no such variable", meant)
@@ -82,6 +83,25 @@ def changed(sourced: Mapping[str, str], given: Mapping[str, str]) -> dict[str, s
     if given:
         both[_PLATFORM] = " ".join([both.get(_PLATFORM) or both.get("DGXSYSTEM", ""), *_parts(given)])
     return both
+
+
+def other_batch(its: int | None, where: str, config: Config) -> Iterator[str]:
+    """Yield, in words, that a learning rate was chosen for another global batch size, ``its``, than the
+    configuration's."""
+    size = config.global_batch_size
+    if its != size:
+        sizes = f"{its} {where}, {size} here, for which its learning rate was not chosen"
+        others = f"; rn50 borrow --suggest --global-batch-size {size} has others" * config.is_imagenet
+        yield f"global batch size: {sizes}, so epochs are not comparable{others}"
+
+
+def unchosen(config: Config) -> Iterator[str]:
+    """Yield ``other_batch`` of a configuration and of its file, whose learning rate it has."""
+    with contextlib.suppress(KeyError, UserError):  # of no file, or of one that is complete with --set alone
+        file = config.environment["CONFIG_FILE"]
+        written = from_environment(config_file.source(file), file)
+        if written.as_environment()["LR"] == config.as_environment()["LR"]:
+            yield from other_batch(written.global_batch_size, f"in {Path(file).name}", config)
 
 
 def _parts(given: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import pathlib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from rich.table import Table
 
@@ -216,6 +216,18 @@ def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
             console.print(f"{state}: {', '.join(in_vain)}", soft_wrap=False)
     for finding in findings(config):
         console.print(f"rules: {finding}", soft_wrap=False)
+    for advice in _advice(config):
+        console.print(advice, soft_wrap=False)
+
+
+def _advice(config: Config) -> Iterator[str]:
+    """Yield what is to be known of a framework that is not set, and of a learning rate that --set leaves."""
+    traits, is_set = frameworks.traits(config.run.framework), config.environment.get("FRAMEWORK")
+    other = frameworks.instead(traits) if config.run.device == "gpu" and not is_set else None
+    if other:
+        runs = f"{traits.name}, whose packages have code for compute capability {traits.code} only"
+        yield f"FRAMEWORK: not set, so {runs}; for a newer GPU, like an H100: {other[0]}"
+    yield from named.unchosen(config)
 
 
 def _columns(rows: Sequence[Row], width: int) -> Table:
@@ -240,7 +252,7 @@ def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool)
     if name or values:
         file = str(find(name))
         given = named.changes(pathlib.Path(file), values, {})
-        config = from_environment(named.changed(source(file), given), file)
+        config = from_environment(named.changed({**source(file), "CONFIG_FILE": file}, given), file)
         in_file = names_set_by(file)
     else:
         config, given = named.read(None), dict[str, str]()

@@ -140,6 +140,7 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
         inputs = {kind: meter.open(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
         slot = seconds / (rounds + 1) / len(kinds)
         steps = {kind: meter.steps(source, slot) for kind, source in inputs.items()}
+        meter.tell(rounds + 1, LOSS_STEPS * meter.step_seconds)
         measured: dict[str, list[float]] = {kind: [] for kind in kinds}
         watts = []
         for _ in range(rounds + 1):

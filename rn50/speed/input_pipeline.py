@@ -124,6 +124,7 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     shares = {name: SHARE_OF_TRAINING if source.training else 1 for name, source in inputs.items()}
     slot = seconds / (rounds + 1) / (len(stages) + sum(shares.values()))
     steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
+    meter.tell(rounds + 1, (rounds + 1) * len(stages) * slot)
     measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}
     waits: list[EpochResult] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
@@ -169,7 +170,5 @@ def show(report: InputSpeed, console: Terminal) -> None:
         f"{waiting.images_per_second:,.0f} images/s"
     )
     console.print(report.overlap.sentence)
-    console.print(
-        f"real = {compared.median:.1%} of synthetic ({compared.spread}); the bottleneck is "
-        f"{report.bottleneck}"
-    )
+    ratio = f"real = {compared.median:.1%} of synthetic, the median of the rounds' ratios ({compared.spread})"
+    console.print(f"{ratio}; the bottleneck is {report.bottleneck}")

@@ -17,6 +17,7 @@ from rn50.run.all_reduce import total
 from rn50.run.loop import EpochResult, Rank
 from rn50.settings.config import Config, InputPipeline
 from rn50.speed import measured_steps
+from rn50.speed.worker import TAKES
 from rn50.terminal import say
 
 LEAST_STEPS = 3
@@ -45,6 +46,7 @@ class Meter:
         self._config, self._rank = config, rank
         self.communicator = rank.communicator
         shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
+        self._round_seconds = self.step_seconds = 0.0
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
             problem = f"more than the {shortest} images of a rank, so that there is no full batch to measure"
@@ -106,9 +108,20 @@ class Meter:
         tried = min(LEAD_IN_STEPS, self._full_batches)
         lead_in = 1 if source.training else self._lead_in(source.depth)
         result = self._timed(source, lead_in, tried)
+        self.step_seconds = result.seconds / tried
         # The queue is emptied before the steps and filled again after them.
-        fit = round(seconds * tried / result.seconds) - self._lead_in(source.depth) - 2 * source.depth
-        return self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
+        around = self._lead_in(source.depth) + 2 * source.depth
+        fit = round(seconds / self.step_seconds) - around
+        steps = self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
+        self._round_seconds += (steps + around) * self.step_seconds
+        return steps
+
+    def tell(self, rounds: int, others: float) -> None:
+        """Say on rank 0 how long the rounds take, in each of which every input of ``steps`` has its turn, and
+        ``others``, seconds beside them."""
+        if self.communicator.rank == 0:
+            least = f"a round times at least {LEAST_STEPS} steps"
+            say(f"{TAKES} {rounds * self._round_seconds + others:.0f} s from here; {least}", err=True)
 
     def _lead_in(self, depth: int) -> int:
         return min(depth + LEAD_IN_STEPS, self._full_batches)

@@ -9,8 +9,8 @@ from rn50.errors import UserError
 from rn50.printed import Inline
 from rn50.rates import Rates
 from rn50.speed.cell import Cell
-from rn50.speed.throughput_tables import rate
-from rn50.terminal import Terminal, table
+from rn50.speed.throughput_tables import rate, show_table
+from rn50.terminal import Terminal
 
 REMEDY = "give two files cells.json of rn50 bench throughput"
 
@@ -81,10 +81,9 @@ def show(sides: Sides, console: Terminal) -> None:
     """Print both machines, then a row for each cell."""
     console.print(f"first: {sides.first}")
     console.print(f"second: {sides.second}")
-    texts = ("framework", "precision", "data", "second / first")
     headings = ("framework", "precision", "batch", "ranks", "data", "first", "second", "second / first")
-    pairs = table(headings, texts)
+    rows = []
     for pair in sides.cells:
         ratio = f"{pair.ratio:.3f}" + ("" if pair.apart else ", rounds overlap")
-        pairs.add_row(*pair.cell.names, pair.data, rate(pair.first), rate(pair.second), ratio)
-    console.print(pairs)
+        rows.append([*pair.cell.names, pair.data, rate(pair.first), rate(pair.second), ratio])
+    show_table(headings, rows, console, 5)

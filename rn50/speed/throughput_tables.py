@@ -15,6 +15,8 @@ from rn50.terminal import Terminal, safe
 
 Row = list[str]
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
+LEFT = ("framework", "precision", "data", "second / first")
+"""Headings of the columns whose cells begin on the left."""
 STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32", "img/s/W")
 """Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone,
 the loss after 20 steps, and images/s a watt, if power was measured."""
@@ -111,28 +113,32 @@ def steps(results: Sequence[MeasuredCell]) -> tuple[Row, list[Row]]:
 
 
 def show_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
-    """Print the overview of a kind of data, as several tables of similar width if it is too wide for the
-    terminal."""
+    """Print the overview of a kind of data, in whose columns nothing is folded."""
     headings = ["\n".join([*column.precision.split(), *column.heading[1:]]) for column in columns(results)]
-    rows = overview(results, kind)
-    texts = "\n".join([*headings, *(text for row in rows for text in row[1:])])
-    widest = max(map(len, texts.split("\n")))
-    side_by_side = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
-    size = math.ceil(len(headings) / math.ceil(len(headings) / side_by_side))
-    for begin in range(0, len(headings), size):
-        part = [[row[0], *row[1 + begin : 1 + begin + size]] for row in rows]
-        show_table(["framework", *headings[begin : begin + size]], part, console)
+    show_table(["framework", *headings], overview(results, kind), console, 1, "\n")
 
 
-def show_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
-    """Print a table that folds only between words, except for the names in its first column."""
-    table = Table()
-    for index, heading in enumerate(headings):
-        words = " ".join([heading, *(row[index] for row in rows)]).split()
-        longest = max(map(len, words)) if index else None
-        side: JustifyMethod = "left" if heading in ("framework", "precision") else "right"
-        lines = Text("\n".join(map(safe, heading.split("\n"))))
-        table.add_column(lines, overflow="fold", min_width=longest, justify=side)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+def show_table(
+    headings: Sequence[str], rows: Sequence[Row], console: Terminal, names: int = 4, unit: str | None = None
+) -> None:
+    """Print a table that folds only between words, or what ``unit`` separates, except for its first column
+    where a name is long. What is too wide for the terminal becomes several tables of similar width, each with
+    the first ``names`` columns."""
+    cells = ["\n".join([heading, *(row[at] for row in rows)]) for at, heading in enumerate(headings)]
+    longest = [len(headings[0]), *(max(map(len, text.split(unit))) for text in cells[1:])]
+    others = range(names, len(headings))
+    for number in range(1, len(others) + 1):
+        size = math.ceil(len(others) / number)
+        parts = [[*range(names), *others[begin : begin + size]] for begin in range(0, len(others), size)]
+        if max(1 + sum(3 + longest[at] for at in part) for part in parts) <= console.width:
+            break
+    for part in parts:
+        table = Table()
+        for at in part:
+            lines = Text("\n".join(map(safe, headings[at].split("\n"))))
+            side: JustifyMethod = "left" if headings[at] in LEFT else "right"
+            least = longest[at] if at else None
+            table.add_column(lines, overflow="fold", min_width=least, justify=side)
+        for row in rows:
+            table.add_row(*(row[at] for at in part))
+        console.print(table)

@@ -4,15 +4,18 @@ import json
 import pathlib
 import re
 import signal
-from subprocess import PIPE, STDOUT
+from subprocess import PIPE, STDOUT, Popen
 from typing import Any, NamedTuple
 
 from rn50 import files, process
 from rn50.process import OUT_OF_DEVICE_MEMORY, python
 from rn50.settings.config import Config
+from rn50.terminal import say
 
 OUT_OF_MEMORY = "out of memory"
 REMEDY = "give another --output"
+TAKES = "timing takes about"
+"""Beginning of the line that says how long a measurement takes; it is shown beside being logged."""
 _MARK = "rn50 measured "
 _OF_ALLOCATORS = re.compile("OutOfMemory|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
 
@@ -49,15 +52,22 @@ def run(module: str, config: Config, log: pathlib.Path, **arguments: Any) -> Job
     """
     files.refuse_to_replace(log, files.TEXT, remedy=REMEDY)
     verb = ["rank", "--start-ranks", module, json.dumps(arguments, default=str)]
-    done = process.run(python("-m", "rn50", *verb), env=config.environ(), stdout=PIPE, stderr=STDOUT)
-    text = done.stdout.decode("utf-8", errors="replace")
+    command, prepare = python("-m", "rn50", *verb), process.ask_to_end_with_parent()
+    text = ""
+    # After Ctrl-C it ends itself; if it does not, the kernel ends it with this process.
+    with Popen(command, env=config.environ(), stdout=PIPE, stderr=STDOUT, preexec_fn=prepare) as job:
+        for line in job.stdout or ():
+            text += line.decode("utf-8", errors="replace")
+            if line.startswith(TAKES.encode()):
+                say(line.decode().rstrip(), err=True)
+    status = job.returncode
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=REMEDY)
     reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
-    if done.returncode == 128 + signal.SIGINT:  # which this process may ignore: a script started it with &
+    if status == 128 + signal.SIGINT:  # which this process may ignore: a script started it with &
         raise KeyboardInterrupt
-    if done.returncode == 0 and reported:
+    if status == 0 and reported:
         return JobReport(json.loads(reported[1]), "")
-    return JobReport(None, failure(done.returncode, text))
+    return JobReport(None, failure(status, text))
 
 
 def failure(status: int, text: str) -> str:

@@ -60,7 +60,8 @@ def test_what_a_file_sources_is_found(tmp_path):
     [
         ("LR", "--set LR: no NAME=VALUE"),
         ("LRR=1", "--set LRR=1: no such variable; did you mean LR?"),
-        ("SEED=4", "each run has its own"),
+        ("SEED=4", "the runs of one result may differ in it; put it in front of the command: SEED=4 rn50"),
+        ("POWER=auto", "put it in front of the command: POWER=auto rn50 ..."),
         ("NCCL_$(touch P)=1", "'NCCL_$(touch P)=1': not the name of a variable"),
         ("NCCL_a;touch P;B=1", "not the name of a variable"),
         ("NCCL_`touch P`=1", "not the name of a variable"),

@@ -1,13 +1,15 @@
 """Advice of the doctor on GPUs that PyTorch's build, or its CUDA, does not suit."""
 
 import dataclasses
+import re
 
 import pytest
 
 from rn50.doctor import doctor
-from rn50.doctor.diagnosis import FAILURE
+from rn50.doctor.diagnosis import FAILURE, WARNING
+from rn50.settings import config_file, named
 from tests.conftest import with_changes
-from tests.doctor.examined import GPU_BUILD, config_of
+from tests.doctor.examined import GPU_BUILD, config_of, examine
 from tests.support.machines import simulated
 
 CUDA_13 = {"torch": "2.13.0", "nvidia-cuda-runtime": "13.0.96", "nvidia-dali-cuda130": "2.4.0"}
@@ -37,3 +39,33 @@ def test_advice_for_pytorch(gpu, capability, driver, packages, fails, remedy):
     of_gpu = [each for each in found if each.subject in ("compute capability", "driver")]
     assert [each.subject for each in of_gpu if each.severity == FAILURE] == fails
     assert remedy in "".join(each.remedy for each in of_gpu)
+
+
+@pytest.mark.parametrize(
+    "machine, environ, says",
+    [
+        ("H100", {}, "--set FRAMEWORK=pytorch --set STEP_MODE=fused and rm -rf .venv && "),
+        (
+            "no-GPU",
+            {},
+            "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu; on a GPU newer than",
+        ),
+        ("8xA100", {}, "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu"),
+    ],
+)
+def test_packages_that_no_gpu_here_can_run_are_not_advised(tmp_path, machine, environ, says):
+    """As for a file in NVIDIA's form, which names no framework."""
+    text = config_file.file_of("DGXA100").read_text()
+    file = tmp_path / "config_THEIRS.sh"
+    file.write_text(re.sub("^export FRAMEWORK=.*\n", "", text, flags=re.MULTILINE))
+    found = examine(machine, str(file), dataclasses.replace(GPU_BUILD, packages={}), environ=environ)
+    remedy = found["packages"].remedy
+    assert remedy.startswith(says) and ("pytorch" in remedy) == (machine != "8xA100")
+    if machine == "H100":
+        assert "mxnet" not in remedy and "--set STEP_MODE=fused" in found["compute capability"].remedy
+
+
+def test_a_batch_that_its_learning_rate_was_not_chosen_for_is_a_warning():
+    [warned] = doctor.unchosen(named.read("1xL40S", ["DGXNGPU=4"]))
+    assert warned.severity == WARNING and "408 in config_1xL40S.sh, 1632 here" in warned.found
+    assert doctor.unchosen(named.read("1xL40S")) == []

@@ -417,3 +417,12 @@ def test_a_whole_name_goes_before_a_part():
     names = chips.known(published.results())
     assert [chips.find(each, names) for each in names] == names  # Gaudi beside Gaudi2, L40 beside L40S
     assert chips.find("nvidia a100 sxm4 80gb", names) == NAME
+
+
+def test_whose_rate_is_planned_with_is_said_and_a_given_one_comes_back():
+    ours = plan(
+        "--accelerators", "8", "--gbs", "3264", "--accelerator", "H200", "--images-per-second", "6400"
+    )
+    assert " at 6,400 images/s per accelerator (give" in ours.stdout
+    others = plan("--accelerators", "8", "--accelerator", "H100-SXM-80GB").stdout
+    assert "this is others' code; to narrow" in others and "others' code" not in ours.stdout

@@ -352,3 +352,20 @@ def test_a_campaign_says_what_the_file_expects_of_these_runs(target, lines):
     assert done.exit_code == 0 and done.stdout.count("expected of a run: epoch") == lines == len(
         done.stdout.splitlines()
     )
+
+
+@pytest.mark.parametrize("labels", [1, 2, 3])
+def test_the_header_keeps_its_height_whatever_its_labels(results, labels):
+    label = "; ".join(rules.LABELS[:labels])
+    campaign = dataclasses.replace(state.read(results, 5), label=label)
+    system, below, *_ = shown(campaign).splitlines()
+    assert system.strip() == "NF5688M6" and label.startswith(below.strip().rstrip("…"))
+    assert len({len(shown(campaign, width=width).splitlines()) for width in (60, 80, 200)}) == 1
+
+
+def test_a_campaign_of_another_verb_leaves_the_next_step_to_it(tmp_path, monkeypatch):
+    write_runs(tmp_path, 60, 61, 62, 63, 64)
+    [system] = score.score([tmp_path])
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    monkeypatch.setenv(summary.NEXT_IS_SAID, "1")
+    assert "Next" not in dict(summary.lines(system, unchecked, None, "X"))

@@ -59,6 +59,7 @@ def test_a_dry_run(tmp_path, monkeypatch):
     told = json.loads(done.stdout)
     assert documented.differences("reproduce", told) == []
     assert told["verdict"] == "planned" and told["claim"]["accelerators"] == 8
+    assert "STEP_MODE" in told["here"]["values"]
     assert told["here"]["values"]["LR"] == "10.5" and not told["here"]["same_machine"]
     assert list(tmp_path.iterdir()) == []
     done = CliRunner().invoke(main, ["reproduce", "v1.0/Inspur/nf5688m6_mxnet", "--dry-run"])
@@ -97,7 +98,7 @@ def test_a_recipe_at_a_batch_size_that_nobody_published_is_expected_without_an_i
     assert (epochs.value, epochs.low) == (
         pytest.approx(35),
         None,
-    ) and "nobody published this one" in epochs.basis
+    ) and epochs.basis == "what its runs took with their recipe; nobody published runs of the one here"
     known = at._replace(prediction=ExpectedEpochs("5 runs", 5, 0, 36, 35, 39))
     assert expectation.expected(told.claim, known, 5)[0].low == 35
     machine, size = hardware.read(), config.global_batch_size
@@ -255,3 +256,11 @@ def test_one_run_that_misses_is_one_run(tmp_path):
     write_runs(tmp_path / "claimed", 1643, 1650)
     told = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")
     assert page.answer(told._replace(missed=1)).endswith(" 1 run missed the target.")
+
+
+@pytest.mark.parametrize("seconds, told", [((1640,), True), ((1640, 1651), False)])
+def test_that_a_claim_of_one_run_cannot_tell_is_said_before_any_run(tmp_path, seconds, told):
+    write_runs(tmp_path / "claimed", *seconds)
+    outcome = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")
+    said = dict(page.planned(outcome)).get("caution", "")
+    assert said.startswith("no runs here can tell whether one run is the same; give") == told

@@ -8,8 +8,10 @@ import pathlib
 import re
 
 import pytest
+from click.testing import CliRunner
 
 from rn50 import frameworks
+from rn50.cli import main
 from rn50.settings import config as configuration
 from rn50.settings import config_file, fields, libraries, show
 from rn50.settings.variables import FIXED, UNUSED
@@ -273,3 +275,36 @@ def test_every_variable_says_what_it_does():
     meanings.update({name: fixed.meaning for name, fixed in FIXED.items()}, **libraries.MEANINGS)
     for name, meaning in meanings.items():
         assert len(meaning) > 5 and not meaning.endswith(".") and meaning.isprintable(), name
+
+
+def shown(*arguments):
+    done = CliRunner().invoke(main, ["config", "show", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_a_file_that_names_no_framework_is_told_what_trains_on_newer_gpus(foreign):
+    advice = "FRAMEWORK: not set, so MXNet, whose packages have code for compute capability 5.0 6.0 7.0 8.0"
+    told = shown(foreign)
+    assert advice in told and "H100: --set FRAMEWORK=pytorch --set STEP_MODE=fused\n" in told
+    with_them = shown(foreign, "--set", "FRAMEWORK=pytorch", "--set", "STEP_MODE=fused")
+    assert "FRAMEWORK: not set" not in with_them and "FRAMEWORK: not set" not in shown("DEMO_CPU")
+
+
+@pytest.mark.parametrize(
+    "values, told",
+    [
+        (["DGXNGPU=4"], True),
+        (["BATCHSIZE=200"], True),
+        (["DGXNGPU=4", "BATCHSIZE=102"], False),
+        (["DGXNGPU=4", "LR=5"], False),
+        (["PRECISION=float32"], False),
+        ([], False),
+    ],
+)
+def test_a_batch_for_which_the_learning_rate_was_not_chosen_is_told(values, told):
+    said = shown("1xL40S", *(word for value in values for word in ("--set", value)))
+    sentence = "here, for which its learning rate was not chosen, so epochs are not comparable; rn50 borrow"
+    assert (sentence in said) == told
+    if values == ["DGXNGPU=4"]:
+        assert f"\nglobal batch size: 408 in config_1xL40S.sh, 1632 {sentence} --suggest" in said

@@ -77,6 +77,7 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path):
         "--json",
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall("^timing takes about [0-9]+ s from here", done.stderr, re.MULTILINE)) == 4
     told = json.loads(done.stdout)
     assert documented.differences("bench throughput", told) == []
     assert [(each["ranks"], each["batch_size"]) for each in told["cells"]] == [

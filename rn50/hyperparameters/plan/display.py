@@ -14,8 +14,8 @@ from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal, table
 
 MEASURE = (
-    "to narrow the interval, time 30 seconds of it (rn50 bench throughput CONFIG --seconds 30) and plan with "
-    "--images-per-second"
+    "this is others' code; to narrow the interval, time 30 seconds of yours (rn50 bench throughput CONFIG "
+    "--seconds 30) and plan with --images-per-second"
 )
 _WIDE = 1.5 * Spread.measured
 """Spread beyond which a measurement is advised."""

@@ -87,7 +87,7 @@ class ThroughputModel:
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         # A measured system may differ from similar ones by any factor; this factor is assumed to be the same
         # everywhere.
-        self._planned = Spread.accelerator if measured else None
+        self._planned, self._measured = Spread.accelerator if measured else None, measured
         self._mean = float(rates[: len(usable)].mean())
         self._known = _Features.of(self.points, planned=np.arange(len(self.points)) >= len(usable))
         shared = self._covariance(self._known, self._known)
@@ -113,6 +113,8 @@ class ThroughputModel:
         shared = self._covariance(features, self._known)[0]
         logarithm = self._mean + float(shared @ self._weights)
         variance = float(self._covariance(features, features)[0, 0] - shared @ self._precision @ shared)
+        if self._measured and at == self._measured[0]:
+            logarithm = math.log(self._measured[1])
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
     def _makers(self, at: "_Features") -> "np.ndarray[Any, Any]":

@@ -21,7 +21,7 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
     """Return the view of a campaign. ``live`` is the progress within the current epoch, if this process gets
     it."""
     run = campaign.current
-    parts: list[RenderableType] = [_title(campaign)]
+    parts: list[RenderableType] = [*_title(campaign)]
     if run:
         epoch, done = _position(campaign, run, live)
         of_run, left = campaign.seconds_left(done)
@@ -43,9 +43,11 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
     return Group(*parts)
 
 
-def _title(campaign: Campaign) -> Text:
-    title = styled(campaign.system or str(campaign.results), "bold")
-    return title.append(f"  {campaign.label}", style="yellow") if campaign.label else title
+def _title(campaign: Campaign) -> list[Text]:
+    """Return the system and its label, a line each, cut to the terminal: a view whose height changes
+    jumps."""
+    texts = (campaign.system or str(campaign.results), "bold"), (campaign.label or "", "yellow")
+    return [Text(safe(text), style, no_wrap=True, overflow="ellipsis") for text, style in texts if text]
 
 
 def _row(what: str, total: float, done: float, numbers: str, left: float | None) -> Table:

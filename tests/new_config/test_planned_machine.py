@@ -1,0 +1,35 @@
+"""``rn50 config new --for``: a configuration for GPUs that are not here."""
+
+import pytest
+from click.testing import CliRunner
+
+from rn50.cli import main
+from rn50.new_config import new_config
+from rn50.settings import config as configuration
+from rn50.settings import config_file
+from tests.support import new_configs
+from tests.support.new_configs import BARE
+
+
+@pytest.mark.parametrize("text", ["4 x 24GB 8.9", "4x24gb 8.9", "4 x 24 G, 8.9"])
+def test_a_machine_that_is_not_here_gets_what_it_would_get_there(tmp_path, text):
+    file = tmp_path / "config_MINE.sh"
+    done = CliRunner().invoke(main, ["config", "new", "MINE", "--for", text, "-o", str(file), "--json"])
+    assert done.exit_code == 0, done.output
+    there = new_configs.machine("8xA100", 4, "NVIDIA GeForce RTX 4090", (8, 9), 24 * 1024, 0)
+    expected = new_config.make("MINE", there, BARE).config
+    ours = configuration.from_environment(config_file.source(str(file)), str(file))
+    assert ours == expected and ours.run.step_mode == "fused" and ours.run.ranks_per_node == 4
+    assumed = "24 GiB each; assumed: all GPU memory free, driver 580.65.06 or newer, 36 CPUs"
+    assert f"#   machine     4 x GPU of compute capability 8.9, {assumed}" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    "text", ["8 cores", "CPU", "", "4 x 24GB", "0 x 24GB 8.9", "4 x 24GB 8.9 9.0", "4 x 24TB 9.0"]
+)
+def test_gpus_in_another_form_are_refused_with_an_example(tmp_path, text):
+    done = CliRunner().invoke(
+        main, ["config", "new", "MINE", "--for", text, "-o", str(tmp_path / "config_MINE.sh")]
+    )
+    assert done.exit_code == 2 and done.output.count("\n") == 1 and not list(tmp_path.iterdir())
+    assert 'write --for "4 x 24GB 8.9"; without a GPU the configuration is DEMO_CPU' in done.output
