@@ -158,9 +158,7 @@ def given(tmp_path, tiny_environment):
     return {"config": config, "claimed": tmp_path / "claimed", "to": tmp_path / "to"}
 
 
-@pytest.mark.parametrize(
-    "verb", [pytest.param(verb, marks=[pytest.mark.smoke] * verb.startswith("run")) for verb in VERBS]
-)
+@pytest.mark.parametrize("verb", VERBS)
 def test_sigterm_ends_every_process_where_ctrl_c_is_ignored(given, tiny_folder, verb):
     environ = {"CONFIG_FILE": "", "DGXSYSTEM": "", "DATADIR": str(tiny_folder)}
     job = Job(environ, (*IGNORING_CTRL_C, *RN50, *verb.format(**given).split()))
