@@ -123,7 +123,6 @@ def until(condition, process):
         time.sleep(0.02)
 
 
-@pytest.mark.smoke
 def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_path):
     folder = tmp_path / "to"
     arguments = ("--trials", 8, "--repeats", 2, "--seeds-to-confirm", 2)

@@ -130,6 +130,7 @@ def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
     assert "\nexport LR=1\n" in (folder / "config_TINY.sh").read_text()
 
 
+@pytest.mark.smoke
 def test_a_second_call_joins_and_goes_on_where_the_first_is_stopped(seek, tmp_path):
     folder = tmp_path / "to"
     first = seek(*BUDGET)
