@@ -126,9 +126,10 @@ def test_nothing_outlives_its_test(session, tmp_path):
 
 
 @pytest.mark.slow  # pytest-xdist gives a worker ten seconds to end
+@pytest.mark.parametrize("options", [(), ("-n", "2")])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_outlives_a_session_that_is_stopped(session, tmp_path, number):
-    stopped = session("waits", "-n", "2")
+def test_nothing_outlives_a_session_that_is_stopped(session, tmp_path, options, number):
+    stopped = session("waits", *options)
     while "sleep" not in map(name, processes(str(tmp_path))):
         assert stopped.poll() is None
         time.sleep(0.05)

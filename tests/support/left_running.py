@@ -5,6 +5,7 @@ that leaves one running fails. Those of fixtures of a file, or of all files, end
 """
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -52,14 +53,20 @@ def _end(left):
     return commands
 
 
+def _interrupt(owner, number, _):
+    if os.getpid() != owner:  # a fork of it, which ends as by default
+        os._exit(128 + number)
+    raise KeyboardInterrupt
+
+
 def pytest_configure(config):
     """Take Ctrl-C back: where it is ignored, as under nohup or in a background job of a script, it would be
     in all that tests start and stop by it. Let SIGTERM end the tests as Ctrl-C does."""
     process.adopt_orphans()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.getoption("numprocesses", None):
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, functools.partial(_interrupt, os.getpid()))
 
 
 def pytest_collection_finish():
