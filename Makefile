@@ -1,4 +1,5 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
+# exec: make ends what it has started, as SIGTERM ends make; a shell in between would leave its program behind.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-deploy demo-paddle demo-pytorch data dev test test-all test-rest fuzz test-gpu bench bench-gpu docs reference claims picture h200-picture lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
@@ -10,24 +11,24 @@ setup: ## install the pinned packages into .venv
 	@requirements/install.sh mxnet-cpu
 
 demo: data ## five runs on generated images, scored (NEXP=1: one run)
-	@DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+	@DGXSYSTEM=DEMO_CPU exec ./run_experiments.sh
 
 demo-paddle: data ## the same with Paddle in place of MXNet
 	@requirements/install.sh paddle-cpu
-	@DGXSYSTEM=DEMO_CPU_PADDLE ./run_experiments.sh
+	@DGXSYSTEM=DEMO_CPU_PADDLE exec ./run_experiments.sh
 
 demo-pytorch: data ## the same with PyTorch in place of MXNet
 	@requirements/install.sh pytorch-cpu
-	@DGXSYSTEM=DEMO_CPU_PYTORCH ./run_experiments.sh
+	@DGXSYSTEM=DEMO_CPU_PYTORCH exec ./run_experiments.sh
 
 DEPLOYED ?= results/deploy
 # Trains on from the weights of the first run: SPARSITY or QUANTIZATION, then the folder.
 train_on = [ -e "$(DEPLOYED)/$(2)/result_0.safetensors" ] || INITIAL_WEIGHTS="$(DEPLOYED)/result_0.safetensors" $(1) NEXP=1 \
-	RESULTS="$(DEPLOYED)/$(2)" DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+	RESULTS="$(DEPLOYED)/$(2)" DGXSYSTEM=DEMO_CPU exec ./run_experiments.sh
 
 demo-deploy: data ## weights of a run: evaluate, prune, export, quantise, time
 	@requirements/install.sh deploy
-	@[ -e "$(DEPLOYED)/result_0.safetensors" ] || NEXP=1 RESULTS="$(DEPLOYED)" DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+	@[ -e "$(DEPLOYED)/result_0.safetensors" ] || NEXP=1 RESULTS="$(DEPLOYED)" DGXSYSTEM=DEMO_CPU exec ./run_experiments.sh
 	@$(BIN)/rn50 evaluate "$(DEPLOYED)/result_0.safetensors" DEMO_CPU
 	@$(call train_on,SPARSITY=2:4,sparse)
 	@$(BIN)/rn50 evaluate "$(DEPLOYED)/sparse/result_0.safetensors" DEMO_CPU
@@ -39,13 +40,13 @@ demo-deploy: data ## weights of a run: evaluate, prune, export, quantise, time
 	@$(BIN)/rn50 bench inference "$(DEPLOYED)/model.onnx" "$(DEPLOYED)/int8.onnx" --batch-sizes 1,8,64 --picture "$(DEPLOYED)/latency.svg"
 
 data: setup
-	@$(BIN)/rn50 demo-data "$${DATADIR:-data/demo}"
+	@exec $(BIN)/rn50 demo-data "$${DATADIR:-data/demo}"
 
 dev: setup
 	@requirements/install.sh test lint deploy paddle-cpu horovod-build
 
 # Several tests at once, in the order of tests/conftest.py; those of one group (pytest.mark.xdist_group) one after another.
-pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
+pytest = exec $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 
 # What `make test` leaves to `make test-all`: tests/conftest.py says which tests are slow.
 light = (not slow or smoke) and not gpu

@@ -190,6 +190,11 @@ install_set() {
 }
 
 if [ "$(cat "$whole" 2>/dev/null)" != "$(origin "$python" 2>/dev/null)" ]; then
+  if [ -s "$whole" ]; then
+    echo "setup: .venv was made for $(cat "$whole"), and here is $(origin "$python"); it is made anew"
+  elif [ -e .venv ]; then
+    echo "setup: .venv is not whole, as after an interrupted installation; it is made anew"
+  fi
   make_venv
 elif [ -n "${PYTHON:-}" ] && [ "$("$PYTHON" --version)" != "$("$python" --version)" ]; then
   echo "setup: .venv holds $("$python" --version), and PYTHON=$PYTHON is another one"

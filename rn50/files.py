@@ -78,6 +78,16 @@ def refuse_without_checkout(what: str) -> None:
         raise UserError(what, "needs the scripts of a checkout", "git clone rn50, and make setup in it")
 
 
+def other_checkout() -> pathlib.Path | None:
+    """Return the checkout that the working folder is in, if the code that runs is that of another one."""
+    with contextlib.suppress(OSError):  # the folder is gone
+        here = pathlib.Path.cwd()
+        for folder in (here, *here.parents):
+            if IS_CHECKOUT and (folder / "run_experiments.sh").is_file() and (folder / "rn50").is_dir():
+                return None if (folder / "rn50").samefile(PACKAGES / "rn50") else folder
+    return None
+
+
 def open_regular(path: Path, remedy: str = "give a regular file", flags: int = os.O_RDONLY) -> BinaryIO:
     """Open a regular file with ``flags`` of ``os.open``. A pipe or device is neither opened nor waited for.
 

@@ -5,23 +5,18 @@ import dataclasses
 import os
 import pathlib
 import re
-import signal
 
 import pytest
 
 # Before anything loads OpenMP: the runs are tiny, and threads that wait for a busy core would take many times
 # as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Under nohup, or in a background job of a script, SIGINT is ignored, and so it would be in all that tests
-# start and stop by Ctrl-C.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from rn50.data.demo import dataset
 from rn50.settings import config as configuration
 from tests.support import published, tiers
 
-pytest_plugins = ["tests.support.fixtures"]
+pytest_plugins = ["tests.support.fixtures", "tests.support.left_running"]
 TESTS = pathlib.Path(__file__).resolve().parent
 
 

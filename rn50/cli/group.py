@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import rn50
-from rn50 import packages, process, terminal
+from rn50 import files, packages, process, terminal
 from rn50.benchmark import rules
 from rn50.cli import ranks
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
@@ -124,7 +124,6 @@ class _Group(Verbs):
 
     def main(self, *args: Any, **options: Any) -> Any:
         terminal.prepare()
-        process.keep_working_folder_off_paths()
         try:
             return super().main(*args, **options)
         except OSError as error:  # even the reason could not be printed
@@ -147,6 +146,8 @@ class _Group(Verbs):
     def invoke(self, context: click.Context) -> Any:
         try:
             with _shown_safely():
+                _warn_of_other_checkout()
+                process.keep_working_folder_off_paths()
                 process.refuse_little_memory()
                 return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
@@ -162,6 +163,20 @@ class _Group(Verbs):
             if context.params["debug"]:
                 raise
             context.exit(report(error))
+
+
+def _warn_of_other_checkout() -> None:
+    """Warn where the working folder is in another checkout than this code: a copied .venv leads to the old
+    one.
+
+    PYTHONPATH with this code in it was set on purpose, or by a process of rn50 that has warned.
+    """
+    other = files.other_checkout()
+    if other and str(files.PACKAGES) not in process.environment().get("PYTHONPATH", "").split(os.pathsep):
+        problem = f"not the checkout whose code, configurations and results are used, which is {files.ROOT}"
+        say(
+            f"warning: {other}: {problem}; requirements/install.sh mxnet-cpu (or another set) there", err=True
+        )
 
 
 @contextlib.contextmanager

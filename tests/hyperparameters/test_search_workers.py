@@ -15,6 +15,7 @@ from rn50.hyperparameters.search import journal, subject
 from rn50.hyperparameters.search.journal import Journal
 from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 from tests.hyperparameters.searches import DONE, SIMULATED, assert_nothing_lost_or_repeated, results, trials
+from tests.system.job import BUSY_S
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -115,7 +116,7 @@ def test_a_signal_ends_it_and_its_runs_and_it_goes_on(data, tmp_path, number):
 
 
 def until(condition, process):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + BUSY_S
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

@@ -2,12 +2,15 @@
 log ended."""
 
 import pathlib
+import re
+import shutil
 import signal
 
 import pytest
 
 from rn50.run.clock import now_ms
-from tests.system.job import assert_aborted, events
+from tests.results.scored import write_runs
+from tests.system.job import RN50, ROOT, Job, assert_aborted, configuration_file, events
 
 ENDLESS = {"NUMEPOCHS": "1000"}
 STARTERS = {"python": "rn50.launch.local_launcher", "horovodrun": "horovod.runner.launch"}
@@ -129,3 +132,53 @@ def test_a_rank_that_does_not_answer_is_ended_by_force(start, results):
     assert job.wait() == 128 + signal.SIGTERM
     assert job.complaint == "rn50: stopped by SIGTERM; the same command starts the run again"
     assert_aborted(results / "result_1.txt")
+
+
+IGNORING_CTRL_C = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+"""Starts a command as nohup, a background job of a script and some CI runners do."""
+TWO_WORKERS = "--workers 2 --trials 2 --repeats 1 --seeds-to-confirm 2"
+VERBS = (
+    "run {config} --runs 2 -o {to}",
+    "bench throughput {config} --seconds 60 --rounds 1 -o {to}",
+    "bench input {config} --seconds 60 --rounds 1",
+    "profile {config} --seconds 60 --rounds 1 -o {to}",
+    "search {config} -o {to} --workers 2 --trials 2 --repeats 1 --seeds-to-confirm 2",
+    "reproduce {claimed} --on {config} -o {to} --anyway",
+)
+"""Commands that start ranks."""
+
+
+@pytest.fixture
+def given(tmp_path, tiny_environment):
+    """A configuration of two ranks whose runs do not end, and somebody's results."""
+    config = configuration_file(tmp_path / "config_TINY.sh", {**tiny_environment, **ENDLESS, "DGXNGPU": "2"})
+    text = config.read_text().replace("export DGXSYSTEM", "# --- run\nexport DGXSYSTEM")
+    config.write_text(re.sub("export (SEED|DATADIR)=.*\n", "", f"# --- hyperparameters\n{text}"))
+    write_runs(tmp_path / "claimed", 100, 101, 102, global_batch_size=32)
+    return {"config": config, "claimed": tmp_path / "claimed", "to": tmp_path / "to"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_sigterm_ends_every_process_where_ctrl_c_is_ignored(given, tiny_folder, verb):
+    environ = {"CONFIG_FILE": "", "DGXSYSTEM": "", "DATADIR": str(tiny_folder)}
+    job = Job(environ, (*IGNORING_CTRL_C, *RN50, *verb.format(**given).split()))
+    job.until(lambda: any({"train", "rank"}.intersection(command) for _, command in job.commands()))
+    job.signal(signal.SIGTERM)
+    assert job.wait() in (128 + signal.SIGTERM, -signal.SIGTERM)  # it fails where a process is left
+    assert "Traceback" not in job.err
+
+
+def test_sigterm_to_make_ends_every_process_where_ctrl_c_is_ignored(given, tiny_folder, tmp_path):
+    """As a CI runner ends `make demo`; what it would install is there."""
+    for part in ("rn50", "implementations"):
+        (tmp_path / part).symlink_to(ROOT / part)
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    shutil.copy(given["config"], tmp_path / "configs" / "config_DEMO_CPU.sh")
+    for file in ("Makefile", "run_experiments.sh", "run_and_time.sh"):
+        shutil.copy(ROOT / file, tmp_path)
+    make = ("make", "demo", "--assume-old=data")
+    job = Job({"DATADIR": str(tiny_folder), "RESULTS": ""}, (*IGNORING_CTRL_C, *make), tmp_path)
+    job.until_logged(tmp_path / "results" / "DEMO_CPU" / "result_0.txt", "epoch_start")
+    job.signal(signal.SIGTERM)
+    assert job.wait() == -signal.SIGTERM
+    assert_aborted(tmp_path / "results" / "DEMO_CPU" / "result_0.txt")

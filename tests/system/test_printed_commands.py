@@ -1,10 +1,13 @@
 """Every command that README and docs print is one that there is; those of README are executed as printed.
 
 A command is read as the shell would read it: its verb and options parse, its configurations, targets of make,
-scripts, parts and sets of packages exist. Nothing of that asks what the machine has. README's commands meet a
-fresh checkout without data, so each ends with what it prints or with the refusal that is named here.
+scripts, parts and sets of packages exist, a value of --set or of the environment is one that the variable
+takes, and other than that of the configuration. Nothing of that asks what the machine has. README's commands
+meet a fresh checkout without data, so each ends with what it prints or with the refusal that is named here.
 """
 
+import ast
+import contextlib
 import importlib.util
 import os
 import re
@@ -17,10 +20,10 @@ import click
 import pytest
 
 from rn50.cli import main
+from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.settings import named
+from rn50.settings import fields, named
 from rn50.settings.config_file import systems
-from rn50.settings.fields import variables
 from tests.support import campaigns
 
 PAGES = [
@@ -30,14 +33,13 @@ PAGES = [
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 ]
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SETS = re.compile(r"\brn50 [^`\n#]*--set [A-Z_]+=[^`\n#]*")
 INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )*rn50 [^`]+)`")
 COMMENT = re.compile(r"\s{2,}#.*$")
 ASSIGNMENT = re.compile(r"[A-Z_]\w*=.*", re.DOTALL)
 COMPLETION = 'eval "$(_RN50_COMPLETE=bash_source rn50)"'
 OTHERS = ("cd", "docker", "git", "nvidia-smi", "head", "python3", "rm", "tail", "tensorboard")
 """Programs of others that the pages call."""
-MINE = ("MINE", "BEFORE", "AFTER")
+MINE = ("CONFIG", "MINE", "BEFORE", "AFTER")
 """Stand for the configuration and the results of the reader."""
 
 
@@ -103,6 +105,24 @@ class Reader:
                 text("docs/reference/configuration.md") + text("run_with_docker.sh") + text("Makefile")
             )
             assert re.search(rf"\b{name}\b", variables + text("run_experiments.sh")), f"nobody reads {name}"
+        for _, _, variable in fields.variables():
+            if name in (variable.name, *variable.aliases) and not value.startswith("$"):
+                variable.read(value)
+
+    def _values(self, name, values):
+        """Values of ``--set``: known, possible, and other than those that the configuration has anyway."""
+        values = [value for value in values if value != "OPTIMIZER=adamw"]  # the reader writes that one
+        named.parsed(values)
+        if name not in systems():
+            return
+        own = named.read(name, environ={})
+        for value in values:
+            changed = named.read(name, [value], {})
+            both = changed.as_environment() | {
+                "SUBMISSION_PLATFORM": own.as_environment()["SUBMISSION_PLATFORM"]
+            }
+            known = value.partition("=")[0] in fields.VARIABLES
+            assert not known or both != own.as_environment(), f"{name} has {value} anyway"
 
     def _configuration(self, name):
         assert name in (*systems(), *MINE, *self.written) or name.startswith("/path/to/"), f"no system {name}"
@@ -127,6 +147,7 @@ class Reader:
             given = context.params
         if given.get("name"):
             self._configuration(str(given["name"]))
+        self._values(given.get("name"), given.get("values") or ())
         for name in ("output", "plot", "to"):
             if given.get(name):
                 self.written.add(str(given[name]))
@@ -169,6 +190,12 @@ def test_the_commands_of_a_page_are_there(page):
         ("rn50 run DEMO_TPU", "no system DEMO_TPU"),
         ("DGXSYSTEM=DEMO_TPU ./run_and_time.sh", "no system DEMO_TPU"),
         ("NO_SUCH=1 ./run_and_time.sh", "nobody reads NO_SUCH"),
+        ("LR=fast rn50 run DEMO_CPU", "is not a number"),
+        ("rn50 run MINE --set POWER=auto", "--set POWER=auto: each run has its own"),
+        ("rn50 run DEMO_CPU --set LR=fast", "LR=fast is not a number"),
+        ("rn50 run DEMO_CPU --set NUMEPOCHS=2 --set EVAL_OFFSET=4", "no epoch would be evaluated"),
+        ("rn50 profile DEMO_CPU --set STEP_MODE=eager", "DEMO_CPU has STEP_MODE=eager anyway"),
+        ("rn50 run DEMO_CPU --set LERNING_RATE=1", "no such variable"),
         ("make dance", "no target dance"),
         ("make image FLOOR=1", "nobody reads FLOOR=1"),
         ("./dance.sh", "no script ./dance.sh"),
@@ -178,7 +205,7 @@ def test_the_commands_of_a_page_are_there(page):
     ],
 )
 def test_a_command_that_is_not_there_is_found(line, fault):
-    with pytest.raises((AssertionError, click.ClickException)) as found:
+    with pytest.raises((AssertionError, ValueError, UserError, click.ClickException)) as found:
         Reader().read(line)
     assert fault in getattr(found.value, "message", str(found.value))
 
@@ -186,6 +213,8 @@ def test_a_command_that_is_not_there_is_found(line, fault):
 @pytest.mark.parametrize("page", PAGES)
 def test_verbs_and_options_within_sentences_exist(page):
     """Also those that are named without their arguments."""
+    reader = Reader()
+    reader.written.update(re.findall(r" (?:-o|--output|--plot|--to) ([^\s`]+)", text(page)))
     for line in INLINE.findall(re.sub(BLOCK, "", re.sub(r"^```.*?^```", "", text(page), flags=re.M | re.S))):
         words = shlex.split(line.split(" | ")[0])
         words = words[words.index("rn50") + 1 :]
@@ -198,29 +227,50 @@ def test_verbs_and_options_within_sentences_exist(page):
         _, command, rest = verb_of(words)
         known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
         assert {word.split("=")[0] for word in rest if word.startswith("-")} <= known | {"--help"}, line
+        with contextlib.suppress(click.MissingParameter, click.BadOptionUsage):  # left to the reader
+            reader.read(line)
 
 
-OF_THE_READER = ("OPTIMIZER=adamw",)
-"""Values that exist once the reader has written them, as the page says."""
+def heads():
+    """Commands at the top of scripts and configurations, and the examples of the help."""
+    for path in (*ROOT.glob("run*.sh"), ROOT / "run.sub"):
+        for line in re.findall(r"^#   (\S.*)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+            yield path.name, line
+    for path in sorted((ROOT / "configs").glob("config_*.sh")):
+        head = path.read_text(encoding="utf-8").partition("\nexport ")[0].replace("\\\n#", "")
+        for line in re.findall(r"^#   command +(\S.*)$|`((?:rn50|make) [^`]+)`", head, re.MULTILINE):
+            yield path.name, "".join(line)
+    groups = [main]
+    while groups:
+        for command in groups.pop().commands.values():
+            groups += [command] * isinstance(command, click.Group)
+            example = re.match("Example: ((?:[A-Z_]+=\\S+ )*rn50 .*)", command.epilog or "")
+            if example:
+                yield command.name, re.sub(" calls it.*", "", example[1])
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if SETS.search(text(page))])
-def test_what_a_command_sets_is_not_what_was_there(page):
-    """A command that sets the file's own value, or the default, would show nothing."""
-    for line in SETS.findall(text(page)):
-        words = shlex.split(line)
-        name = next((word for word in words if word in systems()), "NF5688M6")  # of a maker, for any other
-        pairs = [after for word, after in zip(words, words[1:], strict=False) if word == "--set"]
-        pairs = [pair for pair in pairs if pair not in OF_THE_READER]
-        before, after = named.read(name, environ={}), named.read(name, pairs, {})
-        names = {pair.split("=")[0] for pair in pairs}
-        same = [
-            variable.name
-            for section, field, variable in variables()
-            if variable.name in names
-            and getattr(getattr(before, section), field) == getattr(getattr(after, section), field)
-        ]
-        assert not same, line
+@pytest.mark.parametrize("where, line", sorted(set(heads())))
+def test_commands_at_the_top_of_files_and_examples_of_the_help_are_there(where, line):
+    Reader().read(re.split(r"\s{2,}[(a-z]", line)[0])
+
+
+def test_options_that_messages_name_exist():
+    """Also those of errors and remedies, as far as a verb stands before them."""
+    wrong = []
+    for path in sorted((ROOT / "rn50").rglob("*.py")) + sorted((ROOT / "implementations").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            for words in re.findall(r"\brn50 ([a-z-]+ [^`;|\n)]*--[a-z][^`;|\n)]*)", node.value):
+                if words.split()[0] in main.commands:
+                    _, command, rest = verb_of(words.split())
+                    known = {option for each in command.params for option in each.opts} | {"--help"}
+                    wrong += [
+                        (path.name, words)
+                        for each in re.findall("--[a-z-]+", " ".join(rest))
+                        if each not in known
+                    ]
+    assert not wrong
 
 
 ENTRY = """#!{python}

@@ -218,6 +218,27 @@ def test_sets_that_are_not_for_one_venv_are_refused_with_the_command_of_readme(m
     assert [path.name for path in made.glob(".venv/installed-*-*pu")] == ["installed-pytorch-gpu"]
 
 
+def test_it_says_why_it_begins_anew(made):
+    """Where the checkout was copied, and where an installation was interrupted."""
+    for name, script in (("pip", PIP), ("base", BASE)):
+        (made / name).write_text(script)
+        (made / name).chmod(0o755)
+    copied = made.parent / f"{made.name}-copied"
+    subprocess.run(["cp", "-a", str(made), str(copied)], check=True)
+    done = install(copied, "mxnet-cpu", PYTHON=str(copied / "base"))
+    assert done.returncode == 0, done.stderr
+    why = f"for {made}, Python 3.11.7, and here is {copied}, Python 3.11.7; it is made anew"
+    begun = f"setup: .venv with Python 3.11.7 ({copied}/base)"
+    assert done.stdout.splitlines()[:2] == [f"setup: .venv was made {why}", begun]
+    again = [str(copied / "requirements" / "install.sh"), "mxnet-cpu"]
+    environ = {**os.environ, "PYTHON": str(copied / "base")}
+    assert subprocess.check_output(again, env=environ, text=True) == ""
+    (copied / ".venv" / "whole").unlink()
+    assert subprocess.check_output(again, env=environ, text=True).startswith(
+        "setup: .venv is not whole, as after "
+    )
+
+
 def test_a_terminal_shows_what_is_downloaded(made):
     shutil.copytree(ROOT / "requirements", made / "requirements")
     command = [str(made / "requirements" / "install.sh"), "mxnet-cpu"]
