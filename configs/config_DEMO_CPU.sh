@@ -9,15 +9,15 @@
 
 # --- hyperparameters (one group: together they decide convergence) -----------
 export OPTIMIZER=lars
-export BATCHSIZE=24                 # images of each rank, 48 in all
-export LR=2.6
-export WARMUP_EPOCHS=0
-export NUMEPOCHS=10
+export BATCHSIZE=32                 # images of each rank, 64 in all
+export LR=3.0
+export WARMUP_EPOCHS=1
+export NUMEPOCHS=12
 export MOM=0.9
 export WD=5e-5
 export LARSETA=0.001
 export LABELSMOOTHING=0.1
-export EVAL_OFFSET=1                # epochs 2, 6, 10
+export EVAL_OFFSET=2                # epochs 3, 7, 11
 export EVAL_PERIOD=4
 export BN_GAMMA_ZERO=1
 
@@ -39,7 +39,7 @@ export NUMEXAMPLES=10000
 export NUMVALEXAMPLES=2000
 export NUMCLASSES=10
 export IMAGE_SIZE=48
-export EVAL_RESIZE=50
+export EVAL_RESIZE=54
 export CROP_AREA_MIN=0.6
 export WIDTH=0.25
 

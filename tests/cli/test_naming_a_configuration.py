@@ -85,7 +85,7 @@ def test_the_verbs_that_train_find_the_configuration(verb, named, tmp_path):
 def test_the_values_are_those_of_the_scripts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = named.read("DEMO_CPU", environ={"LR": "9", "SEED": "5", "RESULT_FILE": "here.txt"})
-    assert config.hyperparameters.learning_rate == 2.6  # the file sets it
+    assert config.hyperparameters.learning_rate == 3.0  # the file sets it
     assert config.run.seed == 5  # the file does not
     assert config.data.folder == str(ROOT / "data" / "demo")  # relative to the checkout, from whatever folder
     assert config.run.result_file == str(tmp_path / "here.txt")  # relative to where the command was typed
@@ -95,7 +95,7 @@ def test_the_values_are_those_of_the_scripts(tmp_path, monkeypatch):
 def test_a_file_that_was_sourced_is_not_sourced_again():
     sourced = {**named.read("DEMO_CPU", environ={}).environ(), "LR": "9"}
     assert named.read(None, environ=sourced).environ() == sourced
-    assert named.read("DEMO_CPU", environ=sourced).environ()["LR"] == "2.6"
+    assert named.read("DEMO_CPU", environ=sourced).environ()["LR"] == "3.0"
     with pytest.raises(UserError, match="which configuration"):
         named.read(None, environ={"LR": "9"})
 
@@ -111,7 +111,7 @@ def test_a_value_that_the_file_replaces_is_named(tmp_path):
     absent = str(tmp_path / "absent")
     done = rn50("bench", "input", "DEMO_CPU", LR="9", BATCHSIZE="32", SEED="5", DATADIR=absent)
     warning = (
-        "warning: LR: 9 of the environment has no effect: the configuration sets 2.6; give --set LR=9, or "
+        "warning: LR: 9 of the environment has no effect: the configuration sets 3.0; give --set LR=9, or "
         "change it in a copy of the file"
     )
     assert done.stderr.splitlines()[0] == warning and done.stderr.count("warning") == 1

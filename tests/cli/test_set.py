@@ -197,7 +197,7 @@ def test_nothing_is_told_of_what_is_no_value(arguments):
 
 def test_the_files_own_value_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("DATADIR", str(tmp_path))
-    own = ["LR=2.60", "TARGET=0.7590", f"DATADIR={tmp_path}", "DECAY_EPOCHS="]
+    own = ["LR=3", "TARGET=0.7590", f"DATADIR={tmp_path}", "DECAY_EPOCHS="]
     assert named.read(DEMO, own) == named.read(DEMO)
     with named.file_in(tmp_path / "none", DEMO, own) as file:
         assert file == config_file.file_of(DEMO) and not (tmp_path / "none").exists()

@@ -109,7 +109,7 @@ def test_no_time_left_but_for_the_confirmation(seek, tmp_path):
 
 def test_the_baseline_is_the_first_trial_that_reaches_the_target(seek, tmp_path):
     config = tmp_path / "config_FAR.sh"
-    config.write_text(DEMO.read_text().replace("LR=2.6", "LR=0.03"))
+    config.write_text(DEMO.read_text().replace("LR=3.0", "LR=0.03"))
     result = seek("--trials", 9, "--json", config=config)
     assert result.exit_code == DONE, result.stderr
     told = json.loads(result.stdout)
@@ -120,7 +120,7 @@ def test_the_baseline_is_the_first_trial_that_reaches_the_target(seek, tmp_path)
 
 def test_nothing_reaches_the_target(seek, tmp_path):
     config = tmp_path / "config_FAR.sh"
-    config.write_text(DEMO.read_text().replace("NUMEPOCHS=10", "NUMEPOCHS=4"))
+    config.write_text(DEMO.read_text().replace("NUMEPOCHS=12", "NUMEPOCHS=4"))
     result = seek("--trials", 3, config=config)
     assert result.exit_code == DONE
     assert result.stdout.startswith("No trial reached the target; there is nothing to confirm.")

@@ -31,8 +31,8 @@ def test_what_a_user_can_mend(seek, arguments, environ, says):
 @pytest.mark.parametrize(
     "change, says",
     [
-        (("LR=2.6", "LR=fast"), "config_X.sh: LR=fast is not a number"),
-        (("WARMUP_EPOCHS=0", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
+        (("LR=3.0", "LR=fast"), "config_X.sh: LR=fast is not a number"),
+        (("WARMUP_EPOCHS=1", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
         (("# --- hyperparameters", "# ---"), "config_X.sh: no section `# --- hyperparameters`"),
     ],
 )

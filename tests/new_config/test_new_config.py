@@ -376,7 +376,7 @@ def test_the_command_writes_once_and_says_what(tmp_path):
     assert (
         str(file) in done.stdout
         and f"rn50 run {file}" in done.stdout
-        and "48 in all: as config_DEMO_CPU.sh" in done.stdout
+        and "64 in all: as config_DEMO_CPU.sh" in done.stdout
     )
     text = file.read_text()
     assert f"CONFIG_FILE={file} ./run_and_time.sh" in text and f"`rn50 tune input {file}`" in text
@@ -384,11 +384,11 @@ def test_the_command_writes_once_and_says_what(tmp_path):
     assert again.exit_code == 2 and f"{file}: exists; " in again.stderr and "--force" in again.stderr
     forced = command("MINE", "--from", file, "-o", file, "--force", "--json")
     said = json.loads(forced.stdout)
-    assert forced.exit_code == 0 and said["global_batch_size"] == 48 and said["written"] == str(file)
+    assert forced.exit_code == 0 and said["global_batch_size"] == 64 and said["written"] == str(file)
     shown = subprocess.run(
         [sys.executable, "-m", "rn50", "config", "show", str(file)], capture_output=True, text=True
     )
-    assert shown.returncode == 0 and "MINE: ranks 2, global batch size 48" in shown.stdout
+    assert shown.returncode == 0 and "MINE: ranks 2, global batch size 64" in shown.stdout
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def slow_to_decode(tmp_path_factory):
                 writer.write(index, float(index % 10), jpeg)
     text = DEMO.read_text()
     for old, new in (
-        ("BATCHSIZE=24  ", "BATCHSIZE=4  "),
+        ("BATCHSIZE=32  ", "BATCHSIZE=4  "),
         ("NUMEXAMPLES=10000", "NUMEXAMPLES=64"),
         ("WIDTH=0.25", "WIDTH=0.125"),
         ("NUMVALEXAMPLES=2000", "NUMVALEXAMPLES=64"),
