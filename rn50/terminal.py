@@ -123,9 +123,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def minutes(value: float) -> str:
-    """Return minutes with two decimals, or where these say less with two significant digits."""
-    return f"{value:.2f}" if value >= 0.1 else f"{value:#.2g}"
+def minutes(value: float | None) -> str:
+    """Return minutes with two decimals, or where these say less with two significant digits; "-" for none."""
+    return "-" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:#.2g}"
 
 
 def table(headings: Iterable[str], texts: Collection[str] = ("",), title: str | None = None) -> Table:

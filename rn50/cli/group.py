@@ -174,9 +174,8 @@ def _warn_of_other_checkout() -> None:
     other = files.other_checkout()
     if other and str(files.PACKAGES) not in process.environment().get("PYTHONPATH", "").split(os.pathsep):
         problem = f"not the checkout whose code, configurations and results are used, which is {files.ROOT}"
-        say(
-            f"warning: {other}: {problem}; requirements/install.sh mxnet-cpu (or another set) there", err=True
-        )
+        remedy = "requirements/install.sh mxnet-cpu (or another set) there"
+        say(f"warning: {other}: {problem}; {remedy}", err=True)
 
 
 @contextlib.contextmanager

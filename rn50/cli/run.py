@@ -159,7 +159,7 @@ def run_campaign(
     from rn50.launch.campaign import watch
     from rn50.results import score, scoreboard
     from rn50.run.display import CURVES
-    from rn50.settings import config_file, named
+    from rn50.settings import named
 
     refuse_without_checkout("rn50 run")
     asked = {"SAVE_WEIGHTS": save_weights, "RESUME": resume and "1"}
@@ -168,17 +168,12 @@ def run_campaign(
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401
         variables[CURVES] = str(tensorboard.absolute())
-    if results is None:
-        base = config_file.find(name)
-        environ = process.environment()
-        default = ROOT / "results" / named.system(base, named.changes(base, values, environ))
-        results = pathlib.Path(environ.get("RESULTS") or default)
-    with named.file_in(results, name, values) as file:
+    with named.file_in(results or process.environment().get("RESULTS"), name, values) as (file, folder):
         if values:
             show_brief(unchosen(named.read(name, values)))
-        status = watch.make_missing(file, results, runs, as_json, **variables)
+        status = watch.make_missing(file, folder, runs, as_json, **variables)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
-        print_json(scoreboard.Scores(score.score([results])))
+        print_json(scoreboard.Scores(score.score([folder])))
     sys.exit(status)
 
 

@@ -45,9 +45,8 @@ def _suited(
     """Yield diagnoses of packages. To missing ones of a framework without code for the GPUs, or for newer
     ones where neither is known, the remedy is another framework."""
     known = {gpu.capability for gpu in machine.gpus if gpu.capability}
-    other = None
-    if config and config.run.device == "gpu" and (known or not config.environment.get("FRAMEWORK")):
-        other = frameworks.instead(frameworks.traits(framework), known)
+    on_gpus = config and config.run.device == "gpu" and (known or not config.environment.get("FRAMEWORK"))
+    other = frameworks.instead(frameworks.traits(framework), known) if on_gpus else None
     for diagnosis in diagnoses:
         if other and diagnosis[:2] == (FAILURE, "packages"):
             first = "" if known else f"{diagnosis.remedy}; on a GPU newer than its code: "

@@ -79,10 +79,9 @@ def claim_of(name: str) -> Claim:
     """
     if os.path.exists(name):
         return _of_logs(name, pathlib.Path(name))
-    source = origin.find(name, FORMS)
-    if source.kind != origin.PUBLISHED:
+    if name.startswith("rcp/"):
         raise UserError(name, "claims no minutes", f"give {FORMS}")
-    result = published.find(name, FORMS)
+    source, result = origin.find(name, FORMS), published.find(name, FORMS)
     rate = images_per_second.training_rate(result)
     return _claim(
         source,

@@ -9,7 +9,7 @@ from rn50.machine import software
 from rn50.reproduction.reproduction import PLANNED, RESULTS, STOPPED, Reproduction
 from rn50.results.equivalence import CONFIDENCE, DIFFERENT, EQUIVALENT, UNDECIDED
 from rn50.settings.shell.exports import remark
-from rn50.terminal import counted, markdown
+from rn50.terminal import counted, markdown, minutes
 
 PAGE = "reproduction.md"
 _ANSWERS = {
@@ -31,11 +31,11 @@ def answer(outcome: Reproduction) -> str:
 def planned(outcome: Reproduction) -> Iterator[Row]:
     """Yield the rows that are known before anything runs, as (name, text)."""
     claim, here = outcome.claim, outcome.here
-    minutes = " ".join(f"{value:.2f}" for value in claim.minutes)
+    taken = " ".join(map(minutes, claim.minutes))
     epochs = " ".join(f"{value:g}" for value in claim.epochs)
     machine = f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator}, {claim.framework}"
     runs = f"{counted(len(claim.epochs), 'run')} to the target"
-    yield "claimed", f"{runs}, {minutes} minutes, epochs {epochs}; {machine}"
+    yield "claimed", f"{runs}, {taken} minutes, epochs {epochs}; {machine}"
     yield "here", here.machine
     yield "configuration", " ".join(f"{name}={value}" for name, value in here.values.items())
     if len(claim.epochs) < 2:

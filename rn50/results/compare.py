@@ -178,19 +178,17 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
     confidence = significance.confidence_at_once([*adjusted.values()])
     comparisons = []
     for other in others:
-        comparable, same_logs = _comparable(first, other), first.hashes == other.hashes
+        comparable, same = _comparable(first, other), first.hashes == other.hashes
         differences = []
         for key in _in_both(first, other):
             a, b, p_adjusted = first.samples[key], other.samples[key], adjusted.get((other, key))
             differences.append(difference(key, a, b, other.name, p_adjusted, confidence))
         if not comparable:
-            reason = SAME_LOGS if same_logs else "not comparable: other data"
+            reason = SAME_LOGS if same else "not comparable: other data"
             differences = [replace(change, shown=False, sentence=reason) for change in differences]
         parts = tuple(differences), tuple(_settings(first, other)), tuple(_cautions(first, other))
         split = _split(first, other) if comparable else None
-        comparisons.append(
-            Comparison(first.name, other.name, *parts, len(tests), confidence, split, same_logs)
-        )
+        comparisons.append(Comparison(first.name, other.name, *parts, len(tests), confidence, split, same))
     return comparisons
 
 
@@ -354,7 +352,12 @@ def _settings(first: _Side, second: _Side) -> Iterator[tuple[str, str, str]]:
 
 
 def _merged(source: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
-    return {name: ", ".join(texts) for name, texts in sidecar.merged(map(source, runs)).items()}
+    """Return the settings of runs by name, the values of each that differ joined."""
+    by_name: dict[str, list[str]] = {}
+    for facts in map(source, runs):
+        for name, value in facts.items():
+            by_name.setdefault(name, []).append(value)
+    return {name: ", ".join(dict.fromkeys(values)) for name, values in by_name.items()}
 
 
 def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -4,7 +4,6 @@ campaign."""
 from collections.abc import Sequence
 
 from rn50.results import timing
-from rn50.results.report import what_ran
 from rn50.results.run import Run
 from rn50.settings import header
 from rn50.terminal import minutes
@@ -15,13 +14,13 @@ MOST_MOVED = 1 / 3
 other load it was at most 0.12 in runs of ours, and 0.18 in published ones."""
 
 
-def caution(runs: Sequence[Run]) -> str | None:
+def caution(runs: Sequence[Run]) -> list[str]:
     """Return that other load slowed these runs down, and what shows it: images/s that move within a run, or
-    more minutes than its configuration expects. None where neither is so, and for runs of others."""
+    more minutes than its configuration expects. Nothing where neither is so, and for runs of others."""
     ours = [run for run in runs if run.is_ours]
     moving, slow = _moving(ours), _slow(ours)
     cause = PROBABLY if moving else f"{PROBABLY}, or a slower machine than those measured"
-    return f"{cause}: {'; '.join(moving + slow)}" if moving or slow else None
+    return [f"{cause}: {'; '.join(moving + slow)}"] if moving or slow else []
 
 
 def _moving(runs: Sequence[Run]) -> list[str]:
@@ -39,7 +38,7 @@ def _slow(runs: Sequence[Run]) -> list[str]:
     """Return the slowest of the runs that took more minutes than a run of no more epochs is expected to."""
     late = []
     for run in runs:
-        expected = header.expected(what_ran.header_of(run))
+        expected = header.expected(run.header)
         reached, taken = run.log.reached, run.log.minutes or 0.0
         if expected and reached and reached.epoch <= expected.epoch and taken > expected.minutes:
             text = f"{run.file.stem} took {minutes(taken)} minutes, and at most {expected.minutes:g}"

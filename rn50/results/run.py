@@ -20,6 +20,7 @@ from typing import Any
 from rn50.benchmark import rules
 from rn50.results import sidecar
 from rn50.results.parse import ResultLog, read_log
+from rn50.settings import header
 
 _OUR_WRITER = "rn50/run/mlperf_log.py"
 """Source file that each record of our logs names."""
@@ -57,6 +58,13 @@ class Run:
         platforms = "\n".join(str(event.value) for event in self.log.by_key.get("submission_platform", ()))
         other = rules.OTHER_TARGET if self.log.target != rules.TARGET_ACCURACY else None
         return [label for label in rules.LABELS if label in platforms or label == other]
+
+    @functools.cached_property
+    def header(self) -> dict[str, str]:
+        """The header of the configuration that it was made with; empty if it is not in ``configs/``, or the
+        run changed what its header tells."""
+        system = str(sidecar.section(self.saved, "run").get("system", ""))
+        return header.of_run(system, self.saved.get("variables", {}))
 
     @property
     def is_cut(self) -> bool:

@@ -186,7 +186,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     times = [timed_run.log.minutes or 0.0 for timed_run in chosen if timed_run.converged]
     mean_time = sum(times) / len(times) if times else 0.0
     # Where several runs missed the target there is no score, and ``_too_few`` has given the reason.
-    errors = [error for error in judged.errors if error.rule != result_rules.MISSED]
+    errors = [error for error in judged.errors if error.rule != rules.ONE_MAY_MISS]
     reasons += [error.where_and_what for error in errors]
     so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
     images = [(score.epochs or 0.0) * (score.log.epoch_samples or 0) for score in kept]

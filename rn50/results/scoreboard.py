@@ -55,7 +55,7 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
                 _cell(run.epochs, "g"),
                 _cell(run.accuracy, ".5f"),
                 run.log.status,
-                "-" if run.minutes is None else minutes(run.minutes),
+                minutes(run.minutes),
                 _became(run, system),
             )
         console.print(runs)
@@ -145,9 +145,7 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> Iterator[str]:
         yield system.energy.sentence
     if system.spread is not None:
         yield apart(system.spread) + _of_equal_epochs(system)
-    load = other_load.caution(system.runs)
-    if load:
-        yield load
+    yield from other_load.caution(system.runs)
 
 
 def apart(spread: float) -> str:

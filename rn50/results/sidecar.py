@@ -3,7 +3,7 @@
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rn50 import files
@@ -90,16 +90,6 @@ def named(saved: Mapping[str, Any]) -> dict[str, str]:
     """Return the saved values by names like ``config / run / device``; without ``variables``, which repeat
     ``config``."""
     return {name: value for name, value in flat(saved) if not name.startswith("variables / ")}
-
-
-def merged(facts: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the distinct values of several runs by name."""
-    by_name: dict[str, list[str]] = {}
-    for fact in facts:
-        for name, value in fact.items():
-            if value not in by_name.setdefault(name, []):
-                by_name[name].append(value)
-    return by_name
 
 
 def flat(value: Any, above: str = "") -> Iterator[tuple[str, str]]:

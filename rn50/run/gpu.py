@@ -8,15 +8,16 @@ from rn50.errors import UserError
 from rn50.process import OUT_OF_DEVICE_MEMORY
 from rn50.run import precision
 from rn50.settings.config import Config
+from rn50.terminal import counted
 
 
 def require_gpus(config: Config, seen: int, remedy: str) -> None:
     """Raise UserError unless the framework sees a GPU for every rank of this machine. Call it before the
     ranks connect, which takes their GPUs."""
-    ranks, gpus = config.run.ranks_per_node, "1 GPU" if seen == 1 else f"{seen} GPUs"
+    ranks = config.run.ranks_per_node
     if seen < ranks:
         name = frameworks.traits(config.run.framework).name
-        problem = f"{name} sees {gpus}, DGXNGPU={ranks} asks for more"
+        problem = f"{name} sees {counted(seen, 'GPU')}, DGXNGPU={ranks} asks for more"
         raise UserError("DEVICE=gpu", problem, f"set DEVICE=cpu, or {remedy}")
 
 

@@ -118,7 +118,10 @@ def system(file: Path, given: Mapping[str, str]) -> str:
 
 
 def arguments(system: str) -> str:
-    """Return what names a system on the command line: ``DEMO_CPU --set LR=1`` for DEMO_CPU+LR=1."""
+    """Return what names a system on the command line: ``DEMO_CPU --set LR=1`` for DEMO_CPU+LR=1, and CONFIG
+    for one whose file is not in ``configs/``."""
+    if system.partition("+")[0] not in config_file.systems():
+        return "CONFIG"
     return re.sub(r"\+(\w+=)", r" --set \1", system)
 
 
@@ -127,24 +130,26 @@ def _file(folder: Path, base: Path, given: Mapping[str, str]) -> Path:
 
 
 @contextlib.contextmanager
-def file_in(folder: Path, name: str | None, values: Sequence[str]) -> Iterator[Path]:
-    """Yield the file of the configuration ``name`` with ``values`` for a command that fills ``folder``: the
-    configuration's own without values, else that of ``write``.
+def file_in(into: Path | str | None, name: str | None, values: Sequence[str]) -> Iterator[tuple[Path, Path]]:
+    """Yield the file of the configuration ``name`` with ``values``, and the folder that a command fills:
+    ``into``, by default that of the system in ``results/``. The file is the configuration's own where
+    ``values`` change nothing, else that of ``write``.
 
     Where nothing else has come into the folder, because the command was refused, the folder is again as it
     was: with the file of earlier runs, or without one.
     """
     base = config_file.find(name)
     given = changes(base, values, process.environment())
+    folder = Path(into or files.ROOT / "results" / system(base, given))
     if not given:
-        yield base
+        yield base, folder
         return
     file = _file(folder, base, given)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set(folder.glob("*"))
     earlier = files.read_bytes(file) if file in before else None
     try:
-        yield write(folder, name, values)
+        yield write(folder, name, values), folder
     finally:
         if set(folder.glob("*")) - before <= {file}:
             if earlier is not None:

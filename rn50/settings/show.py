@@ -214,10 +214,8 @@ def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
         in_vain = [row.name for row in rows if row.state == state and row.origin != "default"]
         if in_vain:
             console.print(f"{state}: {', '.join(in_vain)}", soft_wrap=False)
-    for finding in findings(config):
-        console.print(f"rules: {finding}", soft_wrap=False)
-    for advice in _advice(config):
-        console.print(advice, soft_wrap=False)
+    for line in (*(f"rules: {finding}" for finding in findings(config)), *_advice(config)):
+        console.print(line, soft_wrap=False)
 
 
 def _advice(config: Config) -> Iterator[str]:
@@ -253,11 +251,10 @@ def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool)
         file = str(find(name))
         given = named.changes(pathlib.Path(file), values, {})
         config = from_environment(named.changed({**source(file), "CONFIG_FILE": file}, given), file)
-        in_file = names_set_by(file)
     else:
         config, given = named.read(None), dict[str, str]()
         file = config.environment.get("CONFIG_FILE", "")
-        in_file = names_set_by(file) if file else []
+    in_file = names_set_by(file) if file else []
     rows = describe(config, in_file, named.changed({}, given))
     rows = [row for row in rows if not set_only or row.origin != "default"]
     if as_json:

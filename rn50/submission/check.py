@@ -64,7 +64,7 @@ def check(
         folders.setdefault(file.parent.resolve(), []).append(file)
     verdicts: list[compliance.CheckerVerdict] = []
     findings: list[Finding] = []
-    judgements = []
+    judgements, excused = [], list[pathlib.Path]()
     todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []
     total = 0
     for folder, files in folders.items():
@@ -91,15 +91,12 @@ def check(
         findings += power.judge(logs)[1]
         findings += _incomplete(runs, paths)
         judgements.append(judged)
+        excused += [one.file for one in runs if one.converged and rules.OTHER_TARGET in one.logged_labels]
         if place:
             findings += package_checks.check_tree(place, logs, chosen, judged.label, count)
-    excused = tuple(judged.excused for judged in judgements if judged.excused)
-    every_run = (timed_run for _, runs, _ in todo for timed_run in runs)
-    excused += tuple(
-        one.file for one in every_run if one.converged and rules.OTHER_TARGET in one.logged_labels
-    )
+    excused += [judged.excused for judged in judgements if judged.excused]
     labels = tuple(dict.fromkeys(judged.label for judged in judgements if judged.label))
-    return CheckReport(tuple(verdicts), tuple(findings), excused, labels)
+    return CheckReport(tuple(verdicts), tuple(findings), tuple(excused), labels)
 
 
 def _said_once(own_findings: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:

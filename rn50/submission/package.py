@@ -21,7 +21,7 @@ from rn50.printed import Inline, Minutes, prints
 from rn50.results import power, sidecar, tree
 from rn50.results.validity.findings import ERROR, Finding, print_findings
 from rn50.submission import check, describe, own_results, package_checks, source
-from rn50.terminal import Terminal, counted
+from rn50.terminal import Terminal, counted, minutes
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,8 @@ def print_outcome(outcome: Packaging, console: Terminal) -> None:
     print_findings(outcome.findings, console)
     for packaged in outcome.systems:
         where = f"{packaged.place.results}{f' [{packaged.label}]' if packaged.label else ''}"
-        minutes = f"{packaged.minutes:.4f} minutes, {len(packaged.runs)} runs"
-        console.print(f"{packaged.place.system}: {minutes}, {where}", style="bold")
+        taken = f"{minutes(packaged.minutes)} minutes, {len(packaged.runs)} runs"
+        console.print(f"{packaged.place.system}: {taken}, {where}", style="bold")
     errors = counted(outcome.errors, "error")
     if not outcome.written:
         verdict = f"{errors}: nothing was written"

@@ -19,7 +19,7 @@ from safetensors import numpy as format_
 from rn50 import files, frameworks
 from rn50.benchmark import network
 from rn50.errors import UserError
-from rn50.settings import config_file, named
+from rn50.settings import named
 from rn50.settings.fields import Data
 
 LARGEST = 1 << 30
@@ -94,9 +94,8 @@ def is_model(file: pathlib.Path) -> bool:
 
 def _made_by(file: pathlib.Path) -> str:
     """Return the command for weights that are missing, of the system whose results the folder has."""
-    system = file.absolute().parent.name
-    known = named.arguments(system) if system.partition("+")[0] in config_file.systems() else "CONFIG"
-    return f"a run saves weights: rn50 run {known} -o results/weights --runs 1 --save-weights"
+    system = named.arguments(file.absolute().parent.name)
+    return f"a run saves weights: rn50 run {system} -o results/weights --runs 1 --save-weights"
 
 
 def write(file: pathlib.Path, weights: Weights) -> None:

@@ -199,9 +199,9 @@ def test_the_files_own_value_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("DATADIR", str(tmp_path))
     own = ["LR=3", "TARGET=0.7590", f"DATADIR={tmp_path}", "DECAY_EPOCHS="]
     assert named.read(DEMO, own) == named.read(DEMO)
-    with named.file_in(tmp_path / "none", DEMO, own) as file:
+    with named.file_in(tmp_path / "none", DEMO, own) as (file, _):
         assert file == config_file.file_of(DEMO) and not (tmp_path / "none").exists()
-    with named.file_in(tmp_path / "one", DEMO, [*own, "MOM=0.8"]) as file:
+    with named.file_in(tmp_path / "one", DEMO, [*own, "MOM=0.8"]) as (file, _):
         assert config_file.system_of(file) == "DEMO_CPU+MOM=0.8"
 
 

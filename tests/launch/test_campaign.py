@@ -274,10 +274,10 @@ def test_no_further_runs_are_advised_that_give_no_result(tmp_path):
 @pytest.mark.parametrize(
     "asked, lacks, command",
     [
-        ({"SAVE_WEIGHTS": "1"}, "weights", "-o results/weights --runs 1 --save-weights"),
-        ({"SAVE_WEIGHTS": "best"}, "weights", "-o results/weights --runs 1 --save-weights best"),
-        ({"POWER": "rapl"}, "power", "-o results/power with POWER=rapl in the environment"),
-        ({CURVES: "/curves"}, "curves", "-o results/curves --tensorboard /curves"),
+        ({"SAVE_WEIGHTS": "1"}, "weights", "{} -o results/weights --runs 1 --save-weights"),
+        ({"SAVE_WEIGHTS": "best"}, "weights", "{} -o results/weights --runs 1 --save-weights best"),
+        ({"POWER": "rapl"}, "power", "POWER=rapl {} -o results/power"),
+        ({CURVES: "/the curves"}, "curves", "{} -o results/curves --tensorboard '/the curves'"),
     ],
 )
 def test_what_kept_runs_lack_is_refused_with_the_command_that_makes_it(
@@ -290,10 +290,10 @@ def test_what_kept_runs_lack_is_refused_with_the_command_that_makes_it(
     logs = sorted(folder.glob("result_?.txt"))
     with pytest.raises(UserError) as refused:
         kept.refuse_lacking(logs, folder.name, named.read(None))
-    says = (
-        f"{logs[0]}: is kept as it is, without {lacks}; to have them: rn50 run DEMO_CPU --set LR=1 {command}"
-    )
-    assert str(refused.value) == says
+    command = command.format("rn50 run DEMO_CPU --set LR=1")
+    assert str(refused.value) == f"{logs[0]}: is kept as it is, without {lacks}; to have them: {command}"
+    with pytest.raises(UserError, match="rn50 run CONFIG -o"):  # of a file that is not in configs/
+        kept.refuse_lacking(logs, "OWN+LR=1", named.read(None))
 
 
 def test_what_kept_runs_have_and_what_there_may_be_is_not_refused(tmp_path, monkeypatch):

@@ -37,7 +37,6 @@ _SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
 """Variables whose product is the global batch size."""
 _MOST_NOTES = 30
 """Limit of unread statements that the notes list."""
-PUBLISHED = "published result"
 FORMS = (
     "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published "
     "result, or rcp/[RULESET/]BATCH"
@@ -110,7 +109,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ("table", f"{published.TABLE.name}, SHA-256 {files.sha256(published.TABLE)}"),
     )
     evaluated = (result.first_evaluation_epoch, result.evaluation_interval or rules.EVAL_PERIOD_EPOCHS)
-    return _of_runs(result.name, PUBLISHED, result.recipe, provenance, result.runs, evaluated)
+    return _of_runs(result.name, "published result", result.recipe, provenance, result.runs, evaluated)
 
 
 def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:

@@ -19,7 +19,7 @@ from rn50.results import sidecar
 from rn50.results.compare import Difference
 from rn50.results.parse import Evaluation, partial_name, read_log
 from rn50.settings import rewrite
-from rn50.terminal import markdown
+from rn50.terminal import markdown, minutes
 
 REPORT = "report.md"
 
@@ -223,8 +223,7 @@ class SearchOutcome:
         for who, result in verdict.scores.items():
             for run in result.runs:
                 epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
-                minutes = f"{run.minutes:.2f}" if run.minutes else "-"
-                rows.append([who, run.log.seed, epochs, f"{run.accuracy or 0:.4f}", minutes])
+                rows.append([who, run.log.seed, epochs, f"{run.accuracy or 0:.4f}", minutes(run.minutes)])
         where = self.search.folder / confirmation.FOLDER
         return [
             markdown(["", "seed", "epochs", "top-1", "minutes"], rows),

@@ -1,6 +1,7 @@
 """Refuse what is asked of every run of a campaign and finished runs, which are kept as they are, lack."""
 
 import pathlib
+import shlex
 from collections.abc import Sequence
 
 from rn50 import process
@@ -20,15 +21,15 @@ def refuse_lacking(logs: Sequence[pathlib.Path], system: str, config: Config) ->
     SAVE_WEIGHTS=first and POWER=auto ask for what there may be, so they ask nothing of a kept run.
     """
     run, curves = config.run, process.environment().get(CURVES)
+    again = f"rn50 run {named.arguments(system)} -o results/"
     for log in logs:
         lacking = {}
         if run.save_weights not in ("0", "first") and not weights_file.path(log).exists():
             best = " best" * (run.save_weights == "best")
-            lacking["weights"] = f"--runs 1 --save-weights{best}"
+            lacking["weights"] = f"{again}weights --runs 1 --save-weights{best}"
         if run.power not in ("off", "auto") and not power.files_of(log):
-            lacking["power"] = f"with POWER={run.power} in the environment"
+            lacking["power"] = f"POWER={shlex.quote(run.power)} {again}power"
         if curves and not tensorboard.folder_of(curves, log).exists():
-            lacking["curves"] = f"--tensorboard {curves}"
-        for what, options in lacking.items():
-            command = f"rn50 run {named.arguments(system)} -o results/{what} {options}"
+            lacking["curves"] = f"{again}curves --tensorboard {shlex.quote(curves)}"
+        for what, command in lacking.items():
             raise UserError(log, f"is kept as it is, without {what}", f"to have them: {command}")

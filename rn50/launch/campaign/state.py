@@ -158,13 +158,11 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     saved = sidecar.read(_log(results, number)) if log else {}
     if log is None or not saved:
         return Campaign(results, states)
-    system = str(sidecar.section(saved, "run").get("system", ""))
-    entries = header.of_run(system, saved.get("variables", {}))
-    expected, curve = entries.get("expected", ""), header.curve(entries)
+    run, system = Run(log, saved), str(sidecar.section(saved, "run").get("system", ""))
+    expected, curve = run.header.get("expected", ""), header.curve(run.header)
     target = str(sidecar.section(saved, "run").get("target", rules.TARGET_ACCURACY))
     evaluated = _evaluated(sidecar.section(saved, "hyperparameters"), target)
-    label = Run(log, saved).label
-    return Campaign(results, states, system, label, expected, curve, target, evaluated)
+    return Campaign(results, states, system, run.label, expected, curve, target, evaluated)
 
 
 def _log(results: pathlib.Path, number: int) -> pathlib.Path:

@@ -16,7 +16,7 @@ from rn50.results import score as scoring
 from rn50.results.score import SystemScore
 from rn50.submission import check as checking
 from rn50.submission.check import CheckReport
-from rn50.terminal import Terminal, minutes, say
+from rn50.terminal import Terminal, counted, minutes, say
 
 NEXT_IS_SAID = "RN50_NEXT_IS_SAID"
 """Variable in the environment of a campaign whose next step the verb says that makes it."""
@@ -70,15 +70,13 @@ def lines(
     checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"
     errors = [finding for finding in checked.findings if finding.severity == "error"]
     if errors:
-        number = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
-        checks += f"; {number} above, of which rn50 check tells more"
+        checks += f"; {counted(len(errors), 'error')} above, of which rn50 check tells more"
     label = score.label or (f"{rules.UNVERIFIED}: {score.unverified}" if score.unverified else "")
-    load = other_load.caution(score.runs)
     return [
         ("Score", _score(score)),
         *([("Label", label)] if label else []),
         ("Speed", _speed(score)),
-        *([("Caution", load)] if load else []),
+        *(("Caution", load) for load in other_load.caution(score.runs)),
         ("Checks", checks),
         ("Report", str(page) if page else "not written"),
         *([] if environment().get(NEXT_IS_SAID) else [("Next", _next(score, system))]),
@@ -96,10 +94,9 @@ def _score(score: SystemScore) -> str:
             note = f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
         runs = f"{converged} of {len(score.runs)} converged"
         return f"{minutes(score.olympic_minutes)} min {target}   ({runs}; {note})"
-    mean = (
-        f"; mean so far {minutes(score.mean_minutes)} min {target}" if score.mean_minutes is not None else ""
-    )
-    return f"none: {score.reasons[0]}{mean}"
+    if score.mean_minutes is None:
+        return f"none: {score.reasons[0]}"
+    return f"none: {score.reasons[0]}; mean so far {minutes(score.mean_minutes)} min {target}"
 
 
 def _speed(score: SystemScore) -> str:

@@ -87,7 +87,7 @@ def render(
     on the logs under every ruleset."""
     environment = templates.in_folder_of(__file__)
     environment.filters["number"] = recipes.number
-    environment.filters["minutes"] = lambda value: "-" if value is None else minutes(value)
+    environment.filters["minutes"] = minutes
     environment.filters["link"] = lambda file: _link(file, folder)
     references = rulesets[-1] if rulesets else rules.RULESETS[-1]
     pages = []
@@ -128,7 +128,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     parts = {name: of_runs for name, of_runs in seconds.items() if any(of_runs)}
     evaluations = [run.accuracy("epochs") for run in runs]
     evaluated = any(curve.points for curve in evaluations)
-    expected = header.curve(what_ran.header_of(system.runs[0]))
+    expected = header.curve(system.runs[0].header)
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
@@ -214,9 +214,7 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     dots = [[(run.minutes, run.kept) for run in system.runs if run.converged] for system in systems]
     runs = [(number, run) for number, page in enumerate(pages) for run in page["runs"] if not run.faint]
     losses = [plots.Curve(run.losses, number) for number, run in runs]
-    schedules = [
-        plots.Curve(page["schedule"], number) for number, page in enumerate(pages) if page["schedule"]
-    ]
+    schedules = [plots.Curve(page["schedule"], at) for at, page in enumerate(pages) if page["schedule"]]
     comparisons = compare.compare(systems)
     heads = [dict(page["head"]) for page in pages]
     return {

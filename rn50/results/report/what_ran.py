@@ -12,7 +12,7 @@ from typing import Any
 from rn50 import frameworks
 from rn50.results import sidecar, tree
 from rn50.results.run import Run
-from rn50.settings import config_file, header
+from rn50.settings import config_file
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 from rn50.settings.shell import assignments
 from rn50.settings.shell.exports import exported
@@ -36,7 +36,7 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
     joined."""
     facts: dict[str, Callable[[Run], str]] = {
         "trained": _trained,
-        "expected": lambda run: header_of(run).get("expected", ""),
+        "expected": lambda run: run.header.get("expected", ""),
         "framework": _framework,
         "precision": _precision,
         "ranks": _ranks,
@@ -68,13 +68,6 @@ def environment(runs: Sequence[Run]) -> dict[str, list[tuple[str, str]]]:
     if described and place:
         by_heading[f"system description, {place.description.name}"] = described
     return by_heading
-
-
-def header_of(run: Run) -> dict[str, str]:
-    """Return the header of the configuration that a run was made with, nothing if it is not in
-    ``configs/``."""
-    system = str(sidecar.section(run.saved, "run").get("system", ""))
-    return header.of_run(system, run.saved.get("variables", {}))
 
 
 def gpus(run: Run) -> int | None:

@@ -27,7 +27,6 @@ from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 from rn50.settings.fields import RUNS_OWN
 
-MISSED = rules.ONE_MAY_MISS
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
 _LOGGED = (
     *(key for row in HYPERPARAMETERS.values() for key in row.keys.values() or (row.end,)),
@@ -112,7 +111,7 @@ def _missed(log: ResultLog, severity: str) -> Finding:
         line = next((event.line for event in events if event.value == best.accuracy), None)
         message = f"the run missed the target: its best accuracy is {best.accuracy:.5f}, after epoch "
         message += f"{best.epoch:g}, and the target {log.target}"
-    return finding(log, line, MISSED, message, remedy, severity)
+    return finding(log, line, rules.ONE_MAY_MISS, message, remedy, severity)
 
 
 def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
