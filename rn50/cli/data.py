@@ -154,4 +154,4 @@ def data_show(name: str | None, values: tuple[str, ...], output: Path, seed: int
     preflight.of(config)
     labels = shown_batch.draw(config, seed, output)
     seen = f"the network sees (x - mean) / std, mean {rules.MEAN}, std {rules.STD} of red, green, blue"
-    say(f"{output}: {len(labels)} training images x; {seen}")
+    say(f"{output}: {len(labels)} training images, as x = 0 to 255; {seen}")
