@@ -184,6 +184,7 @@ def _facts(system: SystemScore) -> list[tuple[str, str]]:
     images = (f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))
     facts = [
         ("converged", f"{len(converged)} of {counted(len(system.runs), 'run')}"),
+        ("top-1 at the end", recipes.span((run.accuracy for run in system.runs), "{:.4f}".format)),
         ("epochs to target", recipes.span((run.epochs for run in converged), "{:g}".format)),
         ("minutes", recipes.span((run.minutes for run in converged), minutes)),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else None),
