@@ -315,8 +315,7 @@ def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str
         spread = f"; with this spread they could show one of about {_figures((d.high - d.low) / 2)}"
     if d.shown:
         return f"{runs} show that {name} {more if d.difference > 0 else less}, by {size}; {figures}"
-    alone = significance.lowest_p(a, b)
-    if max(alone, lowest) >= 1 - CONFIDENCE:
+    if max(alone := significance.lowest_p(a, b), lowest) >= 1 - CONFIDENCE:
         among = "" if alone >= 1 - CONFIDENCE else " among so many tests"
         return f"{runs} cannot show a difference{among}, whatever it is; here it is {size}"
     return f"{runs} do not show a difference: it is {size}; {figures}{spread}"

@@ -23,6 +23,7 @@ from rn50.results import score
 from rn50.run import log_file
 from rn50.run.display import CURVES, EpochProgress, read_progress
 from rn50.settings import config_file, header, named
+from rn50.submission import check
 from tests.results.scored import write_run, write_runs
 from tests.support import campaigns, typed
 
@@ -369,3 +370,15 @@ def test_a_campaign_of_another_verb_leaves_the_next_step_to_it(tmp_path, monkeyp
     unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
     monkeypatch.setenv(summary.NEXT_IS_SAID, "1")
     assert "Next" not in dict(summary.lines(system, unchecked, None, "X"))
+
+
+@pytest.mark.parametrize("label, said", [(rules.OTHER_TARGET, True), (rules.NOT_A_RESULT, False)])
+def test_the_outcome_says_where_the_official_check_does_not_apply(tmp_path, label, said):
+    log = tmp_path / "result_0.txt"
+    write_run(log, 60)
+    [system] = score.score([tmp_path])
+    failed = types.SimpleNamespace(ok=False, file=log, ruleset="4.0.0")
+    report = check.CheckReport((failed,), (), excused=(log,), labels=(label,))
+    checks = dict(summary.lines(system, report, None, "X"))["Checks"]
+    assert checks.startswith("1 of 1 passed (rulesets 4.0.0)")
+    assert checks.endswith("; the official accuracy check does not apply: another target") == said
