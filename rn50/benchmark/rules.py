@@ -61,13 +61,14 @@ SCALED_RULESETS = RULESETS[4:]
 
 NOT_A_RESULT = "demo data set, not an MLPerf result"
 """The label of every log, score and report of a run on anything but the whole ImageNet."""
+CUT = "epochs cut by BENCHMARK_STEPS: not an MLPerf result"
 RESUMED = "resumed: not an MLPerf result"
 """The label of a run resumed from a checkpoint: the rules want one run from first step to last."""
 FINE_TUNED = "began with trained weights: not an MLPerf result"
 SPARSE = "2:4 sparsity: not an MLPerf result"
 QUANTIZED = "quantisation-aware training: not an MLPerf result"
 OTHER_TARGET = "another target: not an MLPerf result"
-LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED, OTHER_TARGET)
+LABELS = (NOT_A_RESULT, CUT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED, OTHER_TARGET)
 """Labels of runs that are not results of the benchmark, logged in parentheses after the platform."""
 POWER_INTERVAL_S = 1.0
 """Longest time between two readings of a power log (MLPerf Training power rules)."""
@@ -101,6 +102,7 @@ def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
     other_task = any(data.get(name, value) != value for name, value in TASK.items())
     having = (
         (NOT_A_RESULT, other_task or run.get("benchmark_steps") is not None),
+        (CUT, run.get("benchmark_steps") is not None),
         (FINE_TUNED, run.get("initial_weights") is not None),
         (SPARSE, run.get("sparsity", "none") != "none"),
         (QUANTIZED, run.get("quantization", "none") != "none"),

@@ -127,8 +127,9 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
         click.echo(scoreboard.to_csv(scores), nl=False)
     else:
         scoreboard.print_table(scores, Terminal())
-        given = shlex.join(map(str, paths)) if len(paths) == 1 else "PATHS"
-        Terminal().print(f"next: rn50 check {given}    |    rn50 report {given}")
+        if len(paths) <= rules.RUNS:
+            given = shlex.join(map(str, paths))
+            Terminal().print(f"next: rn50 check {given}    |    rn50 report {given}")
 
 
 @verb("check", "Run the official checkers, and ours", "rn50 check results/DEMO_CPU --ruleset 4.0.0")

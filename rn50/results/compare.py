@@ -16,7 +16,7 @@ from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError
 from rn50.printed import Minutes
-from rn50.results import published, recipe, score, sidecar, significance, timing
+from rn50.results import published, recipe, score, sidecar, significance, timing, tree
 from rn50.results.published import PublishedResult
 from rn50.results.run import Run
 from rn50.results.score import SystemScore
@@ -134,7 +134,7 @@ class Comparison:
     confidence: float
     """Confidence of each interval, which allows for them."""
     split: Split | None
-    """null: no run of one of them reached the target."""
+    """null: their targets differ, or no run of one of them reached the target."""
     same_logs: bool
     """True if both are the same logs, byte for byte."""
 
@@ -181,13 +181,15 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
         comparable, same = _comparable(first, other), first.hashes == other.hashes
         differences = []
         for key in _in_both(first, other):
-            a, b, p_adjusted = first.samples[key], other.samples[key], adjusted.get((other, key))
-            differences.append(difference(key, a, b, other.name, p_adjusted, confidence))
+            a, b, test = first.samples[key], other.samples[key], (other, key)
+            others_p = [p for each, p in tests.items() if each != test]
+            lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *others_p])[0]
+            differences.append(difference(key, a, b, other.name, adjusted.get(test), confidence, lowest))
         if not comparable:
             reason = SAME_LOGS if same else "not comparable: other data"
             differences = [replace(change, shown=False, sentence=reason) for change in differences]
         parts = tuple(differences), tuple(_settings(first, other)), tuple(_cautions(first, other))
-        split = _split(first, other) if comparable else None
+        split = _split(first, other) if comparable and first.targets == other.targets else None
         comparisons.append(Comparison(first.name, other.name, *parts, len(tests), confidence, split, same))
     return comparisons
 
@@ -207,7 +209,8 @@ class _Side:
         self.label: str | None = None
         self.runs: Sequence[Run] = ()
         if isinstance(source, PublishedResult):
-            self.logged = _texts(source.organisation, source.system, source.recipe)
+            machine = _machine(source.accelerators, source.accelerator_model)
+            self.logged = _texts(source.organisation, source.system, source.recipe, machine)
             self.number, self.missed = len(source.runs), source.runs.count(None)
             minutes = zip(source.runs, source.minutes, strict=True)
             self.samples["epochs"] = source.epochs_to_target
@@ -222,7 +225,8 @@ class _Side:
             "kilojoules": [run.energy.kilojoules for run in converged if run.energy],
             "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
         }
-        self.runs, self.label, self.logged = source.runs, source.label, _merged(_logged, source.runs)
+        self.runs, self.label = source.runs, source.label
+        self.logged = _merged(_logged, source.runs) | _machine_of(source)
         self.number, self.missed = len(logs), len(logs) - len(converged)
         self.data = {log.train_samples or 0 for log in logs} if source.label else self.data
         self.targets = {log.target for log in logs}
@@ -276,10 +280,11 @@ def difference(
     b_name: str,
     p_adjusted: float | None = None,
     confidence: float = CONFIDENCE,
+    lowest: float = 0,
 ) -> Difference:
     """Compare the runs ``b`` with the runs ``a`` in one of ``QUANTITIES``; each side has at least one run.
-    Where several tests are made at once, ``p_adjusted`` is this test's p-value and ``confidence`` holds for
-    every interval."""
+    Where several tests are made at once, ``p_adjusted`` is this test's p-value, ``lowest`` the lowest that it
+    could be beside the others, and ``confidence`` holds for every interval."""
     first, second = statistics.mean(a), statistics.mean(b)
     low, high = significance.welch_interval(a, b, confidence)
     p = significance.permutation_p(a, b)
@@ -288,10 +293,10 @@ def difference(
     without_sentence = Difference(
         quantity, first, second, (len(a), len(b)), second - first, low, high, p, at_once, shown, ""
     )
-    return replace(without_sentence, sentence=_sentence(without_sentence, b_name, confidence))
+    return replace(without_sentence, sentence=_sentence(without_sentence, b_name, confidence, lowest))
 
 
-def _sentence(d: Difference, name: str, confidence: float) -> str:
+def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str:
     """Return the sentence on a difference of the result ``name`` from another."""
     quantity, more, less = QUANTITIES[d.quantity]
     a, b = d.runs
@@ -303,14 +308,16 @@ def _sentence(d: Difference, name: str, confidence: float) -> str:
         )
     size = _figures(abs(d.difference)) + (f" ({_relative(d).lstrip('+-')})" if d.first else "")
     figures, spread = f"p = {d.p_adjusted:.3f}", ""
-    if d.low is not None and d.high is not None:
+    # An interval without 0 would contradict a p-value that shows nothing.
+    if d.low is not None and d.high is not None and (d.shown or d.low <= 0 <= d.high):
         interval = f"{_signed(d.low)} to {_signed(d.high)}"
         figures = f"{100 * confidence:.3g}% interval {interval}, {figures}"
         spread = f"; with this spread they could show one of about {_figures((d.high - d.low) / 2)}"
     if d.shown:
         return f"{runs} show that {name} {more if d.difference > 0 else less}, by {size}; {figures}"
-    if min(a, b) < 2 or 2 / math.comb(a + b, a) >= 1 - CONFIDENCE:
-        return f"{runs} cannot show a difference, whatever it is; here it is {size}"
+    if max(alone := significance.lowest_p(a, b), lowest) >= 1 - CONFIDENCE:
+        among = "" if alone >= 1 - CONFIDENCE else " among so many tests"
+        return f"{runs} cannot show a difference{among}, whatever it is; here it is {size}"
     return f"{runs} do not show a difference: it is {size}; {figures}{spread}"
 
 
@@ -374,6 +381,20 @@ def _logged(run: Run) -> dict[str, str]:
     return _texts(log.org, log.platform, logged, more)
 
 
+def _machine_of(system: SystemScore) -> dict[str, str]:
+    """Return the accelerators of a result; those of a CPU run are none, whatever its machine has."""
+    run = system.runs[0]
+    if sidecar.section(run.saved, "run").get("device") == "cpu":
+        return _machine(0, "")
+    described = tree.described(run.file.parent) or run.saved.get("system", {})
+    return _machine(system.accelerators or run.accelerators, described.get("accelerator_model_name"))
+
+
+def _machine(accelerators: int | None, model: Any) -> dict[str, str]:
+    values = {"accelerators": accelerators, "accelerator model": model or None}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
 def _texts(
     organisation: str | None, platform: str | None, logged: Recipe, more: Mapping[str, Any] = {}
 ) -> dict[str, str]:
@@ -410,9 +431,8 @@ def _cautions(first: _Side, second: _Side) -> Iterator[str]:
         yield f"their targets differ ({' and '.join(targets)}), so epochs and minutes say not which is better"
     if first.data != second.data:
         yield "they were trained on different data, so the figures do not say which is better"
-    labelled = [side for side in sides if side.label]
-    if labelled:
-        yield f"{' and '.join(side.name for side in labelled)}: {labelled[0].label}"
+    for label in dict.fromkeys(side.label for side in sides if side.label):
+        yield f"{' and '.join(side.name for side in sides if side.label == label)}: {label}"
     for side in sides:
         if side.missed:  # the others are no longer a sample of all its runs
             runs = f"{side.missed} of {side.number} runs of {side.name}"

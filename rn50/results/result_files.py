@@ -41,7 +41,7 @@ def _below(path: pathlib.Path) -> list[pathlib.Path]:
     if not files:
         remedy = "give a folder that holds result files, or the files themselves"
         if any(path.glob("*.log")):
-            remedy = f"give the logs themselves: rn50 score {shlex.quote(str(path))}/*.log"
+            remedy = f"give the logs themselves: {shlex.quote(str(path))}/*.log"
         raise UserError(path, "no result_*.txt below it", remedy)
     published = [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK]
     return published or files

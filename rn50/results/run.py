@@ -56,8 +56,8 @@ class Run:
     def logged_labels(self) -> list[str]:
         """The labels that the log itself has."""
         platforms = "\n".join(str(event.value) for event in self.log.by_key.get("submission_platform", ()))
-        other = rules.OTHER_TARGET if self.log.target != rules.TARGET_ACCURACY else None
-        return [label for label in rules.LABELS if label in platforms or label == other]
+        has = {rules.CUT: self.is_cut, rules.OTHER_TARGET: self.log.target != rules.TARGET_ACCURACY}
+        return [label for label in rules.LABELS if label in platforms or has.get(label)]
 
     @functools.cached_property
     def header(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ corrections, which guard against a single mistake, are not used: with seven test
 five could not show any difference under them, however large.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -48,6 +49,11 @@ def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
         return np.mean(x, axis=axis) - np.mean(y, axis=axis)
 
     return float(stats.permutation_test((a, b), mean_difference, vectorized=True, random_state=0).pvalue)
+
+
+def lowest_p(a: int, b: int) -> float:
+    """Return the lowest value that ``permutation_p`` can have for so many runs."""
+    return 2 / math.comb(a + b, a) if min(a, b) > 1 else 1.0
 
 
 def adjusted(p: Sequence[float]) -> list[float]:

@@ -61,7 +61,7 @@ def problems(result: OwnResult) -> Iterator[str]:
     folder = result.folder
     failed = [run.file.name for run in result.score.runs if run.in_set and not run.converged]
     if len(result.logs) < rules.RUNS:
-        remedy = "the same ./run_experiments.sh again makes the others"
+        remedy = "the same rn50 run or ./run_experiments.sh again makes the others"
         yield f"{folder}: {len(result.logs)} of {rules.RUNS} runs; {remedy}"
     elif len(failed) > 1:
         text = f"{len(failed)} runs did not reach the target ({', '.join(failed)}), and one may; make more"

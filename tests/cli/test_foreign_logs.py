@@ -152,3 +152,12 @@ def test_every_verb_says_it_in_one_line_and_has_no_figure_of_it(runs, tmp_path, 
     )
     assert "minutes" not in done.stdout and "0.7" not in done.stdout
     assert [file.name for file in (tmp_path / "results").iterdir()] == ["result_0.txt"]
+
+
+def test_the_next_step_of_several_results_names_them(runs, tmp_path):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder, lines in zip(folders, runs[:2], strict=True):
+        folder.mkdir()
+        (folder / "result_0.txt").write_text("".join(lines))
+    said = CliRunner().invoke(main, ["score", *map(str, folders)]).output.replace("\n", " ")
+    assert "next: rn50 check" in said and "PATHS" not in said and str(folders[1]) in said.split("next:")[1]

@@ -23,6 +23,7 @@ from rn50.results import score
 from rn50.run import log_file
 from rn50.run.display import CURVES, EpochProgress, read_progress
 from rn50.settings import config_file, header, named
+from rn50.submission import check
 from tests.results.scored import write_run, write_runs
 from tests.support import campaigns, typed
 
@@ -235,14 +236,14 @@ def test_two_that_missed_the_target_need_no_third(tmp_path, missed, says):
         failure = {"accuracy": 0.7, "status": "aborted"} if number < missed else {}
         write_run(tmp_path / f"result_{number}.txt", 60 + number, **failure)
     [system] = score.score([tmp_path])
-    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
     assert says in dict(summary.lines(system, unchecked, None, "X"))["Next"]
 
 
 def test_the_next_command_of_a_changed_configuration_can_be_typed(tmp_path):
     write_runs(tmp_path, 60, 61, 62, 63, 64)
     [system] = score.score([tmp_path])
-    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
     changed = dataclasses.replace(system, label="demo data set")
     assert (
         "rn50 bench input DEMO_CPU    |" in dict(summary.lines(changed, unchecked, None, "DEMO_CPU"))["Next"]
@@ -254,7 +255,7 @@ def test_after_a_changed_configuration_comes_its_comparison(tmp_path):
     before, after = tmp_path / "DEMO_CPU", tmp_path / "DEMO_CPU+LR=1"
     write_runs(after, 60, 61, 62, 63, 64)
     [system] = score.score([after])
-    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
     compared = f"rn50 compare {before} {after}"
     told = dict(summary.lines(system, unchecked, None, after.name))["Next"]
     assert "rn50 run DEMO_CPU    |    " in told and told.endswith(compared)
@@ -266,7 +267,7 @@ def test_after_a_changed_configuration_comes_its_comparison(tmp_path):
 def test_no_further_runs_are_advised_that_give_no_result(tmp_path):
     write_run(tmp_path / "result_0.txt", 60, epoch_samples=6400)
     [system] = score.score([tmp_path])
-    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
     told = dict(summary.lines(system, unchecked, None, "DEMO_CPU+BENCHMARK_STEPS=2"))["Next"]
     assert told.startswith("without BENCHMARK_STEPS") and told.endswith("rn50 bench throughput DEMO_CPU")
 
@@ -366,6 +367,18 @@ def test_the_header_keeps_its_height_whatever_its_labels(results, labels):
 def test_a_campaign_of_another_verb_leaves_the_next_step_to_it(tmp_path, monkeypatch):
     write_runs(tmp_path, 60, 61, 62, 63, 64)
     [system] = score.score([tmp_path])
-    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
     monkeypatch.setenv(summary.NEXT_IS_SAID, "1")
     assert "Next" not in dict(summary.lines(system, unchecked, None, "X"))
+
+
+@pytest.mark.parametrize("label, said", [(rules.OTHER_TARGET, True), (rules.NOT_A_RESULT, False)])
+def test_the_outcome_says_where_the_official_check_does_not_apply(tmp_path, label, said):
+    log = tmp_path / "result_0.txt"
+    write_run(log, 60)
+    [system] = score.score([tmp_path])
+    failed = types.SimpleNamespace(ok=False, file=log, ruleset="4.0.0")
+    report = check.CheckReport((failed,), (), excused=(log,), labels=(label,))
+    checks = dict(summary.lines(system, report, None, "X"))["Checks"]
+    assert checks.startswith("1 of 1 passed (rulesets 4.0.0)")
+    assert checks.endswith("; the official accuracy check does not apply: another target") == said

@@ -278,6 +278,7 @@ def test_different_targets_are_said_before_the_figures(tmp_path):
         scored.write_run(tmp_path / "two" / f"result_{number}.txt", 30 + number, accuracy=0.1, target="none")
     found = compare.compare(score.score([tmp_path / "one", tmp_path / "two"]))
     said = shown(found)
+    assert found[0].split is None and "by the time of an epoch" not in said
     assert "caution: their targets differ (0.759 and none), so" in said.splitlines()[0]
     assert not any(
         "targets" in each
@@ -327,3 +328,42 @@ def test_a_setting_is_said_once(tmp_path):
             file.with_suffix(".json").write_text(json.dumps({"seed": number, "variables": variables}))
     [found] = compare.compare(score.score([tmp_path / "one", tmp_path / "two"]))
     assert found.settings == (("LR", "10.5", "9.0"), ("SUBMISSION_PLATFORM", "one", "two"))
+
+
+def test_no_sentence_contradicts_its_interval(tmp_path):
+    """Four runs against four cannot pass beside tests that show nothing, and those that could may not."""
+    scored.write_runs(tmp_path / "one", 1000, 1001, 1002, 1003)
+    scored.write_runs(tmp_path / "like", 990, 995, 1005, 1010)
+    scored.write_runs(tmp_path / "two", 100, 101, 102, 103)
+    _, found = compare.compare(score.score([tmp_path / name for name in ("one", "like", "two")]))
+    minutes = found.differences[1]
+    assert minutes.p == pytest.approx(2 / 70) and minutes.p_adjusted > 0.05 and minutes.high < 0
+    said = (
+        "4 runs against 4 cannot show a difference among so many tests, whatever it is; here it is 15 (89.9%)"
+    )
+    assert minutes.sentence == said
+    one, two = [1, 2, 3, 4, 5], [4.5, 5.5, 6.5, 7.5, 4.4]
+    found = compare.difference("minutes", one, two, "B", p_adjusted=0.06, lowest=0.02)
+    assert found.low > 0 and found.sentence.endswith(
+        "do not show a difference: it is 2.68 (89.3%); p = 0.060"
+    )
+
+
+def test_cut_epochs_are_a_caution(tmp_path):
+    scored.write_runs(tmp_path / "whole", 100, 101, 102, 103, 104, platform="whole")
+    scored.write_runs(tmp_path / "cut", 80, 81, 82, 83, 84, platform="cut", epoch_samples=6400)
+    [found] = compare.compare(score.score([tmp_path / "whole", tmp_path / "cut"]))
+    assert found.cautions == (f"cut: {rules.CUT}",)
+
+
+@pytest.mark.parametrize("device, said", [("gpu", ("8", "4")), ("cpu", ("8", "0"))])
+def test_accelerators_beside_a_published_result(tmp_path, device, said):
+    scored.write_runs(tmp_path / "mine", 1000, 1001, 1002, 1003, 1004)
+    run = {"ranks_per_node": 4, "nodes": 1, "device": device}
+    saved = {"config": {"run": run}, "system": {"accelerator_model_name": "NVIDIA A30"}}
+    (tmp_path / "mine" / "result_0.json").write_text(json.dumps(saved))
+    name = pathlib.Path("v3.0/NVIDIA/dgxh100_ngc23.04_mxnet")
+    [found] = compare.compare(compare.sides([name, tmp_path / "mine"]))
+    by_name = {name: values for name, *values in found.settings}
+    assert by_name["accelerators"] == list(said)
+    assert ("accelerator model" in by_name) == (device == "gpu")

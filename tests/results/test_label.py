@@ -35,12 +35,13 @@ def test_a_run_of_another_task_is_labelled_by_its_log_and_by_what_it_saved(
     tmp_path, checkout, machine, changes
 ):
     log = imagenet_run.write(tmp_path / "result_0.txt", **changes)
-    assert run.read_run(log).label == rules.NOT_A_RESULT
+    label = "; ".join([rules.NOT_A_RESULT, *([rules.CUT] if "BENCHMARK_STEPS" in changes else [])])
+    assert run.read_run(log).label == label
     saved = imagenet_run.configured(**changes).to_dict()
     plain = imagenet_run.write(tmp_path / "result_1.txt")
     assert run.read_run(plain).label is None
     plain.with_suffix(".json").write_text(json.dumps({"config": saved}))
-    assert run.read_run(plain).label == rules.NOT_A_RESULT
+    assert run.read_run(plain).label == label
     assert not imagenet_run.configured(**changes).is_imagenet
 
 
@@ -111,3 +112,9 @@ def test_another_count_of_samples_is_a_finding_and_no_label(results, samples, se
     assert {(each.severity, each.message) for each in judgement.findings if "samples" in each.message} == {
         (severity, f"train_samples is {samples:,}, not 1,281,167")
     }
+
+
+def test_cut_epochs_are_labelled_by_the_samples_alone(tmp_path):
+    write_runs(tmp_path / "cut", 60, 61, 62, 63, 64, epoch_samples=6400)
+    [system] = score.score([tmp_path / "cut"])
+    assert system.label == rules.CUT and f"[{rules.CUT}]" in printed([system])

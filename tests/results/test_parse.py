@@ -206,7 +206,7 @@ def test_find_result_files_refuses_what_is_not_there(tmp_path):
     with pytest.raises(UserError, match=r"no result_\*\.txt below it"):
         result_files.find_result_files([tmp_path])
     (tmp_path / "230501_1.log").touch()
-    with pytest.raises(UserError, match=rf"give the logs themselves: rn50 score {tmp_path}/\*\.log$"):
+    with pytest.raises(UserError, match=rf"give the logs themselves: {tmp_path}/\*\.log$"):
         result_files.find_result_files([tmp_path])
 
 

@@ -61,7 +61,7 @@ def measured(results):
 REFUSED = {
     "a run is missing": (
         lambda r: (r / "result_4.txt").unlink(),
-        ["NF5688M6: 4 of 5 runs; the same ./run_experiments.sh again"],
+        ["NF5688M6: 4 of 5 runs; the same rn50 run or ./run_experiments.sh again"],
     ),
     "two missed the target": (
         spoil_missed,

@@ -68,6 +68,8 @@ def lines(
     passed = sum(verdict.ok or verdict.file in checked.excused for verdict in checked.verdicts)
     rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in checked.verdicts))
     checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"
+    if checked.has_another_target:
+        checks += "; the official accuracy check does not apply: another target"
     errors = [finding for finding in checked.findings if finding.severity == "error"]
     if errors:
         checks += f"; {counted(len(errors), 'error')} above, of which rn50 check tells more"
