@@ -26,12 +26,16 @@ from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLE_OF
 from rn50.terminal import Terminal, counted, table
 
 QUANTITIES = {
+    "accuracy": ("top-1 at the end", "is more accurate", "is less accurate"),
     "epochs": ("epochs to target", "needs more epochs", "needs fewer epochs"),
     "minutes": ("minutes to target", "is slower", "is faster"),
     "images_per_second": ("images/s in training", "has the higher throughput", "has the lower throughput"),
     "kilojoules": ("kJ to target", "needs more energy", "needs less energy"),
 }
 """Compared quantities: display name, verb phrase for a larger value, verb phrase for a smaller one."""
+
+_TO_TARGET = ("epochs", "minutes", "kilojoules")
+"""Quantities that say nothing of two targets; of one target accuracy says nothing."""
 
 SAME_LOGS = "the same logs"
 """Text for two results whose logs are the same, byte for byte."""
@@ -56,7 +60,8 @@ class Difference:
     """Difference in one quantity: the means over the runs, its interval and p-value."""
 
     quantity: str
-    """epochs, minutes, images_per_second or kilojoules."""
+    """epochs, minutes, images_per_second or kilojoules; accuracy in place of what is up to the target, where
+    the targets differ."""
     first: float
     """Mean of the first."""
     second: float
@@ -189,7 +194,7 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
             reason = SAME_LOGS if same else "not comparable: other data"
             differences = [replace(change, shown=False, sentence=reason) for change in differences]
         parts = tuple(differences), tuple(_settings(first, other)), tuple(_cautions(first, other))
-        split = _split(first, other) if comparable and first.targets == other.targets else None
+        split = _split(first, other) if comparable else None
         comparisons.append(Comparison(first.name, other.name, *parts, len(tests), confidence, split, same))
     return comparisons
 
@@ -217,13 +222,14 @@ class _Side:
             self.samples["minutes"] = [taken for epochs, taken in minutes if epochs and taken]
             return
         logs = [run.log for run in source.runs]
-        rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
+        rates = [timing.training_rate([log]) for log in logs]
         converged = [run for run in source.runs if run.converged]
         self.samples = {
             "epochs": [run.epochs for run in converged if run.epochs is not None],
             "minutes": [run.minutes for run in converged if run.minutes is not None],
             "kilojoules": [run.energy.kilojoules for run in converged if run.energy],
-            "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
+            "images_per_second": [rate for rate in rates if rate],
+            "accuracy": [run.accuracy for run in source.runs if run.accuracy is not None],
         }
         self.runs, self.label = source.runs, source.label
         self.logged = _merged(_logged, source.runs) | _machine_of(source)
@@ -234,8 +240,10 @@ class _Side:
 
 
 def _in_both(first: _Side, second: _Side) -> list[str]:
-    """Return the quantities of which both sides have values."""
-    return [key for key in QUANTITIES if first.samples.get(key) and second.samples.get(key)]
+    """Return the quantities that can be compared, and of which both sides have values."""
+    left_out = _TO_TARGET if first.targets != second.targets else ("accuracy",)
+    known = [key for key in QUANTITIES if first.samples.get(key) and second.samples.get(key)]
+    return [key for key in known if key not in left_out]
 
 
 def _comparable(first: _Side, second: _Side) -> bool:
