@@ -5,9 +5,9 @@
 #               ./run.sub --partition=gpu --gpus-per-node=8
 #   machine     eight NVIDIA DGX H100, 64 H100-SXM5-80GB in all, under Slurm (docs/launching.md)
 #   expected    epoch 35; not measured with this code, whose ranks never ran on two GPU machines
-#   published   2.66 (v3.0) and 2.49 minutes (v3.1) by NVIDIA, with its code in NVIDIA's MXNet container, whose fused layers this code lacks
+#   published   2.66 (v3.0) and 2.49 minutes (v3.1) by NVIDIA, with its code in NVIDIA's MXNet container, which fuses layers; here STEP_MODE=fused does
 #   borrowed    hyperparameters: NVIDIA dgxh100_n8 and eos_n8 with 64 H100, MLPerf Training v3.0 and v3.1. Of their 10 runs 9
-#               reached 75.9 %, all at epoch 35; of the 135 with these values at any scale 125 (config_DGXH100.sh)
+#               reached 75.9 %, all at epoch 35; of the 130 with these values at any scale 120 (config_DGXH100.sh)
 #               input pipeline: config_DGXH100.sh
 
 # --- hyperparameters (one group: together they decide convergence) ------------

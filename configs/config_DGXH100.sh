@@ -4,9 +4,9 @@
 #   command     DGXSYSTEM=DGXH100 DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     NVIDIA DGX H100: 8 H100-SXM5-80GB
 #   expected    epoch 35; not measured with this code
-#   published   13.60 minutes by NVIDIA (v3.0), with its code in NVIDIA's MXNet container, whose fused layers this code lacks
-#   borrowed    hyperparameters: NVIDIA DGX H100, MLPerf Training v3.0 and v3.1. Of 135 published runs of v2.1 to v3.1 with
-#               these values 125 reached 75.9 %, all at epoch 35
+#   published   13.60 minutes by NVIDIA (v3.0), with its code in NVIDIA's MXNet container, which fuses layers; here STEP_MODE=fused does
+#   borrowed    hyperparameters: NVIDIA DGX H100, MLPerf Training v3.0 and v3.1. Of 130 published runs of v2.1 to v3.1 with
+#               these values 120 reached 75.9 %, all at epoch 35
 #               input pipeline: config_DGXA100.sh, whose decoder has the same engine, less its hints on buffers
 
 # --- hyperparameters (one group: together they decide convergence) ------------

@@ -1,4 +1,8 @@
-"""Names of the files in a data folder."""
+"""Names of the splits and of the files in a data folder."""
+
+from typing import Literal
+
+Split = Literal["train", "val"]
 
 VALIDATION_FILES = ("val.rec", "val.idx")
 FILES = ("train.rec", "train.idx", *VALIDATION_FILES)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from rn50 import files
+from rn50 import files, packages
 from rn50.errors import UserError
 from rn50.machine.sources import Sources
 
@@ -100,7 +100,7 @@ def nvml(library: Any) -> tuple[list[Counter], str]:
     """Return a counter of each GPU, or the reason why there are none. ``library`` is the module pynvml, None
     if it is not installed."""
     if library is None:
-        return [], "NVML: the package nvidia-ml-py is not installed"
+        return [], f"NVML: the package nvidia-ml-py is not installed: {packages.install('nvidia-ml-py')}"
     try:
         library.nvmlInit()
         handles = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]

@@ -19,6 +19,8 @@ from rn50.machine.software import Software
 from rn50.settings.fields import Data
 
 MIB = 1 << 20
+MODEL_UNKNOWN = "GPU of compute capability "
+"""Beginning of the name of a GPU of ``planned``, whose model is not known."""
 IMAGE_MIB = 64
 """GPU memory of an image of 224x224 in half precision.
 
@@ -81,6 +83,11 @@ class Devices:
         return "GPU" if self.device == "gpu" else "rank"
 
     @property
+    def is_model_known(self) -> bool:
+        """False for GPUs of ``planned``."""
+        return not self.models or not self.models[0].startswith(MODEL_UNKNOWN)
+
+    @property
     def memory(self) -> str:
         """Memory in words."""
         return f"{self.memory_mib / 1024:.0f} GiB" if self.memory_mib else "unknown memory"
@@ -137,7 +144,10 @@ def planned(text: str) -> tuple[Machine, Software]:
         raise UserError(f"--for {excerpt(text)}", problem, f'write --for "4 x 24GB 8.9"; {without}')
     number, gigabytes, major, minor = map(int, form.groups())
     newest = OLDEST_DRIVER[max(OLDEST_DRIVER)]
-    model, memory = f"GPU of compute capability {major}.{minor}", gigabytes * 1024
+    model, memory = f"{MODEL_UNKNOWN}{major}.{minor}", gigabytes * 1024
+    if memory < RESERVED_MIB + IMAGE_MIB:
+        problem = f"no image fits beside the {RESERVED_MIB >> 10} GiB that a run needs without images"
+        raise UserError(f"--for {excerpt(text)}", problem, "give GPUs with more memory")
     gpus = (Gpu(0, model, "", newest, (major, minor), memory),) * number
     cpus = tuple(Cpu(cpu, cpu, 0, None) for cpu in range(number * (MOST_THREADS + 1)))
     assumed: dict[str, Any] = dict.fromkeys(("quota", "memory", "memory_limit"))

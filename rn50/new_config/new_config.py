@@ -93,7 +93,7 @@ class NewConfig:
             ("framework", f"{frameworks.traits(self.framework.value).name}: {self.framework.reason}"),
             ("batch size", f"{self.batch_size} on {devices}, {total} in all: {self.source.batch.reason}"),
             ("recipe", whole),
-            *expected(self.borrowed, self.source),
+            *expected(self.borrowed, self.source, on),
             *(("caution", caution) for caution in self.cautions),
             *(("rules", finding) for finding in self.findings),
             ("written", short(self.file)),
@@ -222,7 +222,7 @@ def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borro
     if source.base and not borrowed.config.is_imagenet:
         data, given = f"the data of {source.base.name}", ""
     command = f"{named}{given} ./run_and_time.sh"
-    rows = [("command", command), ("machine", machine), *expected(borrowed, source), *borrowed.header]
+    rows = [("command", command), ("machine", machine), *expected(borrowed, source, on), *borrowed.header]
     h = borrowed.config.hyperparameters
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))
     notes = {"LR": f": for {its_total} in all", "EVAL_OFFSET": f": epochs {evaluated}, ..."}
@@ -237,7 +237,7 @@ def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borro
     return rewrite.beginning(title, rows, lines) + behind
 
 
-def expected(borrowed: Borrowed, source: Source) -> list[tuple[str, str]]:
+def expected(borrowed: Borrowed, source: Source, on: Devices) -> list[tuple[str, str]]:
     """Return epochs and minutes in words as rows of a header, none of them measured."""
     total, its_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
     if not borrowed.config.is_imagenet:
@@ -249,7 +249,8 @@ def expected(borrowed: Borrowed, source: Source) -> list[tuple[str, str]]:
     if is_far(borrowed.origin, total):
         epochs = f"epochs are not known: the recipe was chosen for a global batch size of {its_total}"
     plan = f"rn50 plan --accelerators {borrowed.config.ranks} --gbs {total} --images-per-second N"
-    minutes = f"minutes are not known; {plan} tells, once measured"
+    without = "" if on.is_model_known else " without the model"
+    minutes = f"minutes are not known{without}; {plan} tells, once measured"
     if source.plan and source.known:
         of_plan = source.plan.prediction
         span = f"{of_plan.minutes:.3g} minutes ({of_plan.minutes_low:.3g} to {of_plan.minutes_high:.3g})"

@@ -111,6 +111,8 @@ def cautions(machine: Machine, on: Devices, source: Source, traits: Traits) -> I
         yield f"{its}, far from {total}: rn50 borrow --suggest --gbs {total} names nearer ones"
     if source.plan and not source.known:
         unknown = f"nobody published a result with {on.models[0]}"
+        if not on.is_model_known:
+            unknown = "the model is not known, so no published result is compared"
         yield f"{unknown}: its batch size is chosen as if it were another accelerator"
     for gpu in machine.gpus:
         if gpu.used_by_others:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -26,6 +27,7 @@ PATHS += tuple(name for name, variable in VARIABLES.items() if variable.parse is
 NAMED_BY = ("CONFIG_FILE", "DGXSYSTEM")
 """Variables that name the configuration where a command does not."""
 
+_NAME = re.compile(r"[A-Za-z0-9][\w+-]*", re.ASCII)
 TIME_LIMIT_S = 10
 MOST_PRINTED = 4 << 20
 """Largest output of a shell in bytes, and largest file that a configuration may write."""
@@ -63,8 +65,10 @@ def find(name: str | None) -> Path:
     is_there = os.path.exists(named) and not os.path.isdir(named)
     if not is_there and not os.path.isfile(ours):
         subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
-        remedy = f"{did_you_mean(named, systems())} {choices}".strip()
-        raise UserError(subject, "no such file, and no system of configs/", remedy)
+        meant = did_you_mean(named, systems())
+        new = "" if meant or not _NAME.fullmatch(named) else f"; or write it: rn50 config new {named}"
+        problem = "a folder" if os.path.isdir(named) else "no such file"
+        raise UserError(subject, f"{problem}, and no system of configs/", f"{meant} {choices}{new}".strip())
     return Path(named) if is_there else ours
 
 

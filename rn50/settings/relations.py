@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rn50.benchmark import network
-from rn50.frameworks import traits
+from rn50.frameworks import every, traits
 from rn50.settings.variables import Variable
 
 
@@ -67,7 +67,9 @@ def _wrong_library(framework: str, input_library: str) -> Iterator[str]:
 
 
 def _wrong_step_mode(framework: str, step_mode: str) -> Iterator[str]:
-    return _one_of("STEP_MODE", step_mode, framework, traits(framework).step_modes)
+    others = [name for name, other in every().items() if step_mode in other.step_modes]
+    for problem in _one_of("STEP_MODE", step_mode, framework, traits(framework).step_modes):
+        yield f"{problem}, or add --set FRAMEWORK={' or '.join(others)}"
 
 
 def _one_of(name: str, value: str, where: str, possible: Sequence[str]) -> Iterator[str]:

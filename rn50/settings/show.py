@@ -60,6 +60,7 @@ class NoEffect:
     reason: str
 
 
+_FUSED = "--set STEP_MODE=fused"
 PREALLOCATED = ("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT")
 GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZE", *PREALLOCATED)
 GPU_BUFFERS = tuple(name for name in VARIABLES if name.endswith("_BUFFER_HINT"))
@@ -142,7 +143,7 @@ def why_no_effect(name: str, config: Config) -> str | None:
 def _other(name: str) -> tuple[str, str, str, str]:
     """Return section, state, meaning and reason of a name that fills no field."""
     if name in FIXED:
-        meaning = f"{FIXED[name].meaning}; checked, because nothing else is implemented"
+        meaning = f"{FIXED[name].meaning}; any accepted value means the one that rn50 has"
         return "hyperparameters", "used", meaning, ""
     unused = UNUSED.get(re.sub("^(PG|NF)?(?=(NSOCKET|SOCKETCORES|HT)$)", "DGX", name))
     if unused:
@@ -225,6 +226,10 @@ def _advice(config: Config) -> Iterator[str]:
     if other:
         runs = f"{traits.name}, whose packages have code for compute capability {traits.code} only"
         yield f"FRAMEWORK: not set, so {runs}; for a newer GPU, like an H100: {other[0]}"
+    is_open = config.run.quantization == "none" and not config.environment.get("STEP_MODE")
+    if traits.fused and is_open and config.run.device == "gpu":
+        least = "{}.{}".format(*traits.fused[0])
+        yield f"STEP_MODE: not set, so eager; from compute capability {least} on fused is fastest: {_FUSED}"
     yield from named.unchosen(config)
 
 

@@ -38,8 +38,16 @@ def test_a_name_that_is_none_is_refused_with_those_that_there_are(verb):
     assert done.exit_code == 2
     assert (
         done.stderr
-        == f"rn50: NONE: no such file, and no system of configs/; there are: {', '.join(systems())}\n"
+        == f"rn50: NONE: no such file, and no system of configs/; there are: {', '.join(systems())}; "
+        "or write it: rn50 config new NONE\n"
     )
+
+
+@pytest.mark.parametrize("name, problem", [("/tmp", "a folder"), ("nowhere/none.sh", "no such file")])
+def test_a_path_is_no_name_of_a_new_configuration(name, problem):
+    done = rn50("config", "show", name)
+    assert done.stderr.startswith(f"rn50: {name}: {problem}, and no system of configs/; there are: ")
+    assert done.exit_code == 2 and "config new" not in done.stderr
 
 
 @pytest.mark.parametrize(

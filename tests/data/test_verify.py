@@ -114,6 +114,17 @@ def test_preflight_names_the_command_that_makes_these_data(name, says, tmp_path)
         of(config.from_environment(environ))
 
 
+def test_an_index_that_is_too_short_for_the_number_of_records_is_refused_unopened(tmp_path):
+    fill(tmp_path)
+    ours = config_file.sourced_environment(
+        config_file.file_of("DGXH100"), {**os.environ, "DATADIR": str(tmp_path)}
+    )
+    os.truncate(tmp_path / "train.idx", 4 * 1281167 - 2)
+    says = "train.idx: too short to list 1281167 records, as NUMEXAMPLES says; set NUMEXAMPLES or DATADIR"
+    with pytest.raises(UserError, match=says):
+        of(config.from_environment(ours))
+
+
 def test_a_whole_set_passes(record_set):
     check_record_set(*record_set, SAMPLES, "NUMEXAMPLES")
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from rn50.data.recordio import IndexedRecordWriter
 from rn50.doctor import doctor
 from rn50.doctor import host as host_advice
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING
@@ -11,6 +12,19 @@ from rn50.machine.hardware import Mount
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of, examine
 from tests.support.machines import simulated
+
+
+@pytest.mark.parametrize("samples, found", [(3, "ok"), (2, "lists 3 records, but NUMEXAMPLES is 2")])
+def test_the_number_of_records_is_that_of_the_configuration(tmp_path, samples, found):
+    for split in ("train", "val"):
+        with IndexedRecordWriter(tmp_path / split) as writer:
+            for key in range(3):
+                writer.write(key, key, b"image")
+    config = config_of("DEMO_CPU", DATADIR=str(tmp_path))
+    config = with_changes(config, data={"train_samples": samples, "eval_samples": 3})
+    diagnosis = host_advice._data(simulated("8xA100"), config)
+    assert found in (diagnosis.found if samples == 2 else diagnosis.severity)
+    assert diagnosis.severity == (FAILURE if samples == 2 else OK)
 
 
 def test_advice_for_a_container(data):
@@ -111,7 +125,7 @@ def test_several_machines_want_infiniband_and_locked_memory(data, machine_, node
 
 def test_data(data):
     assert examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"].found.startswith(
-        f"{data} on ext4, 0 MiB of data, "
+        f"{data} on ext4, 24 MiB of data, "
     )
     (data / "val.idx").unlink()
     missing = examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"]

@@ -131,7 +131,7 @@ def test_gpus_by_their_counters_and_old_ones_by_their_power():
 
 
 def test_no_library_and_no_driver_are_said():
-    assert "nvidia-ml-py is not installed" in power.nvml(None)[1]
+    assert "-m pip install nvidia-ml-py" in power.nvml(None)[1]
     broken = library([])
     broken.nvmlInit = lambda: (_ for _ in ()).throw(Lost("Driver Not Loaded"))
     assert power.nvml(broken)[1] == "NVML: Driver Not Loaded"

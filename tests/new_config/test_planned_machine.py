@@ -11,6 +11,12 @@ from tests.support import new_configs
 from tests.support.new_configs import BARE
 
 
+def plain(text, folder):
+    """What people are shown."""
+    command = ["config", "new", "MINE", "--for", text, "-o", str(folder / "config_OTHER.sh")]
+    return CliRunner().invoke(main, command).output
+
+
 @pytest.mark.parametrize("text", ["4 x 24GB 8.9", "4x24gb 8.9", "4 x 24 G, 8.9"])
 def test_a_machine_that_is_not_here_gets_what_it_would_get_there(tmp_path, text):
     file = tmp_path / "config_MINE.sh"
@@ -20,6 +26,8 @@ def test_a_machine_that_is_not_here_gets_what_it_would_get_there(tmp_path, text)
     expected = new_config.make("MINE", there, BARE).config
     ours = configuration.from_environment(config_file.source(str(file)), str(file))
     assert ours == expected and ours.run.step_mode == "fused" and ours.run.ranks_per_node == 4
+    assert "caution     the model is not known, so no published result is compared" in plain(text, tmp_path)
+    assert "minutes are not known without the model; rn50 plan" in file.read_text()
     assumed = "24 GiB each; assumed: all GPU memory free, driver 580.65.06 or newer, 36 CPUs"
     assert f"#   machine     4 x GPU of compute capability 8.9, {assumed}" in file.read_text()
 
@@ -33,3 +41,9 @@ def test_gpus_in_another_form_are_refused_with_an_example(tmp_path, text):
     )
     assert done.exit_code == 2 and done.output.count("\n") == 1 and not list(tmp_path.iterdir())
     assert 'write --for "4 x 24GB 8.9"; without a GPU the configuration is DEMO_CPU' in done.output
+
+
+@pytest.mark.parametrize("text", ["8 x 1GB 9.0", "8 x 4GB 6.1"])
+def test_gpus_that_no_image_fits_are_refused(tmp_path, text):
+    says = f"rn50: --for {text}: no image fits beside the 4 GiB that a run needs without images; "
+    assert plain(text, tmp_path) == says + "give GPUs with more memory\n" and not list(tmp_path.iterdir())

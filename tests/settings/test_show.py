@@ -288,7 +288,11 @@ def test_a_file_that_names_no_framework_is_told_what_trains_on_newer_gpus(foreig
     told = shown(foreign)
     assert advice in told and "H100: --set FRAMEWORK=pytorch --set STEP_MODE=fused\n" in told
     with_them = shown(foreign, "--set", "FRAMEWORK=pytorch", "--set", "STEP_MODE=fused")
-    assert "FRAMEWORK: not set" not in with_them and "FRAMEWORK: not set" not in shown("DEMO_CPU")
+    assert ": not set, so" not in with_them and ": not set, so" not in shown("DEMO_CPU")
+    eager = (
+        "STEP_MODE: not set, so eager; from compute capability 8.0 on fused is fastest: --set STEP_MODE=fused"
+    )
+    assert eager in shown(foreign, "--set", "FRAMEWORK=pytorch")
 
 
 @pytest.mark.parametrize(

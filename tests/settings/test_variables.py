@@ -250,7 +250,10 @@ def test_names_of_other_makers():
             {"INPUT_LIBRARY": "dataloader"},
             "with FRAMEWORK=mxnet INPUT_LIBRARY is auto or dali; use one of these",
         ),
-        ({"STEP_MODE": "compile"}, "with FRAMEWORK=mxnet STEP_MODE is eager; use one of these"),
+        (
+            {"STEP_MODE": "compile"},
+            "with FRAMEWORK=mxnet STEP_MODE is eager; use one of these, or add --set FRAMEWORK=pytorch",
+        ),
         (
             {"PRECISION": "bfloat16"},
             "with FRAMEWORK=mxnet and DEVICE=gpu PRECISION is auto or float32 or float16",

@@ -6,13 +6,11 @@ shard is read in the same number of batches; the last ones are padded with copie
 
 import math
 from pathlib import Path
-from typing import Literal
 
 from rn50.data import preflight
+from rn50.data.layout import Split
 from rn50.errors import UserError
 from rn50.settings.config import Config
-
-Split = Literal["train", "val"]
 
 
 def shard_sizes(samples: int, shards: int) -> list[int]:
@@ -44,8 +42,7 @@ class RecordSet:
     def __init__(self, config: Config, split: Split, ranks: int):
         """Raise UserError if the files are not as ``config`` describes them."""
         data = config.data
-        numbers = {"train": (data.train_samples, "NUMEXAMPLES"), "val": (data.eval_samples, "NUMVALEXAMPLES")}
-        self.samples, variable = numbers[split]
+        self.samples, variable = preflight.expected(config)[split]
         self.rec, self.idx = (Path(data.folder, f"{split}.{kind}") for kind in ("rec", "idx"))
         preflight.check_record_set(self.rec, self.idx, self.samples, variable)
         self._classes, self._batch_size = data.classes, config.hyperparameters.batch_size
