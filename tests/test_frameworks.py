@@ -15,6 +15,7 @@ NAMES = re.compile("mxnet|torch|paddle", re.IGNORECASE)
 FORMATS_AND_FACTS = (
     "MXNET_HOROVOD_NUM_GROUPS",  # a variable of published configurations
     "nf5688m6_mxnet",  # a published result
+    "NF5688M6_PYTORCH",  # a configuration
     "as MXNet RecordIO",  # a format of files, whoever reads it
 )
 FACTS = ("results/published.py",)

@@ -132,7 +132,7 @@ def verify(
     sys.exit(Status.SUCCESS if verdict.checked.passed else Status.FAULT)
 
 
-@verb("data", "Look at what training sees", cls=group.Verbs)
+@verb("data", "Look at what training sees", "rn50 data show DEMO_CPU -o batch.png", cls=group.Verbs)
 def data_group() -> None:
     """Look at a data set as training sees it."""
 
@@ -141,17 +141,18 @@ def data_group() -> None:
 @group.config_with_values
 @group.output("Write the picture there, a PNG.", required=True)
 @click.option("--seed", default=1, type=Whole(0, 2**31 - 1), help="Seed of order, crops and mirroring.")
-def data_show(name: str | None, values: tuple[str, ...], output: Path, seed: int) -> None:
+@group.as_json("rn50.data.pipeline.shown_batch.Drawn")
+def data_show(name: str | None, values: tuple[str, ...], output: Path, seed: int, as_json: bool) -> None:
     """Draw one training batch of CONFIG as the network sees it, with its labels: cropped, resized and
     mirrored by the pipeline of a run. Normalisation is undone, so that it can be looked at.
     """
-    from rn50.benchmark import rules
     from rn50.cli.ranks import configured
     from rn50.data import preflight
     from rn50.data.pipeline import shown_batch
 
     config = configured(name, values)
     preflight.of(config)
-    labels = shown_batch.draw(config, seed, output)
-    seen = f"the network sees (x - mean) / std, mean {rules.MEAN}, std {rules.STD} of red, green, blue"
-    say(f"{output}: {len(labels)} training images, as x = 0 to 255; {seen}")
+    drawn = shown_batch.draw(config, seed, output)
+    seen = f"the network sees (x - mean) / std, mean {drawn.mean}, std {drawn.std} of red, green, blue"
+    line = f"{output}: {len(drawn.labels)} training images, as x = 0 to 255; {seen}"
+    print_json(drawn) if as_json else say(line)

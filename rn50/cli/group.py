@@ -174,7 +174,7 @@ def _warn_of_other_checkout() -> None:
     other = files.other_checkout()
     if other and str(files.PACKAGES) not in process.environment().get("PYTHONPATH", "").split(os.pathsep):
         problem = f"not the checkout whose code, configurations and results are used, which is {files.ROOT}"
-        remedy = "requirements/install.sh mxnet-cpu (or another set) there"
+        remedy = "make setup there, or requirements/install.sh with the set that you use, makes its own"
         say(f"warning: {other}: {problem}; {remedy}", err=True)
 
 

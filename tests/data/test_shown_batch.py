@@ -1,5 +1,7 @@
 """``rn50 data show``: one training batch as a picture."""
 
+import json
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -10,6 +12,7 @@ from rn50.cli import main
 from rn50.data.pipeline import dali, shown_batch
 from rn50.data.pipeline.batches import BatchFormat
 from rn50.settings import named
+from tests.support import documented
 
 pytest.importorskip("nvidia.dali")
 
@@ -21,7 +24,7 @@ def show(environment, *arguments):
 def test_it_is_the_batch_of_a_run_with_its_labels(tiny_environment, tmp_path):
     file = tmp_path / "batch.png"
     config = named.read(None, environ={**tiny_environment, "PATH": "/usr/bin:/bin"})
-    drawn = shown_batch.draw(config, 1, file)
+    drawn = shown_batch.draw(config, 1, file).labels
     images, labels = dali.build(config, "train", 0, 1, 1, BatchFormat(None, "CHW", False)).run()
     count, side = config.hyperparameters.batch_size, config.data.image_size
     assert drawn == np.asarray(labels.as_tensor())[:, 0].astype(int).tolist() and len(drawn) == count
@@ -33,7 +36,10 @@ def test_it_is_the_batch_of_a_run_with_its_labels(tiny_environment, tmp_path):
     before = file.read_bytes()
     assert show(tiny_environment, "-o", file).exit_code == 0 and file.read_bytes() == before
     said = show(tiny_environment, "-o", file, "--seed", 2).output
-    assert f"batch.png: {count} training images x; the network sees (x - mean) / std, mean (123.675, " in said
+    assert f"batch.png: {count} training images, as x = 0 to 255; the network sees (x - mean) / std," in said
+    told = json.loads(show(tiny_environment, "-o", file, "--json").stdout)
+    assert not documented.differences("data show", told) and told["labels"] == drawn
+    show(tiny_environment, "-o", file, "--seed", 2)
     assert file.read_bytes() != before and [each.name for each in tmp_path.iterdir()] == ["batch.png"]
 
 

@@ -3,6 +3,7 @@
 import io
 import math
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,9 +21,21 @@ GAP, LINE = 4, 16
 """Pixels between two images, side by side and one below the other, where the label stands."""
 
 
-def draw(config: Config, seed: int, output: pathlib.Path) -> list[int]:
-    """Draw the first batch of rank 0, which DALI makes on the CPU, with its normalisation undone. Return its
-    labels.
+class Drawn(NamedTuple):
+    """A picture of a batch."""
+
+    file: str
+    """The picture."""
+    labels: list[int]
+    """The label of each image, row by row."""
+    mean: tuple[float, ...]
+    """The mean of red, green and blue that is taken off the pixels, 0 to 255, before the network."""
+    std: tuple[float, ...]
+    """The standard deviation by which the rest is divided."""
+
+
+def draw(config: Config, seed: int, output: pathlib.Path) -> Drawn:
+    """Draw the first batch of rank 0, which DALI makes on the CPU, with its normalisation undone.
 
     Raises UserError if the data cannot be read or the picture cannot be written.
     """
@@ -49,4 +62,4 @@ def draw(config: Config, seed: int, output: pathlib.Path) -> list[int]:
     about.add_text("Software", files.MARK)
     picture.save(stream, "png", pnginfo=about)
     files.write(output, stream.getvalue())
-    return shown
+    return Drawn(str(output), shown, rules.MEAN, rules.STD)
