@@ -182,7 +182,7 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
         differences = []
         for key in _in_both(first, other):
             a, b, test = first.samples[key], other.samples[key], (other, key)
-            others_p = [p for each, p in tests.items() if each != test]
+            others_p = [p for made, p in tests.items() if made != test]
             lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *others_p])[0]
             differences.append(difference(key, a, b, other.name, adjusted.get(test), confidence, lowest))
         if not comparable:
