@@ -164,9 +164,9 @@ def test_the_compliance_checker_fails_the_run_that_missed_and_the_check_does_not
     report = check.check([results], ["1.0.0"])
     assert [verdict.ok for verdict in report.verdicts] == [True, True, False, True, True]
     assert report.ok and [finding.severity for finding in report.findings] == [WARNING]
-    assert report.findings[0].rule == result_rules.MISSED
+    assert report.findings[0].rule == rules.ONE_MAY_MISS
     alone = check.check([results / "result_2.txt"], ["1.0.0"])
-    assert alone.ok and [finding.rule for finding in alone.findings] == [result_rules.MISSED]
+    assert alone.ok and [finding.rule for finding in alone.findings] == [rules.ONE_MAY_MISS]
 
 
 def test_a_package_may_hold_a_run_that_missed(results, checkout, tmp_path):
