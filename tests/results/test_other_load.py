@@ -47,7 +47,7 @@ def test_images_a_second_that_move_within_a_run(tmp_path, seconds, moved):
     system = run_of(tmp_path, *seconds)
     says = f"{other_load.PROBABLY}: images/s of result_0 moved between {moved}"
     assert other_load.caution(system.runs) == [says] * bool(moved)
-    checked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    checked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
     told = dict(summary.lines(system, checked, None, "X"))
     assert told.get("Caution") == (moved and says)
     assert ("other load" in printed([system])) == bool(moved)
