@@ -1,8 +1,4 @@
-"""Names of the splits and of the files in a data folder."""
-
-from typing import Literal
-
-Split = Literal["train", "val"]
+"""Names of the files in a data folder."""
 
 VALIDATION_FILES = ("val.rec", "val.idx")
 FILES = ("train.rec", "train.idx", *VALIDATION_FILES)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rn50 import files
 from rn50.data.jpeg import damage_of
-from rn50.data.layout import FILES, Split
+from rn50.data.layout import FILES
 from rn50.data.recordio import Header, IndexedRecordReader, remedy_for, repeated
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -19,8 +19,6 @@ DEMO, IMAGENET = "rn50 demo-data", "rn50 pack /path/to/ILSVRC2012"
 REPLACE = "replace the image and pack the file again; rn50 verify --full finds every such image"
 
 
-SHORTEST_LINE = len("0\t0\n")
-"""Least bytes of a line of an index; the last may lack its line break."""
 _PIXELS_OF_SCALE = 56
 """Sides of the largest crops for which a generated image of scale 1, 72 to 110 pixels wide, suffices."""
 
@@ -31,17 +29,17 @@ def of(config: Config, needed: Sequence[str] = FILES) -> None:
     scale = -(-config.data.image_size // _PIXELS_OF_SCALE)
     demo = f"rn50 demo-data --scale {scale}" if scale > 1 else DEMO
     preflight(Path(config.data.folder), IMAGENET if config.is_imagenet else demo, needed)
-    for split, (samples, variable) in expected(config).items():
-        idx = Path(config.data.folder, f"{split}.idx")
-        if idx.name in needed and idx.stat().st_size < SHORTEST_LINE * samples - 1:
-            problem = f"too short to list {samples} records, as {variable} says"
-            raise UserError(idx, problem, f"set {variable} or DATADIR to suit each other")
+    for _, idx, samples, variable in record_sets(config).values():
+        # A line has at least a digit, a tab, a digit and a line break, which the last may lack.
+        if idx.name in needed and idx.stat().st_size < 4 * samples - 1:
+            raise UserError(idx, f"too short for {samples} records", f"set {variable} or DATADIR to match")
 
 
-def expected(config: Config) -> dict[Split, tuple[int, str]]:
-    """Return split -> the number of its records, and the setting of that number."""
-    data = config.data
-    return {"train": (data.train_samples, "NUMEXAMPLES"), "val": (data.eval_samples, "NUMVALEXAMPLES")}
+def record_sets(config: Config) -> dict[str, tuple[Path, Path, int, str]]:
+    """Return split -> its .rec, its .idx, the number of its records, and the setting of that number."""
+    data, folder = config.data, Path(config.data.folder)
+    numbers = {"train": (data.train_samples, "NUMEXAMPLES"), "val": (data.eval_samples, "NUMVALEXAMPLES")}
+    return {split: (folder / f"{split}.rec", folder / f"{split}.idx", *n) for split, n in numbers.items()}
 
 
 def preflight(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -> None:

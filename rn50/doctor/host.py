@@ -190,9 +190,8 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
     folder = os.path.realpath(config.data.folder)
     try:
         preflight.of(config)
-        for split, (samples, variable) in preflight.expected(config).items():
-            rec, idx = (pathlib.Path(folder, f"{split}.{kind}") for kind in ("rec", "idx"))
-            preflight.check_record_set(rec, idx, samples, variable)
+        for record_set in preflight.record_sets(config).values():
+            preflight.check_record_set(*record_set)
     except UserError as error:
         return Diagnosis(FAILURE, "DATADIR", f"{error.subject}: {error.problem}", error.remedy)
     mount = machine.mount_of(folder)

@@ -60,7 +60,6 @@ class NoEffect:
     reason: str
 
 
-_FUSED = "--set STEP_MODE=fused"
 PREALLOCATED = ("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT")
 GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZE", *PREALLOCATED)
 GPU_BUFFERS = tuple(name for name in VARIABLES if name.endswith("_BUFFER_HINT"))
@@ -228,8 +227,8 @@ def _advice(config: Config) -> Iterator[str]:
         yield f"FRAMEWORK: not set, so {runs}; for a newer GPU, like an H100: {other[0]}"
     is_open = config.run.quantization == "none" and not config.environment.get("STEP_MODE")
     if traits.fused and is_open and config.run.device == "gpu":
-        least = "{}.{}".format(*traits.fused[0])
-        yield f"STEP_MODE: not set, so eager; from compute capability {least} on fused is fastest: {_FUSED}"
+        newer = "from compute capability {}.{} on".format(*traits.fused[0])
+        yield f"STEP_MODE: not set, so eager; {newer} fused is fastest: --set STEP_MODE=fused"
     yield from named.unchosen(config)
 
 

@@ -120,7 +120,7 @@ def test_an_index_that_is_too_short_for_the_number_of_records_is_refused_unopene
         config_file.file_of("DGXH100"), {**os.environ, "DATADIR": str(tmp_path)}
     )
     os.truncate(tmp_path / "train.idx", 4 * 1281167 - 2)
-    says = "train.idx: too short to list 1281167 records, as NUMEXAMPLES says; set NUMEXAMPLES or DATADIR"
+    says = "train.idx: too short for 1281167 records; set NUMEXAMPLES or DATADIR to match"
     with pytest.raises(UserError, match=says):
         of(config.from_environment(ours))
 

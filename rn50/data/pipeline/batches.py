@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rn50.data.layout import Split
-from rn50.data.pipeline.record_set import RecordSet
+from rn50.data.pipeline.record_set import RecordSet, Split
 from rn50.settings.config import Config
 
 

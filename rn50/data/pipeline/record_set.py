@@ -5,12 +5,13 @@ shard is read in the same number of batches; the last ones are padded with copie
 """
 
 import math
-from pathlib import Path
+from typing import Literal
 
 from rn50.data import preflight
-from rn50.data.layout import Split
 from rn50.errors import UserError
 from rn50.settings.config import Config
+
+Split = Literal["train", "val"]
 
 
 def shard_sizes(samples: int, shards: int) -> list[int]:
@@ -41,11 +42,9 @@ class RecordSet:
 
     def __init__(self, config: Config, split: Split, ranks: int):
         """Raise UserError if the files are not as ``config`` describes them."""
-        data = config.data
-        self.samples, variable = preflight.expected(config)[split]
-        self.rec, self.idx = (Path(data.folder, f"{split}.{kind}") for kind in ("rec", "idx"))
+        self.rec, self.idx, self.samples, variable = preflight.record_sets(config)[split]
         preflight.check_record_set(self.rec, self.idx, self.samples, variable)
-        self._classes, self._batch_size = data.classes, config.hyperparameters.batch_size
+        self._classes, self._batch_size = config.data.classes, config.hyperparameters.batch_size
         self.shard_sizes = shard_sizes(self.samples, ranks)
         self.batches = batches(self.samples, ranks, self._batch_size)
         """Batches of one pass, the same number for every shard."""
