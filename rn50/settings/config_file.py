@@ -27,7 +27,7 @@ PATHS += tuple(name for name, variable in VARIABLES.items() if variable.parse is
 NAMED_BY = ("CONFIG_FILE", "DGXSYSTEM")
 """Variables that name the configuration where a command does not."""
 
-_NAME = re.compile(r"[A-Za-z0-9][\w+-]*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][\w+-]{,99}", re.ASCII)
 TIME_LIMIT_S = 10
 MOST_PRINTED = 4 << 20
 """Largest output of a shell in bytes, and largest file that a configuration may write."""
