@@ -34,7 +34,7 @@ ROOMS = {
         f"pip install {packages.pinned('optuna')}",
     ),
     "results": ("score {folder}/runs", CHECKERS),
-    "speed": ("bench input DEMO_CPU", FRAMEWORK),
+    "speed": ("bench input DEMO_CPU --set NUMEXAMPLES=64 --set NUMVALEXAMPLES=16", FRAMEWORK),
     "submission": ("package {folder}/runs -o {folder}/package", ""),
     "deploy": ("export {folder}/weights.safetensors -o {folder}/model.onnx", DEPLOY),
 }

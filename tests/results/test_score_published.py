@@ -63,9 +63,9 @@ def test_a_whole_published_tree_gives_every_system():
 def test_systems_of_a_round_are_printed_with_their_organisation():
     """With one organisation, its name would only repeat."""
     text = printed(score.score([LOGS]))
-    assert "v1.0/Inspur/nf5688m6_mxnet: 27.3779 minutes" in text and "\nnf5688m6_mxnet" not in text
+    assert "v1.0/Inspur/nf5688m6_mxnet: 27.38 minutes" in text and "\nnf5688m6_mxnet" not in text
     text = printed(score.score([LOGS / "v1.0" / "Inspur"]))
-    assert "\nnf5688m6_mxnet: 27.3779 minutes" in text and "v1.0/Inspur" not in text
+    assert "\nnf5688m6_mxnet: 27.38 minutes" in text and "v1.0/Inspur" not in text
 
 
 @needs_published
