@@ -8,11 +8,11 @@ from rn50.cli import main
 
 @pytest.fixture
 def data(tmp_path):
-    """Files of the names of a data set."""
+    """Files of the names and about the sizes of a data set."""
     folder = tmp_path / "data"
     folder.mkdir()
     for name in ("train.rec", "train.idx", "val.rec", "val.idx"):
-        (folder / name).write_text("not opened by anybody here")
+        (folder / name).write_text("not opened by anybody here" * 2000)
     return folder
 
 

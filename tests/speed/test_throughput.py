@@ -262,7 +262,7 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
     installed("mxnet")
     (tmp_path / "data").mkdir()
     for name in ("train.rec", "train.idx", "val.rec", "val.idx"):
-        (tmp_path / "data" / name).write_bytes(b"no record")
+        (tmp_path / "data" / name).write_bytes(b"no record" * 200)
     environment = {**tiny_environment, "DATADIR": str(tmp_path / "data")}
     done = bench_throughput(environment, tmp_path / "to", "--data", "real", "--ranks", "1")
     assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
