@@ -47,7 +47,7 @@ for ((run = 0; run < runs; run++)); do
   files+=("$result")
   [ ! -e "$result" ] || kept+=("$result")
 done
-# What is asked of every run, and a kept one lacks, would not come.
+# Refuse weights, power logs or curves that are asked of every run, where a kept one has none.
 ((${#kept[@]} == 0)) || "${one[@]}" "$python" -m rn50 summary "${kept[@]}" --system "$system" --kept || exit
 for ((run = 0; run < runs; run++)); do
   result="${files[run]}"

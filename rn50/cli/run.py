@@ -204,7 +204,7 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
 @group.paths
 @click.option("--system", required=True)
 @click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
-@click.option("--kept", is_flag=True, help="Refuse what is asked of every run and these lack.")
+@click.option("--kept", is_flag=True, help="Refuse weights, power logs or curves that these lack.")
 @click.option("--expected", is_flag=True, help="Before the first run: say what the file expects of one.")
 def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bool, expected: bool) -> None:
     """Check and score the runs of a campaign, write the report, and say what came out."""

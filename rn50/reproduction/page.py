@@ -39,7 +39,7 @@ def planned(outcome: Reproduction) -> Iterator[Row]:
     yield "here", here.machine
     yield "configuration", " ".join(f"{name}={value}" for name, value in here.values.items())
     if len(claim.epochs) < 2:
-        yield "caution", "no runs here can tell whether one run is the same; give a result of two or more"
+        yield "caution", "one run cannot be told from another; name a result of two runs or more"
     yield from (("expected", one.words) for one in outcome.expected)
     yield from (("differs", difference) for difference in here.differences)
     yield from (("prevents", f"{one.subject}: {one.found}; {one.remedy}") for one in here.prevented)

@@ -19,6 +19,8 @@ _LONGEST = 100
 """Most characters of a system's name, which becomes the name of a folder."""
 _COPY = "change a copy of the file"
 _PLATFORM = "SUBMISSION_PLATFORM"
+_PART = re.compile(r"\w+=[A-Za-z0-9_.-]*", re.ASCII)
+"""A value of --set in the name of a system."""
 _SOURCES = re.compile(r"^\s*(\.|source)\s", re.MULTILINE)
 
 
@@ -118,9 +120,11 @@ def system(file: Path, given: Mapping[str, str]) -> str:
 
 
 def arguments(system: str) -> str:
-    """Return what names a system on the command line: ``DEMO_CPU --set LR=1`` for DEMO_CPU+LR=1, and CONFIG
-    for one whose file is not in ``configs/``."""
-    if system.partition("+")[0] not in config_file.systems():
+    """Return the words for a system on the command line: ``DEMO_CPU --set LR=1`` for DEMO_CPU+LR=1. CONFIG
+    for one whose file is not in ``configs/``, and for a name that ``system`` does not make, which a shell
+    might take for more than words."""
+    base, *parts = system.split("+")
+    if base not in config_file.systems() or not all(map(_PART.fullmatch, parts)):
         return "CONFIG"
     return re.sub(r"\+(\w+=)", r" --set \1", system)
 

@@ -209,3 +209,17 @@ def test_a_changed_value_is_marked():
     lines = CliRunner().invoke(main, ["config", "show", DEMO, "--set", "LR=1", "--set", "MOM=0.9"]).stdout
     marked = [line.split()[0] for line in lines.splitlines() if line.endswith("[--set]")]
     assert marked == ["LR", "SUBMISSION_PLATFORM"]
+
+
+@pytest.mark.parametrize(
+    "system, words",
+    [
+        ("DEMO_CPU+LR=1+DATADIR=_data_demo", "DEMO_CPU --set LR=1 --set DATADIR=_data_demo"),
+        ("DEMO_CPU", "DEMO_CPU"),
+        ("DEMO_CPU+LR=1;reboot", "CONFIG"),  # a folder that somebody else has named
+        ("DEMO_CPU+LR=$(reboot)", "CONFIG"),
+        ("TOY+LR=1", "CONFIG"),
+    ],
+)
+def test_a_system_becomes_words_that_no_shell_takes_for_more(system, words):
+    assert named.arguments(system) == words

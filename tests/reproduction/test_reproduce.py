@@ -263,4 +263,4 @@ def test_that_a_claim_of_one_run_cannot_tell_is_said_before_any_run(tmp_path, se
     write_runs(tmp_path / "claimed", *seconds)
     outcome = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")
     said = dict(page.planned(outcome)).get("caution", "")
-    assert said.startswith("no runs here can tell whether one run is the same; give") == told
+    assert said.startswith("one run cannot be told from another; name") == told

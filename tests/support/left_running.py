@@ -16,13 +16,13 @@ import pytest
 from rn50 import process
 
 GRACE_S = 5
-"""So long may take to end what was told to."""
+"""Longest wait for processes that were told to end."""
 OF_LIBRARIES = re.compile(r"multiprocessing\.(resource_tracker|forkserver)|torch[./]_inductor|catatonit")
 """Command lines of processes that a library keeps for as long as the one that loaded it."""
 _OF_A_TEST = "PYTEST_XDIST_WORKER"
 """Variable that everything has which a worker of pytest-xdist starts."""
 _KEPT = {}
-"""What is not a test's: fixture, or None for what was there before the first test -> its processes."""
+"""Processes that are no test's own, by their fixture; None: those before the first test."""
 
 
 def _children():

@@ -1,4 +1,5 @@
-"""Refuse what is asked of every run of a campaign and finished runs, which are kept as they are, lack."""
+"""Refuse weights, power logs or curves that are asked of every run of a campaign, where a finished run, which
+is kept as it is, has none."""
 
 import pathlib
 import shlex

@@ -1,6 +1,7 @@
 """End a campaign: check and score its runs, write the report, and print the outcome in a few lines."""
 
 import pathlib
+import shlex
 import shutil
 from collections.abc import Sequence
 
@@ -123,11 +124,10 @@ def _next(score: SystemScore, system: str) -> str:
         command = f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS},"
         return f"{command} makes the other {rules.RUNS - len(score.runs)} runs"
     folder = score.runs[0].file.parent
+    of_both = shlex.join(map(str, (folder.parent / base, folder)))
     if changes:
-        unchanged = folder.parent / base
-        if any(unchanged.glob("result_*.txt")):
-            return f"{rn50} compare {unchanged} {folder}"
-        return f"{rn50} run {base}    |    {rn50} compare {unchanged} {folder}"
+        first = "" if any((folder.parent / base).glob("result_*.txt")) else f"{rn50} run {base}    |    "
+        return f"{first}{rn50} compare {of_both}"
     if score.label:
         return f"{rn50} bench input {system}    |    docs/borrowing.md"
-    return f"{rn50} package {folder} -o submission    |    docs/submission.md"
+    return f"{rn50} package {shlex.quote(str(folder))} -o submission    |    docs/submission.md"
