@@ -150,5 +150,5 @@ def test_data_that_no_run_can_read_end_the_search(seek, memorised, tmp_path):
     (tmp_path / "data" / "train.idx").write_bytes((memorised / "train.idx").read_bytes()[:60])
     job = seek(*BUDGET, data=data)
     assert job.wait(BUSY_S) == USER_CAN_MEND
-    assert re.search(r"trial 0 \(the configuration as it is.*train\.idx.*pack", job.complaint)
+    assert re.search(r"train\.idx: too short for 40 records; set NUMEXAMPLES or DATADIR", job.complaint)
     assert not (tmp_path / "to" / "report.md").exists()
