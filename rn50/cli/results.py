@@ -152,6 +152,26 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 
+@verb("audit", "Ask of a result whether it was selected", "rn50 audit results/DEMO_CPU")
+@group.paths
+@group.as_json("rn50.audit.audit.Report")
+def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
+    """Look in a result, a submitter's folder or a whole round for runs that were selected, copied or edited.
+
+    Every test is printed with what it found, its p-value or a bound of it, and q, that p adjusted for all
+    tests made at once. A verdict is "nothing stands out", or what to look at; it accuses nobody.
+
+    Exit status: 0 nothing stands out, 1 something does, 2 something to fix.
+    """
+    from rn50.audit import audit
+    from rn50.progress import counting
+
+    with counting("auditing") as progress:
+        report = audit.audit(paths, progress)
+    print_json(report) if as_json else audit.print_report(report, Terminal())
+    sys.exit(Status.FAULT if report.stands_out else Status.SUCCESS)
+
+
 @verb("report", "Write a page of all that is known", "rn50 report results/DEMO_CPU")
 @group.paths
 @group.rulesets()

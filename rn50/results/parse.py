@@ -45,6 +45,7 @@ _TIMES_MS = 1 << 62
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
+_TRIAL = re.compile(rb"\bBeginning trial (\d{1,6}) of (\d{1,6})")
 _TOGETHER_MS, _MET_MS = 5000, 1000
 """Most time between a record of one rank and the same of another, and once all ranks have met. Those of
 published logs are at most 19 ms apart."""
@@ -125,6 +126,8 @@ class ResultLog:
     label_smoothing: tuple[int, float] | None = None
     """Line number and value, from programs that print their arguments: MLPerf has no key for label
     smoothing."""
+    trial: tuple[int, int] | None = None
+    """Number of the run and of all that its script makes, which NVIDIA's scripts print."""
 
     def first(self, *keys: str) -> Event | None:
         """Return the first event of the first of ``keys`` that is logged, or None."""
@@ -184,7 +187,7 @@ def read_log(path: pathlib.Path) -> ResultLog:
         UserError: the file cannot be read, holds no ``:::MLLOG`` line that can be, or those of several runs.
     """
     with files.open_regular(path, _REMEDY) as stream, files.errors_of(path, _REMEDY):
-        events, findings, label_smoothing, odd = _read(stream)
+        events, findings, stated, odd = _read(stream)
     if not events:
         what = f"can be read: {findings[0]}" if findings else "in it"
         unread = f"no {TOKEN} line {what}; give the log of a run"
@@ -217,7 +220,7 @@ def read_log(path: pathlib.Path) -> ResultLog:
         run_stop_ms=stop.time_ms if stop else None,
         status=status,
         evaluations=tuple(_evaluations(by_key, findings)),
-        label_smoothing=label_smoothing,
+        **stated,
         findings=tuple(findings),
     )
 
@@ -244,19 +247,20 @@ def _of_another_run(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
             yield event, stopped
 
 
-def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] | None, bytes]:
-    """Return the records of a stream, findings on broken ones, the line and value of the label smoothing that
-    text between the records states, and the first line with a broken record, else the first line."""
+def _read(stream: BinaryIO) -> tuple[list[Event], list[str], dict[str, Any], bytes]:
+    """Return the records of a stream, findings on broken ones, the fields of a ResultLog that text between
+    the records states, and the first line with a broken record, else the first line."""
     events: list[Event] = []
     findings: list[str] = []
     odd = b""
-    smoothing: tuple[int, float] | None = None
+    stated: dict[str, Any] = {}
     for number, line in _lines(stream):
         odd = odd or line
-        stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
-        if stated and smoothing is None:
+        if b"label_smooth" in line and (smoothing := _LABEL_SMOOTHING.search(line)):
             with contextlib.suppress(ValueError):
-                smoothing = number, float(stated.group(1))
+                stated.setdefault("label_smoothing", (number, float(smoothing.group(1))))
+        if b"Beginning trial" in line and (trial := _TRIAL.search(line)):
+            stated.setdefault("trial", (int(trial.group(1)), int(trial.group(2))))
         if TOKEN.encode() not in line:
             continue
         # A progress bar ends its lines with a carriage return only, which also ends a line for the official
@@ -276,7 +280,7 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], tuple[int, float] |
             del findings[MOST_FINDINGS + 1 :]
     if len(findings) > MOST_FINDINGS:
         findings[-1] += "; this and what follows is not listed"
-    return events, findings, smoothing, odd
+    return events, findings, stated, odd
 
 
 def _event(line: int, record: str) -> Event:

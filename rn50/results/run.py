@@ -13,15 +13,19 @@ their runs.
 import functools
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rn50.benchmark import rules
+from rn50.errors import UserError
 from rn50.results import sidecar
 from rn50.results.parse import ResultLog, read_log
+from rn50.results.result_files import find_result_files
 from rn50.settings import header
 
+MANY_FILES = 100
+"""Number of files from which reading takes long enough to show progress."""
 _OUR_WRITER = "rn50/run/mlperf_log.py"
 """Source file that each record of our logs names."""
 
@@ -96,6 +100,29 @@ def read_run(file: pathlib.Path) -> Run:
         UserError: as in ``read_log``.
     """
     return Run(read_log(file), sidecar.read(file))
+
+
+def read_folders(
+    paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
+) -> dict[pathlib.Path, list[Run]]:
+    """Read the result files that ``paths`` mean; return the runs of each folder. ``progress(done, total)``
+    counts the files, from ``MANY_FILES`` on.
+
+    Raises:
+        UserError: a path does not exist, holds no result file, or holds one that is not a log of this
+            benchmark.
+    """
+    folders: dict[pathlib.Path, list[Run]] = {}
+    files = find_result_files(paths)
+    for done, file in enumerate(files, 1):
+        timed_run = read_run(file)
+        if len(files) >= MANY_FILES:
+            progress(done, len(files))
+        if timed_run.log.benchmark not in (None, rules.BENCHMARK):
+            remedy = f"give logs of {rules.BENCHMARK} alone, leave this file out"
+            raise UserError(file, f"a log of {timed_run.log.benchmark}", remedy)
+        folders.setdefault(file.parent.resolve(), []).append(timed_run)
+    return folders
 
 
 def median_set(runs: Sequence[Run]) -> list[int]:

@@ -14,18 +14,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rn50.benchmark import rules
-from rn50.errors import UserError
 from rn50.printed import Hidden, Minutes, Share, Tenths, prints
 from rn50.results import power, rcp, run, tree
 from rn50.results.parse import ResultLog
-from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
 from rn50.results.validity import result_rules
 from rn50.results.validity.findings import Finding
 from rn50.terminal import counted
-
-MANY_FILES = 100
-"""Number of files from which reading takes long enough to show progress."""
 
 
 @dataclass(frozen=True)
@@ -145,17 +140,7 @@ def score(
     """
     if ruleset is not None:
         tree.refuse_unknown([ruleset])
-    folders: dict[pathlib.Path, list[Run]] = {}
-    files = find_result_files(paths)
-    for done, file in enumerate(files, 1):
-        timed_run = run.read_run(file)
-        if len(files) >= MANY_FILES:
-            progress(done, len(files))
-        if timed_run.log.benchmark not in (None, rules.BENCHMARK):
-            remedy = f"only {rules.BENCHMARK} is scored, leave this file out"
-            raise UserError(file, f"a log of {timed_run.log.benchmark}", remedy)
-        folders.setdefault(file.parent.resolve(), []).append(timed_run)
-    return [score_runs(folder, runs, ruleset) for folder, runs in folders.items()]
+    return [score_runs(folder, runs, ruleset) for folder, runs in run.read_folders(paths, progress).items()]
 
 
 def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:

@@ -170,10 +170,10 @@ def test_images_per_second_on_each_accelerator(tmp_path):
 
 
 def test_many_files_are_counted_as_they_are_read(tmp_path):
-    write_runs(tmp_path, *range(60, 60 + score.MANY_FILES))
+    write_runs(tmp_path, *range(60, 60 + run.MANY_FILES))
     seen = []
     score.score([tmp_path], progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(done, score.MANY_FILES) for done in range(1, score.MANY_FILES + 1)]
+    assert seen == [(done, run.MANY_FILES) for done in range(1, score.MANY_FILES + 1)]
     score.score([tmp_path / "result_0.txt"], progress=lambda done, total: seen.append("few"))
     assert "few" not in seen
 

@@ -1,0 +1,217 @@
+"""Audit sets of runs: every test of each set, what it can and cannot show, and a verdict in words.
+
+Nothing here accuses anybody: a set that stands out may have a reason that logs do not tell.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rn50.audit import clock, convergence, curves, launches
+from rn50.audit.run_set import Evidence, RunSet
+from rn50.results import published, run, significance
+from rn50.results.parse import ResultLog
+from rn50.terminal import Terminal, counted, table
+
+NOTHING = "nothing stands out"
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test."""
+
+    name: str
+    """Its name."""
+    shows: str
+    """What it can show."""
+    cannot_show: str
+    """What it cannot."""
+    false_alarms: str
+    """Published sets of rounds v0.7 to v3.1 in which it stands out."""
+
+
+TESTS = (
+    Test(
+        "trials",
+        "that the script which made the runs counted others between them",
+        "runs of another call of the script, or where its count was cut out of the logs",
+        "7 of 304, all by their own words",
+    ),
+    Test(
+        "launch gaps",
+        "that one to three runs of a script were left out, by the hole in time",
+        "runs left out before the first or after the last, and why: runs may have crashed",
+        "6 of 304",
+    ),
+    Test(
+        "file numbers",
+        "that a number is missing, or that files of one script were numbered anew",
+        "runs left out before the files were numbered",
+        "4 of 304, one with missing numbers",
+    ),
+    Test(
+        "seeds", "a seed used twice, or one missing in a row", "anything where seeds are random", "0 of 304"
+    ),
+    Test(
+        "curves alike",
+        "a run that is there twice, also with its digits changed by up to 0.1 % top-1",
+        "a copy with as much noise as runs differ",
+        "1 of 304, a log that is there twice",
+    ),
+    Test(
+        "curves shifted",
+        "a run whose evaluations were moved forward by one",
+        "the same of all runs of a set; there the epochs tell",
+        "0 of 304",
+    ),
+    Test(
+        "epochs",
+        "fewer epochs than known runs at the batch size, by half an evaluation or more",
+        "the best five of six, or of many where nearly all runs need the same epochs",
+        "0 of 304",
+    ),
+    Test(
+        "spread", "runs more alike in time than any published", "little where machines are steady", "0 of 304"
+    ),
+    Test(
+        "clock",
+        "time stamps that do not fit the images/s which the log states",
+        "time stamps that were rewritten with them, or in logs that state none",
+        "0 of 304",
+    ),
+    Test(
+        "pace",
+        "a run 5 % faster per epoch than the others, or shortened without what follows",
+        "the same edit of every run and gap",
+        "0 of 304",
+    ),
+    Test(
+        "hardware",
+        "images/s above what other results with the accelerator predict",
+        "a speed-up within the makers' differences, or an accelerator that nobody else published",
+        "0 of 304",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found in a set of runs."""
+
+    name: str
+    """Round, organisation and system, or the folder."""
+    folder: pathlib.Path
+    """Folder of the runs."""
+    runs: int
+    """Runs whose clocks started and stopped."""
+    verdict: str
+    """Verdict: nothing stands out, or what to look at."""
+    notes: tuple[str, ...]
+    """What is no test: other submissions of the same logs, runs without times, labels."""
+    evidence: tuple[Evidence, ...]
+    """Findings of the tests that apply."""
+
+    @property
+    def stands_out(self) -> list[Evidence]:
+        """The evidence that a reviewer should look at."""
+        return [one for one in self.evidence if one.stands_out]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Audits of all sets."""
+
+    audits: tuple[Audit, ...]
+    tests: tuple[Test, ...] = TESTS
+    """The tests, and what they can show."""
+
+    @property
+    def stands_out(self) -> bool:
+        """True if anything does."""
+        return any(one.stands_out for one in self.audits)
+
+
+def audit(
+    paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
+) -> Report:
+    """Audit every set of runs below ``paths``. ``progress(done, total)`` counts sets.
+
+    Raises:
+        UserError: as ``run.read_folders``.
+    """
+    folders = run.read_folders(paths)
+    sets = [RunSet.of(folder, runs) for folder, runs in folders.items()]
+    audits = []
+    for done, one in enumerate(sets, 1):
+        audits.append(_of(one, sets, len(folders[one.folder])))
+        progress(done, len(sets))
+    return Report(tuple(_adjusted(audits)))
+
+
+def _of(runs: RunSet, sets: Sequence[RunSet], read: int) -> Audit:
+    others = [other for other in sets if other is not runs]
+    begun = {log.run_start_ms for log in runs.logs}
+    strangers = [log for other in others for log in other.logs if log.run_start_ms not in begun]
+    evidence = tuple(_tests(runs, strangers))
+    again = [other.name for other in others if begun and begun == {log.run_start_ms for log in other.logs}]
+    again += [
+        row.name
+        for row in published.results()
+        if runs.minutes and {*row.minutes} == {*runs.minutes} and row.name not in (runs.name, *again)
+    ]
+    notes = [f"the same logs: {', '.join(again)}"] if again else []
+    if read > len(runs.logs):
+        notes.append(f"{counted(read - len(runs.logs), 'run')} without a time from start to stop")
+    if runs.label:
+        notes.append(runs.label)
+    found = [one.test for one in evidence if one.stands_out]
+    verdict = f"look at: {', '.join(found)}" if found else NOTHING
+    return Audit(runs.name, runs.folder, len(runs.logs), verdict, tuple(notes), evidence)
+
+
+def _tests(runs: RunSet, strangers: Sequence[ResultLog]) -> Iterator[Evidence]:
+    yield from launches.tests(runs)
+    yield from curves.tests(runs, strangers)
+    yield from convergence.tests(runs)
+    yield from clock.tests(runs)
+
+
+def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:
+    """Yield the audits with the p-values of all adjusted for their number."""
+    found = [one.p for each in audits for one in each.evidence if one.p is not None]
+    adjusted = iter(significance.adjusted(found) if found else [])
+    for each in audits:
+        evidence = tuple(
+            one if one.p is None else dataclasses.replace(one, q=next(adjusted)) for one in each.evidence
+        )
+        yield dataclasses.replace(each, evidence=evidence)
+
+
+def print_report(report: Report, console: Terminal) -> None:
+    """Print every test of a single set; of several sets their verdicts, and what stands out."""
+    for one in report.audits:
+        console.print(f"{one.name}: {counted(one.runs, 'run')}, {one.verdict}")
+        for note in one.notes:
+            console.print(f"  {note}")
+        for evidence in one.stands_out if len(report.audits) > 1 else ():
+            console.print(f"  {evidence.test}: {evidence.found}")
+    if len(report.audits) == 1:
+        rows = table(("test", "found", "p", "q"), ("test", "found"))
+        for evidence in report.audits[0].evidence:
+            mark = "! " if evidence.stands_out else ""
+            rows.add_row(evidence.test, mark + evidence.found, _figure(evidence.p), _figure(evidence.q))
+        console.print(rows)
+        told = {evidence.test for evidence in report.audits[0].stands_out}
+        for test in report.tests:
+            if test.name in told:
+                console.print(f"{test.name} can show {test.shows}; not {test.cannot_show}.")
+                console.print(f"  It stands out in published sets: {test.false_alarms}.")
+    else:
+        count = sum(bool(one.stands_out) for one in report.audits)
+        console.print(f"{count} of {counted(len(report.audits), 'set')} to look at")
+    console.print("What each test can and cannot show: docs/reviewing.md. What stands out is no accusation.")
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else "<0.0001" if value < 1e-4 else f"{value:.2g}"

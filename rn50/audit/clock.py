@@ -1,0 +1,140 @@
+"""The clock: rates that a log states beside its time stamps, runs faster than the others, gaps that make up
+for it, and images/s against equivalent hardware."""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+from rn50.audit.run_set import Evidence, RunSet
+from rn50.benchmark import rules
+from rn50.hyperparameters.plan import chips, images_per_second
+from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
+from rn50.results import published, timing, tree
+from rn50.results.parse import ResultLog, finite
+
+OFF_CLOCK = 0.005
+"""Difference of the images/s that a log states from those of its clock that stands out: the largest published
+is 0.0014."""
+FASTER = 0.05
+"""Share by which a run is faster, per epoch, than the median of its set that stands out: the largest
+published is 0.036."""
+MADE_UP = 20.0
+"""Likelihood ratio of a gap that is longer by just what its run is shorter."""
+DEVIATIONS_FASTER = 4.0
+"""Standard deviations above the predicted images/s that stand out."""
+
+
+def stated(runs: RunSet) -> Evidence | None:
+    """Compare the images/s that the logs state of each epoch with their time stamps; None where they state
+    none."""
+    off = [(ratio - 1, log.path.name) for log in runs.logs if (ratio := stated_over_clock(log))]
+    if not off:
+        return None
+    most, name = max(off, key=lambda pair: abs(pair[0]))
+    if abs(most) <= OFF_CLOCK:
+        return Evidence("clock", False, "the images/s that the logs state are those of the clock", most)
+    text = (
+        f"{name} states {abs(most):.1%} {'more' if most > 0 else 'fewer'} images/s than its time stamps give"
+    )
+    return Evidence("clock", True, text, most)
+
+
+def stated_over_clock(log: ResultLog) -> float | None:
+    """Return the median ratio of the images/s that a log states after each epoch to those of its clock; None
+    for a log with fewer than three."""
+    clock = dict(timing.throughput(log).epochs)
+    epoch, ratios = None, []
+    for event in log.events:
+        if event.key == "epoch_stop":
+            epoch = event.metadata.get("epoch_num")
+        value = event.value.get("throughput") if isinstance(event.value, dict) else event.value
+        rate = finite(value) if event.key in ("throughput", "tracked_stats") else None
+        if rate and epoch in clock:
+            ratios.append(rate / clock[epoch])
+    return statistics.median(ratios) if len(ratios) >= 3 else None
+
+
+def pace(runs: RunSet) -> Evidence | None:
+    """Look for a run that is much faster than the others, or whose gap is longer by what it is shorter."""
+    per_epoch = [
+        (log.minutes or 0.0) / log.evaluations[-1].epoch
+        if log.evaluations and log.evaluations[-1].epoch
+        else 0.0
+        for log in runs.logs
+    ]
+    if len(per_epoch) < 4 or not all(per_epoch):
+        return None
+    usual = statistics.median(per_epoch)
+    fastest = min(range(len(per_epoch)), key=lambda i: per_epoch[i])
+    faster = 1 - per_epoch[fastest] / usual
+    name = runs.logs[fastest].path.name
+    if faster > FASTER:
+        return Evidence(
+            "pace", True, f"{name} takes {faster:.1%} less time per epoch than the others", faster
+        )
+    if made_up := _made_up(runs):
+        ratio, text = made_up
+        return Evidence("pace", True, text, faster, 1 / ratio)
+    return Evidence("pace", False, f"the fastest, {name}, takes {faster:.1%} less time per epoch", faster)
+
+
+def _made_up(runs: RunSet) -> tuple[float, str] | None:
+    """Return the likelihood ratio of a run having been shortened without what follows it, and a sentence.
+    None where it is low."""
+    if not runs.gaps or min(runs.gaps) < 0:
+        return None
+    lengths = [(end - begin) / runs.length for begin, end in runs.spans]
+    usual = statistics.median(runs.gaps)
+    deviation = max(0.002, 0.05 * usual)
+    best = 0.0, ""
+    for length, gap, log in zip(lengths, runs.gaps, runs.logs, strict=False):
+        shorter, longer = 1 - length, gap - usual
+        exponent = ((longer / deviation) ** 2 - ((longer - shorter) / deviation) ** 2) / 2
+        if shorter > 0.005 and longer < 0.5:
+            text = f"{log.path.name} is {shorter:.1%} shorter, and the gap after it longer by as much"
+            best = max(best, (math.exp(min(exponent, 300)), text))
+    return best if best[0] > MADE_UP else None
+
+
+def hardware(runs: RunSet) -> Evidence | None:
+    """Compare images/s with those predicted from other published results; None where the hardware is not
+    described, or nothing like it was published."""
+    described, number = runs.description, tree.accelerators(runs.folder)
+    model = str(described.get("accelerator_model_name", ""))
+    batch_size = next((log.global_batch_size for log in runs.logs if log.global_batch_size), None)
+    rates = [_rate(log, number) for log in runs.logs if number]
+    if not (number and model and batch_size and all(rates)) or not runs.is_closed:
+        return None
+    measured = statistics.median(rate for rate in rates if rate)
+    system = f"{str(described.get('submitter', ''))}/{runs.folder.parent.name}".lower()
+    rest = [one for one in published.distinct("lars") if images_per_second.system(one) != system]
+    model_of_all = ThroughputModel([one for one in rest if not _same(one, runs)])
+    name = chips.name(model)
+    if name not in model_of_all.accelerators:
+        return Evidence("hardware", False, f"nobody else published {name}")
+    rate = model_of_all.predict(Conditions(name, number, batch_size / number))
+    deviations = math.log(measured / rate.images_per_second) / math.hypot(rate.spread, 0.03)
+    text = f"{measured:,.0f} images/s per accelerator, {rate.images_per_second:,.0f} predicted from others"
+    p = math.erfc(deviations / math.sqrt(2)) / 2
+    return Evidence("hardware", deviations > DEVIATIONS_FASTER, f"{text}", deviations, p)
+
+
+def _same(result: published.PublishedResult, runs: RunSet) -> bool:
+    """True for a row of the table that is of these very runs."""
+    return {*runs.minutes} == {minutes for minutes in result.minutes if minutes is not None}
+
+
+def _rate(log: ResultLog, accelerators: int | None) -> float | None:
+    """Return images/s per accelerator in training, as the planner computes them of a published result."""
+    if not (log.decisive and log.train_samples and log.minutes and accelerators):
+        return None
+    images = log.decisive.epoch * log.train_samples
+    images += len(log.evaluations) * rules.EVAL_SAMPLES / images_per_second.EVALUATION_SPEED
+    seconds = 60 * log.minutes - images_per_second.START_UP_SECONDS
+    return images / accelerators / seconds if seconds > 0 else None
+
+
+def tests(runs: RunSet) -> Iterator[Evidence]:
+    """Yield what the tests of the clock found."""
+    tried: Sequence[Evidence | None] = (stated(runs), pace(runs), hardware(runs))
+    yield from (evidence for evidence in tried if evidence)

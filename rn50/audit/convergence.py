@@ -1,0 +1,131 @@
+"""The epochs of the runs against all that is known: published runs and reference convergence points near
+their batch size, and how many runs somebody would have to make to choose as good ones."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rn50.audit.run_set import Evidence, RunSet
+from rn50.benchmark import rules
+from rn50.hyperparameters import reference
+from rn50.results import published
+from rn50.results.recipe import convergence_points, of_point
+
+NEAR_OCTAVES = 0.25
+"""Standard deviation of the bell curve that weighs known runs, in octaves of batch size, as for a plan."""
+FEWEST_KNOWN = 20
+"""Known runs, by weight, that a comparison takes."""
+DRAWS = 10_000
+TOO_GOOD, EARLIER = 1e-3, rules.EVAL_PERIOD_EPOCHS / 2
+"""Probability of as few epochs below which a set stands out, if it also has so many fewer than the reference:
+between makers the epochs differ by less than an evaluation."""
+MOST_MADE = 100
+"""Largest campaign that is tried as an explanation."""
+TOO_EVEN = 0.5
+"""Spread of the minutes that stands out, as a multiple of the smallest published one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """Epochs of known runs, as differences from the reference at their batch size, and their weights; a run
+    that missed the target has infinitely many."""
+
+    differences: Any
+    weights: Any
+
+    def drawn(self, rows: int, columns: int) -> Any:
+        """Return differences drawn at random. Shape (rows, columns)."""
+        generator = np.random.default_rng(0)
+        return generator.choice(self.differences, (rows, columns), p=self.weights / self.weights.sum())
+
+
+def epochs(runs: RunSet) -> Evidence | None:
+    """Ask how probable so few epochs are, and of how many runs they would be the best; None for runs of other
+    rules than the closed division's."""
+    batch_size = next((log.global_batch_size for log in runs.logs if log.global_batch_size), None)
+    reached = [log.reached.epoch for run in runs.runs if run.converged and (log := run.log).reached]
+    optimizer = next((event.value for log in runs.logs if (event := log.first("opt_name"))), None)
+    if (
+        not batch_size
+        or batch_size < 1
+        or len(reached) < 3
+        or not runs.is_closed
+        or not isinstance(optimizer, str)
+    ):
+        return None
+    known = _known(batch_size, optimizer, runs)
+    if known is None:
+        return Evidence("epochs", False, f"too little is known of {optimizer} at a batch of {batch_size:,}")
+    mean = float(np.mean(reached)) - reference.at(batch_size).mean
+    means = known.drawn(DRAWS, len(reached)).mean(1)
+    p = max(float((means <= mean + 1e-9).mean()), 1 / DRAWS)
+    told = f"{np.mean(reached):.1f} on average"
+    if p > 0.05:
+        return Evidence("epochs", False, f"{told}, as known runs at this batch", mean, p)
+    told += f", as few as known runs at this batch with probability {p:.2g}"
+    stands_out = p < TOO_GOOD and mean < -EARLIER
+    return Evidence("epochs", stands_out, f"{told}; {_explained(known, mean, len(reached))}", mean, p)
+
+
+def _explained(known: _Known, mean: float, count: int) -> str:
+    """Say of how many runs the best ``count`` would be as good."""
+    drawn = known.drawn(2_000, MOST_MADE)
+    shares = {
+        made: float((np.sort(drawn[:, :made], axis=1)[:, :count].mean(1) <= mean + 1e-9).mean())
+        for made in range(count, MOST_MADE + 1)
+    }
+    low, half, high = (
+        next((made for made, share in shares.items() if share >= at), None) for at in (0.05, 0.5, 0.95)
+    )
+    if half is None:
+        return f"not even the best {count} of {MOST_MADE} are"
+    interval = f"{low} to {high}" if high else f"from {low} on"
+    return f"the best {count} of {half} would be (90 % interval {interval})"
+
+
+def _known(batch_size: int, optimizer: str, runs: RunSet) -> _Known | None:
+    """Return what is known near a batch size, without the runs themselves."""
+    at: list[tuple[int, Sequence[float | None]]] = [
+        (result.global_batch_size or 0, result.runs)
+        for result in published.distinct(optimizer)
+        if result.is_closed and {*result.minutes} != {*runs.minutes}
+    ]
+    for point in convergence_points(rules.RULESETS[-1]).values():
+        recipe = of_point(point)
+        if recipe.optimizer == optimizer:
+            at.append((recipe.global_batch_size, point["Epochs to converge"]))
+    differences, weights = [], []
+    for size, needed in at:
+        weight = math.exp(-((math.log2(size / batch_size) / NEAR_OCTAVES) ** 2) / 2)
+        mean = reference.at(size).mean
+        differences += [math.inf if one is None else one - mean for one in needed]
+        weights += [weight] * len(needed)
+    if sum(weights) < FEWEST_KNOWN:
+        return None
+    return _Known(np.array(differences), np.array(weights))
+
+
+def spread(runs: RunSet) -> Evidence | None:
+    """Compare the spread of the minutes of runs of equal epochs with that of published sets."""
+    logs = [run.log for run in runs.runs if run.converged]
+    minutes = [log.minutes or 0.0 for log in logs]
+    if len(logs) < rules.RUNS or len({log.reached.epoch for log in logs if log.reached}) > 1 or runs.label:
+        return None
+    own = (max(minutes) - min(minutes)) / float(np.mean(minutes))
+    every = sorted(
+        (max(taken) - min(taken)) / float(np.mean(taken))
+        for one in published.results()
+        if len({*one.runs}) == 1 and None not in one.runs and len({*one.minutes}) == len(one.minutes)
+        if (taken := [minutes for minutes in one.minutes if minutes]) and {*taken} != {*runs.minutes}
+    )
+    share = sum(other <= own for other in every) / len(every)
+    text = f"{own:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"
+    return Evidence("spread", own < TOO_EVEN * every[0], text, own, max(share, 1 / len(every)))
+
+
+def tests(runs: RunSet) -> Iterator[Evidence]:
+    """Yield what the tests of the epochs and of the minutes found."""
+    yield from (evidence for evidence in (epochs(runs), spread(runs)) if evidence)

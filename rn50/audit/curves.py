@@ -1,0 +1,118 @@
+"""The accuracies over the epochs: runs too alike to be two, and a run that lies an evaluation ahead.
+
+Two runs of one recipe differ by far more in their early epochs than in their last. A copy whose digits were
+changed differs by the same small amount everywhere. The two explanations of each pair are compared by their
+likelihood ratio; its inverse bounds the p-value (see ``launches``).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rn50.audit.run_set import Evidence, RunSet
+from rn50.results.parse import ResultLog
+
+DEVIATIONS = (0.0165, 0.0186, 0.0194, 0.0167, 0.0128, 0.0087, 0.0055, 0.0030, 0.0014, 0.0012, 0.0007)
+"""Standard deviation of the top-1 of the runs of one set, by tenth of its epochs: the median of published
+rounds v0.7 to v2.1."""
+CHANGED = np.geomspace(3e-5, 2.5e-3, 12)
+"""Standard deviations of the difference of a copy whose digits were changed."""
+FEWEST = 5
+"""Evaluations that two runs must share."""
+ALIKE = 1000.0
+"""Likelihood ratio from which a pair of runs of one set stands out; of published pairs the highest, but for
+one log that is there twice, is 190."""
+
+
+def _of(log: ResultLog) -> dict[float, float]:
+    return {evaluation.epoch: evaluation.accuracy for evaluation in log.evaluations}
+
+
+def _deviations(epochs: Sequence[float]) -> Any:
+    return np.array([DEVIATIONS[min(int(10 * epoch / epochs[-1]), 10)] for epoch in epochs])
+
+
+def likeness(one: Sequence[float], others: Any, epochs: Sequence[float]) -> Any:
+    """Return the logarithms of the likelihood ratios of ``one`` and each row of ``others`` being copies, to
+    their being two runs. The accuracies are at ``epochs``, of which the last, where runs stop, does not
+    count; NaN, where a row has none, does not either."""
+    apart = (np.array(one) - others)[:, :-1]
+    usual = math.sqrt(2) * _deviations(epochs)[:-1]
+    # Some recipes vary half as much as the median.
+    runs = np.logaddexp(_normal(apart, usual), _normal(apart, usual / 2)) - math.log(2)
+    copies = np.stack([np.nansum(_normal(apart, changed) - runs, axis=1) for changed in CHANGED])
+    return np.logaddexp.reduce(copies) - math.log(len(CHANGED))
+
+
+def alike(runs: RunSet, others: Sequence[ResultLog] = ()) -> Evidence | None:
+    """Look for copies among the runs of a set, and of these in ``others``; None with too few evaluations."""
+    best, tried = (-math.inf, ""), 0
+    for index, log in enumerate(runs.logs):
+        curve, epochs = _of(log), sorted(_of(log))
+        rest = [one for one in (*runs.logs[index + 1 :], *others) if [*_of(one)][:FEWEST] == epochs[:FEWEST]]
+        if len(epochs) < FEWEST or not rest:
+            continue
+        twice = [
+            one for one in rest if (one.run_start_ms, one.run_stop_ms) == (log.run_start_ms, log.run_stop_ms)
+        ]
+        if twice:
+            text = f"{log.path.name} and {_named(twice[0], runs)} are one run"
+            return Evidence("curves alike", True, text, None, 0.0)
+        tried += len(rest)
+        table = np.array([[_of(one).get(epoch, math.nan) for epoch in epochs] for one in rest])
+        ratios = likeness([curve[epoch] for epoch in epochs], table, epochs)
+        nearest = int(ratios.argmax())
+        best = max(best, (float(ratios[nearest]), f"{log.path.name} and {_named(rest[nearest], runs)}"))
+    if not tried:
+        return None
+    ratio = math.exp(min(best[0], 300))
+    stands_out = ratio > ALIKE * max(1, tried / 10)
+    text = f"{best[1]} have nearly the same accuracies at every epoch" if stands_out else "all differ"
+    return Evidence("curves alike", stands_out, text, ratio, min(1.0, tried / ratio) if ratio else 1.0)
+
+
+def shifted(runs: RunSet) -> Evidence | None:
+    """Look for a converged run whose accuracies are those of the others an evaluation later."""
+    logs = [log for log in runs.logs if log.reached and len(log.evaluations) >= FEWEST]
+    curves = [_of(log) for log in logs]
+    shared = (
+        sorted(functools.reduce(lambda a, b: a & b, (curve.keys() for curve in curves))) if curves else []
+    )
+    if len(curves) < 4 or len(shared) < FEWEST:
+        return None
+    table = np.array([[curve[epoch] for epoch in shared] for curve in curves])
+    deviations = math.sqrt(1 + 1 / (len(curves) - 1)) * _deviations(shared)
+    scores = []
+    for index, log in enumerate(logs):
+        others = np.median(np.delete(table, index, 0), axis=0)
+        ahead, level = (_fit(table[index], others, deviations, step) * (len(shared) - 1) for step in (1, 0))
+        scores.append((ahead - level, log.path.name))
+    score, name = max(scores)
+    text = f"{name} is one evaluation ahead of the others" if score > 0 else "no run is ahead of the others"
+    return Evidence("curves shifted", score > 0, text, math.exp(min(score, 300)), min(1.0, math.exp(-score)))
+
+
+def _fit(one: Any, others: Any, deviations: Any, step: int) -> float:
+    """Return the mean logarithm of the likelihood of a curve being that of the others ``step`` evaluations
+    later."""
+    n = len(one) - step
+    apart = (one[:n] - others[step:]) / deviations[:n]
+    return float(np.maximum(-(apart**2) / 2, -12).mean())
+
+
+def _normal(value: Any, deviation: Any) -> Any:
+    """Return the logarithm of the density, without a constant."""
+    return -((value / deviation) ** 2) / 2 - np.log(deviation)
+
+
+def _named(log: ResultLog, runs: RunSet) -> str:
+    return log.path.name if log in runs.logs else str(log.path)
+
+
+def tests(runs: RunSet, others: Sequence[ResultLog]) -> Iterator[Evidence]:
+    """Yield what the tests of the curves found."""
+    for evidence in (alike(runs, others), shifted(runs)):
+        if evidence:
+            yield evidence

@@ -1,0 +1,209 @@
+"""When and how the runs were launched: the script's own count, holes between runs, file numbers, seeds.
+
+A script starts its runs one after the other, with nearly the same gap. A run that was left out leaves a hole
+of its length and one more gap. Two explanations of the gaps are compared by their likelihood ratio, averaged
+over the unknown gap of the script: runs were left out, or somebody started the script again after any time.
+If nothing was left out, a ratio of x or more has a probability of at most 1/x (Markov's inequality), which is
+the p-value reported.
+"""
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rn50.audit.run_set import Evidence, RunSet
+from rn50.benchmark import rules
+from rn50.terminal import counted
+
+GAPS = np.exp(np.arange(math.log(1e-3), math.log(60), 0.02))
+"""Possible gaps of a script, in lengths of a run."""
+JITTER = 0.05
+"""Standard deviation of a gap, relative to it. Those of scripts in published results vary by 0.1 to 8 %."""
+MOST_LEFT_OUT = 3
+"""Runs in one hole whose length still tells something; sums of more lie too close together."""
+LEFT_OUT, STARTED_AGAIN, STARTED_AGAIN_SHORT = 0.4, 0.06, 0.5
+"""Shares of gaps that are holes: where runs were left out; where none was, in published results with runs of
+more than ``SHORT_S`` seconds, and of less."""
+SHORT_S = 300
+LATER = 0.2
+"""Share of runs that need one evaluation more."""
+SPREADS = (0.004, 0.8), (0.02, 0.2)
+"""Standard deviations of the length of a run left out, relative to it, and their weights: as the runs that
+are there, or on another day."""
+SHORTEST, LONGEST = 0.03, 1e4
+"""Holes that a pause leaves, in lengths of a run, as likely in each octave."""
+SUSPECT = 20.0
+"""Likelihood ratio from which a set stands out; chosen on rounds v0.7 to v2.1."""
+SLOW_SCRIPT = 2.0
+"""Gap of a script, in lengths of a run, from which runs were rather queued or started by hand."""
+
+
+def trials(runs: RunSet) -> Evidence | None:
+    """Compare with the count that a script prints, ``Beginning trial 2 of 8``; None without one."""
+    counts = [log.trial for log in runs.logs]
+    if not any(counts) or _overlap(runs):
+        return None
+    missing = [
+        f"trial {_to(before[0] + 1, after[0] - 1)} of {before[1]} between {a.path.name} and {b.path.name}"
+        for (a, b), before, after in zip(itertools.pairwise(runs.logs), counts, counts[1:], strict=False)
+        if before and after and before[1] == after[1] and after[0] > before[0] + 1
+    ]
+    told = ", ".join(f"{c[0]} of {c[1]}" if c else "-" for c in counts)
+    if missing:
+        return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {told})", len(missing))
+    return Evidence("trials", False, f"the script's own count: {told}", 0)
+
+
+def numbers(runs: RunSet) -> Evidence | None:
+    """Compare the numbers in the names of the files with each other and with the clock."""
+    found = runs.numbers
+    if len(found) < 3:
+        return None
+    absent = sorted({*range(min(found), max(found) + 1)} - {*found})
+    if absent:
+        text = f"no result_{_to(absent[0], absent[-1])} among result_{min(found)} to result_{max(found)}"
+        return Evidence("file numbers", True, text, len(absent))
+    order = [found.index(number) for number in sorted(found)]
+    listed = ", ".join(map(str, found))
+    steady = bool(runs.gaps) and min(runs.gaps) > 0 and max(runs.gaps) < 1.5 * min(runs.gaps)
+    if order == sorted(order):
+        return Evidence("file numbers", False, "in the order of the clock", 0)
+    if not _is_rearranged(order) or not steady:
+        return Evidence("file numbers", False, f"by the clock {listed}: sorted anew, or by other names", 0)
+    text = f"one script made them in the order {listed}: they were numbered anew"
+    return Evidence("file numbers", True, text, 1)
+
+
+def _is_rearranged(order: Sequence[int]) -> bool:
+    """True where ``order`` is none that a rotation, a reversal of one, or moving one run makes."""
+    n = len(order)
+    steps = {(b - a) % n for a, b in zip(order, [*order[1:], order[0]], strict=True)}
+    moved = any(sorted(rest) == rest for rest in ([x for x in order if x != one] for one in order))
+    return steps not in ({1}, {n - 1}) and not moved
+
+
+def seeds(runs: RunSet) -> Evidence | None:
+    """Look for a seed used twice, and for one missing in seeds that count up."""
+    found = [log.seed for log in runs.logs if log.seed is not None]
+    if len(found) < 3 or len(found) < len(runs.logs):
+        return None
+    if len({*found}) < len(found):
+        twice = next(seed for seed in found if found.count(seed) > 1)
+        names = [log.path.name for log in runs.logs if log.seed == twice]
+        return Evidence("seeds", True, f"seed {twice} in {' and '.join(names)}", 1)
+    steps = [b - a for a, b in itertools.pairwise(sorted(found))]
+    step = min(steps)
+    counted_up = steps.count(step) >= max(2, len(steps) // 2) and all(0 < one / step <= 5 for one in steps)
+    if counted_up and any(one % step == 0 and one > step for one in steps):
+        left = [a for a, one in zip(sorted(found), steps, strict=False) if one > step]
+        return Evidence("seeds", True, f"they count up by {step}, and {left[0] + step} is not there", 1)
+    return Evidence("seeds", False, f"count up by {step}" if {*steps} == {step} else "all differ", 0)
+
+
+def holes(runs: RunSet) -> Evidence | None:
+    """Look for holes of the length of whole runs; None with fewer than three runs."""
+    if len(runs.logs) < 3:
+        return None
+    if _overlap(runs):
+        return Evidence("launch gaps", False, "runs were made side by side: gaps say nothing")
+    pairs = list(itertools.pairwise(runs.logs))
+    counted_on = [_consecutive(a.trial, b.trial) for a, b in pairs]
+    open_ = [i for i, on in enumerate(counted_on) if not on]
+    gaps = [max(runs.gaps[i], GAPS[0]) for i in open_]
+    known = [max(gap, GAPS[0]) for gap, on in zip(runs.gaps, counted_on, strict=True) if on]
+    if not gaps or min(gaps) > SLOW_SCRIPT:
+        what = "its count has no hole" if not gaps else "runs were started one by one"
+        return Evidence("launch gaps", False, f"{what}: gaps say nothing")
+    paused, left_out, number = _likelihoods(runs, gaps, known)
+    ratio = math.exp(min(_log_mean(left_out) - _log_mean(paused), 300))
+    gap = int(np.argmax(left_out))
+    told = f"{60 * statistics.median(gaps) * runs.length / 3600:.1f} minutes between runs"
+    holes = [(pairs[i], each, n[gap]) for i, each, n in zip(open_, gaps, number, strict=True) if n[gap]]
+    if not holes or ratio < SUSPECT:
+        return Evidence("launch gaps", False, f"{told}; no hole of a run", ratio, min(1.0, 1 / ratio))
+    where = [
+        f"{each * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} hold {_runs(n)}"
+        for (a, b), each, n in holes
+    ]
+    return Evidence("launch gaps", True, "; ".join(where), ratio, 1 / ratio)
+
+
+def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[float]) -> tuple[Any, Any, list[Any]]:
+    """Return the logarithms of the likelihood of ``gaps`` without and with runs left out, and for each gap
+    the likeliest number of these, each by ``GAPS``. The shortest ``known`` gap is one of the script."""
+    again = STARTED_AGAIN if runs.length > SHORT_S else STARTED_AGAIN_SHORT
+    paused, left_out, numbers = np.zeros(len(GAPS)), np.zeros(len(GAPS)), []
+    for gap in gaps:
+        regular = _normal(gap, GAPS, JITTER * GAPS + 1e-3)
+        pause = np.where(gap > 1.2 * GAPS, 1 / (gap * math.log(LONGEST / SHORTEST)), 1e-9)
+        by_number = [_density(runs, gap, number) for number in range(1, MOST_LEFT_OUT + 1)]
+        more = gap > (MOST_LEFT_OUT + 1) * (1 + GAPS)
+        by_number.append(LEFT_OUT**MOST_LEFT_OUT * np.where(more, 4 * pause, 0))
+        paused += np.log((1 - again) * regular + again * pause)
+        hole = LEFT_OUT * sum(by_number)
+        left_out += np.log((1 - LEFT_OUT) * regular + hole + 3e-3 * pause)
+        numbers.append(
+            np.argmax([(1 - LEFT_OUT) * regular, *(LEFT_OUT * each for each in by_number)], axis=0)
+        )
+    script = np.log(_normal(min(known), GAPS, JITTER * GAPS + 1e-3) + 1e-300) if known else 0
+    return paused + script, left_out + script, numbers
+
+
+def _density(runs: RunSet, hole: float, number: int) -> Any:
+    """Return the density of a hole of ``number`` runs, by ``GAPS``."""
+    total, step = np.zeros(len(GAPS)), _evaluation_step(runs)
+    for later in range(number + 1):
+        share = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later)
+        mean = number * (1 + GAPS) + GAPS + later * step
+        for spread, weight in SPREADS:
+            deviation = np.hypot(spread * math.sqrt(number), JITTER * GAPS * math.sqrt(number + 1))
+            total += share * weight * _normal(hole, mean, deviation)
+    return (1 - LEFT_OUT) * LEFT_OUT ** (number - 1) * total
+
+
+def _evaluation_step(runs: RunSet) -> float:
+    """Return the epochs from one evaluation to the next, in those of a run."""
+    epochs = [evaluation.epoch for evaluation in runs.logs[0].evaluations]
+    return (
+        (epochs[-1] - epochs[-2]) / epochs[-1]
+        if len(epochs) > 1 and epochs[-1]
+        else rules.EVAL_PERIOD_EPOCHS / 35
+    )
+
+
+def _normal(value: float, mean: Any, deviation: Any) -> Any:
+    return np.exp(-(((value - mean) / deviation) ** 2) / 2) / (deviation * math.sqrt(2 * math.pi))
+
+
+def _log_mean(logarithms: Any) -> float:
+    return float(logarithms.max() + np.log(np.exp(logarithms - logarithms.max()).mean()))
+
+
+def _overlap(runs: RunSet) -> bool:
+    return any(gap < -0.08 for gap in runs.gaps)
+
+
+def _consecutive(before: tuple[int, int] | None, after: tuple[int, int] | None) -> bool:
+    return bool(before and after and before[1] == after[1] and after[0] == before[0] + 1)
+
+
+def _runs(number: int) -> str:
+    return counted(number, "run") if number <= MOST_LEFT_OUT else f"{number} runs or more"
+
+
+def _to(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+TESTS: tuple[Callable[[RunSet], Evidence | None], ...] = (trials, holes, numbers, seeds)
+
+
+def tests(runs: RunSet) -> Iterator[Evidence]:
+    """Yield what the tests of the launches found."""
+    for test in TESTS:
+        if evidence := test(runs):
+            yield evidence

@@ -1,0 +1,111 @@
+"""The runs of one result as an audit looks at them: in the order of their clocks."""
+
+import functools
+import pathlib
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rn50.results import tree
+from rn50.results.parse import ResultLog
+from rn50.results.run import Run
+
+_LONGEST_START = 3_600_000
+"""Milliseconds of initialisation beyond which ``init_start`` is of another clock or job."""
+_LONGEST_END = 600_000
+"""The same of records after ``run_stop``."""
+
+
+@dataclass(frozen=True)
+class RunSet:
+    """The runs of a folder whose clocks started and stopped, by their start."""
+
+    folder: pathlib.Path
+    runs: tuple[Run, ...]
+
+    @classmethod
+    def of(cls, folder: pathlib.Path, runs: Sequence[Run]) -> "RunSet":
+        """Return the set of ``runs``, without those that were not timed."""
+        timed = [run for run in runs if run.log.minutes is not None]
+        return cls(folder, tuple(sorted(timed, key=lambda run: run.log.run_start_ms or 0)))
+
+    @functools.cached_property
+    def name(self) -> str:
+        """Round, organisation and system in a published tree, else the folder."""
+        place = tree.place(self.folder)
+        return f"{place.submitter}/{place.system}" if place else str(self.folder)
+
+    @property
+    def logs(self) -> list[ResultLog]:
+        """The logs of the runs."""
+        return [run.log for run in self.runs]
+
+    @functools.cached_property
+    def spans(self) -> list[tuple[float, float]]:
+        """Begin and end of each run in seconds, with initialisation and the records after ``run_stop``."""
+        spans = []
+        for log in self.logs:
+            start, stop = log.run_start_ms or 0, log.run_stop_ms or 0
+            first = log.first("init_start") or log.events[0]
+            begin = first.time_ms if 0 <= start - first.time_ms <= _LONGEST_START else start
+            last = log.events[-1].time_ms
+            spans.append((begin / 1000, (last if 0 <= last - stop <= _LONGEST_END else stop) / 1000))
+        return spans
+
+    @functools.cached_property
+    def length(self) -> float:
+        """Median seconds of a run."""
+        return statistics.median(end - begin for begin, end in self.spans)
+
+    @functools.cached_property
+    def gaps(self) -> list[float]:
+        """Seconds between the end of each run and the begin of the next, in lengths of a run."""
+        pairs = zip(self.spans, self.spans[1:], strict=False)
+        return [(after[0] - before[1]) / self.length for before, after in pairs]
+
+    @functools.cached_property
+    def minutes(self) -> list[float]:
+        """Minutes of each run, as the table of published results rounds them."""
+        return [round(log.minutes or 0.0, 4) for log in self.logs]
+
+    @functools.cached_property
+    def numbers(self) -> list[int]:
+        """The numbers in the names of the files; empty where one has none."""
+        found = [re.search(r"(\d+)\D*$", run.file.name) for run in self.runs]
+        return [int(match.group(1)) for match in found if match] if all(found) else []
+
+    @functools.cached_property
+    def label(self) -> str | None:
+        """What the runs are instead of the benchmark."""
+        return next((run.label for run in self.runs if run.label), None)
+
+    @property
+    def is_closed(self) -> bool:
+        """True for the benchmark as the closed division has it."""
+        divisions = {str(log.division).lower() for log in self.logs}
+        return not self.label and "open" not in divisions
+
+    @functools.cached_property
+    def description(self) -> dict[str, Any]:
+        """Fields of the description of the system in a published tree."""
+        return tree.described(self.folder)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one test of a set found."""
+
+    test: str
+    """Name of the test."""
+    stands_out: bool
+    """True if a reviewer should look."""
+    found: str
+    """What it found, in words."""
+    statistic: float | None = None
+    """Its statistic; null: there was nothing to compute it from."""
+    p: float | None = None
+    """p-value, or a bound of it; null: the finding is a fact, or there is nothing to compare with."""
+    q: float | None = None
+    """p adjusted by Benjamini and Hochberg for all tests of the audit."""
