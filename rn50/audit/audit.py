@@ -3,6 +3,7 @@
 Nothing here accuses anybody: a set that stands out may have a reason that logs do not tell.
 """
 
+import csv
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -31,68 +32,8 @@ class Test:
     """Published sets of rounds v0.7 to v3.1 in which it stands out."""
 
 
-TESTS = (
-    Test(
-        "trials",
-        "that the script which made the runs counted others between them",
-        "runs of another call of the script, or where its count was cut out of the logs",
-        "7 of 304, all by their own words",
-    ),
-    Test(
-        "launch gaps",
-        "that one to three runs of a script were left out, by the hole in time",
-        "runs left out before the first or after the last, and why: runs may have crashed",
-        "6 of 304",
-    ),
-    Test(
-        "file numbers",
-        "that a number is missing, or that files of one script were numbered anew",
-        "runs left out before the files were numbered",
-        "4 of 304, one with missing numbers",
-    ),
-    Test(
-        "seeds", "a seed used twice, or one missing in a row", "anything where seeds are random", "0 of 304"
-    ),
-    Test(
-        "curves alike",
-        "a run that is there twice, also with its digits changed by up to 0.1 % top-1",
-        "a copy with as much noise as runs differ",
-        "1 of 304, a log that is there twice",
-    ),
-    Test(
-        "curves shifted",
-        "a run whose evaluations were moved forward by one",
-        "the same of all runs of a set; there the epochs tell",
-        "0 of 304",
-    ),
-    Test(
-        "epochs",
-        "fewer epochs than known runs at the batch size, by half an evaluation or more",
-        "the best five of six, or of many where nearly all runs need the same epochs",
-        "0 of 304",
-    ),
-    Test(
-        "spread", "runs more alike in time than any published", "little where machines are steady", "0 of 304"
-    ),
-    Test(
-        "clock",
-        "time stamps that do not fit the images/s which the log states",
-        "time stamps that were rewritten with them, or in logs that state none",
-        "0 of 304",
-    ),
-    Test(
-        "pace",
-        "a run 5 % faster per epoch than the others, or shortened without what follows",
-        "the same edit of every run and gap",
-        "0 of 304",
-    ),
-    Test(
-        "hardware",
-        "images/s above what other results with the accelerator predict",
-        "a speed-up within the makers' differences, or an accelerator that nobody else published",
-        "0 of 304",
-    ),
-)
+with pathlib.Path(__file__).with_name("tests.csv").open(encoding="utf-8") as _file:
+    TESTS = tuple(Test(**row) for row in csv.DictReader(_file))
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def _made_up(runs: RunSet) -> tuple[float, str] | None:
     for length, gap, log in zip(lengths, runs.gaps, runs.logs, strict=False):
         shorter, longer = 1 - length, gap - usual
         exponent = ((longer / deviation) ** 2 - ((longer - shorter) / deviation) ** 2) / 2
-        if shorter > 0.005 and longer < 0.5:
+        if shorter > 0.005 and abs(longer - shorter) < 3 * deviation:
             text = f"{log.path.name} is {shorter:.1%} shorter, and the gap after it longer by as much"
             best = max(best, (math.exp(min(exponent, 300)), text))
     return best if best[0] > MADE_UP else None

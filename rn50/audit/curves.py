@@ -77,9 +77,7 @@ def shifted(runs: RunSet) -> Evidence | None:
     """Look for a converged run whose accuracies are those of the others an evaluation later."""
     logs = [log for log in runs.logs if log.reached and len(log.evaluations) >= FEWEST]
     curves = [_of(log) for log in logs]
-    shared = (
-        sorted(functools.reduce(lambda a, b: a & b, (curve.keys() for curve in curves))) if curves else []
-    )
+    shared = sorted(set.intersection(*({*curve} for curve in curves))) if curves else []
     if len(curves) < 4 or len(shared) < FEWEST:
         return None
     table = np.array([[curve[epoch] for epoch in shared] for curve in curves])

@@ -23,22 +23,23 @@ GAPS = np.exp(np.arange(math.log(1e-3), math.log(60), 0.02))
 """Possible gaps of a script, in lengths of a run."""
 JITTER = 0.05
 """Standard deviation of a gap, relative to it. Those of scripts in published results vary by 0.1 to 8 %."""
-MOST_LEFT_OUT = 3
+MOST_LEFT_OUT = 5
 """Runs in one hole whose length still tells something; sums of more lie too close together."""
 LEFT_OUT, STARTED_AGAIN, STARTED_AGAIN_SHORT = 0.4, 0.06, 0.5
 """Shares of gaps that are holes: where runs were left out; where none was, in published results with runs of
 more than ``SHORT_S`` seconds, and of less."""
-SHORT_S = 300
+SHORT_S = 400
 LATER = 0.2
 """Share of runs that need one evaluation more."""
-SPREADS = (0.004, 0.8), (0.02, 0.2)
+SPREADS = (0.004, 0.6), (0.012, 0.4)
 """Standard deviations of the length of a run left out, relative to it, and their weights: as the runs that
 are there, or on another day."""
 SHORTEST, LONGEST = 0.03, 1e4
 """Holes that a pause leaves, in lengths of a run, as likely in each octave."""
-SUSPECT = 20.0
-"""Likelihood ratio from which a set stands out; chosen on rounds v0.7 to v2.1."""
-SLOW_SCRIPT = 2.0
+SUSPECT, SUSPECT_SHORT = 20.0, 150.0
+"""Likelihood ratio from which a set stands out, chosen on rounds v0.7 to v2.1; of short runs, which wait for
+large machines."""
+SLOW_SCRIPT = 4.0
 """Gap of a script, in lengths of a run, from which runs were rather queued or started by hand."""
 
 
@@ -123,7 +124,7 @@ def holes(runs: RunSet) -> Evidence | None:
     gap = int(np.argmax(left_out))
     told = f"{60 * statistics.median(gaps) * runs.length / 3600:.1f} minutes between runs"
     holes = [(pairs[i], each, n[gap]) for i, each, n in zip(open_, gaps, number, strict=True) if n[gap]]
-    if not holes or ratio < SUSPECT:
+    if not holes or ratio < (SUSPECT if runs.length > SHORT_S else SUSPECT_SHORT):
         return Evidence("launch gaps", False, f"{told}; no hole of a run", ratio, min(1.0, 1 / ratio))
     where = [
         f"{each * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} hold {_runs(n)}"
@@ -156,9 +157,9 @@ def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[float]) ->
 def _density(runs: RunSet, hole: float, number: int) -> Any:
     """Return the density of a hole of ``number`` runs, by ``GAPS``."""
     total, step = np.zeros(len(GAPS)), _evaluation_step(runs)
-    for later in range(number + 1):
-        share = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later)
-        mean = number * (1 + GAPS) + GAPS + later * step
+    for later, steps in itertools.product(range(number + 1), (step, step / 2)):
+        share = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later) / 2
+        mean = number * (1 + GAPS) + GAPS + later * steps
         for spread, weight in SPREADS:
             deviation = np.hypot(spread * math.sqrt(number), JITTER * GAPS * math.sqrt(number + 1))
             total += share * weight * _normal(hole, mean, deviation)
