@@ -16,11 +16,11 @@ from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs, reference
-from rn50.hyperparameters.plan import chips, display, epochs, images_per_second
+from rn50.hyperparameters.plan import display, epochs, images_per_second
 from rn50.hyperparameters.plan.epochs import EpochModel
 from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
 from rn50.hyperparameters.plan.planner import SCALES, SystemPlanner, planner_for
-from rn50.results import published, score, timing
+from rn50.results import chips, published, score, timing
 from tests.hyperparameters.borrowing import recipe_of
 from tests.support.published import LOGS, needs_published
 
@@ -394,11 +394,14 @@ def test_names_of_accelerators(model, expected):
         ("Tesla V100-SXM2-16GB", "V100-SXM-16GB"),
         ("NVIDIA RTX A5000", "RTX-A5000"),
         ("Tesla T4", None),
-        ("NVIDIA H200", None),
+        ("NVIDIA H200", "H200-SXM-141GB"),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("AMD Radeon RX 7900 XTX", "RX-7900-XTX"),
     ],
 )
 def test_names_that_nvidia_smi_gives_gpus(gpu, expected):
-    assert chips.of_gpu(gpu, chips.known(published.results())) == expected
+    assert chips.among(chips.known(published.results()), gpu) == expected
 
 
 @pytest.mark.parametrize("fitting", [96, 224, 1000])
