@@ -73,9 +73,10 @@ def find(query: str, names: Iterable[str]) -> str:
     if matches:
         raise UserError(f"--accelerator {query}", f"several are called so: {', '.join(matches)}", "say which")
     near = nearest(query, names)
-    meant = f", did you mean {near}?" if near else ""
-    remedy = f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second"
-    raise UnknownError(f"--accelerator {query}", f"{NOBODY}{meant}", remedy)
+    meant = f"did you mean {near}? " if near else ""
+    measured = "of another one give what you measured, with --images-per-second"
+    remedy = f"{meant}known are {', '.join(names)}; {measured}"
+    raise UnknownError(f"--accelerator {query}", NOBODY, remedy)
 
 
 def among(names: Iterable[str], model: str) -> str | None:

@@ -132,7 +132,7 @@ def _not_published(place: tree.Place | None, first: Run) -> list[Finding]:
     """Return a warning for each accelerator with which nobody published a result, with the name nearest to
     its own; none for a run without accelerators."""
     described = tree.described(first.file.parent)
-    fields = described or sidecar.section(first.saved, "system")
+    fields = described or first.saved.get("system", {})
     text = str(fields.get("accelerator_model_name") or "")
     ran_without = sidecar.section(first.saved, "run").get("device") == "cpu"
     if ran_without or text.upper() in ("", "N/A") or (tree.counts(fields) or (1, 1))[1] == 0:

@@ -283,8 +283,8 @@ def test_what_a_person_reads():
     assert "rn50 bench throughput CONFIG --seconds 30" in said
     measured = ("--accelerators", "8", "--global-batch-size", "3264", "--images-per-second", "2900")
     assert "--seconds 30" not in plan(*measured).stdout
-    table = plan("--accelerator", "L40S").stdout
-    assert "the speed of L40S is from one published system" in table
+    table = plan("--accelerator", "H200").stdout
+    assert "the speed of H200-SXM-141GB is from one published system" in table
     assert table.count("│") > 90 and "…" not in table and "beyond 8 together" in table
     far = plan("--accelerators", "10", "--global-batch-size", "3264", "--accelerator", "L4").stdout
     assert "3264 is not a whole number of images for each of 10 accelerators; 3260 and 3270 are" in far
@@ -313,7 +313,10 @@ def test_what_a_person_reads():
             ],
             "several are called so: A100-SXM-80GB, A100-PCIe-80GB, A100-SXM-40GB, A100-PCIe-40GB; say which",
         ),
-        (["--accelerator", "B200"], "nobody published a result with it; known are A100-SXM-80GB"),
+        (
+            ["--accelerator", "B200"],
+            "nobody published a result with it; did you mean H200-SXM-141GB? known are A100",
+        ),
         (["--accelerator", "-"], "nobody published a result with it"),
         (["--global-batch-size", "3200"], "without --accelerators"),
         (["--images-per-second", "3000"], "give --accelerators and --global-batch-size too"),
@@ -419,7 +422,31 @@ def test_what_does_not_fit_is_not_planned(planner, name, fitting):
 def test_a_whole_name_goes_before_a_part():
     names = chips.known(published.results())
     assert [chips.find(each, names) for each in names] == names  # Gaudi beside Gaudi2, L40 beside L40S
-    assert chips.find("nvidia a100 sxm4 80gb", names) == NAME
+    assert chips.find("nvidia a100 sxm4 80gb", names) == chips.find("A100 80GB SXM4", names) == NAME
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("NVIDIA B200", "H200-SXM-141GB"),
+        ("NVIDIA A100-SMX4-80GB", NAME),
+        ("h100", "H100-SXM-80GB"),  # of three, that of most results
+        ("H100-SXM-64GB", "H100-SXM-96GB"),
+        ("Gaudi 2", "Gaudi2"),
+        ("NVIDIA GeForce RTX 3090", "RTX-4090"),
+        ("Tesla T4", ""),
+        ("", ""),
+    ],
+)
+def test_the_nearest_of_a_name_that_nobody_published(model, expected):
+    names = chips.known(published.results())
+    assert chips.among(names, model) is None and chips.nearest(model, names) == expected
+
+
+def test_every_published_accelerator_is_found_by_what_its_submitter_wrote():
+    names = chips.known(published.results())
+    models = {each.accelerator_model for each in published.results()} - {""}
+    assert len(models) > 40 and {chips.among(names, model) for model in models} == set(names)
 
 
 def test_whose_rate_is_planned_with_is_said_and_a_given_one_comes_back():

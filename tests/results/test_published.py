@@ -73,6 +73,8 @@ def test_the_columns_of_the_table_agree_with_each_other():
             verdict = rcp.judge(f"{each.round[1:]}.0", each.global_batch_size, epochs)
             said = f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}"
             assert each.rcp_verdict == said
+            if each.published_scaling_factor:
+                assert verdict.factor == pytest.approx(each.published_scaling_factor, rel=1e-4)
         else:
             assert each.round == "v0.7"
 
