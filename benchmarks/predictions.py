@@ -3,9 +3,10 @@
     python benchmarks/predictions.py
 
 Every system (one name of one organisation, in all its rounds) is left out in turn and predicted from the
-others; then every organisation; then every round is predicted from those before it, the last one also on its
-own. Logs that were submitted to several rounds count once. Errors are measured on closed-division LARS results
-of v1.0 to v4.0; results of v0.7 are used only to predict. The exit status is 0 if both goals are met, else 1.
+others; then every organisation; then every round is predicted from those before it, the last one also on
+its own. Logs that were submitted to several rounds count once. Errors are measured on closed-division LARS
+results of v1.0 to v4.0; results of v0.7 are used only to predict. The exit status is 0 if both goals are
+met, else 1.
 """
 
 import sys
