@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from rn50.benchmark import rules
-from rn50.files import ROOT
 from rn50.printed import as_json
 from rn50.results import tree
 from rn50.results.validity.findings import ERROR, WARNING, Finding, print_findings
@@ -20,7 +19,6 @@ from tests.support import imagenet_run
 from tests.support.published import LOGS, needs_published
 
 pytestmark = pytest.mark.usefixtures("compliance_once")
-EVIDENCE = ROOT / "docs" / "evidence" / "h200" / "one_run_graph"
 FIELDS = (
     "host_processors_per_node",
     "host_processor_model_name",
@@ -129,54 +127,6 @@ def test_a_good_system_passes_every_checker_and_is_left_as_it_was(system):
 def test_a_good_system_passes_the_first_and_the_last_ruleset(system):
     report = check.check([system], ["1.0.0", "4.0.0"])
     assert report.ok and len(report.verdicts) == 10
-
-
-@pytest.mark.parametrize(
-    ("model", "number", "said"),
-    [
-        ("NVIDIA H100-SXM5-80GB", "8", []),
-        ("NVIDIA H100 80GB HBM3 (700 W)", "8", []),  # as nvidia-smi names it
-        ("NVIDIA A100-SXM4-40GB + NVIDIA H200 (700 W)", "8", []),
-        ("N/A", "8", []),
-        ("NVIDIA B200 (1000 W)", "0", []),  # trained on the processor
-        (
-            "NVIDIA A100-SMX4-80GB + NVIDIA T4",
-            "8",
-            [
-                (
-                    "accelerator NVIDIA A100-SMX4-80GB",
-                    "write A100-SXM-80GB if it is that; nothing if it is new",
-                ),
-                ("accelerator NVIDIA T4", "correct its name; nothing if it is new"),
-            ],
-        ),
-    ],
-)
-def test_an_accelerator_that_nobody_published_is_said_with_the_nearest(system, model, number, said):
-    describe(system, accelerator_model_name=model, accelerators_per_node=number)
-    report = check.check([system])
-    found = [one for one in report.findings if one.rule.startswith("an accelerator has the name")]
-    assert [(one.message.partition(":")[0], one.remedy) for one in found] == said and report.ok
-    assert all((one.severity, one.file.name) == (WARNING, "box.json") for one in found)
-
-
-@pytest.mark.parametrize(("device", "said"), [("gpu", 1), ("cpu", 0)])
-def test_a_run_that_saved_its_accelerator_is_told_too(tmp_path, device, said):
-    for file in (EVIDENCE / "result_0.txt", EVIDENCE / "result_0.json"):
-        shutil.copy(str(file), str(tmp_path))
-    saved = json.loads((tmp_path / "result_0.json").read_text())
-    assert not named_otherwise(tmp_path)
-    saved["config"]["run"]["device"], saved["system"]["accelerator_model_name"] = device, "NVIDIA B200"
-    (tmp_path / "result_0.json").write_text(json.dumps(saved))
-    found = named_otherwise(tmp_path)
-    assert [one.remedy for one in found] == [
-        "write H200-SXM-141GB if it is that; nothing if it is new"
-    ] * said
-
-
-def named_otherwise(folder):
-    findings = check.check([folder], ["4.0.0"]).findings
-    return [one for one in findings if one.rule.startswith("an accelerator has the name")]
 
 
 def test_seeds(system):
