@@ -12,6 +12,8 @@ from tests.support import imagenet_run
 
 pytestmark = pytest.mark.usefixtures("compliance_once")
 EVIDENCE = ROOT / "docs" / "evidence" / "h200" / "one_run_graph"
+NEW = "nothing if it is new"
+UNLESS = f"if it is that; {NEW}"
 
 
 def warned(folder):
@@ -32,14 +34,11 @@ def warned(folder):
             "NVIDIA A100-SMX4-80GB + NVIDIA T4",
             "8",
             [
-                (
-                    "accelerator NVIDIA A100-SMX4-80GB",
-                    "write A100-SXM-80GB if it is that; nothing if it is new",
-                ),
-                ("accelerator NVIDIA T4", "correct its name; nothing if it is new"),
+                ("accelerator NVIDIA A100-SMX4-80GB", f"write A100-SXM-80GB {UNLESS}"),
+                ("accelerator NVIDIA T4", f"correct its name; {NEW}"),
             ],
         ),
-        (["NVIDIA"], 8, [("accelerator ['NVIDIA']", "correct its name; nothing if it is new")]),
+        (["NVIDIA"], 8, [("accelerator ['NVIDIA']", f"correct its name; {NEW}")]),
     ],
 )
 def test_a_name_that_nobody_published_is_said_with_the_nearest(tmp_path, model, number, said):
@@ -64,6 +63,4 @@ def test_a_run_that_saved_its_accelerator_is_told_too(tmp_path, device, said):
     saved["config"]["run"]["device"], saved["system"]["accelerator_model_name"] = device, "NVIDIA B200"
     (tmp_path / "result_0.json").write_text(json.dumps(saved))
     found = warned(tmp_path)
-    assert [one.remedy for one in found] == [
-        "write H200-SXM-141GB if it is that; nothing if it is new"
-    ] * said
+    assert [one.remedy for one in found] == [f"write H200-SXM-141GB {UNLESS}"] * said
