@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from rn50.errors import UserError
 from rn50.frameworks import Traits
 from rn50.hyperparameters.borrow import origin
-from rn50.hyperparameters.plan import chips
 from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
 from rn50.machine.gpus import OLDEST_DRIVER, newer
 from rn50.machine.hardware import Machine
 from rn50.new_config import choices
 from rn50.new_config.choices import Choice, Devices
+from rn50.results import chips, published
 from rn50.settings import config_file, rewrite
 from rn50.settings.fields import Data
 
@@ -80,8 +80,8 @@ def of_plan(on: Devices, precision: str) -> Source:
         remedy = "give --from SYSTEM, whose batch size is taken"
         raise UserError("GPU", "its driver does not report its memory", remedy)
     planner = SystemPlanner()
-    published = chips.of_gpu(on.models[0], planner.accelerators)
-    plans = planner.candidates(published or on.models[0], on.ranks, fitting)
+    known = chips.among(planner.accelerators, on.models[0])
+    plans = planner.candidates(known or on.models[0], on.ranks, fitting)
     step = choices.BATCH_STEP * on.ranks
     plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
     fewest = min(plans, key=lambda plan: plan.prediction.minutes_high)
@@ -93,7 +93,7 @@ def of_plan(on: Devices, precision: str) -> Source:
     within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
     reason = f"fits {on.room}; fewest predicted minutes{within}"
     batch = Choice(str(plan.global_batch_size // on.ranks), reason)
-    return Source(origin.find(plan.hyperparameters.source.name), data, batch, None, plan, published)
+    return Source(origin.find(plan.hyperparameters.source.name), data, batch, None, plan, known)
 
 
 def is_far(recipe: origin.Origin, total: int) -> bool:
@@ -110,7 +110,8 @@ def cautions(machine: Machine, on: Devices, source: Source, traits: Traits) -> I
         its = f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}"
         yield f"{its}, far from {total}: rn50 borrow --suggest --gbs {total} names nearer ones"
     if source.plan and not source.known:
-        unknown = f"nobody published a result with {on.models[0]}"
+        near = chips.nearest(on.models[0], chips.known(published.results()))
+        unknown = f"nobody published a result with {on.models[0]}{near and f', the nearest is {near}'}"
         if not on.is_model_known:
             unknown = "the model is not known, so no published result is compared"
         yield f"{unknown}: its batch size is chosen as if it were another accelerator"

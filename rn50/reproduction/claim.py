@@ -11,10 +11,10 @@ from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.borrow.origin import Origin
-from rn50.hyperparameters.plan import chips, images_per_second
+from rn50.hyperparameters.plan import images_per_second
 from rn50.machine.hardware import Machine
 from rn50.printed import prints
-from rn50.results import counted, published, score, sidecar, timing, tree
+from rn50.results import chips, counted, published, score, sidecar, timing, tree
 
 FORMS = "a published result like v1.0/Inspur/nf5688m6_mxnet, or a folder of result logs"
 
@@ -59,7 +59,7 @@ class Claim(NamedTuple):
         if its:
             return all(description.get(name) == saved[name] for name in its)
         models = {gpu.name for gpu in machine.gpus}
-        alike = [chips.of_gpu(model, [chips.name(self.accelerator)]) for model in models]
+        alike = [chips.among([chips.name(self.accelerator)], model) for model in models]
         return len(machine.gpus) == self.accelerators and all(alike)
 
 

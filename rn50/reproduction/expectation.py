@@ -5,13 +5,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rn50.hyperparameters.plan import chips
 from rn50.hyperparameters.plan.images_per_second import Conditions, evaluations, minutes
 from rn50.hyperparameters.plan.planner import SystemPlanner
 from rn50.printed import Minutes
 from rn50.reproduction.claim import Claim
 from rn50.reproduction.here import Here
-from rn50.results import equivalence
+from rn50.results import chips, equivalence
 
 RATE = "images/s in training"
 
@@ -70,7 +69,7 @@ def _rate(claim: Claim, here: Here, runs: int) -> Expected:
     if here.same_speed and claim.training_rate:
         return _own(RATE, claim.images_per_second, runs, claim.training_rate)
     gpus, planner = here.facts.gpus, SystemPlanner()
-    name = chips.of_gpu(gpus[0].name, planner.accelerators) if gpus else None
+    name = chips.among(planner.accelerators, gpus[0].name) if gpus else None
     if not name:
         return Expected(RATE, None, None, None, "nobody published a result of this machine")
     ranks = here.config.ranks

@@ -1,8 +1,8 @@
-"""Published ResNet-50 results of MLPerf Training, rounds v0.7 to v3.1: machines, hyperparameters and scores.
+"""Published ResNet-50 results of MLPerf Training, rounds v0.7 to v4.0: machines, hyperparameters and scores.
 
 ``published.csv`` holds facts from the logs and system descriptions that MLCommons published, one row per
 result. ``python -m tests.support.published_table`` makes it from those result trees, and names the source of
-each column.
+each column. Rows of v4.0 were taken from a table of the same facts, collected apart from this project.
 """
 
 import csv

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rn50.benchmark import rules
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 from rn50.printed import prints
-from rn50.results import power, run, tree
+from rn50.results import chips, power, published, run, sidecar, tree
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
 from rn50.results.validity import compliance, explain, log_rules, result_rules
@@ -96,6 +96,7 @@ def check(
         findings += _said_once(judged.findings, official)
         findings += power.judge(logs)[1]
         findings += _incomplete(runs, paths)
+        findings += _not_published(place, runs[0])
         judgements.append(judged)
         excused += [one.file for one in runs if one.converged and rules.OTHER_TARGET in one.logged_labels]
         if place:
@@ -125,6 +126,28 @@ def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Find
     message = f"{counted(len(runs), 'run')} of {rules.RUNS}: no score yet"
     rule = f"a result is of {rules.RUNS} runs"
     return [Finding(WARNING, runs[0].log.path.parent, None, rule, message, "make the others")]
+
+
+def _not_published(place: tree.Place | None, first: Run) -> list[Finding]:
+    """Return a warning for each accelerator with which nobody published a result, with the name nearest to
+    its own; none for a run without accelerators."""
+    described = tree.described(first.file.parent)
+    fields = described or first.saved.get("system", {})
+    text = str(fields.get("accelerator_model_name") or "")
+    ran_without = sidecar.section(first.saved, "run").get("device") == "cpu"
+    if ran_without or text.upper() in ("", "N/A") or (tree.counts(fields) or (1, 1))[1] == 0:
+        return []
+    file = place.description if place and described else first.file
+    rule = "an accelerator has the name under which others published it"
+    names = chips.known(published.results())
+    findings = []
+    for model in text.split(" + "):
+        near = chips.nearest(model, names)
+        if chips.among(names, model) is None:
+            remedy = f"write {near} if it is that" if near else "correct its name"
+            message = f"accelerator {excerpt(model)}: {chips.NOBODY}"
+            findings.append(Finding(WARNING, file, None, rule, message, f"{remedy}; nothing if it is new"))
+    return findings
 
 
 def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:

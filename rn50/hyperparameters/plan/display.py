@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.hyperparameters.plan import chips
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.images_per_second import Spread
 from rn50.hyperparameters.plan.planner import BORROWED, Plan
+from rn50.results import chips
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal, table
 

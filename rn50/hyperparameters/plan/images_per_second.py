@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.hyperparameters.plan import chips
+from rn50.results import chips
 from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7

@@ -15,11 +15,11 @@ from rn50.benchmark.recipe import SHARED
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow.borrow import command
-from rn50.hyperparameters.plan import chips, images_per_second
+from rn50.hyperparameters.plan import images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel
 from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
 from rn50.printed import Hidden, Hundredths, Inline, Minutes, Tenths, prints
-from rn50.results import published
+from rn50.results import chips, published
 from rn50.results.published import PublishedResult
 
 OPTIMIZER = "lars"

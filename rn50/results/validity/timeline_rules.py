@@ -16,8 +16,8 @@ from rn50.results.run import Run
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 
-FASTEST_ACCELERATOR = 7_245
-"""Highest published images/s per accelerator over the whole run: XE8640x4H100-SXM-80GB, round v3.0."""
+FASTEST_ACCELERATOR = 7_768
+"""Highest published images/s per accelerator over the whole run: h200_ngc24.04_mxnet, round v4.0."""
 FASTEST_SYSTEM = 8_985_088
 """Highest published images/s of a system: coreweave_hgxh100_n448_ngc23.04_mxnet, round v3.0."""
 ABSURD = 10

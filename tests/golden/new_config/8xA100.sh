@@ -4,7 +4,7 @@
 #   command     DGXSYSTEM=MINE DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     8 x NVIDIA A100-SXM4-80GB, 80 GiB each; AMD EPYC 7742 64-Core Processor, 256 CPUs, 1007 GiB
 #   expected    35.0 epochs (35 to 36); 19 of 320 runs missed (6%): 64 published results of this very recipe
-#               28.4 minutes (27 to 30) at the rate of others' code on A100-SXM-80GB
+#               28.4 minutes (27 to 29.9) at the rate of others' code on A100-SXM-80GB
 #               not measured with this code
 #   borrowed    by `rn50 borrow v0.7/Inspur/nf5488_mxnet`, for config_MINE.sh
 #               source: published result, division closed
@@ -12,7 +12,7 @@
 #               organisation: Inspur
 #               system: nf5488_mxnet
 #               hardware: 8 x NVIDIA A100, MXNet 1.6.0
-#               table: published.csv, SHA-256 5c9c39f3fb98aaddd3230513ebf7ec7ccdae25a8fcab514a2bb5a7e643f6b7f1
+#               table: published.csv, SHA-256 46efd13a427f846f19173fddf1d74c080ce8f095f14ec6cc4c3b677b6f51780a
 #   assumed     the source does not say: LARSETA=0.001
 
 # --- hyperparameters (one group: together they decide convergence) ------------

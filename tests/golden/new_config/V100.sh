@@ -4,7 +4,7 @@
 #   command     DGXSYSTEM=MINE DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     Tesla V100-SXM2-32GB, 32 GiB; Intel(R) Xeon(R) Platinum 8358 CPU @ 2.60GHz, 3 CPUs, 8 GiB
 #   expected    35.2 epochs (35 to 36); 3 of 30 runs missed (10%): 6 published results of this very recipe
-#               400 minutes (314 to 511) at the rate of others' code on V100-SXM-32GB
+#               408 minutes (320 to 520) at the rate of others' code on V100-SXM-32GB
 #               not measured with this code
 #   borrowed    by `rn50 borrow v2.0/Krai/7920T_2xA5000`, for config_MINE.sh
 #               source: published result, division closed
@@ -12,7 +12,7 @@
 #               organisation: Krai
 #               system: 7920T_2xA5000
 #               hardware: 2 x NVIDIA RTX A5000, MxNet NVIDIA Release 22.04
-#               table: published.csv, SHA-256 5c9c39f3fb98aaddd3230513ebf7ec7ccdae25a8fcab514a2bb5a7e643f6b7f1
+#               table: published.csv, SHA-256 46efd13a427f846f19173fddf1d74c080ce8f095f14ec6cc4c3b677b6f51780a
 #   assumed     the source does not say: LARSETA=0.001
 #   note        batch norm is over 408 images here, and was over 204
 
