@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from rn50.audit.run_set import Evidence, RunSet
 from rn50.benchmark import rules
-from rn50.hyperparameters.plan import chips, images_per_second
+from rn50.hyperparameters.plan import images_per_second
 from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
-from rn50.results import published, timing, tree
+from rn50.results import chips, published, timing, tree
 from rn50.results.parse import ResultLog, finite
 
 OFF_CLOCK = 0.005
