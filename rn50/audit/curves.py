@@ -74,11 +74,12 @@ def alike(runs: RunSet, others: Sequence[ResultLog] = ()) -> Evidence | None:
 
 
 def shifted(runs: RunSet) -> Evidence | None:
-    """Look for a converged run whose accuracies are those of the others an evaluation later."""
+    """Look for a converged run whose accuracies are those of the others an evaluation later; None for runs
+    of other data, whose curves vary otherwise."""
     logs = [log for log in runs.logs if log.reached and len(log.evaluations) >= FEWEST]
     curves = [_of(log) for log in logs]
     shared = sorted(set.intersection(*({*curve} for curve in curves))) if curves else []
-    if len(curves) < 4 or len(shared) < FEWEST:
+    if len(curves) < 4 or len(shared) < FEWEST or runs.label:
         return None
     table = np.array([[curve[epoch] for epoch in shared] for curve in curves])
     deviations = math.sqrt(1 + 1 / (len(curves) - 1)) * _deviations(shared)

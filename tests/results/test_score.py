@@ -9,7 +9,7 @@ import pytest
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import as_json
-from rn50.results import score, scoreboard
+from rn50.results import run, score, scoreboard
 from tests.results.scored import kept, printed, write_run, write_runs
 
 DEMO = f"8xBox ({rules.NOT_A_RESULT})"
@@ -173,7 +173,7 @@ def test_many_files_are_counted_as_they_are_read(tmp_path):
     write_runs(tmp_path, *range(60, 60 + run.MANY_FILES))
     seen = []
     score.score([tmp_path], progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(done, run.MANY_FILES) for done in range(1, score.MANY_FILES + 1)]
+    assert seen == [(done, run.MANY_FILES) for done in range(1, run.MANY_FILES + 1)]
     score.score([tmp_path / "result_0.txt"], progress=lambda done, total: seen.append("few"))
     assert "few" not in seen
 

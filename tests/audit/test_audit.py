@@ -1,0 +1,204 @@
+"""``rn50 audit`` on made-up sets: what was done to a set stands out, by the test that is for it, and nothing
+stands out in one that nothing was done to."""
+
+import json
+import subprocess
+
+import pytest
+
+from rn50.audit import audit
+from tests.audit import made
+from tests.support.typed import RN50
+
+
+def run(*arguments):
+    """The command in a pipe."""
+    return subprocess.run([*RN50, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def found(folder):
+    """The only audit, and its evidence that stands out by test."""
+    (one,) = audit.audit([folder]).audits
+    return one, {evidence.test: evidence.found for evidence in one.stands_out}
+
+
+@pytest.mark.parametrize("length", [5, 6, 10])
+def test_nothing_stands_out_in_a_whole_campaign(tmp_path, length):
+    one, seen = found(made.write(tmp_path / "r", made.campaign(length, stated=1.0)))
+    assert (seen, one.verdict, one.runs) == ({}, "nothing stands out", length)
+    assert {evidence.test for evidence in one.evidence} >= {
+        "launch gaps",
+        "file numbers",
+        "seeds",
+        "curves alike",
+        "curves shifted",
+        "epochs",
+        "spread",
+        "clock",
+        "pace",
+    }
+
+
+@pytest.mark.parametrize(
+    "left_out, where",
+    [
+        ([1], "27.9 minutes between result_0.txt and result_1.txt hold 1 run"),
+        ([2, 3], "55.4 minutes between result_1.txt and result_2.txt hold 2 runs"),
+        ([1, 3], "between result_1.txt and result_2.txt hold 1 run"),
+    ],
+)
+def test_runs_left_out_leave_a_hole(tmp_path, left_out, where):
+    placed = [run for number, run in enumerate(made.campaign(5 + len(left_out))) if number not in left_out]
+    _, seen = found(made.write(tmp_path / "r", placed))
+    assert [*seen] == ["launch gaps"] and where in seen["launch gaps"]
+
+
+def test_a_hole_that_no_number_of_runs_fills_is_a_pause(tmp_path):
+    placed = made.campaign(5)
+    later = [(at + 0.45 * made.RUN_S * (number > 2), run) for number, (at, run) in enumerate(placed)]
+    assert found(made.write(tmp_path / "r", later))[1] == {}
+
+
+def test_a_file_that_is_missing(tmp_path):
+    placed = made.campaign(6)
+    folder = made.write(tmp_path / "r", [placed[0], *placed[2:]], [0, 2, 3, 4, 5])
+    _, seen = found(folder)
+    assert seen["file numbers"] == "no result_1 among result_0 to result_5"
+    assert "between result_0.txt and result_2.txt hold 1 run" in seen["launch gaps"]
+
+
+def test_the_scripts_own_count(tmp_path):
+    placed = made.campaign(8)
+    for number, (_, one) in enumerate(placed):
+        one["trial"] = f"{number + 1} of 8"
+    chosen = [placed[index] for index in (1, 3, 5, 6, 7)]
+    _, seen = found(made.write(tmp_path / "r", chosen))
+    assert "trial 3 of 8 between result_0.txt and result_1.txt" in seen["trials"]
+    assert "launch gaps" in seen
+    # Where the count goes on, a pause of any length is none of a run left out.
+    whole = made.campaign(5)
+    for number, (_, one) in enumerate(whole):
+        one["trial"] = f"{number + 1} of 5"
+    late = [
+        (at + (made.RUN_S + made.INIT_S + made.GAP_S) * (i > 1), one) for i, (at, one) in enumerate(whole)
+    ]
+    assert found(made.write(tmp_path / "s", late))[1] == {}
+
+
+def test_files_that_were_numbered_anew(tmp_path):
+    _, seen = found(made.write(tmp_path / "r", made.campaign(5), [3, 0, 2, 4, 1]))
+    assert seen == {
+        "file numbers": "one script made them in the order 3, 0, 2, 4, 1: they were numbered anew"
+    }
+    for harmless in ([4, 3, 2, 1, 0], [1, 2, 3, 4, 0], [0, 4, 1, 2, 3]):
+        assert found(made.write(tmp_path / "s", made.campaign(5), harmless))[1] == {}
+
+
+def test_seeds(tmp_path):
+    placed = made.campaign(5)
+    for number, (_, one) in enumerate(placed):
+        one["seed"] = 100 + number + (number > 2)
+    assert found(made.write(tmp_path / "r", placed))[1] == {
+        "seeds": "they count up by 1, and 103 is not there"
+    }
+    placed[3][1]["seed"] = 100
+    assert found(made.write(tmp_path / "r", placed))[1] == {
+        "seeds": "seed 100 in result_0.txt and result_3.txt"
+    }
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.0003, 0.001])
+def test_a_copy_with_other_digits(tmp_path, noise):
+    placed = made.campaign(5)
+    signs = (1, -1, -1, 1, 1, -1, 1, -1)
+    changed = [top_1 + noise * sign for top_1, sign in zip(placed[1][1]["curve"], signs, strict=False)]
+    placed[3][1]["curve"] = [*changed, 0.7598]
+    _, seen = found(made.write(tmp_path / "r", placed))
+    assert seen == {
+        "curves alike": "result_1.txt and result_3.txt have nearly the same accuracies at every epoch"
+    }
+
+
+def test_the_same_run_twice_and_in_two_sets(tmp_path):
+    placed = made.campaign(5)
+    made.write(tmp_path / "r", [*placed[:4], placed[1]])
+    _, seen = found(tmp_path / "r")
+    assert seen["curves alike"] == "result_1.txt and result_4.txt are one run"
+    other = [(at + 1e6, made.run(number + 50)) for number, (at, _) in enumerate(placed)]
+    other[2] = (other[2][0], placed[0][1])
+    made.write(tmp_path / "s", placed), made.write(tmp_path / "t", other)
+    report = audit.audit([tmp_path / "s", tmp_path / "t"])
+    assert [len(one.stands_out) for one in report.audits] == [1, 1]
+    assert "t/result_2.txt" in report.audits[0].stands_out[0].found
+    again = made.write(tmp_path / "u", placed)
+    report = audit.audit([tmp_path / "s", again])
+    assert not report.stands_out and report.audits[0].notes == (f"the same logs: {again}",)
+
+
+def test_a_run_an_evaluation_ahead(tmp_path):
+    placed = made.campaign(5)
+    curve = placed[2][1]["curve"]
+    placed[2][1].update(curve=[*curve[1:-1], 0.7601], epochs=made.EPOCHS[:-1], seconds=made.RUN_S * 31 / 35)
+    _, seen = found(made.write(tmp_path / "r", placed))
+    assert seen["curves shifted"] == "result_2.txt is one evaluation ahead of the others"
+
+
+def test_fewer_epochs_than_anybody(tmp_path):
+    curve = [*made.TOP_1[1:-1], 0.7601]
+    placed = made.campaign(5, epochs=made.EPOCHS[:-1])
+    for number, (_, one) in enumerate(placed):
+        noise = made.run(number)["curve"]
+        one["curve"] = [
+            top_1 + own - usual for top_1, own, usual in zip(curve, noise, made.TOP_1, strict=False)
+        ]
+        one["curve"][-1] = 0.7601
+    _, seen = found(made.write(tmp_path / "r", placed))
+    assert "31.0 on average" in seen["epochs"] and "not even the best 5 of 100 are" in seen["epochs"]
+    for _, one in placed:
+        one["division"] = "open"  # where other rules hold
+    assert "epochs" not in found(made.write(tmp_path / "s", placed))[1]
+
+
+def test_clocks_that_were_edited(tmp_path):
+    stated = [(at, {**one, "stated": 0.97}) for at, one in made.campaign(5)]
+    _, seen = found(made.write(tmp_path / "r", stated))
+    assert "states 3.0% fewer images/s than its time stamps give" in seen["clock"]
+    placed = made.campaign(5)
+    placed[1][1]["seconds"] *= 0.93
+    _, seen = found(made.write(tmp_path / "s", placed))
+    assert seen["pace"].startswith("result_1.txt takes 6.9%")
+    placed[1][1]["seconds"] *= 0.985 / 0.93
+    _, seen = found(made.write(tmp_path / "t", placed))
+    assert "result_1.txt is 1.4% shorter, and the gap after it longer by as much" in seen["pace"]
+
+
+def test_too_few_runs_and_runs_without_an_end(tmp_path):
+    folder = made.write(tmp_path / "r", made.campaign(1))
+    one, seen = found(folder)
+    assert seen == {} and one.runs == 1
+    text = (folder / "result_0.txt").read_text()
+    (folder / "result_1.txt").write_text("\n".join(text.splitlines()[:-1]) + "\n")
+    one, seen = found(folder)
+    assert seen == {} and one.notes == ("1 run without a time from start to stop",)
+
+
+def test_the_command(tmp_path):
+    folder = made.write(tmp_path / "r", made.campaign(5))
+    done = run("audit", folder)
+    assert (
+        done.returncode == 0 and "5 runs, nothing stands out" in done.stdout and "launch gaps" in done.stdout
+    )
+    placed = made.campaign(6)
+    made.write(folder, [placed[0], *placed[2:]])
+    done = run("audit", folder, "--json")
+    fields = json.loads(done.stdout)
+    assert done.returncode == 1 and fields["audits"][0]["verdict"] == "look at: launch gaps"
+    gaps = next(one for one in fields["audits"][0]["evidence"] if one["test"] == "launch gaps")
+    assert gaps["p"] == pytest.approx(1 / gaps["statistic"]) and gaps["p"] <= gaps["q"]
+    assert {test["name"] for test in fields["tests"]} >= {
+        one["test"] for one in fields["audits"][0]["evidence"]
+    }
+    done = run("audit", folder, made.write(tmp_path / "s", made.campaign(5, stated=1.0)))
+    assert done.returncode == 1 and "1 of 2 sets to look at" in done.stdout
+    done = run("audit", tmp_path / "nothing")
+    assert done.returncode == 2 and "no such file or folder" in done.stderr
