@@ -22,6 +22,8 @@ from rn50.terminal import safe
 SERIES = 8
 """Number of colours and markers; further curves use them again."""
 MARKERS = "os^DvPX*"
+GLYPHS = "●■▲◆▼✚✖★"
+"""Text characters for the markers."""
 MOST_POINTS = 1000
 """Most points of a curve: more are not visible and take minutes to write."""
 FORMATS = {
@@ -188,6 +190,51 @@ def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[fl
     return _svg(draw, "minutes of every run by system", height=0.9 + 0.35 * len(systems))
 
 
+@dataclass(frozen=True)
+class Point:
+    """A result in the colour and with the marker of ``series``, which leads to ``anchor`` on the page. Our own
+    have a ring."""
+
+    x: float
+    y: float
+    series: int
+    anchor: str
+    own: bool = False
+
+
+def field(
+    points: Iterable[Point],
+    x_label: str,
+    y_label: str,
+    reference: Iterable[tuple[Point, float, float]] = (),
+    log_y: bool = True,
+) -> str:
+    """Plot results, each a link, over a logarithmic x axis; ``reference`` points have a bar from the lowest to
+    the highest value."""
+
+    def draw(axes: Axes) -> None:
+        for at, low, high in reference:
+            axes.plot([at.x, at.x], [low, high], color=_TARGET, linewidth=1)
+            axes.scatter([at.x], [at.y], 22, _TARGET, "_", linewidths=2, urls=[f"#{at.anchor}"])
+        by_series: dict[int, list[Point]] = {}
+        for point in points:
+            by_series.setdefault(point.series, []).append(point)
+        for series, alike in by_series.items():
+            place = [point.x for point in alike], [point.y for point in alike]
+            links, colour = [f"#{point.anchor}" for point in alike], _colour(series)
+            axes.scatter(*place, 16, colour, MARKERS[series % SERIES], linewidths=0.4, urls=links, zorder=3)
+        ours = [point for group in by_series.values() for point in group if point.own]
+        axes.plot([own.x for own in ours], [own.y for own in ours], "o", color=_TEXT, mfc="none", ms=9)
+        for axis in (axes.xaxis, axes.yaxis) if log_y else (axes.xaxis,):
+            (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
+            axis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,g}"))
+            axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+        axes.set(xlabel=x_label, ylabel=y_label)
+
+    text = _svg(draw, f"{y_label} over {x_label}; each point is a row of the table", height=3.4, role="group")
+    return re.sub(r'<a xlink:href="#([^"]*)"', r'<a tabindex="-1" aria-label="\1" href="#\1"', text)
+
+
 def reliability(bins: Sequence[tuple[float, float]]) -> str:
     """Plot accuracy over confidence, the points of ``bins``, and the diagonal on which the two are equal."""
 
@@ -243,7 +290,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
     return points if step <= 1 else [*points[:-1:step], points[-1]]
 
 
-def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
+def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9, role: str = "img") -> str:
     drawn, stream = figure(4.5, height, _STYLE), io.StringIO()
     draw(drawn.add_subplot())
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -254,5 +301,5 @@ def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
     text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # unused ids, which would repeat from figure to figure
     text = re.sub(r"#ab0[0-4][0-9a-f]{2}", lambda match: _COLOURS[match.group()], text)
-    opening = rf'<svg \1 role="img" aria-label="{label}">'
+    opening = rf'<svg \1 role="{role}" aria-label="{label}">'
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', opening, text, count=1)
