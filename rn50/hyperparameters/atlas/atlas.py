@@ -19,6 +19,12 @@ from rn50.results.report import plots, recipes, templates
 from rn50.terminal import minutes
 
 SCRIPT = pathlib.Path(__file__).with_name("atlas.js")
+_CHARTS = (
+    ("accelerators", "minutes", "minutes to target"),
+    ("accelerators", "images_per_second", "images/s of each accelerator"),
+    ("global_batch_size", "epochs", "epochs to target"),
+)
+"""Fields of a row over each other, and the label of the second."""
 
 
 def write(paths: Sequence[pathlib.Path], output: pathlib.Path) -> pathlib.Path:
@@ -71,38 +77,25 @@ def _references() -> list[dict[str, Any]]:
     """Return the reference convergence points of the newest ruleset, each with its place on the page."""
     ruleset = rules.RULESETS[-1]
     points = sorted(recipe.convergence_points(ruleset).values(), key=lambda point: point["BS"])
-    return [
-        {"anchor": f"rcp-{point['BS']}", "recipe": recipe.of_point(point), "epochs": point["Epochs to converge"]}
-        | {"name": f"rcp/{ruleset}/{point['BS']}", "mean": statistics.mean(point["Epochs to converge"])}
-        for point in points
-    ]
+    found = []
+    for point in points:
+        name, epochs = f"rcp/{ruleset}/{point['BS']}", point["Epochs to converge"]
+        known = {"name": name, "recipe": recipe.of_point(point), "runs": len(epochs)}
+        known |= {"anchor": rows.anchor(name), "mean": statistics.mean(epochs)}
+        found.append(known | {"ends": (min(epochs), max(epochs))})
+    return found
 
 
 def _figures(
     of: Sequence[Row], colours: dict[str, int], references: Sequence[dict[str, Any]]
 ) -> dict[str, str]:
-    """Return the charts by name, without those that would be empty."""
-    time, speed, epochs = (
-        rows.points(of, *axes, colours)
-        for axes in (
-            ("accelerators", "minutes"),
-            ("accelerators", "images_per_second"),
-            ("global_batch_size", "epochs"),
-        )
-    )
+    """Return the charts by their y axis, without those that would be empty."""
     expected = [
-        (plots.Point(one["recipe"].global_batch_size, one["mean"], 0, one["anchor"]), *_ends(one["epochs"]))
+        (plots.Point(one["recipe"].global_batch_size, one["mean"], 0, one["anchor"]), *one["ends"])
         for one in references
     ]
-    drawn = {}
-    if time:
-        drawn["minutes"] = plots.field(time, "accelerators", "minutes to target")
-    if speed:
-        drawn["images_per_second"] = plots.field(speed, "accelerators", "images/s of each accelerator")
-    if epochs:
-        drawn["epochs"] = plots.field(epochs, "global batch size", "epochs to target", expected, log_y=False)
-    return drawn
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)
+    return {
+        y: plots.field(points, x.replace("_", " "), label, expected if y == "epochs" else (), y == "minutes")
+        for x, y, label in _CHARTS
+        if (points := rows.points(of, x, y, colours))
+    }

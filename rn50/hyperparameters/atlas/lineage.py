@@ -57,7 +57,9 @@ def histories(pairs: Iterable[Pair]) -> list[History]:
     for by_round in groups.values():
         rows, results = zip(*by_round.values(), strict=True)
         if len(rows) > 1:
-            changes = [after.minutes / before.minutes - 1 for before, after in zip(rows, rows[1:], strict=False)]
+            changes = [
+                after.minutes / before.minutes - 1 for before, after in zip(rows, rows[1:], strict=False)
+            ]
             split = compare.compare([results[0], results[-1]])[0].split
             found.append(History([*map(Step, rows, [None, *changes])], split))
     return sorted(found, key=lambda history: history.ratio)

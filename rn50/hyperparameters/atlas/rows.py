@@ -38,7 +38,6 @@ class Row:
     framework: str
     division: str
     global_batch_size: float | None
-    optimizer: str
     epochs: float | None
     minutes: float | None
     images_per_second: float | None
@@ -72,7 +71,6 @@ def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
             result.framework,
             "closed" if result.is_closed else result.division.lower(),
             result.global_batch_size,
-            result.optimizer.lower(),
             _mean(result.epochs_to_target),
             result.olympic_minutes,
             result.images_per_second_per_accelerator,
@@ -98,7 +96,6 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
             dict(what_ran.head(score.runs)).get("framework", ""),
             score.division or "",
             logged.global_batch_size,
-            str(logged.optimizer or "").lower(),
             _mean([one.epochs for one in score.runs if one.converged and one.epochs]),
             score.olympic_minutes or score.mean_minutes,
             score.images_per_second_per_accelerator,

@@ -192,8 +192,8 @@ def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[fl
 
 @dataclass(frozen=True)
 class Point:
-    """A result in the colour and with the marker of ``series``, which leads to ``anchor`` on the page. Our own
-    have a ring."""
+    """A result in the colour and with the marker of ``series``, which leads to ``anchor`` on the page. The
+    reader's ``own`` ones have a ring."""
 
     x: float
     y: float
@@ -203,33 +203,40 @@ class Point:
 
 
 def field(
-    points: Iterable[Point],
+    points: Sequence[Point],
     x_label: str,
     y_label: str,
-    reference: Iterable[tuple[Point, float, float]] = (),
-    log_y: bool = True,
+    reference: Sequence[tuple[Point, float, float]] = (),
+    log_y: bool = False,
 ) -> str:
-    """Plot results, each a link, over a logarithmic x axis; ``reference`` points have a bar from the lowest to
-    the highest value."""
+    """Plot results, each a link, over a logarithmic x axis. Behind them is a line through the ``reference``
+    points, each with a bar from the lowest to the highest value."""
+
+    def scatter(axes: Axes, alike: Sequence[Point], **style: Any) -> None:
+        links = [f"#{point.anchor}" for point in alike]
+        axes.scatter([point.x for point in alike], [point.y for point in alike], urls=links, **style)
 
     def draw(axes: Axes) -> None:
-        for at, low, high in reference:
-            axes.plot([at.x, at.x], [low, high], color=_TARGET, linewidth=1)
-            axes.scatter([at.x], [at.y], 22, _TARGET, "_", linewidths=2, urls=[f"#{at.anchor}"])
-        by_series: dict[int, list[Point]] = {}
-        for point in points:
-            by_series.setdefault(point.series, []).append(point)
-        for series, alike in by_series.items():
-            place = [point.x for point in alike], [point.y for point in alike]
-            links, colour = [f"#{point.anchor}" for point in alike], _colour(series)
-            axes.scatter(*place, 16, colour, MARKERS[series % SERIES], linewidths=0.4, urls=links, zorder=3)
-        ours = [point for group in by_series.values() for point in group if point.own]
-        axes.plot([own.x for own in ours], [own.y for own in ours], "o", color=_TEXT, mfc="none", ms=9)
-        for axis in (axes.xaxis, axes.yaxis) if log_y else (axes.xaxis,):
-            (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
-            axis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,g}"))
+        expected = [point for point, _, _ in reference]
+        line = [point.x for point in expected], [point.y for point in expected]
+        axes.plot(*line, color=_TARGET, linewidth=1)
+        for point, low, high in reference:
+            axes.plot([point.x, point.x], [low, high], color=_TARGET, linewidth=3, alpha=0.5)
+        scatter(axes, expected, s=36, color=_TARGET, marker="_")
+        for series in sorted({point.series for point in points}):
+            style: dict[str, Any] = {"color": _colour(series), "marker": MARKERS[series], "linewidths": 0.4}
+            scatter(axes, [point for point in points if point.series == series], s=16, zorder=3, **style)
+        own = [point for point in points if point.own]
+        scatter(axes, own, s=90, facecolors="none", edgecolors=_TEXT, zorder=4)
+        for axis, begin in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale))[: 1 + log_y]:
+            begin("log")
+            low, high = axis.get_view_interval()
+            steps = (1.0, 2.0, 5.0) if high < 500 * low else (1.0,)  # labels of more decades would overlap
+            axis.set_major_locator(matplotlib.ticker.LogLocator(subs=steps))
             axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-        axes.set(xlabel=x_label, ylabel=y_label)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,g}"))
+        axes.set(xlabel=x_label, ylabel=y_label, ylim=(None if log_y else 0, None))
 
     text = _svg(draw, f"{y_label} over {x_label}; each point is a row of the table", height=3.4, role="group")
     return re.sub(r'<a xlink:href="#([^"]*)"', r'<a tabindex="-1" aria-label="\1" href="#\1"', text)
