@@ -213,8 +213,9 @@ def field(
     points, each with a bar from the lowest to the highest value."""
 
     def scatter(axes: Axes, alike: Sequence[Point], **style: Any) -> None:
-        links = [f"#{point.anchor}" for point in alike]
-        axes.scatter([point.x for point in alike], [point.y for point in alike], urls=links, **style)
+        if alike:  # of none, matplotlib would draw a mark in the corner
+            links = [f"#{point.anchor}" for point in alike]
+            axes.scatter([point.x for point in alike], [point.y for point in alike], urls=links, **style)
 
     def draw(axes: Axes) -> None:
         expected = [point for point, _, _ in reference]
@@ -227,7 +228,7 @@ def field(
             style: dict[str, Any] = {"color": _colour(series), "marker": MARKERS[series], "linewidths": 0.4}
             scatter(axes, [point for point in points if point.series == series], s=16, zorder=3, **style)
         own = [point for point in points if point.own]
-        scatter(axes, own, s=90, facecolors="none", edgecolors=_TEXT, zorder=4)
+        scatter(axes, own, s=90, facecolors="none", edgecolors=_TEXT, clip_on=False, zorder=4)
         for axis, begin in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale))[: 1 + log_y]:
             begin("log")
             low, high = axis.get_view_interval()
