@@ -195,7 +195,7 @@ def rn50(*arguments):
 def test_the_command_writes_the_page_and_only_over_a_page_of_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert rn50().stdout == "atlas: atlas.html\n" and [*tmp_path.iterdir()] == [tmp_path / "atlas.html"]
-    assert json.loads(rn50("-o", "atlas.html", "--json").stdout) == {"report": "atlas.html"}
+    assert json.loads(rn50("-o", "atlas.html", "--json").stdout) == {"atlas": "atlas.html"}
     (tmp_path / "mine.html").write_text("<!DOCTYPE html><p>mine")
     refused = rn50("-o", "mine.html")
     assert refused.exit_code == 2 and refused.stderr.count("\n") == 1

@@ -1,7 +1,6 @@
-"""What the published results say of each other: the history of a system, and whose hyperparameters came
-first."""
+"""The history of each published system, and whose hyperparameters came first."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rn50.benchmark.recipe import Recipe
@@ -53,7 +52,7 @@ def histories(pairs: Iterable[Pair]) -> list[History]:
         fastest = rounds.setdefault(row.round, (row, result))
         if row.minutes < (fastest[0].minutes or 0.0):
             rounds[row.round] = row, result
-    found = []
+    histories = []
     for by_round in groups.values():
         rows, results = zip(*by_round.values(), strict=True)
         if len(rows) > 1:
@@ -61,20 +60,23 @@ def histories(pairs: Iterable[Pair]) -> list[History]:
                 after.minutes / before.minutes - 1 for before, after in zip(rows, rows[1:], strict=False)
             ]
             split = compare.compare([results[0], results[-1]])[0].split
-            found.append(History([*map(Step, rows, [None, *changes])], split))
-    return sorted(found, key=lambda history: history.ratio)
+            histories.append(History([*map(Step, rows, [None, *changes])], split))
+    return sorted(histories, key=lambda history: history.ratio)
 
 
-def taken(pairs: Sequence[Pair]) -> Iterator[Taken]:
-    """Yield the hyperparameters that an organisation published after another one had, in an earlier round,
-    those that most took first."""
+def taken(pairs: Sequence[Pair]) -> list[Taken]:
+    """Return the hyperparameters that an organisation published after another one had, in an earlier round,
+    those of most later results first."""
     rows = {result.name: row for row, result in pairs}
-    found = []
+    every = []
     for recipe, group in published.by_recipe(result for _, result in pairs).items():
         first = [result for result in group if result.round == group[0].round]
         owners = {result.organisation.lower() for result in first}
-        later = [result for result in group if result.organisation.lower() not in owners]
-        later = [result for result in later if result.round > group[0].round]
+        later = [
+            result
+            for result in group
+            if result.round > group[0].round and result.organisation.lower() not in owners
+        ]
         if recipe.is_whole and later:
-            found.append(Taken(recipe, *([rows[one.name] for one in part] for part in (first, later))))
-    yield from sorted(found, key=lambda each: -len(each.later))
+            every.append(Taken(recipe, *([rows[one.name] for one in part] for part in (first, later))))
+    return sorted(every, key=lambda shared: -len(shared.later))

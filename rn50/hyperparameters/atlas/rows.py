@@ -15,7 +15,7 @@ from rn50.results.report import plots, what_ran
 from rn50.results.score import SystemScore
 
 OWN = "own"
-"""What stands in the place of the round of a result that was read from logs."""
+"""Word in the place of the round of a result that was read from logs."""
 OTHERS = "others"
 """Name of the boards that have no colour of their own."""
 

@@ -227,8 +227,8 @@ def field(
         for series in sorted({point.series for point in points}):
             style: dict[str, Any] = {"color": _colour(series), "marker": MARKERS[series], "linewidths": 0.4}
             scatter(axes, [point for point in points if point.series == series], s=16, zorder=3, **style)
-        own = [point for point in points if point.own]
-        scatter(axes, own, s=90, facecolors="none", edgecolors=_TEXT, clip_on=False, zorder=4)
+        ringed = [point for point in points if point.own]
+        scatter(axes, ringed, s=90, facecolors="none", edgecolors=_TEXT, clip_on=False, zorder=4)
         for axis, begin in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale))[: 1 + log_y]:
             begin("log")
             low, high = axis.get_view_interval()
