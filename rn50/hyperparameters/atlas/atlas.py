@@ -105,9 +105,7 @@ def _references() -> list[Reference]:
     ]
 
 
-def _figures(
-    of_rows: Sequence[Row], colours: dict[str, int], expected: Sequence[Reference]
-) -> dict[str, str]:
+def _figures(shown: Sequence[Row], colours: dict[str, int], expected: Sequence[Reference]) -> dict[str, str]:
     """Return the charts by their y axis, without those that would be empty."""
     reference = [(one.point, min(one.epochs), max(one.epochs)) for one in expected]
     return {
