@@ -86,7 +86,7 @@ def test_each_chart_has_the_results_that_know_both_its_axes(page):
     known = [each for each in published.results() if each.accelerators]
     speeds = [each for each in known if each.images_per_second_per_accelerator]
     reached = [each for each in published.results() if each.epochs_to_target]
-    points = [re.findall(r'<a tabindex="-1" aria-label="([^"]*)"', chart) for chart in charts]
+    points = [re.findall(r'<a tabindex="-1" href="[^"]*"><title>([^<]*)<', chart) for chart in charts]
     references = [name for name in origin.names() if name.startswith(f"rcp/{rules.RULESETS[-1]}/")]
     names = [sorted(rows.anchor(each.name) for each in of) for of in (known, speeds, reached)]
     names[2] = sorted([*names[2], *references])

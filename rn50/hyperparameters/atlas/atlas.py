@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import markupsafe
-
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import Recipe
@@ -90,7 +88,7 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
         references=references,
         rules=rules,
         glyphs=plots.GLYPHS,
-        script=markupsafe.Markup(script),
+        script=script,
         script_sha256=base64.b64encode(digest).decode(),
     )
 

@@ -240,7 +240,7 @@ def field(
         axes.set(xlabel=x_label, ylabel=y_label, ylim=(None if log_y else 0, None))
 
     text = _svg(draw, f"{y_label} over {x_label}; each point is a row of the table", height=3.4, role="group")
-    return re.sub(r'<a xlink:href="#([^"]*)"', r'<a tabindex="-1" aria-label="\1" href="#\1"', text)
+    return re.sub(r'<a xlink:href="#([^"]*)">', r'<a tabindex="-1" href="#\1"><title>\1</title>', text)
 
 
 def reliability(bins: Sequence[tuple[float, float]]) -> str:
