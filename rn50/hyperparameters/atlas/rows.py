@@ -25,7 +25,8 @@ class Row:
     """A result. What is not known is None, or empty where it is text.
 
     ``anchor`` is its place on the page, ``command`` borrows its hyperparameters. ``framework`` is as the
-    submitter wrote it. ``first_logs`` is the result that submitted the same logs in an earlier round.
+    submitter wrote it. ``first_logs`` is the first result of the table that has the same logs, where it is
+    another one.
     """
 
     anchor: str
@@ -74,7 +75,7 @@ def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
             _mean(result.epochs_to_target),
             result.olympic_minutes,
             result.images_per_second_per_accelerator,
-            before if before.round < result.round else None,
+            before if before is not result else None,
         )
 
 
