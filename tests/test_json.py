@@ -146,6 +146,7 @@ def test_verbs_on_results(results, tmp_path):
         ("score", ()),
         ("check", ()),
         ("report", ("-o", tmp_path / "report.html")),
+        ("atlas", ("-o", tmp_path / "atlas.html")),
         ("compare", ()),
     ):
         assert documented.differences(verb, printed(verb, *results, *options)) == [], verb

@@ -194,6 +194,21 @@ def report_results(
     print_json(report.Page(written)) if as_json else say(f"report: {written}")
 
 
+@verb("atlas", "Write a page of all published results", "rn50 atlas results/MINE -o atlas.html")
+@click.argument("paths", nargs=-1, type=PATH)
+@group.output("Where to write it.", default="atlas.html")
+@group.as_json("rn50.hyperparameters.atlas.atlas.Page")
+def atlas_of_results(paths: tuple[pathlib.Path, ...], output: pathlib.Path, as_json: bool) -> None:
+    """Write all published results on one offline HTML page, and your own, in PATHS, beside them.
+
+    What is not of the benchmark, like the demo, stands apart.
+    """
+    from rn50.hyperparameters.atlas import atlas
+
+    written = atlas.write(paths, output)
+    print_json(atlas.Page(written)) if as_json else say(f"atlas: {written}")
+
+
 @verb("compare", "Compare results; say what five runs show", "rn50 compare results/BEFORE results/AFTER")
 @click.argument("paths", nargs=-1, required=True, type=PATH, shell_complete=_results)
 @group.as_json("rn50.results.compare.Comparisons")

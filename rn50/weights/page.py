@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-import rn50
 from rn50 import files
 from rn50.results.report import plots, templates
 from rn50.weights.counts import Counts
@@ -26,8 +25,6 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
     template = templates.in_folder_of(__file__).get_template("page.html.j2")
     page = template.render(
         evaluation=evaluation,
-        mark=files.MARK,
-        version=rn50.__version__,
         worst=_worst(confusion),
         confused=_confused(confusion),
         reliability=plots.reliability(reliability),

@@ -58,6 +58,7 @@ def installed(tmp_path_factory):
         ("check {folder}/runs", "errors"),
         ("compare {folder}/runs {folder}/others", "minutes"),
         ("report {folder}/runs -o {folder}/report.html", "report.html"),
+        ("atlas {folder}/runs -o {folder}/atlas.html", "atlas.html"),
     ],
 )
 def test_it_works_in_an_empty_folder(installed, arguments, shown):

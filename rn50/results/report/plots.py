@@ -22,6 +22,8 @@ from rn50.terminal import safe
 SERIES = 8
 """Number of colours and markers; further curves use them again."""
 MARKERS = "os^DvPX*"
+GLYPHS = "●■▲◆▼✚✖★"
+"""Text characters for the markers."""
 MOST_POINTS = 1000
 """Most points of a curve: more are not visible and take minutes to write."""
 FORMATS = {
@@ -188,6 +190,59 @@ def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[fl
     return _svg(draw, "minutes of every run by system", height=0.9 + 0.35 * len(systems))
 
 
+@dataclass(frozen=True)
+class Point:
+    """A result in the colour and with the marker of ``series``, which leads to ``anchor`` on the page. The
+    reader's ``own`` ones have a ring."""
+
+    x: float
+    y: float
+    series: int
+    anchor: str
+    own: bool = False
+
+
+def field(
+    points: Sequence[Point],
+    x_label: str,
+    y_label: str,
+    reference: Sequence[tuple[Point, float, float]] = (),
+    log_y: bool = False,
+) -> str:
+    """Plot results, each a link, over a logarithmic x axis. Behind them is a line through the ``reference``
+    points, each with a bar from the lowest to the highest value."""
+
+    def scatter(axes: Axes, alike: Sequence[Point], **style: Any) -> None:
+        if alike:  # of none, matplotlib would draw a mark in the corner
+            links = [f"#{point.anchor}" for point in alike]
+            axes.scatter([point.x for point in alike], [point.y for point in alike], urls=links, **style)
+
+    def draw(axes: Axes) -> None:
+        expected = [point for point, _, _ in reference]
+        line = [point.x for point in expected], [point.y for point in expected]
+        axes.plot(*line, color=_TARGET, linewidth=1)
+        for point, low, high in reference:
+            axes.plot([point.x, point.x], [low, high], color=_TARGET, linewidth=3, alpha=0.5)
+        scatter(axes, expected, s=36, color=_TARGET, marker="_")
+        for series in sorted({point.series for point in points}):
+            style: dict[str, Any] = {"color": _colour(series), "marker": MARKERS[series], "linewidths": 0.4}
+            scatter(axes, [point for point in points if point.series == series], s=16, zorder=3, **style)
+        ringed = [point for point in points if point.own]
+        scatter(axes, ringed, s=90, facecolors="none", edgecolors=_TEXT, clip_on=False, zorder=4)
+        for axis, begin in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale))[: 1 + log_y]:
+            begin("log")
+            low, high = axis.get_view_interval()
+            steps = (1.0, 2.0, 5.0) if high < 500 * low else (1.0,)  # labels of more decades would overlap
+            axis.set_major_locator(matplotlib.ticker.LogLocator(subs=steps))
+            axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,g}"))
+        axes.set(xlabel=x_label, ylabel=y_label, ylim=(None if log_y else 0, None))
+
+    text = _svg(draw, f"{y_label} over {x_label}; each point is a row of the table", height=3.4, role="group")
+    return re.sub(r'<a xlink:href="#([^"]*)">', r'<a tabindex="-1" href="#\1"><title>\1</title>', text)
+
+
 def reliability(bins: Sequence[tuple[float, float]]) -> str:
     """Plot accuracy over confidence, the points of ``bins``, and the diagonal on which the two are equal."""
 
@@ -243,7 +298,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
     return points if step <= 1 else [*points[:-1:step], points[-1]]
 
 
-def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
+def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9, role: str = "img") -> str:
     drawn, stream = figure(4.5, height, _STYLE), io.StringIO()
     draw(drawn.add_subplot())
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -254,5 +309,5 @@ def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
     text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # unused ids, which would repeat from figure to figure
     text = re.sub(r"#ab0[0-4][0-9a-f]{2}", lambda match: _COLOURS[match.group()], text)
-    opening = rf'<svg \1 role="img" aria-label="{label}">'
+    opening = rf'<svg \1 role="{role}" aria-label="{label}">'
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', opening, text, count=1)

@@ -8,7 +8,6 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import rn50
 from rn50 import docstrings, files
 from rn50.benchmark import rules
 from rn50.results import compare, recipe, scoreboard, timing
@@ -19,9 +18,6 @@ from rn50.results.validity import compliance, explain
 from rn50.settings import header
 from rn50.terminal import counted, minutes
 
-_GLYPHS = "●■▲◆▼✚✖★"
-"""Text characters for the markers of ``plots.MARKERS``."""
-
 
 class _Run:
     """A run with everything read from its log; ``verdict`` says whether it counts in the score, and why
@@ -30,7 +26,7 @@ class _Run:
     def __init__(self, score: RunScore, number: int, system: SystemScore) -> None:
         self.score = score
         self.series = number % plots.SERIES
-        self.glyph = _GLYPHS[self.series]
+        self.glyph = plots.GLYPHS[self.series]
         self.verdict = _became(score, system)
         self.faint = self.verdict.startswith(("dropped", "not in"))
         self.points = timing.accuracies(score.log)
@@ -101,9 +97,6 @@ def render(
         rules=rules,
         rulesets=rulesets,
         references=references,
-        version=rn50.__version__,
-        mark=files.MARK,
-        series=range(plots.SERIES),
         scoreboard=scoreboard,
         compare=compare,
     )
@@ -220,7 +213,7 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     heads = [dict(page["head"]) for page in pages]
     return {
         "names": compare.names(systems),
-        "glyphs": _GLYPHS,
+        "glyphs": plots.GLYPHS,
         "head": [
             (name, [head.get(name, "-") for head in heads]) for name in dict.fromkeys(itertools.chain(*heads))
         ],

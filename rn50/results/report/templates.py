@@ -4,14 +4,20 @@ import pathlib
 
 import jinja2
 
+import rn50
+from rn50 import files
+from rn50.results.report import plots
+
 
 def in_folder_of(module: str) -> jinja2.Environment:
-    """Return the templates in the folder of ``module``, a ``__file__``. Text is escaped; a name without a
-    value is an error."""
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(str(pathlib.Path(module).parent)),
+    """Return the templates in the folder of ``module``, a ``__file__``, and those of this folder, which pages
+    share. Text is escaped; a name without a value is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([pathlib.Path(module).parent, pathlib.Path(__file__).parent]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals |= {"mark": files.MARK, "version": rn50.__version__, "series": range(plots.SERIES)}
+    return environment
