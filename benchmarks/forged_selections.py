@@ -139,8 +139,6 @@ def evaluations(made: Forged) -> list[int]:
 def ahead(made: Forged) -> Forged:
     """Return a run that claims the accuracies of one evaluation later, and ends one evaluation earlier."""
     at = evaluations(made)
-    if len(at) < 6:
-        return made
     records = [dict(record) for record in made.records]
     for index, later in itertools.pairwise(at):
         records[index]["value"] = made.records[later]["value"]
@@ -199,13 +197,17 @@ def forgeries(pools: dict) -> dict[str, Forger]:
 
     def of_one(change: Callable) -> Forger:
         def forge(source: Source, generator: random.Random) -> Forgery | None:
+            if min(len(evaluations(made)) for made in source.made) < 6:
+                return None
             index = generator.randrange(len(source.made))
             made = change(source, index, generator)
             return replaced(untouched(source), index, made), list(range(len(source.made)))
 
         return forge
 
-    def all_ahead(source: Source, generator: random.Random) -> Forgery:
+    def all_ahead(source: Source, generator: random.Random) -> Forgery | None:
+        if min(len(evaluations(made)) for made in source.made) < 6:
+            return None
         return [(at, ahead(made)) for at, made in untouched(source)], list(range(len(source.made)))
 
     def all_faster(source: Source, generator: random.Random) -> Forgery:

@@ -62,7 +62,7 @@ def pace(runs: RunSet) -> Evidence | None:
         else 0.0
         for log in runs.logs
     ]
-    if len(per_epoch) < 4 or not all(per_epoch):
+    if len(per_epoch) < 4 or not all(per_epoch) or runs.label:  # labelled runs may share a machine
         return None
     usual = statistics.median(per_epoch)
     fastest = min(range(len(per_epoch)), key=lambda i: per_epoch[i])

@@ -40,8 +40,10 @@ def likeness(one: Sequence[float], others: Any, epochs: Sequence[float]) -> Any:
     count; NaN, where a row has none, does not either."""
     apart = (np.array(one) - others)[:, :-1]
     usual = math.sqrt(2) * _deviations(epochs)[:-1]
-    # Some recipes vary half as much as the median.
-    runs = np.logaddexp(_normal(apart, usual), _normal(apart, usual / 2)) - math.log(2)
+    # Some recipes vary half as much as the median, and runs of two recipes differ by anything.
+    with np.errstate(invalid="ignore"):  # NaN
+        runs = np.logaddexp(_normal(apart, usual), _normal(apart, usual / 2)) - math.log(2)
+        runs = np.logaddexp(runs, math.log(1e-4))
     copies = np.stack([np.nansum(_normal(apart, changed) - runs, axis=1) for changed in CHANGED])
     return np.logaddexp.reduce(copies) - math.log(len(CHANGED))
 

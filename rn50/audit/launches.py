@@ -17,28 +17,30 @@ import numpy as np
 
 from rn50.audit.run_set import Evidence, RunSet
 from rn50.benchmark import rules
+from rn50.results import tree
 from rn50.terminal import counted
 
 GAPS = np.exp(np.arange(math.log(1e-3), math.log(60), 0.02))
 """Possible gaps of a script, in lengths of a run."""
-JITTER = 0.05
-"""Standard deviation of a gap, relative to it. Those of scripts in published results vary by 0.1 to 8 %."""
+JITTER, JITTER_S = 0.05, 1.0
+"""Standard deviation of a gap, relative to it and in seconds. Those of scripts in published results vary by
+0.1 to 8 %."""
 MOST_LEFT_OUT = 5
 """Runs in one hole whose length still tells something; sums of more lie too close together."""
-LEFT_OUT, STARTED_AGAIN, STARTED_AGAIN_SHORT = 0.4, 0.06, 0.5
-"""Shares of gaps that are holes: where runs were left out; where none was, in published results with runs of
-more than ``SHORT_S`` seconds, and of less."""
-SHORT_S = 400
+LEFT_OUT, STARTED_AGAIN, STARTED_AGAIN_LARGE = 0.4, 0.06, 0.5
+"""Shares of gaps that are holes: where runs were left out; where none was, in published results; in those of
+large systems, whose runs wait for the machine."""
+LARGE = 128
+"""Accelerators of a large system."""
 LATER = 0.2
 """Share of runs that need one evaluation more."""
-SPREADS = (0.004, 0.6), (0.012, 0.4)
-"""Standard deviations of the length of a run left out, relative to it, and their weights: as the runs that
-are there, or on another day."""
+STEADIEST, TIMES, OTHER_DAY = 0.004, 3, 0.4
+"""Standard deviation of the length of a run left out, at least, relative to it; how many times larger it is,
+and how often, on another day than that of the runs that are there."""
 SHORTEST, LONGEST = 0.03, 1e4
 """Holes that a pause leaves, in lengths of a run, as likely in each octave."""
-SUSPECT, SUSPECT_SHORT = 20.0, 150.0
-"""Likelihood ratio from which a set stands out, chosen on rounds v0.7 to v2.1; of short runs, which wait for
-large machines."""
+SUSPECT, SUSPECT_LARGE = 20.0, 150.0
+"""Likelihood ratio from which a set stands out, chosen on rounds v0.7 to v2.1; of a large system."""
 SLOW_SCRIPT = 4.0
 """Gap of a script, in lengths of a run, from which runs were rather queued or started by hand."""
 
@@ -122,9 +124,9 @@ def holes(runs: RunSet) -> Evidence | None:
     paused, left_out, number = _likelihoods(runs, gaps, known)
     ratio = math.exp(min(_log_mean(left_out) - _log_mean(paused), 300))
     gap = int(np.argmax(left_out))
-    told = f"{60 * statistics.median(gaps) * runs.length / 3600:.1f} minutes between runs"
+    told = f"{statistics.median(gaps) * runs.length:,.0f} s between runs"
     holes = [(pairs[i], each, n[gap]) for i, each, n in zip(open_, gaps, number, strict=True) if n[gap]]
-    if not holes or ratio < (SUSPECT if runs.length > SHORT_S else SUSPECT_SHORT):
+    if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
         return Evidence("launch gaps", False, f"{told}; no hole of a run", ratio, min(1.0, 1 / ratio))
     where = [
         f"{each * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} hold {_runs(n)}"
@@ -136,10 +138,10 @@ def holes(runs: RunSet) -> Evidence | None:
 def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[float]) -> tuple[Any, Any, list[Any]]:
     """Return the logarithms of the likelihood of ``gaps`` without and with runs left out, and for each gap
     the likeliest number of these, each by ``GAPS``. The shortest ``known`` gap is one of the script."""
-    again = STARTED_AGAIN if runs.length > SHORT_S else STARTED_AGAIN_SHORT
+    again = STARTED_AGAIN_LARGE if _is_large(runs) else STARTED_AGAIN
     paused, left_out, numbers = np.zeros(len(GAPS)), np.zeros(len(GAPS)), []
     for gap in gaps:
-        regular = _normal(gap, GAPS, JITTER * GAPS + 1e-3)
+        regular = _normal(gap, GAPS, _jitter(runs))
         pause = np.where(gap > 1.2 * GAPS, 1 / (gap * math.log(LONGEST / SHORTEST)), 1e-9)
         by_number = [_density(runs, gap, number) for number in range(1, MOST_LEFT_OUT + 1)]
         more = gap > (MOST_LEFT_OUT + 1) * (1 + GAPS)
@@ -150,18 +152,18 @@ def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[float]) ->
         numbers.append(
             np.argmax([(1 - LEFT_OUT) * regular, *(LEFT_OUT * each for each in by_number)], axis=0)
         )
-    script = np.log(_normal(min(known), GAPS, JITTER * GAPS + 1e-3) + 1e-300) if known else 0
+    script = np.log(_normal(min(known), GAPS, _jitter(runs)) + 1e-300) if known else 0
     return paused + script, left_out + script, numbers
 
 
 def _density(runs: RunSet, hole: float, number: int) -> Any:
     """Return the density of a hole of ``number`` runs, by ``GAPS``."""
-    total, step = np.zeros(len(GAPS)), _evaluation_step(runs)
+    total, step, spread = np.zeros(len(GAPS)), _evaluation_step(runs), _spread(runs)
     for later, steps in itertools.product(range(number + 1), (step, step / 2)):
         share = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later) / 2
         mean = number * (1 + GAPS) + GAPS + later * steps
-        for spread, weight in SPREADS:
-            deviation = np.hypot(spread * math.sqrt(number), JITTER * GAPS * math.sqrt(number + 1))
+        for times, weight in ((1, 1 - OTHER_DAY), (TIMES, OTHER_DAY)):
+            deviation = math.sqrt(number) * np.hypot(times * spread, math.sqrt(2) * _jitter(runs))
             total += share * weight * _normal(hole, mean, deviation)
     return (1 - LEFT_OUT) * LEFT_OUT ** (number - 1) * total
 
@@ -174,6 +176,22 @@ def _evaluation_step(runs: RunSet) -> float:
         if len(epochs) > 1 and epochs[-1]
         else rules.EVAL_PERIOD_EPOCHS / 35
     )
+
+
+def _spread(runs: RunSet) -> float:
+    """Return the standard deviation of the length of a run, estimated so that a run of more evaluations does
+    not matter."""
+    apart = [abs((end - begin) / runs.length - 1) for begin, end in runs.spans]
+    return max(STEADIEST, 1.48 * statistics.median(apart))
+
+
+def _jitter(runs: RunSet) -> Any:
+    """Return the standard deviation of a gap, by ``GAPS``."""
+    return np.hypot(JITTER * GAPS, JITTER_S / runs.length)
+
+
+def _is_large(runs: RunSet) -> bool:
+    return (tree.accelerators(runs.folder) or 0) >= LARGE
 
 
 def _normal(value: float, mean: Any, deviation: Any) -> Any:

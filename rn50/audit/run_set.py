@@ -56,8 +56,8 @@ class RunSet:
 
     @functools.cached_property
     def length(self) -> float:
-        """Median seconds of a run."""
-        return statistics.median(end - begin for begin, end in self.spans)
+        """Median seconds of a run, at least a millisecond."""
+        return max(0.001, statistics.median(end - begin for begin, end in self.spans))
 
     @functools.cached_property
     def gaps(self) -> list[float]:

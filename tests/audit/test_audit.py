@@ -135,6 +135,15 @@ def test_the_same_run_twice_and_in_two_sets(tmp_path):
     assert not report.stands_out and report.audits[0].notes == (f"the same logs: {again}",)
 
 
+def test_runs_of_two_recipes_are_no_copies(tmp_path):
+    placed, others = made.campaign(5), [made.run(number) for number in range(9, 14)]
+    worse = [{**one, "curve": [t - 0.2 * (i / 8) ** 3 for i, t in enumerate(one["curve"])]} for one in others]
+    later = [(at + 1e6, one) for (at, _), one in zip(placed, worse, strict=True)]
+    folders = made.write(tmp_path / "r", placed), made.write(tmp_path / "s", later)
+    for one in audit.audit(folders).audits:
+        assert "curves alike" not in {evidence.test for evidence in one.stands_out}, one.stands_out
+
+
 def test_a_run_an_evaluation_ahead(tmp_path):
     placed = made.campaign(5)
     curve = placed[2][1]["curve"]
