@@ -11,6 +11,7 @@ from rn50.hyperparameters.plan import images_per_second
 from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
 from rn50.results import chips, published, timing, tree
 from rn50.results.parse import ResultLog, finite
+from rn50.results.validity.clock_rules import CLOCK_SKEW_MS, COURSE
 
 OFF_CLOCK = 0.005
 """Difference of the images/s that a log states from those of its clock that stands out: the largest published
@@ -22,6 +23,20 @@ MADE_UP = 20.0
 """Likelihood ratio of a gap that is longer by just what its run is shorter."""
 DEVIATIONS_FASTER = 4.0
 """Standard deviations above the predicted images/s that stand out."""
+
+
+def order(runs: RunSet) -> Evidence:
+    """Look for epochs and evaluations that lie outside of the clock, or before one above them."""
+    for log in runs.logs:
+        latest = log.run_start_ms or 0
+        for event in log.events:
+            if event.key not in COURSE:
+                continue
+            if not latest - CLOCK_SKEW_MS <= event.time_ms <= (log.run_stop_ms or 0) + CLOCK_SKEW_MS:
+                text = f"{event.key} in line {event.line} of {log.path.name} is out of order, or of the clock"
+                return Evidence("order", True, text)
+            latest = max(latest, event.time_ms)
+    return Evidence("order", False, "all between run_start and run_stop, in their order")
 
 
 def stated(runs: RunSet) -> Evidence | None:
@@ -136,5 +151,5 @@ def _rate(log: ResultLog, accelerators: int | None) -> float | None:
 
 def tests(runs: RunSet) -> Iterator[Evidence]:
     """Yield what the tests of the clock found."""
-    tried: Sequence[Evidence | None] = (stated(runs), pace(runs), hardware(runs))
+    tried: Sequence[Evidence | None] = (order(runs), stated(runs), pace(runs), hardware(runs))
     yield from (evidence for evidence in tried if evidence)

@@ -80,6 +80,12 @@ def shifted(runs: RunSet) -> Evidence | None:
     of other data, whose curves vary otherwise."""
     logs = [log for log in runs.logs if log.reached and len(log.evaluations) >= FEWEST]
     curves = [_of(log) for log in logs]
+    begun = [[*curve][:3] for curve in curves]
+    for log, epochs in zip(logs, begun, strict=True):
+        if begun.count(epochs) == 1 and len(begun) > 3:
+            told = ", ".join(f"{epoch:g}" for epoch in epochs)
+            text = f"{log.path.name} is evaluated after epochs {told}, the others are not"
+            return Evidence("curves shifted", True, text)
     shared = sorted(set.intersection(*({*curve} for curve in curves))) if curves else []
     if len(curves) < 4 or len(shared) < FEWEST or runs.label:
         return None

@@ -34,12 +34,14 @@ LARGE = 128
 """Accelerators of a large system."""
 LATER = 0.2
 """Share of runs that need one evaluation more."""
-STEADIEST, TIMES, OTHER_DAY = 0.004, 3, 0.4
-"""Standard deviation of the length of a run left out, at least, relative to it; how many times larger it is,
-and how often, on another day than that of the runs that are there."""
+STEADIEST = 0.004
+"""Standard deviation of the length of a run left out, at least, relative to it."""
+SPREADS = (1, 0.5), (3, 0.3), (10, 0.2)
+"""How many times larger it is, and how often: on the day of the runs that are there, on another, on another
+machine."""
 SHORTEST, LONGEST = 0.03, 1e4
 """Holes that a pause leaves, in lengths of a run, as likely in each octave."""
-SUSPECT, SUSPECT_LARGE = 20.0, 150.0
+SUSPECT, SUSPECT_LARGE = 10.0, 300.0
 """Likelihood ratio from which a set stands out, chosen on rounds v0.7 to v2.1; of a large system."""
 SLOW_SCRIPT = 4.0
 """Gap of a script, in lengths of a run, from which runs were rather queued or started by hand."""
@@ -162,7 +164,7 @@ def _density(runs: RunSet, hole: float, number: int) -> Any:
     for later, steps in itertools.product(range(number + 1), (step, step / 2)):
         share = math.comb(number, later) * LATER**later * (1 - LATER) ** (number - later) / 2
         mean = number * (1 + GAPS) + GAPS + later * steps
-        for times, weight in ((1, 1 - OTHER_DAY), (TIMES, OTHER_DAY)):
+        for times, weight in SPREADS:
             deviation = math.sqrt(number) * np.hypot(times * spread, math.sqrt(2) * _jitter(runs))
             total += share * weight * _normal(hole, mean, deviation)
     return (1 - LEFT_OUT) * LEFT_OUT ** (number - 1) * total

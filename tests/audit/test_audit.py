@@ -181,6 +181,24 @@ def test_clocks_that_were_edited(tmp_path):
     assert "result_1.txt is 1.4% shorter, and the gap after it longer by as much" in seen["pace"]
 
 
+def test_an_event_out_of_the_clock(tmp_path):
+    folder = made.write(tmp_path / "r", made.campaign(5))
+    file = folder / "result_2.txt"
+    lines = file.read_text().splitlines()
+    stop = json.loads(lines[-1].removeprefix(":::MLLOG "))
+    stop["time_ms"] -= 60_000  # as if the run had ended before its last evaluation
+    file.write_text("\n".join([*lines[:-1], f":::MLLOG {json.dumps(stop)}"]) + "\n")
+    _, seen = found(folder)
+    assert "of result_2.txt is out of order, or of the clock" in seen["order"]
+
+
+def test_a_run_with_other_evaluations(tmp_path):
+    placed = made.campaign(5)
+    placed[3][1]["epochs"] = [epoch - 1 for epoch in made.EPOCHS]
+    _, seen = found(made.write(tmp_path / "r", placed))
+    assert seen["curves shifted"] == "result_3.txt is evaluated after epochs 2, 6, 10, the others are not"
+
+
 def test_too_few_runs_and_runs_without_an_end(tmp_path):
     folder = made.write(tmp_path / "r", made.campaign(1))
     one, seen = found(folder)
