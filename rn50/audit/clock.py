@@ -3,7 +3,7 @@ for it, and images/s against equivalent hardware."""
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rn50.audit.run_set import Evidence, RunSet
 from rn50.benchmark import rules
@@ -116,7 +116,7 @@ def hardware(runs: RunSet) -> Evidence | None:
     described, or nothing like it was published."""
     described, number = runs.description, tree.accelerators(runs.folder)
     model = str(described.get("accelerator_model_name", ""))
-    batch_size = next((log.global_batch_size for log in runs.logs if log.global_batch_size), None)
+    batch_size = runs.batch_size
     rates = [_rate(log, number) for log in runs.logs if number]
     if not (number and model and batch_size and all(rates)) or not runs.is_closed:
         return None
@@ -151,5 +151,4 @@ def _rate(log: ResultLog, accelerators: int | None) -> float | None:
 
 def tests(runs: RunSet) -> Iterator[Evidence]:
     """Yield what the tests of the clock found."""
-    tried: Sequence[Evidence | None] = (order(runs), stated(runs), pace(runs), hardware(runs))
-    yield from (evidence for evidence in tried if evidence)
+    yield from filter(None, (order(runs), stated(runs), pace(runs), hardware(runs)))

@@ -1,7 +1,6 @@
 """The epochs of the runs against all that is known: published runs and reference convergence points near
 their batch size, and how many runs somebody would have to make to choose as good ones."""
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,39 +27,23 @@ TOO_EVEN = 0.5
 """Spread of the minutes that stands out, as a multiple of the smallest published one."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Known:
-    """Epochs of known runs, as differences from the reference at their batch size, and their weights; a run
-    that missed the target has infinitely many."""
-
-    differences: Any
-    weights: Any
-
-    def drawn(self, rows: int, columns: int) -> Any:
-        """Return differences drawn at random. Shape (rows, columns)."""
-        generator = np.random.default_rng(0)
-        return generator.choice(self.differences, (rows, columns), p=self.weights / self.weights.sum())
+_Known = tuple[Any, Any]
+"""Epochs of known runs, as differences from the reference at their batch size, and their probabilities; a run
+that missed the target has infinitely many."""
 
 
 def epochs(runs: RunSet) -> Evidence | None:
     """Ask how probable so few epochs are, and of how many runs they would be the best; None for runs of other
     rules than the closed division's."""
-    batch_size = next((log.global_batch_size for log in runs.logs if log.global_batch_size), None)
-    reached = [log.reached.epoch for run in runs.runs if run.converged and (log := run.log).reached]
-    optimizer = next((event.value for log in runs.logs if (event := log.first("opt_name"))), None)
-    if (
-        not batch_size
-        or batch_size < 1
-        or len(reached) < 3
-        or not runs.is_closed
-        or not isinstance(optimizer, str)
-    ):
+    batch_size, reached = runs.batch_size, [log.reached.epoch for log in runs.logs if log.reached]
+    optimizer = next((str(event.value) for log in runs.logs if (event := log.first("opt_name"))), "")
+    if not batch_size or len(reached) < 3 or not runs.is_closed:
         return None
     known = _known(batch_size, optimizer, runs)
     if known is None:
         return Evidence("epochs", False, f"too little is known of {optimizer} at a batch of {batch_size:,}")
     mean = float(np.mean(reached)) - reference.at(batch_size).mean
-    means = known.drawn(DRAWS, len(reached)).mean(1)
+    means = _drawn(known, (DRAWS, len(reached))).mean(1)
     p = max(float((means <= mean + 1e-9).mean()), 1 / DRAWS)
     told = f"{np.mean(reached):.1f} on average"
     if p > 0.05:
@@ -72,7 +55,7 @@ def epochs(runs: RunSet) -> Evidence | None:
 
 def _explained(known: _Known, mean: float, count: int) -> str:
     """Say of how many runs the best ``count`` would be as good."""
-    drawn = known.drawn(2_000, MOST_MADE)
+    drawn = _drawn(known, (2_000, MOST_MADE))
     shares = {
         made: float((np.sort(drawn[:, :made], axis=1)[:, :count].mean(1) <= mean + 1e-9).mean())
         for made in range(count, MOST_MADE + 1)
@@ -103,9 +86,13 @@ def _known(batch_size: int, optimizer: str, runs: RunSet) -> _Known | None:
         mean = reference.at(size).mean
         differences += [math.inf if one is None else one - mean for one in needed]
         weights += [weight] * len(needed)
-    if sum(weights) < FEWEST_KNOWN:
-        return None
-    return _Known(np.array(differences), np.array(weights))
+    return (np.array(differences), np.array(weights) / sum(weights)) if sum(weights) >= FEWEST_KNOWN else None
+
+
+def _drawn(known: _Known, shape: tuple[int, int]) -> Any:
+    """Return differences drawn at random."""
+    differences, probabilities = known
+    return np.random.default_rng(0).choice(differences, shape, p=probabilities)
 
 
 def spread(runs: RunSet) -> Evidence | None:
@@ -128,4 +115,4 @@ def spread(runs: RunSet) -> Evidence | None:
 
 def tests(runs: RunSet) -> Iterator[Evidence]:
     """Yield what the tests of the epochs and of the minutes found."""
-    yield from (evidence for evidence in (epochs(runs), spread(runs)) if evidence)
+    yield from filter(None, (epochs(runs), spread(runs)))

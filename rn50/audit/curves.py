@@ -5,6 +5,7 @@ changed differs by the same small amount everywhere. The two explanations of eac
 likelihood ratio; its inverse bounds the p-value (see ``launches``).
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from rn50.audit.run_set import Evidence, RunSet
 from rn50.results.parse import ResultLog
+from rn50.results.validity import result_rules
 
 DEVIATIONS = (0.0165, 0.0186, 0.0194, 0.0167, 0.0128, 0.0087, 0.0055, 0.0030, 0.0014, 0.0012, 0.0007)
 """Standard deviation of the top-1 of the runs of one set, by tenth of its epochs: the median of published
@@ -50,23 +52,21 @@ def likeness(one: Sequence[float], others: Any, epochs: Sequence[float]) -> Any:
 
 def alike(runs: RunSet, others: Sequence[ResultLog] = ()) -> Evidence | None:
     """Look for copies among the runs of a set, and of these in ``others``; None with too few evaluations."""
+    for one, two in itertools.combinations(runs.logs, 2):
+        for text in result_rules.alike(two, one):
+            return Evidence("curves alike", True, f"{two.path.name}: {text} those of {one.path.name}")
     best, tried = (-math.inf, ""), 0
     for index, log in enumerate(runs.logs):
         curve, epochs = _of(log), sorted(_of(log))
         rest = [one for one in (*runs.logs[index + 1 :], *others) if [*_of(one)][:FEWEST] == epochs[:FEWEST]]
         if len(epochs) < FEWEST or not rest:
             continue
-        twice = [
-            one for one in rest if (one.run_start_ms, one.run_stop_ms) == (log.run_start_ms, log.run_stop_ms)
-        ]
-        if twice:
-            text = f"{log.path.name} and {_named(twice[0], runs)} are one run"
-            return Evidence("curves alike", True, text, None, 0.0)
         tried += len(rest)
         table = np.array([[_of(one).get(epoch, math.nan) for epoch in epochs] for one in rest])
         ratios = likeness([curve[epoch] for epoch in epochs], table, epochs)
-        nearest = int(ratios.argmax())
-        best = max(best, (float(ratios[nearest]), f"{log.path.name} and {_named(rest[nearest], runs)}"))
+        nearest = rest[int(ratios.argmax())]
+        name = nearest.path.name if nearest in runs.logs else nearest.path
+        best = max(best, (float(ratios.max()), f"{log.path.name} and {name}"))
     if not tried:
         return None
     ratio = math.exp(min(best[0], 300))
@@ -114,12 +114,6 @@ def _normal(value: Any, deviation: Any) -> Any:
     return -((value / deviation) ** 2) / 2 - np.log(deviation)
 
 
-def _named(log: ResultLog, runs: RunSet) -> str:
-    return log.path.name if log in runs.logs else str(log.path)
-
-
 def tests(runs: RunSet, others: Sequence[ResultLog]) -> Iterator[Evidence]:
     """Yield what the tests of the curves found."""
-    for evidence in (alike(runs, others), shifted(runs)):
-        if evidence:
-            yield evidence
+    yield from filter(None, (alike(runs, others), shifted(runs)))

@@ -10,7 +10,7 @@ the p-value reported.
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -220,11 +220,6 @@ def _to(first: int, last: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-TESTS: tuple[Callable[[RunSet], Evidence | None], ...] = (trials, holes, numbers, seeds)
-
-
 def tests(runs: RunSet) -> Iterator[Evidence]:
     """Yield what the tests of the launches found."""
-    for test in TESTS:
-        if evidence := test(runs):
-            yield evidence
+    yield from filter(None, (trials(runs), holes(runs), numbers(runs), seeds(runs)))

@@ -82,6 +82,11 @@ class RunSet:
         return next((run.label for run in self.runs if run.label), None)
 
     @property
+    def batch_size(self) -> int | None:
+        """Global batch size, if a log has one above 0."""
+        return next((log.global_batch_size for log in self.logs if (log.global_batch_size or 0) > 0), None)
+
+    @property
     def is_closed(self) -> bool:
         """True for the benchmark as the closed division has it."""
         divisions = {str(log.division).lower() for log in self.logs}

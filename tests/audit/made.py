@@ -20,6 +20,7 @@ def run(number, **changes):
     made = {
         "seconds": RUN_S * (1 + generator.gauss(0, 0.001)),
         "curve": [round(top_1, 5) for top_1 in curve],
+        "late": [0.0, *(generator.gauss(0, 0.1) for _ in range(EPOCHS[-1] - 1)), 0.0],
         "seed": generator.randrange(32768),
         "epochs": EPOCHS,
         "trial": None,
@@ -69,7 +70,9 @@ def _records(at, made):
     last = made["epochs"][-1]
     accuracies = dict(zip(made["epochs"], made["curve"], strict=True))
     for epoch in range(1, last + 1):
-        begin, end = (INIT_S + made["seconds"] * part / last for part in (epoch - 1, epoch))
+        begin, end = (
+            INIT_S + made["seconds"] * part / last + made["late"][part % last] for part in (epoch - 1, epoch)
+        )
         yield record("epoch_start", None, begin, epoch_num=epoch)
         yield record("epoch_stop", None, end, epoch_num=epoch)
         if made["stated"]:
