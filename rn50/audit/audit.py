@@ -23,11 +23,11 @@ class Test:
     """A test."""
 
     name: str
-    """Its name."""
+    """Name of the test."""
     shows: str
-    """What it can show."""
+    """Facts that it can show."""
     cannot_show: str
-    """What it cannot."""
+    """Facts that it cannot."""
     false_alarms: str
     """Published sets of rounds v0.7 to v3.1 in which it stands out."""
 
@@ -38,7 +38,7 @@ with pathlib.Path(__file__).with_name("tests.csv").open(encoding="utf-8") as _fi
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found in a set of runs."""
+    """Findings on a set of runs."""
 
     name: str
     """Round, organisation and system, or the folder."""
@@ -49,7 +49,7 @@ class Audit:
     verdict: str
     """Verdict: nothing stands out, or what to look at."""
     notes: tuple[str, ...]
-    """What is no test: other submissions of the same logs, runs without times, labels."""
+    """Facts beside the tests: other submissions of the same logs, runs without times, labels."""
     evidence: tuple[Evidence, ...]
     """Findings of the tests that apply."""
 
@@ -65,7 +65,7 @@ class Report:
 
     audits: tuple[Audit, ...]
     tests: tuple[Test, ...] = TESTS
-    """The tests, and what they can show."""
+    """All tests, with what each can show."""
 
     @property
     def stands_out(self) -> bool:

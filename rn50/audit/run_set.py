@@ -78,7 +78,7 @@ class RunSet:
 
     @functools.cached_property
     def label(self) -> str | None:
-        """What the runs are instead of the benchmark."""
+        """Label of runs that are not the benchmark's."""
         return next((run.label for run in self.runs if run.label), None)
 
     @property
@@ -100,16 +100,16 @@ class RunSet:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one test of a set found."""
+    """Finding of one test of a set."""
 
     test: str
     """Name of the test."""
     stands_out: bool
     """True if a reviewer should look."""
     found: str
-    """What it found, in words."""
+    """Finding, in words."""
     statistic: float | None = None
-    """Its statistic; null: there was nothing to compute it from."""
+    """Statistic of the test; null: there was nothing to compute it from."""
     p: float | None = None
     """p-value, or a bound of it; null: the finding is a fact, or there is nothing to compare with."""
     q: float | None = None
