@@ -152,6 +152,31 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 
+@verb("rcp", "Reference convergence points of your runs", "rn50 rcp results/MINE --passes results/OTHER")
+@group.paths
+@click.option(
+    "--passes", "result", type=PATH, help="Result of five runs: does it pass, and would another five?"
+)
+@group.as_json("rn50.results.own_points.Point", **{"--passes": "rn50.results.own_points.Passing"})
+def own_points(paths: tuple[pathlib.Path, ...], result: pathlib.Path | None, as_json: bool) -> None:
+    """Make reference convergence points of ten runs or more: mean and deviation of their epochs, the bound
+    that a result must keep, how likely five runs pass, and whether the official checker prunes the point.
+
+    The runs of one global batch size make a point, also from several folders. All figures are the official
+    checker's, and what --json prints is a table that it takes: --custom_rcps.
+
+    Exit status: 0 every point has its runs, and the result passes; 1 runs are missing, or it fails.
+    """
+    from rn50.results import own_points
+
+    points = own_points.points(paths)
+    outcome = own_points.passing(result, points) if result else None
+    print_json(outcome or points) if as_json else own_points.print_points(points, outcome, Terminal())
+    good = all(len(point.epochs) >= own_points.RUNS for point in points.values())
+    good = good and (not outcome or outcome.verdict.passed)
+    sys.exit(Status.SUCCESS if good else Status.FAULT)
+
+
 @verb("report", "Write a page of all that is known", "rn50 report results/DEMO_CPU")
 @group.paths
 @group.rulesets()
