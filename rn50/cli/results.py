@@ -136,7 +136,16 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
 @group.paths
 @group.rulesets("of a published tree names")
 @group.as_json("rn50.submission.check.CheckReport")
-def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "github", "junit", "sarif")),
+    default="text",
+    help="github: annotations of a workflow; junit: a test case per rule and run; sarif: SARIF 2.1.0.",
+)
+def check_results(
+    paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool, form: str
+) -> None:
     """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
 
     Of any result file the compliance checker, and the rules of a result, by which one run of five may miss
@@ -144,11 +153,17 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
     convergence, system description and package. Exit status 0 only if everything holds.
     """
     from rn50.progress import counting
-    from rn50.submission import check
+    from rn50.submission import annotations, check
 
+    if as_json and form != "text":
+        raise UserError("--json and --format", "one form at a time", "leave one out")
     with counting("checking") as progress:
         report = check.check(paths, rulesets, progress)
-    print_json(report) if as_json else check.print_report(report, Terminal())
+    if form != "text":
+        for line in annotations.lines(report, form):
+            say(line)
+    else:
+        print_json(report) if as_json else check.print_report(report, Terminal())
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 

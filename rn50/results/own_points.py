@@ -233,7 +233,6 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
     for point in by_name.values():
         name, runs = f"batch {point.batch_size:,}", len(point.epochs)
         needed = ", ".join(f"{epochs:g} ({point.epochs.count(epochs)})" for epochs in sorted({*point.epochs}))
-        others = "the others" if point.label else f"the reference's of {rules.RULESETS[-1]}"
         lines = [
             f"{point.platform}: {counted(runs, 'run')} converged, {point.missed} did not",
             f"epochs {needed}; mean of the middle {point.mean:.2f}, deviation {point.deviation:.2f}",
@@ -241,7 +240,7 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
             _likely(point.chance),
         ]
         lines += [f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more"] * (runs < RUNS)
-        lines += [f"pruned: {others} show fewer epochs; the checker leaves it out"] * point.pruned
+        lines += ["pruned: other batch sizes need fewer epochs; the checker leaves it out"] * point.pruned
         rows += [(name, line) for line in lines]
     if outcome:
         mean = f" with a mean of {outcome.mean:.2f}" if outcome.mean is not None else ""

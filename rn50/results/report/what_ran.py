@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50 import frameworks
+from rn50.benchmark import rules
 from rn50.results import sidecar, tree
 from rn50.results.run import Run
 from rn50.settings import config_file
@@ -100,8 +101,9 @@ def _framework(run: Run) -> str:
 
 def _precision(run: Run) -> str:
     configured = str(sidecar.section(run.saved, "run").get("precision") or "")
-    used = run.saved.get("precision")
-    return f"{used} (auto)" if used and configured == "auto" else configured
+    used, logged = run.saved.get("precision"), run.log.first(rules.LOWEST_PRECISIONS[0])
+    of_log = logged.value if logged else ""
+    return f"{used} (auto)" if used and configured == "auto" else configured or str(of_log)
 
 
 def _ranks(run: Run) -> str:
