@@ -61,7 +61,8 @@ def _junit(report: CheckReport) -> Iterator[str]:
             cases.setdefault((finding.file, rule), []).append(finding)
     for verdict in report.verdicts:
         findings = cases[verdict.file, f"{CHECKER} {verdict.ruleset}"]
-        if not (verdict.ok or findings or verdict.file in report.excused):
+        is_said = any(finding.severity == ERROR for finding in findings)
+        if not (verdict.ok or is_said or verdict.file in report.excused):
             message, remedy = "the official checker fails the file", "see the other findings"
             findings.append(Finding(ERROR, verdict.file, None, CHECKER, message, remedy))
     suite = ElementTree.Element("testsuite", name="rn50 check", tests=str(len(cases)), errors="0")
@@ -89,11 +90,11 @@ def _sarif(report: CheckReport) -> Iterator[str]:
     results = []
     for finding in report.findings:
         name = re.sub("[^a-z0-9]+", "-", finding.rule.lower()).strip("-")
-        about = {"shortDescription": {"text": safe(finding.rule)}, "help": {"text": safe(finding.remedy)}}
-        rules.setdefault(name, {"id": name, **about})
+        # GitHub takes no rule without all three, and no result without a line.
+        about = {"shortDescription": finding.rule, "fullDescription": finding.rule, "help": finding.remedy}
+        rules.setdefault(name, {"id": name, **{what: {"text": safe(text)} for what, text in about.items()}})
         path = _relative(finding.file)
         uri = path.as_uri() if path.is_absolute() else quote(os.fsencode(path))
-        # GitHub takes no result without a line.
         place = {"artifactLocation": {"uri": uri}, "region": {"startLine": finding.line or 1}}
         result = {"ruleId": name, "level": finding.severity, "message": {"text": _text(finding)}}
         results.append({**result, "locations": [{"physicalLocation": place}]})
