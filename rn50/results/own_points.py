@@ -16,7 +16,6 @@ import io
 import json
 import math
 import pathlib
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from rn50.errors import UserError
 from rn50.packages import needed_for
 from rn50.printed import Share, as_json, prints
 from rn50.results import rcp, recipe, score
+from rn50.results.report.what_ran import date
 from rn50.results.run import Run
 from rn50.results.score import SystemScore
 from rn50.terminal import Terminal, counted, print_rows
@@ -182,8 +182,7 @@ def _point(pool: SystemScore) -> Point:
     logged = dataclasses.replace(of_log, decay_epochs=of_log.decay_steps or of_log.decay_epochs).logged()
     values = {key.removeprefix(f"{of_log.optimizer}_"): value for key, value in logged.items()}
     values["optimizer"] = values.pop("opt_name", None)
-    day = time.gmtime(max(run.log.run_start_ms or 0 for run in pool.runs) / 1000)
-    about = rules.BENCHMARK, log.org or "", time.strftime("%Y-%m-%d", day), pool.system
+    about = rules.BENCHMARK, log.org or "", max(map(date, pool.runs)), pool.system
     return Point(*about, size, values, epochs, len(pool.runs) - len(epochs), pool.label)
 
 
@@ -203,6 +202,7 @@ def likelihood(epochs: tuple[float, ...], bound: float, seed: int = 0) -> Chance
     low = float(np.percentile([share((*runs, 0), _FIVES) for runs in resamples], 2.5))
     high = float(np.percentile([share((*runs, _LATE), _FIVES) for runs in resamples], 97.5))
     passing = share(epochs, 10 * _FIVES)
+    # Fives needed until one has passed: all of them pass, or none, or (1 - passing) ** fives is 5 %.
     fives = math.log(0.05) / math.log1p(-passing) if 0 < passing < 1 else passing
     runs = rules.RUNS * math.ceil(fives) or None
     return Chance(passing, min(low, passing), max(high, passing), runs)

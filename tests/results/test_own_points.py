@@ -267,6 +267,11 @@ def of_text(text):
     return lambda folder: (folder / "result_9.txt").write_text(text)
 
 
+def late(folder):
+    for file in folder.glob("*.txt"):
+        file.write_text(file.read_text().replace('"time_ms": 17', '"time_ms": 100017'))
+
+
 def leave_one(folder):
     for number in range(1, 10):
         (folder / f"result_{number}.txt").unlink()
@@ -283,6 +288,7 @@ def without_size(folder):
     [
         (spoil_batch, "the runs are not of one configuration: global_batch_size is 3264 in"),
         (spoil_rate, "the runs are not of one configuration: lars_opt_base_learning_rate is 10.5"),
+        (late, "time_ms of submission_benchmark is 10,001,700,000,000,000"),
         (forge, "seed 100 is that of result_0.txt too"),
         (take_evaluations, "0 runs of 10 converged at batch size 3,264"),
         (of_text(":::MLLOG {"), "its records are cut off"),
@@ -316,3 +322,11 @@ def test_a_result_that_cannot_be_compared_is_one_line(demo, tmp_path):
     ):
         status, printed, said = rn50(tmp_path / "own", "--passes", result)
         assert (status, printed, said.count("\n")) == (Status.USER_ERROR, "", 1) and says in said, said
+
+
+def test_runs_that_reach_the_target_before_they_train_are_none(tmp_path):
+    write_runs(tmp_path, *range(100, 110))
+    for file in tmp_path.iterdir():
+        file.write_text(file.read_text().replace('"epoch_num": 35', '"epoch_num": 0'))
+    status, _, said = rn50(tmp_path)
+    assert status == Status.USER_ERROR and said.splitlines()[-1].startswith(f"rn50: {tmp_path}")

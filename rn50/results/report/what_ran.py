@@ -42,7 +42,7 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
         "precision": _precision,
         "ranks": _ranks,
         "machine": _machine,
-        "date (UTC)": _date,
+        "date (UTC)": date,
         "commit": lambda run: _short(str(run.saved.get("commit") or "")),
         "data certificate": _certificate,
     }
@@ -134,7 +134,8 @@ def _times(count: Any, text: str) -> str:
     return f"{count} {text} " if str(count or "1") != "1" else ""
 
 
-def _date(run: Run) -> str:
+def date(run: Run) -> str:
+    """Return the day on which the clock of a run started, in UTC; empty if that is not known."""
     try:
         begin = datetime.datetime.fromtimestamp((run.log.run_start_ms or 0) / 1000, datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):  # a log may name any time
