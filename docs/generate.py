@@ -85,8 +85,9 @@ def command_line() -> str:
         "## Exit statuses",
         "",
         *_table(("status", "meaning"), _statuses()),
-        "Status 1 of `doctor`, `verify` and `check` says that they found faults; of `package`, that it "
-        "wrote demo data; of",
+        "Status 1 of `doctor`, `verify` and `check` says that they found faults; of `rcp`, that "
+        "runs are missing or a result fails;",
+        "of `package`, that it wrote demo data; of",
         "`bench throughput`, that a combination failed. Status 0 of `score` says that the logs were read: "
         "whether the score counts,",
         "`valid` of [`--json`](json.md#score) tells. The four scripts of the root end with the same "

@@ -28,6 +28,8 @@ TYPES = {"rate": rates.Rates, "comparison": rates.Comparison}
 """Records with a section of their own, beside those that verbs print."""
 PLAIN = {str: "text", pathlib.Path: "text", int: "integer", float: "number", bool: "true or false"}
 LISTS = ("borrow --suggest",)
+BY_NAME = ("rcp",)
+"""Verbs that print an object of records by name."""
 Names = Mapping[type, str]
 """Records that a section names -> name."""
 Row = tuple[str, str, str]
@@ -54,7 +56,8 @@ def page(verbs: Iterable[tuple[str, click.Command]], table: Any, end: str) -> st
         lines += [f"{'A list. ' if is_list else ''}{' '.join(about.split())}", ""]
         names = {record: name.removeprefix("Type ").strip("`") for record, name in named.items()}
         lines += [line for base in _printed_in(record, named) for line in (f"The fields of {base}, and:", "")]
-        rows = _of_record(record, "[]." if is_list else "", names)
+        prefix = "[]." if is_list else "<name>." if heading.strip("`") in BY_NAME else ""
+        rows = _of_record(record, prefix, names)
         lines += table(("field", "type", "meaning"), ([f"`{path}`", *rest] for path, *rest in rows))
     return "\n".join([*lines, end, ""])
 

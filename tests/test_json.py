@@ -16,7 +16,10 @@ from tests.results.scored import write_runs
 from tests.support import documented, image_tree
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "json.txt"
-OTHERS = {"rate", "comparison", "borrow --suggest", "plan --curve", "bench throughput --compare"}
+OTHERS = {
+    *("rate", "comparison", "borrow --suggest", "plan --curve", "bench throughput --compare"),
+    "rcp --passes",
+}
 """Types, and what a verb prints with an option."""
 
 

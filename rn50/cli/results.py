@@ -136,7 +136,16 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
 @group.paths
 @group.rulesets("of a published tree names")
 @group.as_json("rn50.submission.check.CheckReport")
-def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "github", "junit", "sarif")),
+    default="text",
+    help="github: annotations of a workflow; junit: a test case per rule and run; sarif: SARIF 2.1.0.",
+)
+def check_results(
+    paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool, form: str
+) -> None:
     """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
 
     Of any result file the compliance checker, and the rules of a result, by which one run of five may miss
@@ -144,11 +153,17 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
     convergence, system description and package. Exit status 0 only if everything holds.
     """
     from rn50.progress import counting
-    from rn50.submission import check
+    from rn50.submission import annotations, check
 
+    if as_json and form != "text":
+        raise UserError("--json and --format", "one form at a time", "leave one out")
     with counting("checking") as progress:
         report = check.check(paths, rulesets, progress)
-    print_json(report) if as_json else check.print_report(report, Terminal())
+    if form != "text":
+        for line in annotations.lines(report, form):
+            say(line)
+    else:
+        print_json(report) if as_json else check.print_report(report, Terminal())
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 
@@ -170,6 +185,31 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
         report = audit.audit(paths, progress)
     print_json(report) if as_json else audit.print_report(report, Terminal())
     sys.exit(Status.FAULT if report.stands_out else Status.SUCCESS)
+
+
+@verb("rcp", "Reference convergence points of your runs", "rn50 rcp results/MINE --passes results/OTHER")
+@group.paths
+@click.option(
+    "--passes", "result", type=PATH, help="Result of five runs: does it pass, and would another five?"
+)
+@group.as_json("rn50.results.own_points.Point", **{"--passes": "rn50.results.own_points.Passing"})
+def own_points(paths: tuple[pathlib.Path, ...], result: pathlib.Path | None, as_json: bool) -> None:
+    """Make reference convergence points of ten runs or more: mean and deviation of their epochs, the bound
+    that a result must keep, how likely five runs pass, and whether the official checker prunes the point.
+
+    The runs of one global batch size make a point, also from several folders. All figures are the official
+    checker's, and what --json prints is a table that it takes: --custom_rcps.
+
+    Exit status: 0 every point has its runs, and the result passes; 1 runs are missing, or it fails.
+    """
+    from rn50.results import own_points
+
+    points = own_points.points(paths)
+    outcome = own_points.passing(result, points) if result else None
+    print_json(outcome or points) if as_json else own_points.print_points(points, outcome, Terminal())
+    good = all(len(point.epochs) >= own_points.RUNS for point in points.values())
+    good = good and (not outcome or outcome.verdict.passed)
+    sys.exit(Status.SUCCESS if good else Status.FAULT)
 
 
 @verb("report", "Write a page of all that is known", "rn50 report results/DEMO_CPU")

@@ -6,6 +6,7 @@ not so fast that they fail, have their score multiplied by mean / epochs.
 """
 
 import functools
+import io
 import json
 import logging
 import pathlib
@@ -36,9 +37,11 @@ class Convergence:
 
 
 @functools.cache
-def judge(ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...]) -> Convergence:
+def judge(
+    ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...], table: str | None = None
+) -> Convergence:
     """Return the verdict on runs of ``global_batch_size`` that needed ``epochs``, with None for a run that
-    did not converge."""
+    did not converge, by the ruleset's points or those of another ``table``, as JSON."""
     with needed_for("reference convergence"):
         from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
 
@@ -49,7 +52,13 @@ def judge(ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...]
             for number, run_epochs in enumerate(epochs):
                 _write_log(pathlib.Path(folder) / f"result_{number}.txt", global_batch_size, run_epochs)
             passed, message, factor = rcp_checker.check_directory(
-                folder, "training", ruleset, verbose=False, bert_train_samples=False, rcp_pass="pruned_rcps"
+                folder,
+                "training",
+                ruleset,
+                verbose=False,
+                bert_train_samples=False,
+                rcp_file=io.StringIO(table) if table else None,
+                rcp_pass="pruned_rcps",
             )
     finally:
         root.removeHandler(silence)

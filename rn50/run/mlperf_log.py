@@ -28,6 +28,10 @@ with needed_for("the log of a timed run"):
     from mlperf_logging.mllog.mllog import MLLogger
 
 
+_NUMERIC = {"float32": "fp32", "float16": "fp16"}
+"""Precision -> its name of ``rules.PRECISIONS``."""
+
+
 class _StrictHandler(logging.StreamHandler):
     """A handler that lets a failed write fail the run; the standard one would print the error and go on
     without a log."""
@@ -105,9 +109,7 @@ class RunLog:
 
     def samples(self, config: Config, precision: str, certificate: dict[str, str] | None = None) -> None:
         """Log the sizes of the two sets, with input library, precision and the certificate's hashes by name
-        as metadata.
-
-        They are metadata because the rules have no key for them.
+        as metadata, because the rules have no key for them; then lowest precisions and parallelism.
         """
         library = input_library.chosen(config)
         metadata = {"input_library": library, "precision": precision, **(certificate or {})}
@@ -118,6 +120,13 @@ class RunLog:
             departures[TARGET] = config.run.target
         self._log(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **departures})
         self._log(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
+        # Keys that rounds from v6.1 on ask for. There is no attention; gradients are float32 everywhere.
+        in_linear, _, in_communication = rules.LOWEST_PRECISIONS
+        self._log(in_linear, _NUMERIC.get(precision, precision))
+        self._log(in_communication, _NUMERIC["float32"])
+        of_rank = {constants.MICRO_BATCH_SIZE: config.hyperparameters.batch_size}  # and the whole network
+        for key, value in {**dict.fromkeys(rules.PARALLELISM, 1), **of_rank}.items():
+            self._log(key, value)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:
         """Log the start of a block: the epochs up to and including the next one that is evaluated."""

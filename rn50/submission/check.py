@@ -169,17 +169,21 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
     return runs
 
 
+def summary(report: CheckReport) -> str:
+    """Return the verdict on the whole, the numbers of findings, and the labels."""
+    errors = sum(finding.severity == ERROR for finding in report.findings)
+    warnings = len(report.findings) - errors
+    counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    verdict = f"{'everything holds' if report.ok else 'not everything holds'} ({counts})"
+    return verdict + "".join(f" [{label}]" for label in report.labels)
+
+
 def print_report(report: CheckReport, console: Terminal) -> None:
     """Print the compliance verdicts as one table per folder, then every finding, then the verdict on the
     whole."""
     compliance.print_table(report.verdicts, console)
     print_findings(report.findings, console)
-    errors = sum(finding.severity == ERROR for finding in report.findings)
-    warnings = len(report.findings) - errors
-    counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
-    verdict = f"{'everything holds' if report.ok else 'not everything holds'} ({counts})"
-    labels = "".join(f" [{label}]" for label in report.labels)
-    console.print(verdict + labels, style="bold")
+    console.print(summary(report), style="bold")
     if report.ok and report.excused:
         why = "the runs have a target of their own" if report.has_another_target else rules.ONE_MAY_MISS
         console.print(f"FAILED above: {why}")

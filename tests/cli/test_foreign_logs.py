@@ -127,6 +127,8 @@ VERBS = {
     "score": ("score", "{}"),
     "score --json": ("score", "{}", "--json"),
     "check": ("check", "{}", "--ruleset", "4.0.0"),
+    "check --format github": ("check", "{}", "--ruleset", "4.0.0", "--format", "github"),
+    "rcp": ("rcp", "{}"),
     "compare": ("compare", "{}", "{}/../whole"),
     "report": ("report", "{}"),
     "borrow": ("borrow", "{}", "NF5688M6"),

@@ -52,10 +52,14 @@ ON_RESULTS = (
     ("score", "{results}", "--json"),
     ("score", "{results}"),
     ("score", "{results}", "--csv"),
+    ("rcp", "{results}", "--passes", "{good}", "--json"),
+    ("rcp", "{results}"),
     ("compare", "{results}", "{good}", "--json"),
     ("compare", "{good}", "{results}"),
     ("report", "{results}", "--ruleset", "4.0.0", "-o", "{here}/report.html"),
     ("package", "{results}", "-o", "{here}/to", "--json", "--ruleset", "4.0.0"),
+    ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--format", "sarif"),
+    ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--format", "junit"),
     ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--json"),
 )
 

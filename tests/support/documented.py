@@ -15,6 +15,7 @@ TYPES: dict[str, Any] = {
     "true or false": bool,
     "list": list,
     "object": dict,
+    "number or text": (int, float, str),
 }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50 import frameworks
+from rn50.benchmark import rules
 from rn50.results import sidecar, tree
 from rn50.results.run import Run
 from rn50.settings import config_file
@@ -41,7 +42,7 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
         "precision": _precision,
         "ranks": _ranks,
         "machine": _machine,
-        "date (UTC)": _date,
+        "date (UTC)": date,
         "commit": lambda run: _short(str(run.saved.get("commit") or "")),
         "data certificate": _certificate,
     }
@@ -100,8 +101,9 @@ def _framework(run: Run) -> str:
 
 def _precision(run: Run) -> str:
     configured = str(sidecar.section(run.saved, "run").get("precision") or "")
-    used = run.saved.get("precision")
-    return f"{used} (auto)" if used and configured == "auto" else configured
+    used, logged = run.saved.get("precision"), run.log.first(rules.LOWEST_PRECISIONS[0])
+    of_log = logged.value if logged else ""
+    return f"{used} (auto)" if used and configured == "auto" else configured or str(of_log)
 
 
 def _ranks(run: Run) -> str:
@@ -132,7 +134,8 @@ def _times(count: Any, text: str) -> str:
     return f"{count} {text} " if str(count or "1") != "1" else ""
 
 
-def _date(run: Run) -> str:
+def date(run: Run) -> str:
+    """Return the day on which the clock of a run started, in UTC; empty if that is not known."""
     try:
         begin = datetime.datetime.fromtimestamp((run.log.run_start_ms or 0) / 1000, datetime.timezone.utc)
     except (OverflowError, ValueError, OSError):  # a log may name any time

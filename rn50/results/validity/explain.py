@@ -12,6 +12,8 @@ from rn50.results.validity import log_rules
 from rn50.results.validity.compliance import CRASHED, CheckerVerdict
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
+CHECKER = "compliance checker"
+"""Beginning of the rule of its findings, before the rulesets."""
 _HARMLESS = "with one value, though once is right"
 _NOT_OF_TARGET = "the run has a target of its own, so the official check of the accuracy does not apply"
 """Ends of messages that are only warnings, also in a log that the checker refuses for another reason."""
@@ -79,7 +81,7 @@ def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Find
             warning = verdict.ok or sentence[1].endswith((_HARMLESS, _NOT_OF_TARGET))
             by_sentence.setdefault((WARNING if warning else ERROR, sentence), []).append(verdict.ruleset)
     for (severity, (line, message, remedy)), rulesets in by_sentence.items():
-        rule = f"compliance checker {', '.join(dict.fromkeys(rulesets))}"
+        rule = f"{CHECKER} {', '.join(dict.fromkeys(rulesets))}"
         yield Finding(severity, log.path, line, rule, message, remedy)
 
 

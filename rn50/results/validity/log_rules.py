@@ -46,6 +46,8 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "opt_name": ("text", lambda value: isinstance(value, str)),
     "cache_clear": ("flag", lambda value: not isinstance(value, (dict, list))),
     "seed": ("whole number", lambda value: type(value) is int),
+    **dict.fromkeys(rules.PARALLELISM, ("whole number from 1 on", lambda v: type(v) is int and v >= 1)),
+    **dict.fromkeys(rules.LOWEST_PRECISIONS, ("precision of the rules", rules.PRECISIONS.__contains__)),
 }
 """Types of values: name, and a test for it."""
 _WORDS = ("eval_accuracy", "eval_error", "global_batch_size", "submission_benchmark", "run_stop")

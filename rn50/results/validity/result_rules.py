@@ -30,7 +30,7 @@ from rn50.settings.fields import RUNS_OWN
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
 _LOGGED = (
     *(key for row in HYPERPARAMETERS.values() for key in row.keys.values() or (row.end,)),
-    *("train_samples", "eval_samples"),
+    *("train_samples", "eval_samples", *rules.PARALLELISM),
     *(f"submission_{name}" for name in ("division", "org", "status", "platform")),
 )
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")

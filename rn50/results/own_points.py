@@ -1,0 +1,259 @@
+"""``rn50 rcp``: reference convergence points of one's own runs, and whether a result passes them.
+
+Mean, deviation, bound and pruning are those of the official checker's class, to which these points are given
+as one of its tables. The bound is the least mean of a result's three middle runs that a one-sided t-test at
+5 % does not call faster. MLPerf measures the convergence of this benchmark in epochs.
+
+How likely five runs pass is estimated by the bootstrap (B. Efron, Ann. Statist. 7, 1979): fives are drawn
+from the runs, with replacement. Its interval is the percentile one, over resamples of the runs, each with one
+run more that none of them showed: one of no epochs for the lower end, one of endlessly many for the upper.
+Without it ten equal runs would leave no doubt, and rare slow runs would be outside of most intervals.
+"""
+
+import dataclasses
+import functools
+import io
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.packages import needed_for
+from rn50.printed import Share, as_json, prints
+from rn50.results import rcp, recipe, score
+from rn50.results.report.what_ran import date
+from rn50.results.run import Run
+from rn50.results.score import SystemScore
+from rn50.terminal import Terminal, counted, print_rows
+
+RUNS = 2 * rules.RUNS
+"""Runs of a reference convergence point: twice those of a result (MLPerf Training rules)."""
+_LEAST = 3
+"""Runs of which a mean without the fastest and the slowest can be taken."""
+_FIVES, _RESAMPLES = 1000, 250
+_LATE = 1e9
+"""Epochs later than any run's."""
+
+
+class Chance(NamedTuple):
+    """How likely five runs pass a bound, by the bootstrap."""
+
+    probability: Share
+    """Share of the fives that pass."""
+    low: Share
+    """Lower end of its 95 % interval."""
+    high: Share
+    """Upper end."""
+    runs: int | None
+    """Runs, made in fives, after which one five has passed with 95 %; null: none passes. The rules forbid to
+    choose it."""
+
+
+class Point(NamedTuple):
+    """Reference convergence points by name, as the official tables have them, so that the official checker
+    takes them (``--custom_rcps``). Fields in small letters are none of the official ones."""
+
+    benchmark: str
+    """Always resnet."""
+    creator: str
+    """Organisation, as logged."""
+    when: str
+    """Day of the last run, in UTC."""
+    platform: str
+    """System, as logged."""
+    batch_size: int
+    """Global batch size."""
+    hyperparameters: Mapping[str, float | str | None]
+    """As logged, under the names of the official tables."""
+    epochs: Sequence[float]
+    """Epochs of the runs that converged."""
+    missed: int
+    """Runs that did not converge, which are not in the point."""
+    label: str | None
+    """The label of what is not the benchmark, which is compared with no point of the reference."""
+    mean: float = math.nan
+    """Mean of the epochs without the fastest and the slowest."""
+    deviation: float = math.nan
+    """Standard deviation of all of them."""
+    speedup: float = math.nan
+    """Mean over bound."""
+    bound: float = math.nan
+    """Least mean of a result that passes."""
+    pruned: bool = False
+    """True if the official checker leaves the point out, because other batch sizes need fewer epochs."""
+
+    @property
+    def chance(self) -> Chance:
+        """Chance of five of these runs."""
+        return likelihood((*self.epochs, *[math.inf] * self.missed), self.bound)
+
+
+prints(
+    Point,
+    lambda r: {"Benchmark": r.benchmark, "Creator": r.creator, "When": r.when, "Platform": r.platform},
+    lambda r: {"BS": r.batch_size, "Hyperparams": r.hyperparameters, "Epochs to converge": r.epochs},
+    lambda r: {"RCP Mean": r.mean, "RCP Stdev": r.deviation, "Max Speedup": r.speedup, "Min Epochs": r.bound},
+    lambda r: (r.missed, r.pruned, r.label, r.chance),
+)
+
+
+class Passing(NamedTuple):
+    """Verdict on a result by the point of its batch size."""
+
+    system: str
+    """Result."""
+    mean: float | None
+    """Mean of its epochs without the fastest and the slowest; null: several runs did not converge."""
+    bound: float
+    """Least mean that passes."""
+    verdict: rcp.Convergence
+    """Verdict of the official checker with these points."""
+    chance: Chance
+    """Chance of another five like its own."""
+
+
+prints(Passing, lambda r: (r.system, r.verdict.passed, r.verdict.message, r.mean, r.bound, r.chance))
+
+
+def points(paths: Sequence[pathlib.Path]) -> dict[str, Point]:
+    """Return the points of result files and folders by name: one of each global batch size, whose runs may
+    be in several folders.
+
+    Raises:
+        UserError: a file is not the log of a run, breaks a rule of a result or is of another configuration
+            than the others of its batch size, or fewer than three of them converged.
+    """
+    by_size: dict[int, list[Run]] = {}
+    for system in score.score(paths):
+        by_size.setdefault(_batch_size(system), []).extend(system.runs)
+    pools = (score.score_runs(runs[0].file.parent, runs) for _, runs in sorted(by_size.items()))
+    bare = {f"{rules.BENCHMARK}_own_{point.batch_size}": point for point in map(_point, pools)}
+    labelled = any(point.label for point in bare.values())
+    return measured(bare, {} if labelled else recipe.convergence_points(rules.RULESETS[-1]))
+
+
+def measured(bare: Mapping[str, Point], beside: Mapping[str, Any]) -> dict[str, Point]:
+    """Return points with what the official checker computes of them ``beside`` others of a table."""
+    with needed_for("reference convergence"):
+        from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker  # loads scipy
+    file = io.StringIO(json.dumps({**beside, **as_json(bare)}))
+    checker = RCP_Checker("training", rules.RULESETS[-1], rules.BENCHMARK, False, rcp_file=file)
+    keys = {"mean": "RCP Mean", "deviation": "RCP Stdev", "speedup": "Max Speedup", "bound": "Min Epochs"}
+    whole = {}
+    for name, point in bare.items():
+        of_point, pruned = checker.rcp_data[name], name not in checker.pruned_rcp_data
+        computed: dict[str, Any] = {field: float(of_point[key]) for field, key in keys.items()}
+        whole[name] = point._replace(**computed, pruned=pruned)
+    return whole
+
+
+def _batch_size(system: SystemScore) -> int:
+    """Return the global batch size of runs that keep the rules of a result. What a run that did not converge
+    lacks is no matter: it is not in the point."""
+    missed = [run.file for run in system.runs if not run.converged]
+    for error in system.errors:
+        if error.file not in missed:
+            where = error.file if error.line is None else f"{error.file}, line {error.line}"
+            raise UserError(where, error.message, error.remedy)
+    size = system.runs[0].log.global_batch_size
+    if not size or size < 1:
+        raise UserError(system.runs[0].file, "no global_batch_size is logged", "leave this file out")
+    return size
+
+
+def _epochs(runs: Sequence[Run]) -> tuple[float, ...]:
+    """Return the epochs to target in ascending order; infinity for a run that did not converge."""
+    reached = (run.log.reached if run.converged else None for run in runs)
+    return tuple(sorted(evaluation.epoch if evaluation else math.inf for evaluation in reached))
+
+
+def _point(pool: SystemScore) -> Point:
+    """Return what a point has of its runs, without what the official checker computes."""
+    size, log = _batch_size(pool), pool.runs[0].log
+    epochs = [epochs for epochs in _epochs(pool.runs) if 0 < epochs < math.inf]
+    if len(epochs) < _LEAST:
+        problem = f"{counted(len(epochs), 'run')} of {len(pool.runs)} converged at batch size {size:,}"
+        remedy = f"a reference convergence point takes {RUNS}, make {RUNS - len(epochs)} more"
+        raise UserError(log.path.parent, problem, remedy)
+    of_log = recipe.of_log(log)
+    logged = dataclasses.replace(of_log, decay_epochs=of_log.decay_steps or of_log.decay_epochs).logged()
+    values = {key.removeprefix(f"{of_log.optimizer}_"): value for key, value in logged.items()}
+    values["optimizer"] = values.pop("opt_name", None)
+    about = rules.BENCHMARK, log.org or "", max(map(date, pool.runs)), pool.system
+    return Point(*about, size, values, epochs, len(pool.runs) - len(epochs), pool.label)
+
+
+@functools.cache
+def likelihood(epochs: tuple[float, ...], bound: float, seed: int = 0) -> Chance:
+    """Return how likely five of runs like those that needed ``epochs`` pass. Infinity is a run that did not
+    converge, of which a five may have one."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+
+    def share(runs: Any, fives: int) -> float:
+        means = np.sort(random.choice(runs, (fives, rules.RUNS)), axis=1)[:, 1:-1].mean(axis=1)
+        return float(np.mean((means >= bound) & np.isfinite(means)))
+
+    resamples = [random.choice(epochs, len(epochs)) for _ in range(_RESAMPLES)]
+    low = float(np.percentile([share((*runs, 0), _FIVES) for runs in resamples], 2.5))
+    high = float(np.percentile([share((*runs, _LATE), _FIVES) for runs in resamples], 97.5))
+    passing = share(epochs, 10 * _FIVES)
+    # Fives needed until one has passed: all of them pass, or none, or (1 - passing) ** fives is 5 %.
+    fives = math.log(0.05) / math.log1p(-passing) if 0 < passing < 1 else passing
+    runs = rules.RUNS * math.ceil(fives) or None
+    return Chance(passing, min(low, passing), max(high, passing), runs)
+
+
+def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
+    """Return whether a result passes the point of its batch size among one's own.
+
+    Raises:
+        UserError: ``result`` is not one result of five runs, breaks a rule of a result, or is of another task
+            or batch size than the points.
+    """
+    system, *others = score.score([result])
+    size, epochs = _batch_size(system), _epochs([run for run in system.runs if run.in_set])
+    if others or len(epochs) != rules.RUNS:
+        problem = f"{len(others) + 1} results" if others else counted(len(epochs), "run")
+        raise UserError(result, problem, f"give one result of {rules.RUNS} runs")
+    of_task = [point for point in by_name.values() if (point.batch_size, point.label) == (size, system.label)]
+    if not of_task:
+        problem = f"no point is of its batch size {size:,}" + f" ({system.label})" * bool(system.label)
+        raise UserError(result, problem, "give runs of the same task and batch size")
+    judged = tuple(of_run if math.isfinite(of_run) else None for of_run in epochs)
+    verdict = rcp.judge(rules.RULESETS[-1], size, judged, json.dumps(as_json(by_name)))
+    mean = sum(epochs[1:-1]) / (rules.RUNS - 2) if math.isfinite(epochs[-2]) else None
+    return Passing(system.name, mean, of_task[0].bound, verdict, likelihood(epochs, of_task[0].bound))
+
+
+def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console: Terminal) -> None:
+    """Print a few lines of each point, and whether a result passes."""
+    rows = []
+    for point in by_name.values():
+        name, runs = f"batch {point.batch_size:,}", len(point.epochs)
+        needed = ", ".join(f"{epochs:g} ({point.epochs.count(epochs)})" for epochs in sorted({*point.epochs}))
+        lines = [
+            f"{point.platform}: {counted(runs, 'run')} converged, {point.missed} did not",
+            f"epochs {needed}; mean of the middle {point.mean:.2f}, deviation {point.deviation:.2f}",
+            f"a result passes with a mean of {point.bound:.2f} or more, {point.speedup:.3f} times as fast",
+            _likely(point.chance),
+        ]
+        lines += [f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more"] * (runs < RUNS)
+        lines += ["pruned: other batch sizes need fewer epochs; the checker leaves it out"] * point.pruned
+        rows += [(name, line) for line in lines]
+    if outcome:
+        mean = f" with a mean of {outcome.mean:.2f}" if outcome.mean is not None else ""
+        passes = "passes" if outcome.verdict.passed else "FAILS"
+        rows += [("result", f"{outcome.system}: {passes}{mean} ({outcome.verdict.message})")]
+        rows += [("result", _likely(outcome.chance))]
+    print_rows(rows, console)
+
+
+def _likely(chance: Chance) -> str:
+    number = f"{chance.runs} runs hold" if chance.runs else "no number of runs holds"
+    interval = f"95 %: {chance.low:.1%} to {chance.high:.1%}"
+    return f"another five pass with {chance.probability:.1%} ({interval}); {number} such a five with 95 %"
