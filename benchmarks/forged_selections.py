@@ -81,8 +81,8 @@ class Source:
 def read(runs: RunSet) -> Source:
     made, spans = [], []
     for log, (begin, end) in zip(runs.logs, runs.spans, strict=True):
-        found = RECORD.findall(log.path.read_text(errors="replace"))
-        records = [json.loads(text) for text in found]
+        texts = RECORD.findall(log.path.read_text(errors="replace"))
+        records = [json.loads(text) for text in texts]
         begin = 1000 * begin
         records = [record for record in records if begin <= record["time_ms"] <= 1000 * end + 1]
         for record in records:
@@ -329,8 +329,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 by.update(seen)
                 progress(made, options.each)
         total += made
-        told = ", ".join(f"{test} {count}" for test, count in by.most_common())
-        print(f"| {name:32} | {made} | {hits / made:.0%} | {told} |", flush=True)
+        tests = ", ".join(f"{test} {count}" for test, count in by.most_common())
+        print(f"| {name:32} | {made} | {hits / made:.0%} | {tests} |", flush=True)
     print(f"\n{total} forgeries")
     return 0
 

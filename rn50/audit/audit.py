@@ -106,8 +106,8 @@ def _of(runs: RunSet, sets: Sequence[RunSet], read: int) -> Audit:
         notes.append(f"{counted(read - len(runs.logs), 'run')} without a time from start to stop")
     if runs.label:
         notes.append(runs.label)
-    found = [one.test for one in evidence if one.stands_out]
-    verdict = f"look at: {', '.join(found)}" if found else NOTHING
+    names = [one.test for one in evidence if one.stands_out]
+    verdict = f"look at: {', '.join(names)}" if names else NOTHING
     return Audit(runs.name, runs.folder, len(runs.logs), verdict, tuple(notes), evidence)
 
 
@@ -120,13 +120,13 @@ def _tests(runs: RunSet, strangers: Sequence[ResultLog]) -> Iterator[Evidence]:
 
 def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:
     """Yield the audits with the p-values of all adjusted for their number."""
-    found = [one.p for each in audits for one in each.evidence if one.p is not None]
-    adjusted = iter(significance.adjusted(found) if found else [])
-    for each in audits:
+    values = [one.p for audit in audits for one in audit.evidence if one.p is not None]
+    adjusted = iter(significance.adjusted(values) if values else [])
+    for audit in audits:
         evidence = tuple(
-            one if one.p is None else dataclasses.replace(one, q=next(adjusted)) for one in each.evidence
+            one if one.p is None else dataclasses.replace(one, q=next(adjusted)) for one in audit.evidence
         )
-        yield dataclasses.replace(each, evidence=evidence)
+        yield dataclasses.replace(audit, evidence=evidence)
 
 
 def print_report(report: Report, console: Terminal) -> None:
@@ -143,9 +143,9 @@ def print_report(report: Report, console: Terminal) -> None:
             mark = "! " if evidence.stands_out else ""
             rows.add_row(evidence.test, mark + evidence.found, _figure(evidence.p), _figure(evidence.q))
         console.print(rows)
-        told = {evidence.test for evidence in report.audits[0].stands_out}
+        standing = {evidence.test for evidence in report.audits[0].stands_out}
         for test in report.tests:
-            if test.name in told:
+            if test.name in standing:
                 console.print(f"{test.name} can show {test.shows}; not {test.cannot_show}.")
                 console.print(f"  It stands out in published sets: {test.false_alarms}.")
     else:

@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from rn50.audit.run_set import Evidence, RunSet
+from rn50.audit.run_set import Evidence, RunSet, ratio_of
 from rn50.benchmark import rules
 from rn50.hyperparameters.plan import images_per_second
 from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
@@ -107,7 +107,7 @@ def _made_up(runs: RunSet) -> tuple[float, str] | None:
         exponent = ((longer / deviation) ** 2 - ((longer - shorter) / deviation) ** 2) / 2
         if shorter > 0.005 and abs(longer - shorter) < 3 * deviation:
             text = f"{log.path.name} is {shorter:.1%} shorter, and the gap after it longer by as much"
-            best = max(best, (math.exp(min(exponent, 300)), text))
+            best = max(best, (ratio_of(exponent), text))
     return best if best[0] > MADE_UP else None
 
 

@@ -45,12 +45,12 @@ def epochs(runs: RunSet) -> Evidence | None:
     mean = float(np.mean(reached)) - reference.at(batch_size).mean
     means = _drawn(known, (DRAWS, len(reached))).mean(1)
     p = max(float((means <= mean + 1e-9).mean()), 1 / DRAWS)
-    told = f"{np.mean(reached):.1f} on average"
+    text = f"{np.mean(reached):.1f} on average"
     if p > 0.05:
-        return Evidence("epochs", False, f"{told}, as known runs at this batch", mean, p)
-    told += f", as few as known runs at this batch with probability {p:.2g}"
+        return Evidence("epochs", False, f"{text}, as known runs at this batch", mean, p)
+    text += f", as few as known runs at this batch with probability {p:.2g}"
     stands_out = p < TOO_GOOD and mean < -EARLIER
-    return Evidence("epochs", stands_out, f"{told}; {_explained(known, mean, len(reached))}", mean, p)
+    return Evidence("epochs", stands_out, f"{text}; {_explained(known, mean, len(reached))}", mean, p)
 
 
 def _explained(known: _Known, mean: float, count: int) -> str:
@@ -101,16 +101,16 @@ def spread(runs: RunSet) -> Evidence | None:
     minutes = [log.minutes or 0.0 for log in logs]
     if len(logs) < rules.RUNS or len({log.reached.epoch for log in logs if log.reached}) > 1 or runs.label:
         return None
-    own = (max(minutes) - min(minutes)) / float(np.mean(minutes))
+    apart = (max(minutes) - min(minutes)) / float(np.mean(minutes))
     every = sorted(
         (max(taken) - min(taken)) / float(np.mean(taken))
         for one in published.results()
         if len({*one.runs}) == 1 and None not in one.runs and len({*one.minutes}) == len(one.minutes)
         if (taken := [minutes for minutes in one.minutes if minutes]) and {*taken} != {*runs.minutes}
     )
-    share = sum(other <= own for other in every) / len(every)
-    text = f"{own:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"
-    return Evidence("spread", own < TOO_EVEN * every[0], text, own, max(share, 1 / len(every)))
+    share = sum(other <= apart for other in every) / len(every)
+    text = f"{apart:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"
+    return Evidence("spread", apart < TOO_EVEN * every[0], text, apart, max(share, 1 / len(every)))
 
 
 def tests(runs: RunSet) -> Iterator[Evidence]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.audit.run_set import Evidence, RunSet
+from rn50.audit.run_set import Evidence, RunSet, ratio_of
 from rn50.results.parse import ResultLog
 from rn50.results.validity import result_rules
 
@@ -69,10 +69,10 @@ def alike(runs: RunSet, others: Sequence[ResultLog] = ()) -> Evidence | None:
         best = max(best, (float(ratios.max()), f"{log.path.name} and {name}"))
     if not tried:
         return None
-    ratio = math.exp(min(best[0], 300))
+    ratio = ratio_of(best[0])
     stands_out = ratio > ALIKE * max(1, tried / 10)
     text = f"{best[1]} have nearly the same accuracies at every epoch" if stands_out else "all differ"
-    return Evidence("curves alike", stands_out, text, ratio, min(1.0, tried / ratio) if ratio else 1.0)
+    return Evidence("curves alike", stands_out, text, ratio, min(1.0, tried / ratio))
 
 
 def shifted(runs: RunSet) -> Evidence | None:
@@ -83,8 +83,8 @@ def shifted(runs: RunSet) -> Evidence | None:
     begun = [[*curve][:3] for curve in curves]
     for log, epochs in zip(logs, begun, strict=True):
         if begun.count(epochs) == 1 and len(begun) > 3:
-            told = ", ".join(f"{epoch:g}" for epoch in epochs)
-            text = f"{log.path.name} is evaluated after epochs {told}, the others are not"
+            listed = ", ".join(f"{epoch:g}" for epoch in epochs)
+            text = f"{log.path.name} is evaluated after epochs {listed}, the others are not"
             return Evidence("curves shifted", True, text)
     shared = sorted(set.intersection(*({*curve} for curve in curves))) if curves else []
     if len(curves) < 4 or len(shared) < FEWEST or runs.label:
@@ -98,7 +98,7 @@ def shifted(runs: RunSet) -> Evidence | None:
         scores.append((ahead - level, log.path.name))
     score, name = max(scores)
     text = f"{name} is one evaluation ahead of the others" if score > 0 else "no run is ahead of the others"
-    return Evidence("curves shifted", score > 0, text, math.exp(min(score, 300)), min(1.0, math.exp(-score)))
+    return Evidence("curves shifted", score > 0, text, ratio_of(score), min(1.0, ratio_of(-score)))
 
 
 def _fit(one: Any, others: Any, deviations: Any, step: int) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.audit.run_set import Evidence, RunSet
+from rn50.audit.run_set import Evidence, RunSet, ratio_of
 from rn50.benchmark import rules
 from rn50.results import tree
 from rn50.terminal import counted
@@ -57,23 +57,23 @@ def trials(runs: RunSet) -> Evidence | None:
         for (a, b), before, after in zip(itertools.pairwise(runs.logs), counts, counts[1:], strict=False)
         if before and after and before[1] == after[1] and after[0] > before[0] + 1
     ]
-    told = ", ".join(f"{c[0]} of {c[1]}" if c else "-" for c in counts)
+    text = ", ".join(f"{c[0]} of {c[1]}" if c else "-" for c in counts)
     if missing:
-        return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {told})", len(missing))
-    return Evidence("trials", False, f"the script's own count: {told}", 0)
+        return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {text})", len(missing))
+    return Evidence("trials", False, f"the script's own count: {text}", 0)
 
 
 def numbers(runs: RunSet) -> Evidence | None:
     """Compare the numbers in the names of the files with each other and with the clock."""
-    found = runs.numbers
-    if len(found) < 3:
+    names = runs.numbers
+    if len(names) < 3:
         return None
-    absent = sorted({*range(min(found), max(found) + 1)} - {*found})
+    absent = sorted({*range(min(names), max(names) + 1)} - {*names})
     if absent:
-        text = f"no result_{_to(absent[0], absent[-1])} among result_{min(found)} to result_{max(found)}"
+        text = f"no result_{_to(absent[0], absent[-1])} among result_{min(names)} to result_{max(names)}"
         return Evidence("file numbers", True, text, len(absent))
-    order = [found.index(number) for number in sorted(found)]
-    listed = ", ".join(map(str, found))
+    order = [names.index(number) for number in sorted(names)]
+    listed = ", ".join(map(str, names))
     steady = bool(runs.gaps) and min(runs.gaps) > 0 and max(runs.gaps) < 1.5 * min(runs.gaps)
     if order == sorted(order):
         return Evidence("file numbers", False, "in the order of the clock", 0)
@@ -93,18 +93,18 @@ def _is_rearranged(order: Sequence[int]) -> bool:
 
 def seeds(runs: RunSet) -> Evidence | None:
     """Look for a seed used twice, and for one missing in seeds that count up."""
-    found = [log.seed for log in runs.logs if log.seed is not None]
-    if len(found) < 3 or len(found) < len(runs.logs):
+    logged = [log.seed for log in runs.logs if log.seed is not None]
+    if len(logged) < 3 or len(logged) < len(runs.logs):
         return None
-    if len({*found}) < len(found):
-        twice = next(seed for seed in found if found.count(seed) > 1)
+    if len({*logged}) < len(logged):
+        twice = next(seed for seed in logged if logged.count(seed) > 1)
         names = [log.path.name for log in runs.logs if log.seed == twice]
         return Evidence("seeds", True, f"seed {twice} in {' and '.join(names)}", 1)
-    steps = [b - a for a, b in itertools.pairwise(sorted(found))]
+    steps = [b - a for a, b in itertools.pairwise(sorted(logged))]
     step = min(steps)
     counted_up = steps.count(step) >= max(2, len(steps) // 2) and all(0 < one / step <= 5 for one in steps)
     if counted_up and any(one % step == 0 and one > step for one in steps):
-        left = [a for a, one in zip(sorted(found), steps, strict=False) if one > step]
+        left = [a for a, one in zip(sorted(logged), steps, strict=False) if one > step]
         return Evidence("seeds", True, f"they count up by {step}, and {left[0] + step} is not there", 1)
     return Evidence("seeds", False, f"count up by {step}" if {*steps} == {step} else "all differ", 0)
 
@@ -124,15 +124,15 @@ def holes(runs: RunSet) -> Evidence | None:
         what = "its count has no hole" if not gaps else "runs were started one by one"
         return Evidence("launch gaps", False, f"{what}: gaps say nothing")
     paused, left_out, number = _likelihoods(runs, gaps, known)
-    ratio = math.exp(min(_log_mean(left_out) - _log_mean(paused), 300))
+    ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
     gap = int(np.argmax(left_out))
-    told = f"{statistics.median(gaps) * runs.length:,.0f} s between runs"
-    holes = [(pairs[i], each, n[gap]) for i, each, n in zip(open_, gaps, number, strict=True) if n[gap]]
+    usual = f"{statistics.median(gaps) * runs.length:,.0f} s between runs"
+    holes = [(pairs[i], length, n[gap]) for i, length, n in zip(open_, gaps, number, strict=True) if n[gap]]
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
-        return Evidence("launch gaps", False, f"{told}; no hole of a run", ratio, min(1.0, 1 / ratio))
+        return Evidence("launch gaps", False, f"{usual}; no hole of a run", ratio, min(1.0, 1 / ratio))
     where = [
-        f"{each * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} hold {_runs(n)}"
-        for (a, b), each, n in holes
+        f"{length * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} hold {_runs(n)}"
+        for (a, b), length, n in holes
     ]
     return Evidence("launch gaps", True, "; ".join(where), ratio, 1 / ratio)
 
@@ -152,7 +152,7 @@ def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[float]) ->
         hole = LEFT_OUT * sum(by_number)
         left_out += np.log((1 - LEFT_OUT) * regular + hole + 3e-3 * pause)
         numbers.append(
-            np.argmax([(1 - LEFT_OUT) * regular, *(LEFT_OUT * each for each in by_number)], axis=0)
+            np.argmax([(1 - LEFT_OUT) * regular, *(LEFT_OUT * density for density in by_number)], axis=0)
         )
     script = np.log(_normal(min(known), GAPS, _jitter(runs)) + 1e-300) if known else 0
     return paused + script, left_out + script, numbers

@@ -1,6 +1,7 @@
 """The runs of one result as an audit looks at them: in the order of their clocks."""
 
 import functools
+import math
 import pathlib
 import re
 import statistics
@@ -73,8 +74,8 @@ class RunSet:
     @functools.cached_property
     def numbers(self) -> list[int]:
         """The numbers in the names of the files; empty where one has none."""
-        found = [re.search(r"(\d+)\D*$", run.file.name) for run in self.runs]
-        return [int(match.group(1)) for match in found if match] if all(found) else []
+        matches = [re.search(r"(\d+)\D*$", run.file.name) for run in self.runs]
+        return [int(match.group(1)) for match in matches if match] if all(matches) else []
 
     @functools.cached_property
     def label(self) -> str | None:
@@ -114,3 +115,8 @@ class Evidence:
     """p-value, or a bound of it; null: the finding is a fact, or there is nothing to compare with."""
     q: float | None = None
     """p adjusted by Benjamini and Hochberg for all tests of the audit."""
+
+
+def ratio_of(logarithm: float) -> float:
+    """Return the likelihood ratio of a logarithm, from 1e-130 to 1e130."""
+    return math.exp(max(-300.0, min(300.0, logarithm)))
