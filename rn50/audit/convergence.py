@@ -18,9 +18,9 @@ NEAR_OCTAVES = 0.25
 FEWEST_KNOWN = 20
 """Known runs, by weight, that a comparison takes."""
 DRAWS = 10_000
-TOO_GOOD, EARLIER = 1e-3, rules.EVAL_PERIOD_EPOCHS / 2
+TOO_GOOD, EARLIER = 1e-3, rules.EVAL_PERIOD_EPOCHS / 4
 """Probability of as few epochs below which a set stands out, if it also has so many fewer than the reference:
-between makers the epochs differ by less than an evaluation."""
+between makers they differ by less."""
 MOST_MADE = 100
 """Largest campaign that is tried as an explanation."""
 TOO_EVEN = 0.5

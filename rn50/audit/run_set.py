@@ -34,9 +34,10 @@ class RunSet:
 
     @functools.cached_property
     def name(self) -> str:
-        """Round, organisation and system in a published tree, else the folder."""
-        place = tree.place(self.folder)
-        return f"{place.submitter}/{place.system}" if place else str(self.folder)
+        """Round, organisation and system in a published tree, else the folder, from here if it is below."""
+        place, here = tree.place(self.folder), pathlib.Path.cwd()
+        below = self.folder.relative_to(here) if self.folder.is_relative_to(here) else self.folder
+        return f"{place.submitter}/{place.system}" if place else str(below)
 
     @property
     def logs(self) -> list[ResultLog]:

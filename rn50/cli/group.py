@@ -312,7 +312,5 @@ def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Show tracebacks; RN50_DEBUG=1: of every process.",
 )
 def main(debug: bool) -> None:
-    """\b
-    Train ResNet-50 to 75.9 %, MLPerf-style. Begin: make demo, docs/index.md
-    Help on a verb: rn50 VERB --help. Version: rn50 --version.
+    """Train ResNet-50, MLPerf-style. Begin: docs/index.md. A verb: rn50 VERB --help
     """

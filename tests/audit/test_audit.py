@@ -7,7 +7,9 @@ import subprocess
 import pytest
 
 from rn50.audit import audit
+from rn50.files import ROOT
 from tests.audit import made
+from tests.support import documented
 from tests.support.typed import RN50
 
 
@@ -209,6 +211,12 @@ def test_too_few_runs_and_runs_without_an_end(tmp_path):
     assert seen == {} and one.notes == ("1 run without a time from start to stop",)
 
 
+def test_nothing_stands_out_in_the_evidence_of_a_gpu():
+    report = audit.audit([ROOT / "docs" / "evidence"])
+    assert [one.runs for one in report.audits] == [1, 5] and not report.stands_out
+    assert report.audits[1].notes == ("demo data set, not an MLPerf result",)
+
+
 def test_the_command(tmp_path):
     folder = made.write(tmp_path / "r", made.campaign(5))
     done = run("audit", folder)
@@ -219,6 +227,7 @@ def test_the_command(tmp_path):
     made.write(folder, [placed[0], *placed[2:]])
     done = run("audit", folder, "--json")
     fields = json.loads(done.stdout)
+    assert documented.differences("audit", fields) == []
     assert done.returncode == 1 and fields["audits"][0]["verdict"] == "look at: launch gaps"
     gaps = next(one for one in fields["audits"][0]["evidence"] if one["test"] == "launch gaps")
     assert gaps["p"] == pytest.approx(1 / gaps["statistic"]) and gaps["p"] <= gaps["q"]
