@@ -116,18 +116,16 @@ def holes(runs: RunSet) -> Evidence | None:
     if _overlap(runs):
         return Evidence("launch gaps", False, "runs were made side by side: gaps say nothing")
     pairs = list(itertools.pairwise(runs.logs))
-    counted_on = [_consecutive(a.trial, b.trial) for a, b in pairs]
-    open_ = [i for i, on in enumerate(counted_on) if not on]
-    gaps = [max(runs.gaps[i], GAPS[0]) for i in open_]
-    known = [max(gap, GAPS[0]) for gap, on in zip(runs.gaps, counted_on, strict=True) if on]
-    if not gaps or min(gaps) > SLOW_SCRIPT:
-        what = "its count has no hole" if not gaps else "runs were started one by one"
+    gaps = [max(gap, GAPS[0]) for gap in runs.gaps]
+    counted_on = all(_consecutive(a.trial, b.trial) for a, b in pairs)
+    if counted_on or min(gaps) > SLOW_SCRIPT:
+        what = "the script's count has no hole" if counted_on else "runs were started one by one"
         return Evidence("launch gaps", False, f"{what}: gaps say nothing")
-    paused, left_out, number = _likelihoods(runs, gaps, known)
+    paused, left_out, number = _likelihoods(runs, gaps)
     ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
     gap = int(np.argmax(left_out))
     usual = f"{statistics.median(gaps) * runs.length:,.0f} s between runs"
-    holes = [(pairs[i], length, n[gap]) for i, length, n in zip(open_, gaps, number, strict=True) if n[gap]]
+    holes = [(pair, length, n[gap]) for pair, length, n in zip(pairs, gaps, number, strict=True) if n[gap]]
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
         return Evidence("launch gaps", False, f"{usual}; no hole of a run", ratio, min(1.0, 1 / ratio))
     where = [
@@ -137,9 +135,9 @@ def holes(runs: RunSet) -> Evidence | None:
     return Evidence("launch gaps", True, "; ".join(where), ratio, 1 / ratio)
 
 
-def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[float]) -> tuple[Any, Any, list[Any]]:
+def _likelihoods(runs: RunSet, gaps: Sequence[float]) -> tuple[Any, Any, list[Any]]:
     """Return the logarithms of the likelihood of ``gaps`` without and with runs left out, and for each gap
-    the likeliest number of these, each by ``GAPS``. The shortest ``known`` gap is one of the script."""
+    the likeliest number of these, each by ``GAPS``."""
     again = STARTED_AGAIN_LARGE if _is_large(runs) else STARTED_AGAIN
     paused, left_out, numbers = np.zeros(len(GAPS)), np.zeros(len(GAPS)), []
     for gap in gaps:
@@ -154,8 +152,7 @@ def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[float]) ->
         numbers.append(
             np.argmax([(1 - LEFT_OUT) * regular, *(LEFT_OUT * density for density in by_number)], axis=0)
         )
-    script = np.log(_normal(min(known), GAPS, _jitter(runs)) + 1e-300) if known else 0
-    return paused + script, left_out + script, numbers
+    return paused, left_out, numbers
 
 
 def _density(runs: RunSet, hole: float, number: int) -> Any:

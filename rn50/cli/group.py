@@ -312,5 +312,4 @@ def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Show tracebacks; RN50_DEBUG=1: of every process.",
 )
 def main(debug: bool) -> None:
-    """Train ResNet-50, MLPerf-style. Begin: docs/index.md. A verb: rn50 VERB --help
-    """
+    """Train ResNet-50, MLPerf-style. Begin: docs/index.md. A verb: rn50 VERB --help"""
