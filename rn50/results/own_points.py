@@ -16,7 +16,7 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rn50.benchmark import rules
@@ -118,16 +118,18 @@ class Passing(NamedTuple):
 prints(Passing, lambda r: (r.system, r.verdict.passed, r.verdict.message, r.mean, r.bound, r.chance))
 
 
-def points(paths: Sequence[pathlib.Path]) -> dict[str, Point]:
+def points(
+    paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
+) -> dict[str, Point]:
     """Return the points of result files and folders by name: one of each global batch size, whose runs may
-    be in several folders.
+    be in several folders. ``progress(done, total)`` counts the files read, as ``score.score`` does.
 
     Raises:
         UserError: a file is not the log of a run, breaks a rule of a result or is of another configuration
             than the others of its batch size, or fewer than three of them converged.
     """
     by_size: dict[int, list[Run]] = {}
-    for system in score.score(paths):
+    for system in score.score(paths, progress=progress):
         by_size.setdefault(_batch_size(system), []).extend(system.runs)
     pools = (score.score_runs(runs[0].file.parent, runs) for _, runs in sorted(by_size.items()))
     bare = {f"{rules.BENCHMARK}_own_{point.batch_size}": point for point in map(_point, pools)}
