@@ -140,7 +140,7 @@ def _mixed(runs: RunSet) -> Iterator[str]:
     }
     for what, values in of_runs.items():
         if len(different := {value for value in values if value is not None}) > 1:
-            listed = ", ".join(sorted(excerpt(str(value)) for value in different)[: rules.RUNS])
+            listed = ", ".join(excerpt(str(value)) for value in sorted(different)[: rules.RUNS])
             yield f"runs of {len(different)} {what}, tested as if of one: {listed}"
 
 

@@ -237,11 +237,15 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
     rows = []
     for point in by_name.values():
         name, runs = f"batch {point.batch_size:,}", len(point.epochs)
-        needed = ", ".join(f"{epochs:g} ({point.epochs.count(epochs)})" for epochs in sorted({*point.epochs}))
+        needed = ", ".join(
+            f"{epochs:g} in {counted(point.epochs.count(epochs), 'run')}"
+            for epochs in sorted({*point.epochs})
+        )
         lines = [
             f"{point.platform}: {counted(runs, 'run')} converged, {point.missed} did not",
-            f"epochs {needed}; mean of the middle {point.mean:.2f}, deviation {point.deviation:.2f}",
-            f"a result passes with a mean of {point.bound:.2f} or more, {point.speedup:.3f} times as fast",
+            f"epochs: {needed}; deviation {point.deviation:.2f}",
+            f"mean without the fastest and the slowest: {point.mean:.2f}; a result passes with "
+            f"{point.bound:.2f} or more, at most {point.speedup:.3f} times as fast",
             _likely(point.chance),
         ]
         lines += [f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more"] * (runs < RUNS)
@@ -256,6 +260,7 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
 
 
 def _likely(chance: Chance) -> str:
-    number = f"{chance.runs} runs hold" if chance.runs else "no number of runs holds"
-    interval = f"95 %: {chance.low:.1%} to {chance.high:.1%}"
-    return f"another five pass with {chance.probability:.1%} ({interval}); {number} such a five with 95 %"
+    number = f"of {chance.runs} runs, made in fives, a five passes with 95 %"
+    interval = f"95 % interval {chance.low:.1%} to {chance.high:.1%}"
+    likely = f"another five runs pass with a probability of {chance.probability:.1%} ({interval})"
+    return f"{likely}; {number if chance.runs else 'no number of runs has a five that does'}"

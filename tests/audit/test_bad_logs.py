@@ -160,10 +160,10 @@ def test_numbers_of_files_that_are_dates(tmp_path, capsys):
 
 def test_runs_of_two_systems_in_a_folder(tmp_path, capsys):
     folder = made.write(tmp_path / "r", made.campaign(5))
-    edit(folder, replace("global_batch_size", "value", 1024), "result_[01].txt")
+    edit(folder, replace("global_batch_size", "value", 816), "result_[01].txt")
     edit(folder, replace("submission_platform", "value", "other\n"), "result_0.txt")
     assert printed(folder, capsys)[0].notes == (
-        "runs of 2 batch sizes, tested as if of one: 1024, 3264",
+        "runs of 2 batch sizes, tested as if of one: 816, 3264",
         "runs of 2 systems, tested as if of one: 8xBox, other\n",
     )
 
