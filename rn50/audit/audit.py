@@ -53,7 +53,8 @@ class Audit:
     verdict: str
     """Verdict: nothing stands out, what to look at, or nothing to test."""
     notes: tuple[str, ...]
-    """Facts beside the tests: other submissions of the same logs, runs without times, labels."""
+    """Facts beside the tests: other submissions of the same logs, runs without times, mixed systems,
+    labels."""
     evidence: tuple[Evidence, ...]
     """Findings of the tests that apply."""
 

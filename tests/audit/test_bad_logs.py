@@ -13,6 +13,7 @@ from rn50.hyperparameters.atlas import atlas
 from rn50.results import own_points, run
 from rn50.terminal import Terminal, print_json
 from tests.audit import made
+from tests.support import documented
 
 DESCRIPTION = {
     "submitter": "Org",
@@ -55,7 +56,7 @@ def printed(folder, capsys):
         audit.print_report(report, Terminal())
         text = capsys.readouterr().out
         print_json(report)
-    json.loads(capsys.readouterr().out)
+    assert documented.differences("audit", json.loads(capsys.readouterr().out)) == []
     assert " nan" not in text and " inf" not in text and "\x1b" not in text
     assert max(map(len, text.splitlines())) < 250
     return report.audits[0], text
