@@ -37,7 +37,8 @@ def epochs(runs: RunSet) -> Evidence | None:
     """Ask how probable so few epochs are, and of how many runs they would be the best; None for runs of other
     rules than the closed division's."""
     batch_size, reached = runs.batch_size, [log.reached.epoch for log in runs.logs if log.reached]
-    optimizer = next((str(event.value) for log in runs.logs if (event := log.first("opt_name"))), "")
+    logged = (event.value for log in runs.logs if (event := log.first("opt_name")))
+    optimizer = next((name for name in logged if isinstance(name, str)), "an optimizer that is not logged")
     if not batch_size or len(reached) < 3 or not runs.is_closed:
         return None
     known = _known(batch_size, optimizer, runs)

@@ -153,6 +153,13 @@ def test_images_per_second_beyond_belief(tmp_path, capsys):
     assert "states over ten times more images/s than its time stamps give" in printed(folder, capsys)[1]
 
 
+@pytest.mark.parametrize("name", [None, ["lars"], 7])
+def test_an_optimizer_that_is_no_name(tmp_path, capsys, name):
+    folder = made.write(tmp_path / "r", made.campaign(5))
+    edit(folder, replace("opt_name", "value", name))
+    assert "too little is known of an optimizer that is not logged" in printed(folder, capsys)[1]
+
+
 def test_numbers_of_files_that_are_dates(tmp_path, capsys):
     folder = made.write(tmp_path / "r", made.campaign(3), ["20230101120000", "20230101123000", "9" * 200])
     one, text = printed(folder, capsys)
