@@ -173,6 +173,7 @@ def print_report(report: Report, console: Terminal) -> None:
             console.print(f"  {evidence.test}: {evidence.found}")
     if len(report.audits) == 1:
         rows = table(("test", "found", "p", "q"), ("test", "found"))
+        rows.columns[1].overflow = "fold"  # a long name of a file stays whole
         for evidence in report.audits[0].evidence:
             mark = "! " if evidence.stands_out else ""
             rows.add_row(evidence.test, mark + evidence.found, _figure(evidence.p), _figure(evidence.q))

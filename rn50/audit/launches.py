@@ -75,7 +75,7 @@ def numbers(runs: RunSet) -> Evidence | None:
         return Evidence("file numbers", False, "they are no count of runs; dates, perhaps")
     if absent:
         left_out = sorted({*range(min(names), max(names) + 1)} - {*names})
-        text = f"no result_{_to(left_out[0], left_out[-1])} among result_{min(names)} to result_{max(names)}"
+        text = f"no {_to(left_out[0], left_out[-1])} among the numbers {min(names)} to {max(names)}"
         return Evidence("file numbers", True, text, absent)
     order = [names.index(number) for number in sorted(names)]
     listed = ", ".join(map(str, names))

@@ -63,7 +63,7 @@ def test_a_file_that_is_missing(tmp_path):
     placed = made.campaign(6)
     folder = made.write(tmp_path / "r", [placed[0], *placed[2:]], [0, 2, 3, 4, 5])
     _, seen = found(folder)
-    assert seen["file numbers"] == "no result_1 among result_0 to result_5"
+    assert seen["file numbers"] == "no 1 among the numbers 0 to 5"
     assert "between result_0.txt and result_2.txt hold 1 run" in seen["launch gaps"]
 
 

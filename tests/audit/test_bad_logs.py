@@ -14,6 +14,7 @@ from rn50.results import own_points, run
 from rn50.terminal import Terminal, print_json
 from tests.audit import made
 from tests.support import documented
+from tests.support.typed import RN50, on_terminal
 
 DESCRIPTION = {
     "submitter": "Org",
@@ -197,3 +198,13 @@ def test_many_files_are_counted(tmp_path, monkeypatch, read):
     with contextlib.suppress(UserError):  # these logs make no reference convergence point
         read(made.write(tmp_path / "r", made.campaign(3)), lambda done, total: counted.append((done, total)))
     assert counted in ([(0, 1), (1, 1)], [(1, 3), (2, 3), (3, 3)])
+
+
+def test_a_long_name_stays_whole_on_a_narrow_terminal(tmp_path):
+    placed = made.campaign(6)
+    folder = made.write(tmp_path / "r", [placed[0], *placed[2:]])
+    for log in folder.iterdir():
+        log.rename(log.with_name(f"{'a_long_name_' * 6}{log.stem}.log"))
+    done = on_terminal([*RN50, "audit", *sorted(folder.iterdir())])
+    cells = [line.split("│")[2].strip() for line in done.lines if line.startswith("│")]
+    assert done.status == 1 and f"{'a_long_name_' * 6}result_1.log" in "".join(cells)
