@@ -6,16 +6,20 @@ Nothing here accuses anybody: a set that stands out may have a reason that logs 
 import csv
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rn50.audit import clock, convergence, curves, launches
 from rn50.audit.run_set import Evidence, RunSet
+from rn50.benchmark import rules
+from rn50.errors import UserError, excerpt
 from rn50.results import published, run, significance
 from rn50.results.parse import ResultLog
 from rn50.terminal import Terminal, counted, table
 
-NOTHING = "nothing stands out"
+NOTHING, NO_RUN = "nothing stands out", "nothing to test"
+FEW = 3
+"""Runs from which on most tests apply."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,12 @@ class Audit:
     folder: pathlib.Path
     """Folder of the runs."""
     runs: int
-    """Runs whose clocks started and stopped."""
+    """Runs that took time from start to stop."""
     verdict: str
-    """Verdict: nothing stands out, or what to look at."""
+    """Verdict: nothing stands out, what to look at, or nothing to test."""
     notes: tuple[str, ...]
-    """Facts beside the tests: other submissions of the same logs, runs without times, labels."""
+    """Facts beside the tests: other submissions of the same logs, runs without times, mixed systems,
+    labels."""
     evidence: tuple[Evidence, ...]
     """Findings of the tests that apply."""
 
@@ -73,17 +78,31 @@ class Report:
         return any(one.stands_out for one in self.audits)
 
 
-def audit(
-    paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
-) -> Report:
-    """Audit every set of runs below ``paths``. ``progress(done, total)`` counts sets.
+def audit(paths: Sequence[pathlib.Path]) -> Report:
+    """Audit every set of runs below ``paths``.
 
     Raises:
-        UserError: as ``run.read_folders``.
+        UserError: as ``run.read_folders`` and ``of_folders``.
     """
-    folders = run.read_folders(paths)
+    return of_folders(run.read_folders(paths))
+
+
+def of_folders(
+    folders: Mapping[pathlib.Path, Sequence[run.Run]],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Audit the runs of each folder. ``progress(done, total)`` counts folders.
+
+    Raises:
+        UserError: no run has a time.
+    """
     sets = [RunSet.of(folder, runs) for folder, runs in folders.items()]
+    if not any(one.runs for one in sets):
+        raise UserError(
+            next(iter(folders)), "no run took time from run_start to run_stop", "give finished runs"
+        )
     audits = []
+    progress(0, len(sets))
     for done, one in enumerate(sets, 1):
         audits.append(_of(one, sets, len(folders[one.folder])))
         progress(done, len(sets))
@@ -94,7 +113,7 @@ def _of(runs: RunSet, sets: Sequence[RunSet], read: int) -> Audit:
     others = [other for other in sets if other is not runs]
     begun = {log.run_start_ms for log in runs.logs}
     strangers = [log for other in others for log in other.logs if log.run_start_ms not in begun]
-    evidence = tuple(_tests(runs, strangers))
+    evidence = tuple(_tests(runs, strangers)) if runs.runs else ()
     again = [other.name for other in others if begun and begun == {log.run_start_ms for log in other.logs}]
     again += [
         row.name
@@ -104,11 +123,26 @@ def _of(runs: RunSet, sets: Sequence[RunSet], read: int) -> Audit:
     notes = [f"the same logs: {', '.join(again)}"] if again else []
     if read > len(runs.logs):
         notes.append(f"{counted(read - len(runs.logs), 'run')} without a time from start to stop")
+    if 0 < len(runs.logs) < FEW:
+        notes.append(f"most tests take {FEW} to {rules.RUNS} runs")
+    notes += _mixed(runs)
     if runs.label:
         notes.append(runs.label)
     names = [one.test for one in evidence if one.stands_out]
-    verdict = f"look at: {', '.join(names)}" if names else NOTHING
+    verdict = f"look at: {', '.join(names)}" if names else NOTHING if runs.runs else NO_RUN
     return Audit(runs.name, runs.folder, len(runs.logs), verdict, tuple(notes), evidence)
+
+
+def _mixed(runs: RunSet) -> Iterator[str]:
+    """Yield in what the runs differ that those of one result have in common."""
+    of_runs: dict[str, Sequence[int | str | None]] = {
+        "batch sizes": [log.global_batch_size for log in runs.logs],
+        "systems": [log.platform for log in runs.logs],
+    }
+    for what, values in of_runs.items():
+        if len(different := {value for value in values if value is not None}) > 1:
+            listed = ", ".join(excerpt(str(value)) for value in sorted(different)[: rules.RUNS])
+            yield f"runs of {len(different)} {what}, tested as if of one: {listed}"
 
 
 def _tests(runs: RunSet, strangers: Sequence[ResultLog]) -> Iterator[Evidence]:
@@ -139,6 +173,7 @@ def print_report(report: Report, console: Terminal) -> None:
             console.print(f"  {evidence.test}: {evidence.found}")
     if len(report.audits) == 1:
         rows = table(("test", "found", "p", "q"), ("test", "found"))
+        rows.columns[1].overflow = "fold"  # a long name of a file stays whole
         for evidence in report.audits[0].evidence:
             mark = "! " if evidence.stands_out else ""
             rows.add_row(evidence.test, mark + evidence.found, _figure(evidence.p), _figure(evidence.q))

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from rn50.audit.run_set import Evidence, RunSet, ratio_of
 from rn50.benchmark import rules
+from rn50.errors import excerpt
 from rn50.hyperparameters.plan import images_per_second
 from rn50.hyperparameters.plan.images_per_second import Conditions, ThroughputModel
 from rn50.results import chips, published, timing, tree
-from rn50.results.parse import ResultLog, finite
+from rn50.results.parse import ResultLog, epoch_number, finite
 from rn50.results.validity.clock_rules import CLOCK_SKEW_MS, COURSE
 
 OFF_CLOCK = 0.005
@@ -48,9 +49,8 @@ def stated(runs: RunSet) -> Evidence | None:
     most, name = max(off, key=lambda pair: abs(pair[0]))
     if abs(most) <= OFF_CLOCK:
         return Evidence("clock", False, "the images/s that the logs state are those of the clock", most)
-    text = (
-        f"{name} states {abs(most):.1%} {'more' if most > 0 else 'fewer'} images/s than its time stamps give"
-    )
+    share = f"{abs(most):.1%}" if abs(most) < 10 else "over ten times"
+    text = f"{name} states {share} {'more' if most > 0 else 'fewer'} images/s than its time stamps give"
     return Evidence("clock", True, text, most)
 
 
@@ -61,7 +61,7 @@ def stated_over_clock(log: ResultLog) -> float | None:
     epoch, ratios = None, []
     for event in log.events:
         if event.key == "epoch_stop":
-            epoch = event.metadata.get("epoch_num")
+            epoch = epoch_number(event.metadata.get("epoch_num"))
         value = event.value.get("throughput") if isinstance(event.value, dict) else event.value
         rate = finite(value) if event.key in ("throughput", "tracked_stats") else None
         if rate and epoch in clock:
@@ -73,7 +73,7 @@ def pace(runs: RunSet) -> Evidence | None:
     """Look for a run that is much faster than the others, or whose gap is longer by what it is shorter."""
     per_epoch = [
         (log.minutes or 0.0) / log.evaluations[-1].epoch
-        if log.evaluations and log.evaluations[-1].epoch
+        if log.evaluations and log.evaluations[-1].epoch >= 1
         else 0.0
         for log in runs.logs
     ]
@@ -126,7 +126,7 @@ def hardware(runs: RunSet) -> Evidence | None:
     model_of_all = ThroughputModel([one for one in rest if not _same(one, runs)])
     name = chips.name(model)
     if name not in model_of_all.accelerators:
-        return Evidence("hardware", False, f"nobody else published {name}")
+        return Evidence("hardware", False, f"nobody else published {excerpt(name)}")
     rate = model_of_all.predict(Conditions(name, number, batch_size / number))
     deviations = math.log(measured / rate.images_per_second) / math.hypot(rate.spread, 0.03)
     text = f"{measured:,.0f} images/s per accelerator, {rate.images_per_second:,.0f} predicted from others"
@@ -141,7 +141,7 @@ def _same(result: published.PublishedResult, runs: RunSet) -> bool:
 
 def _rate(log: ResultLog, accelerators: int | None) -> float | None:
     """Return images/s per accelerator in training, as the planner computes them of a published result."""
-    if not (log.decisive and log.train_samples and log.minutes and accelerators):
+    if not (log.decisive and log.train_samples and log.minutes and accelerators) or log.train_samples < 0:
         return None
     images = log.decisive.epoch * log.train_samples
     images += len(log.evaluations) * rules.EVAL_SAMPLES / images_per_second.EVALUATION_SPEED

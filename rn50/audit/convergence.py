@@ -9,6 +9,7 @@ import numpy as np
 
 from rn50.audit.run_set import Evidence, RunSet
 from rn50.benchmark import rules
+from rn50.errors import excerpt
 from rn50.hyperparameters import reference
 from rn50.results import published
 from rn50.results.recipe import convergence_points, of_point
@@ -36,12 +37,14 @@ def epochs(runs: RunSet) -> Evidence | None:
     """Ask how probable so few epochs are, and of how many runs they would be the best; None for runs of other
     rules than the closed division's."""
     batch_size, reached = runs.batch_size, [log.reached.epoch for log in runs.logs if log.reached]
-    optimizer = next((str(event.value) for log in runs.logs if (event := log.first("opt_name"))), "")
+    logged = (event.value for log in runs.logs if (event := log.first("opt_name")))
+    optimizer = next((name for name in logged if isinstance(name, str)), "an optimizer that is not logged")
     if not batch_size or len(reached) < 3 or not runs.is_closed:
         return None
     known = _known(batch_size, optimizer, runs)
     if known is None:
-        return Evidence("epochs", False, f"too little is known of {optimizer} at a batch of {batch_size:,}")
+        text = f"too little is known of {excerpt(optimizer)} at a batch size of {batch_size:,}"
+        return Evidence("epochs", False, text)
     mean = float(np.mean(reached)) - reference.at(batch_size).mean
     means = _drawn(known, (DRAWS, len(reached))).mean(1)
     p = max(float((means <= mean + 1e-9).mean()), 1 / DRAWS)

@@ -43,6 +43,8 @@ SHORTEST, LONGEST = 0.03, 1e4
 """Holes that a pause leaves, in lengths of a run, as likely in each octave."""
 SUSPECT, SUSPECT_LARGE = 10.0, 300.0
 """Likelihood ratio from which a set stands out, chosen on rounds v0.7 to v2.1; of a large system."""
+MOST_ABSENT = 100
+"""Numbers absent from names, beyond which they do not count runs."""
 SLOW_SCRIPT = 4.0
 """Gap of a script, in lengths of a run, from which runs were rather queued or started by hand."""
 
@@ -68,10 +70,13 @@ def numbers(runs: RunSet) -> Evidence | None:
     names = runs.numbers
     if len(names) < 3:
         return None
-    absent = sorted({*range(min(names), max(names) + 1)} - {*names})
+    absent = max(names) - min(names) + 1 - len({*names})
+    if absent > MOST_ABSENT:
+        return Evidence("file numbers", False, "they are no count of runs; dates, perhaps")
     if absent:
-        text = f"no result_{_to(absent[0], absent[-1])} among result_{min(names)} to result_{max(names)}"
-        return Evidence("file numbers", True, text, len(absent))
+        left_out = sorted({*range(min(names), max(names) + 1)} - {*names})
+        text = f"no {_to(left_out[0], left_out[-1])} among the numbers {min(names)} to {max(names)}"
+        return Evidence("file numbers", True, text, absent)
     order = [names.index(number) for number in sorted(names)]
     listed = ", ".join(map(str, names))
     steady = bool(runs.gaps) and min(runs.gaps) > 0 and max(runs.gaps) < 1.5 * min(runs.gaps)
@@ -170,11 +175,8 @@ def _density(runs: RunSet, hole: float, number: int) -> Any:
 def _evaluation_step(runs: RunSet) -> float:
     """Return the epochs from one evaluation to the next, in those of a run."""
     epochs = [evaluation.epoch for evaluation in runs.logs[0].evaluations]
-    return (
-        (epochs[-1] - epochs[-2]) / epochs[-1]
-        if len(epochs) > 1 and epochs[-1]
-        else rules.EVAL_PERIOD_EPOCHS / 35
-    )
+    in_order = len(epochs) > 1 and 0 < epochs[-2] < epochs[-1]
+    return (epochs[-1] - epochs[-2]) / epochs[-1] if in_order else rules.EVAL_PERIOD_EPOCHS / 35
 
 
 def _spread(runs: RunSet) -> float:

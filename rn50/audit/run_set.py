@@ -21,7 +21,7 @@ _LONGEST_END = 600_000
 
 @dataclass(frozen=True)
 class RunSet:
-    """The runs of a folder whose clocks started and stopped, by their start."""
+    """The runs of a folder that took time from start to stop, by their start."""
 
     folder: pathlib.Path
     runs: tuple[Run, ...]
@@ -29,7 +29,7 @@ class RunSet:
     @classmethod
     def of(cls, folder: pathlib.Path, runs: Sequence[Run]) -> "RunSet":
         """Return the set of ``runs``, without those that were not timed."""
-        timed = [run for run in runs if run.log.minutes is not None]
+        timed = [run for run in runs if run.log.minutes]
         return cls(folder, tuple(sorted(timed, key=lambda run: run.log.run_start_ms or 0)))
 
     @functools.cached_property

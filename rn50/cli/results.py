@@ -180,9 +180,12 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     """
     from rn50.audit import audit
     from rn50.progress import counting
+    from rn50.results import run
 
+    with counting("reading result files") as progress:
+        folders = run.read_folders(paths, progress)
     with counting("auditing") as progress:
-        report = audit.audit(paths, progress)
+        report = audit.of_folders(folders, progress)
     print_json(report) if as_json else audit.print_report(report, Terminal())
     sys.exit(Status.FAULT if report.stands_out else Status.SUCCESS)
 
@@ -202,9 +205,11 @@ def own_points(paths: tuple[pathlib.Path, ...], result: pathlib.Path | None, as_
 
     Exit status: 0 every point has its runs, and the result passes; 1 runs are missing, or it fails.
     """
+    from rn50.progress import counting
     from rn50.results import own_points
 
-    points = own_points.points(paths)
+    with counting("reading result files") as progress:
+        points = own_points.points(paths, progress)
     outcome = own_points.passing(result, points) if result else None
     print_json(outcome or points) if as_json else own_points.print_points(points, outcome, Terminal())
     good = all(len(point.epochs) >= own_points.RUNS for point in points.values())
@@ -244,8 +249,10 @@ def atlas_of_results(paths: tuple[pathlib.Path, ...], output: pathlib.Path, as_j
     What is not of the benchmark, like the demo, stands apart.
     """
     from rn50.hyperparameters.atlas import atlas
+    from rn50.progress import counting
 
-    written = atlas.write(paths, output)
+    with counting("reading result files") as progress:
+        written = atlas.write(paths, output, progress)
     print_json(atlas.Page(written)) if as_json else say(f"atlas: {written}")
 
 

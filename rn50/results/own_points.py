@@ -16,7 +16,7 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rn50.benchmark import rules
@@ -118,16 +118,18 @@ class Passing(NamedTuple):
 prints(Passing, lambda r: (r.system, r.verdict.passed, r.verdict.message, r.mean, r.bound, r.chance))
 
 
-def points(paths: Sequence[pathlib.Path]) -> dict[str, Point]:
+def points(
+    paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
+) -> dict[str, Point]:
     """Return the points of result files and folders by name: one of each global batch size, whose runs may
-    be in several folders.
+    be in several folders. ``progress(done, total)`` counts the files read, as ``score.score`` does.
 
     Raises:
         UserError: a file is not the log of a run, breaks a rule of a result or is of another configuration
             than the others of its batch size, or fewer than three of them converged.
     """
     by_size: dict[int, list[Run]] = {}
-    for system in score.score(paths):
+    for system in score.score(paths, progress=progress):
         by_size.setdefault(_batch_size(system), []).extend(system.runs)
     pools = (score.score_runs(runs[0].file.parent, runs) for _, runs in sorted(by_size.items()))
     bare = {f"{rules.BENCHMARK}_own_{point.batch_size}": point for point in map(_point, pools)}
@@ -235,11 +237,15 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
     rows = []
     for point in by_name.values():
         name, runs = f"batch {point.batch_size:,}", len(point.epochs)
-        needed = ", ".join(f"{epochs:g} ({point.epochs.count(epochs)})" for epochs in sorted({*point.epochs}))
+        needed = ", ".join(
+            f"{epochs:g} in {counted(point.epochs.count(epochs), 'run')}"
+            for epochs in sorted({*point.epochs})
+        )
         lines = [
             f"{point.platform}: {counted(runs, 'run')} converged, {point.missed} did not",
-            f"epochs {needed}; mean of the middle {point.mean:.2f}, deviation {point.deviation:.2f}",
-            f"a result passes with a mean of {point.bound:.2f} or more, {point.speedup:.3f} times as fast",
+            f"epochs: {needed}; deviation {point.deviation:.2f}",
+            f"mean without the fastest and the slowest: {point.mean:.2f}; a result passes with "
+            f"{point.bound:.2f} or more, at most {point.speedup:.3f} times as fast",
             _likely(point.chance),
         ]
         lines += [f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more"] * (runs < RUNS)
@@ -254,6 +260,7 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
 
 
 def _likely(chance: Chance) -> str:
-    number = f"{chance.runs} runs hold" if chance.runs else "no number of runs holds"
-    interval = f"95 %: {chance.low:.1%} to {chance.high:.1%}"
-    return f"another five pass with {chance.probability:.1%} ({interval}); {number} such a five with 95 %"
+    number = f"of {chance.runs} runs, made in fives, a five passes with 95 %"
+    interval = f"95 % interval {chance.low:.1%} to {chance.high:.1%}"
+    likely = f"another five runs pass with a probability of {chance.probability:.1%} ({interval})"
+    return f"{likely}; {number if chance.runs else 'no number of runs has a five that does'}"

@@ -41,7 +41,8 @@ LONGEST_RECORD = 20_000
 """Most characters of a record. The official checkers' time grows with the square of it, to minutes at
 200,000; the longest of the published logs has 1,300."""
 _PIECE = 1 << 20
-_TIMES_MS = 1 << 62
+_LARGEST = 1 << 62
+"""Bound of times in ms and of whole numbers: a product with a larger one could overflow."""
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
@@ -164,7 +165,7 @@ class ResultLog:
         BENCHMARK_STEPS."""
         logged = self.first("train_samples")
         cut = finite(logged.metadata.get(EPOCH_SAMPLES)) if logged else None
-        return int(cut) if cut and cut > 0 else self.train_samples
+        return int(min(cut, _LARGEST)) if cut and cut > 0 else self.train_samples
 
     @property
     def minutes(self) -> float | None:
@@ -292,7 +293,7 @@ def _event(line: int, record: str) -> Event:
     nested = record.count("[") + record.count("{") > files.DEEPEST
     fields = files.parse_json(record) if nested else _DECODER.decode(record)
     time_ms, key, value, metadata = fields["time_ms"], fields["key"], fields["value"], fields["metadata"]
-    if finite(time_ms) is None or abs(time_ms) >= _TIMES_MS:
+    if finite(time_ms) is None or abs(time_ms) >= _LARGEST:
         raise TypeError(f"time_ms {excerpt(repr(time_ms))} is not a time")
     if not isinstance(key, str):
         raise TypeError(f"key {excerpt(repr(key))} is not a text")
@@ -352,7 +353,7 @@ def _value(key: str, kind: type, by_key: _ByKey, findings: list[str]) -> Any:
     if event is None or (kind is str and isinstance(event.value, str)):
         return event.value if event else None
     number = finite(event.value) if kind is int else None
-    if number is not None and number == int(number):
+    if number is not None and number == int(number) and abs(number) < _LARGEST:
         return int(number)
     what = "text" if kind is str else "whole number"
     findings.append(f"line {event.line}: {key} {excerpt(repr(event.value))} is not a {what}")

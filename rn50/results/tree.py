@@ -13,6 +13,8 @@ from rn50.errors import UserError
 from rn50.printed import prints
 
 _REMEDY = "fix the description of the system"
+_MOST = 1_000_000
+"""Nodes, and accelerators of a node, that no system has."""
 _ROUND = re.compile(r"(?:.*[_-])?v(\d\.\d)")
 
 
@@ -101,8 +103,10 @@ def accelerators(folder: pathlib.Path) -> int | None:
 
 
 def counts(fields: dict[str, Any]) -> tuple[int, int] | None:
-    """Return nodes and accelerators per node of a description; None where it does not say how many."""
+    """Return nodes and accelerators per node of a description; None where it does not say how many, or says
+    more than there are."""
     try:
-        return int(fields["number_of_nodes"]), int(fields["accelerators_per_node"])
-    except (KeyError, TypeError, ValueError):
+        counted = int(fields["number_of_nodes"]), int(fields["accelerators_per_node"])
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
+    return counted if max(counted) < _MOST else None

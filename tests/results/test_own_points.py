@@ -159,9 +159,11 @@ def test_what_is_printed(demo):
     assert status == Status.SUCCESS
     for text in (
         "batch 64  DEMO_CPU (demo data set, not an MLPerf result): 20 runs converged, 0 did not",
-        "epochs 7 (19), 11 (1); mean of the middle 7.00, deviation 0.87",
-        "a result passes with a mean of 6.06 or more, 1.155 times as fast",
-        "another five pass with 100.0% (95 %: 96.9% to 100.0%); 5 runs hold such a five with 95 %",
+        "epochs: 7 in 19 runs, 11 in 1 run; deviation 0.87",
+        "mean without the fastest and the slowest: 7.00; "
+        "a result passes with 6.06 or more, at most 1.155 times as fast",
+        "another five runs pass with a probability of 100.0% (95 % interval 96.9% to 100.0%); "
+        "of 5 runs, made in fives, a five passes with 95 %",
         "result    DEMO_CPU: passes with a mean of 7.00 (RCP found)",
     ):
         assert text in said
@@ -194,7 +196,7 @@ def test_a_result_that_converges_too_fast_fails(tmp_path):
         write_run(tmp_path / "fast" / f"result_{number}.txt", 200 + number, epochs=31)
     status, said, _ = rn50(tmp_path / "own", "--passes", tmp_path / "fast")
     assert status == Status.FAULT and "FAILS with a mean of 31.00 (RCP found)" in said
-    assert "another five pass with 0.0% (95 %: 0.0% to " in said
+    assert "another five runs pass with a probability of 0.0% (95 % interval 0.0% to " in said
 
 
 def test_a_point_beside_the_references(tmp_path):

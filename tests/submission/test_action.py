@@ -110,6 +110,11 @@ def test_several_paths_and_a_file(workspace):
     assert (status, written) == (1, "") and '"startLine"' in (workspace / "x.sarif").read_text()
 
 
+def test_what_cannot_be_checked_writes_no_file(workspace):
+    status, _, said = act(workspace, path="nowhere", format="sarif", output="x.sarif")
+    assert status == 2 and "no such file or folder" in said and not (workspace / "x.sarif").exists()
+
+
 def test_an_input_is_never_a_command(workspace):
     status, written, said = act(
         workspace, path="$(touch hacked)`touch hacked`; touch hacked", ruleset="4.0.0"

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import pathlib
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rn50 import files
@@ -49,15 +49,20 @@ class Reference(NamedTuple):
         return plots.Point(self.recipe.global_batch_size, mean, 0, rows.anchor(self.name))
 
 
-def write(paths: Sequence[pathlib.Path], output: pathlib.Path) -> pathlib.Path:
-    """Write the atlas with the results that ``paths`` mean, and return its path.
+def write(
+    paths: Sequence[pathlib.Path],
+    output: pathlib.Path,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> pathlib.Path:
+    """Write the atlas with the results that ``paths`` mean, and return its path. ``progress(done, total)``
+    counts the files read, as ``score.score`` does.
 
     Raises:
         UserError: as in ``score.score``, or the page cannot be written.
     """
     remedy = "give another place with --output"
     files.refuse_to_replace(output, files.PAGE, remedy=remedy)
-    files.write(output, render(scoring.score(paths)), remedy=remedy)
+    files.write(output, render(scoring.score(paths, progress=progress)), remedy=remedy)
     return output
 
 
