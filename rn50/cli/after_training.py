@@ -65,9 +65,8 @@ def evaluate_weights(
         from rn50.deploy import model_evaluation
 
         if precision is not None:
-            raise UserError(
-                f"--precision {precision}", f"{weights} is an ONNX model, which has its own", "leave it out"
-            )
+            problem = f"{weights} is an ONNX model, which has its own"
+            raise UserError(f"--precision {precision}", problem, "leave it out")
         model_evaluation.evaluate_file(weights, config, report, as_json)
         return
     sizes = weights_file.read(weights).variables(config.data)

@@ -118,9 +118,8 @@ class _Group(Verbs):
         widest = max(len(verb.name or "") for verbs in self.sections.values() for verb in verbs)
         for heading, verbs in self.sections.items():
             with formatter.section(heading):
-                formatter.write_dl(
-                    [((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs]
-                )
+                rows = [((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs]
+                formatter.write_dl(rows)
 
     def main(self, *args: Any, **options: Any) -> Any:
         terminal.prepare()
@@ -284,10 +283,8 @@ def complete_configurations(
 
 class _Configuration(click.Argument):
     def get_help_record(self, context: click.Context) -> tuple[str, str]:
-        return (
-            "CONFIG",
-            "A system of configs/, or a file [default: CONFIG_FILE or DGXSYSTEM of the environment].",
-        )
+        default = "[default: CONFIG_FILE or DGXSYSTEM of the environment]"
+        return "CONFIG", f"A system of configs/, or a file {default}."
 
 
 config = click.argument(

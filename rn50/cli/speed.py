@@ -66,12 +66,8 @@ def _seconds(default: float, help_: str = OF_ROUNDS) -> Any:
     return click.option("--seconds", default=default, type=Number(1, LONGEST_S), help=help_)
 
 
-rounds = click.option(
-    "--rounds",
-    default=5,
-    type=Whole(1, 1_000),
-    help="How often to measure; fewer than 5 times show no difference.",
-)
+_ROUNDS = "How often to measure; fewer than 5 times show no difference."
+rounds = click.option("--rounds", default=5, type=Whole(1, 1_000), help=_ROUNDS)
 
 
 @bench.verb("input", "Measure the input pipeline, stage by stage", "rn50 bench input DEMO_CPU --seconds 20")
@@ -301,10 +297,8 @@ def profile_training(
     from rn50.data import preflight
     from rn50.speed import profile
 
-    earlier = [baseline / profile.REPORT_FILE] if baseline else []
-    files.refuse_to_replace(
-        folder / profile.REPORT_FILE, files.JSON, remedy="give another --output", inputs=earlier
-    )
+    file, earlier = folder / profile.REPORT_FILE, [baseline / profile.REPORT_FILE] if baseline else []
+    files.refuse_to_replace(file, files.JSON, remedy="give another --output", inputs=earlier)
     config = configured(name, values)
     preflight.of(config)
     before = profile.read(baseline) if baseline else None

@@ -68,10 +68,8 @@ class Quantized(NamedTuple):
             )
         console.print(rows)
         known_to = margin(counts.correct, counts.images)
-        console.print(
-            f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way "
-            "(binomial, 95 %)"
-        )
+        known = f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way"
+        console.print(f"{known} (binomial, 95 %)")
         console.print(f"{self.model}: {self.written.method}")
 
 
@@ -92,11 +90,9 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
     candidates = [candidate._replace(drop=drop) for candidate, drop in zip(candidates, drops, strict=True)]
     good = [candidate for candidate in candidates if candidate.int8_operators and candidate.drop <= tolerance]
     if not good:
-        raise UserError(
-            output[0],
-            f"not written: {'; '.join(map(_why, candidates[1:]))}",
-            f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}",
-        )
+        problem = f"not written: {'; '.join(map(_why, candidates[1:]))}"
+        remedy = f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}"
+        raise UserError(output[0], problem, remedy)
     best = min(good, key=lambda candidate: (candidate.drop, -candidate.evaluated.images_per_second))
     if len(output) == 1:
         files.write(output[0], best.contents[0])

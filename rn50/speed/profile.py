@@ -136,10 +136,8 @@ def _profile(reported: dict[str, Any]) -> Profile:
 def gain(before: Profile, now: Profile) -> str:
     """Return the gain of a change, in words."""
     one, other = (profile.rate["images_per_second"]["real"] for profile in (before, now))
-    comparison = (
-        f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: "
-        f"{other['median'] / one['median']:.3f} times as fast"
-    )
+    comparison = f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: "
+    comparison += f"{other['median'] / one['median']:.3f} times as fast"
     if other["lowest"] > one["highest"] or other["highest"] < one["lowest"]:
         return f"{comparison}; no round of the one reached those of the other"
     return f"{comparison}; rounds of both overlap, so it may be chance"

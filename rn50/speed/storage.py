@@ -153,13 +153,10 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFo
         for round_ in range(rounds):
             for file, one in rates.alternated(list(zip(opened, measured, strict=True)), round_):
                 for order, pieces in (("sequential", file.in_blocks()), ("shuffled", file.shuffled(round_))):
-                    try:
+                    with files.errors_of(file.path, "look at the storage and its log"):
                         one.shares.append(file.forget())
                         read, cold = file.read(pieces, slot)
                         _, warm = file.read(pieces[:read], slot)  # the same again
-                    except OSError as error:
-                        problem = f"cannot be read ({error.strerror})"
-                        raise UserError(file.path, problem, "look at the storage and its log") from error
                     one.bytes_per_second[f"{order}, cold"].append(cold)
                     one.bytes_per_second[f"{order}, warm"].append(warm)
                     done += 2

@@ -178,10 +178,8 @@ class Bench:
     def _tables(self) -> list[tuple[str, Sequence[str], list[tables.Row]]]:
         """Return title, headings and rows of the tables that follow the overview."""
         measured = self.measured
-        every = [
-            (f"Every cell on {kind} data", tables.DETAILS, tables.details(measured, kind))
-            for kind in self.kinds
-        ]
+        titles = {kind: f"Every cell on {kind} data" for kind in self.kinds}
+        every = [(titles[kind], tables.DETAILS, tables.details(measured, kind)) for kind in self.kinds]
         return [*every, ("A step of every cell", *tables.steps(measured))]
 
     def write(self) -> pathlib.Path:

@@ -49,10 +49,8 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         "epochs on the mean",
     ]
     if recipe.source.global_batch_size != plan.global_batch_size:
-        lines.append(
-            f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you "
-            "change that"
-        )
+        its = f"{recipe.source.global_batch_size:,}"
+        lines.append(f"they were chosen for global batch {its}; the rules let you change that")
     for line in [*lines, *(f"caution: {caution}" for caution in plan.cautions), plan.command]:
         console.print(line)
 
@@ -104,9 +102,8 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     above.fill_between(x, *ends, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
     above.plot(x, [plan.prediction.minutes for plan in plans], marker="o", markersize=4, label="predicted")
     if dots:
-        above.plot(
-            *zip(*dots, strict=False), "x", color="black", markersize=4, label="published, at any batch size"
-        )
+        label = "published, at any batch size"
+        above.plot(*zip(*dots, strict=False), "x", color="black", markersize=4, label=label)
     above.set(ylabel="minutes to 75.9 %", yscale="log", title=plans[0].accelerator)
     above.legend()
     below.plot(x, [plan.global_batch_size for plan in plans], drawstyle="steps-mid", marker="o", markersize=4)
