@@ -238,10 +238,20 @@ PATH = click.Path(path_type=pathlib.Path)
 paths = click.argument("paths", nargs=-1, required=True, type=PATH)
 
 
+def option(name: str, help_: str, *parameter: str, **settings: Any) -> Any:
+    """Return an option; ``parameter`` are its short name and the function's argument that gets its value, as
+    for ``click.option``."""
+    return click.option(name, *parameter, help=help_, **settings)
+
+
+flag = functools.partial(option, is_flag=True)
+"""Return an option without a value."""
+
+
 def output(help_: str, *parameter: str, **settings: Any) -> Any:
     """Return the option ``--output`` of a verb that writes a file or a folder; ``parameter`` gets its value
     where that is not called output."""
-    return click.option("--output", "-o", *parameter, type=PATH, help=help_, **settings)
+    return option("--output", help_, "-o", *parameter, type=PATH, **settings)
 
 
 def rulesets(named_by: str = "") -> Any:
