@@ -210,11 +210,11 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def pairs_beside(module: str, name: str) -> dict[str, str]:
-    """Return the rows of a table of two columns that lies beside a ``module``, without its headings."""
+def table_beside(module: str, name: str) -> list[list[str]]:
+    """Return the rows of a CSV file that lies beside a ``module``, without its headings."""
     with pathlib.Path(module).with_name(name).open(newline="", encoding="utf-8") as table:
         _, *rows = csv.reader(table)
-    return dict(rows)
+    return rows
 
 
 def sha256(path: Path) -> str:

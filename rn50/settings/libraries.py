@@ -7,7 +7,7 @@ from rn50 import files, frameworks
 _OF_FILES = re.compile("DIR|FILE|LIBRARY|PATH|PLUGIN|TIMELINE")
 READERS: dict[str, str] = {
     **{prefix: traits.name for traits in frameworks.every().values() for prefix in traits.prefixes},
-    **files.pairs_beside(__file__, "libraries.csv"),
+    **dict(files.table_beside(__file__, "libraries.csv")),
 }
 """First part of the names of a library's variables -> the library."""
 
@@ -16,7 +16,7 @@ PASSED_THROUGH = tuple(READERS)
 
 MEANINGS: dict[str, str] = {
     **{name: meaning for traits in frameworks.every().values() for name, meaning in traits.meanings.items()},
-    **files.pairs_beside(__file__, "library_variables.csv"),
+    **dict(files.table_beside(__file__, "library_variables.csv")),
 }
 """Variable that published configurations often set -> its meaning."""
 

@@ -21,7 +21,7 @@ from rn50.submission.own_results import OwnResult
 DETAILS = "system.yaml"
 """File beside the results with the facts that no machine reports."""
 NOT_APPLICABLE = "N/A"
-FIELDS = files.pairs_beside(__file__, "fields.csv")
+FIELDS: dict[str, str] = dict(files.table_beside(__file__, "fields.csv"))
 """Field -> example for an error message; empty for a field that may be empty."""
 STATUS = {
     "onprem": "Available on-premise",
@@ -34,9 +34,7 @@ ones accept any."""
 
 _STACK = {
     "cuda_version": r"nvidia-cuda-runtime(-cu\d+)?",
-    "cudnn_version": r"nvidia-cudnn(-cu\d+)?",
-    "cublas_version": r"nvidia-cublas(-cu\d+)?",
-    "nccl_version": r"nvidia-nccl(-cu\d+)?",
+    **{f"{name}_version": rf"nvidia-{name}(-cu\d+)?" for name in ("cudnn", "cublas", "nccl")},
     "dali_version": r"nvidia-dali-cuda\d+",
     "horovod_version": r"horovod",
 }

@@ -154,7 +154,9 @@ class SearchOutcome:
 
     def _facts(self) -> list[str]:
         on, options = self.search.subject, self.search.options
-        saved = self._saved()
+        finished = [trial.number for trial in self.trials if trial.state == "finished"]
+        first = self.search.journal.result_file(finished[0]) if finished else None
+        saved = sidecar.named(sidecar.read(first)) if first else {}
         data = "the same"
         if options.confirm_data and options.confirm_data != on.data:
             winner = self.search.folder / confirmation.FOLDER / WINNER
@@ -182,10 +184,6 @@ class SearchOutcome:
             closed = "the rules of the closed division, as the configuration was before"
             facts.append(f"- not by {closed}: {broken}")
         return facts
-
-    def _saved(self) -> dict[str, str]:
-        finished = [trial.number for trial in self.trials if trial.state == "finished"]
-        return sidecar.named(sidecar.read(self.search.journal.result_file(finished[0]))) if finished else {}
 
     def _commits(self) -> str:
         """Return the commit of most runs, and the runs of other commits, because a search may take several
