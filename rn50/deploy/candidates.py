@@ -57,15 +57,11 @@ class Quantized(NamedTuple):
         headings = ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s")
         rows = table(headings, ("method",), f"{source}: top-1 on {counts.images:,} images")
         for candidate in self.results:
-            rows.add_row(
-                candidate.method,
-                f"{candidate.bytes / 1e6:.2f}",
-                f"{candidate.bytes / before.bytes:.3f}",
-                f"{candidate.int8_operators} of {candidate.operators}",
-                f"{candidate.evaluated.counts.top1:.4f}",
-                f"{candidate.drop:.2f}",
-                f"{candidate.evaluated.images_per_second:,.0f}",
-            )
+            sizes = f"{candidate.bytes / 1e6:.2f}", f"{candidate.bytes / before.bytes:.3f}"
+            operators = f"{candidate.int8_operators} of {candidate.operators}"
+            top_1 = f"{candidate.evaluated.counts.top1:.4f}", f"{candidate.drop:.2f}"
+            rate = f"{candidate.evaluated.images_per_second:,.0f}"
+            rows.add_row(candidate.method, *sizes, operators, *top_1, rate)
         console.print(rows)
         known_to = margin(counts.correct, counts.images)
         known = f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way"

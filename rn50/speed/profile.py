@@ -153,10 +153,9 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
         f"{waiting['reader_ratio']:.1%}, reader cost {waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost "
         f"{waiting['batch_cost_s'] * 1e3:.2f} ms, ips {waiting['images_per_second']:,.0f} images/s"
     )
-    console.print(
-        f"2 profile: {now.steps} steps of {now.profiled_step_seconds * 1e3:.1f} ms under the profiler; no "
-        f"operator ran in {now.idle:.1%} of the time; timeline: {folder}/trace_*.json"
-    )
+    steps = f"{now.steps} steps of {now.profiled_step_seconds * 1e3:.1f} ms under the profiler"
+    idle = f"no operator ran in {now.idle:.1%} of the time"
+    console.print(f"2 profile: {steps}; {idle}; timeline: {folder}/trace_*.json")
     table = Table(title_justify="left")
     # The name of a GPU's kernel may have hundreds of characters; --json has it whole.
     table.add_column("operator", no_wrap=True, max_width=max(20, console.width - 44))

@@ -123,11 +123,9 @@ class ReadFolder(NamedTuple):
             unknown = "whether cold was cold is not known: its file system does not say what is in memory"
             return f"{self.folder}: {unknown}"
         if self.stayed_in_memory > MOST_IN_MEMORY_WHEN_COLD:
-            return (
-                f"{self.folder}: cold was not cold: {self.stayed_in_memory:.0%} of the file stayed in "
-                "memory, as on a file system in memory or while a run has it mapped; read it while nothing "
-                "uses it"
-            )
+            stayed = f"cold was not cold: {self.stayed_in_memory:.0%} of the file stayed in memory"
+            cause = "as on a file system in memory or while a run has it mapped"
+            return f"{self.folder}: {stayed}, {cause}; read it while nothing uses it"
         return None
 
 
@@ -235,10 +233,9 @@ def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
         shown = f"shown where {rounds} rounds all favour one folder"
         console.print(f"difference: what DIR2 costs or saves an epoch; {shown}")
     cold, warm = (row.seconds_per_epoch[0] for row in by_kind[:2])
-    console.print(
-        f"from DIR an epoch is read in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in "
-        "memory (sequentially); training waits only where that is longer than it computes: rn50 bench input"
-    )
+    times = f"in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in memory (sequentially)"
+    waits = "training waits only where that is longer than it computes: rn50 bench input"
+    console.print(f"from DIR an epoch is read {times}; {waits}")
 
 
 def bench(folders: Sequence[Path], seconds: float, rounds: int, as_json: bool) -> None:

@@ -40,11 +40,10 @@ def matrix(
     """Return all combinations, the fewest ranks first, because scaling is reported relative to them."""
     places = [(count, len(names), ",".join(names)) for names in machines for count in ranks]
     places.sort(key=lambda place: (place[0] * place[1], place[1]))
+    combinations = itertools.product(places, networks, precisions, batch_sizes)
     every = (
         Cell(*network, precision, batch_size, count, nodes, names if nodes > 1 else None)
-        for (count, nodes, names), network, precision, batch_size in itertools.product(
-            places, networks, precisions, batch_sizes
-        )
+        for (count, nodes, names), network, precision, batch_size in combinations
     )
     return list(dict.fromkeys(every))
 

@@ -37,10 +37,8 @@ _SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
 """Variables whose product is the global batch size."""
 _MOST_NOTES = 30
 """Limit of unread statements that the notes list."""
-FORMS = (
-    "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published "
-    "result, or rcp/[RULESET/]BATCH"
-)
+FORMS = "a result log or a folder of them, a configuration file, "
+FORMS += "ROUND/ORGANISATION/SYSTEM of a published result, or rcp/[RULESET/]BATCH"
 
 
 @dataclass(frozen=True)

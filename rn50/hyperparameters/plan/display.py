@@ -13,10 +13,8 @@ from rn50.results import chips
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal, table
 
-MEASURE = (
-    "this is others' code; to narrow the interval, time 30 seconds of yours (rn50 bench throughput CONFIG "
-    "--seconds 30) and plan with --images-per-second"
-)
+MEASURE = "this is others' code; to narrow the interval, time 30 seconds of yours "
+MEASURE += "(rn50 bench throughput CONFIG --seconds 30) and plan with --images-per-second"
 _WIDE = 1.5 * Spread.measured
 """Spread beyond which a measurement is advised."""
 
@@ -62,14 +60,10 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
     rows = table(("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"))
     for plan in plans:
         prediction = plan.prediction
-        rows.add_row(
-            f"{plan.accelerators:,}",
-            f"{plan.global_batch_size:,}",
-            f"{prediction.epochs:.3g}",
-            f"{prediction.images_per_second_per_accelerator:,.0f}",
-            _minutes(prediction.minutes),
-            f"{_minutes(prediction.minutes_low)} - {_minutes(prediction.minutes_high)}",
-        )
+        numbers = f"{plan.accelerators:,}", f"{plan.global_batch_size:,}", f"{prediction.epochs:.3g}"
+        rate = f"{prediction.images_per_second_per_accelerator:,.0f}"
+        interval = f"{_minutes(prediction.minutes_low)} - {_minutes(prediction.minutes_high)}"
+        rows.add_row(*numbers, rate, _minutes(prediction.minutes), interval)
     console.print(rows)
     for caution in dict.fromkeys(sentence for plan in plans for sentence in plan.cautions):
         console.print(f"caution: {caution}")
