@@ -221,8 +221,8 @@ def _srun(config: Config, rank_argv: list[str]) -> Start:
     nodes, per_node = config.run.nodes, config.run.ranks_per_node
     if int(tasks) != config.ranks or int(environ["SLURM_STEP_NUM_NODES"]) != nodes:
         started = f"srun started {tasks} tasks on {environ['SLURM_STEP_NUM_NODES']} machines"
-        wanted = f"DGXNNODES={nodes} times DGXNGPU={per_node}"
-        raise UserError(f"{started}, not {wanted}; use ./run.sub, which gives srun these numbers")
+        configured = f"DGXNNODES={nodes} times DGXNGPU={per_node}"
+        raise UserError(f"{started}, not {configured}; use ./run.sub, which gives srun these numbers")
     rank, node = int(environ["SLURM_PROCID"]), int(environ["SLURM_NODEID"])
     if config.ranks == 1:
         return Start("srun", rank_argv, {}, rank)

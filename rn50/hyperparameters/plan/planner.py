@@ -250,8 +250,8 @@ class SystemPlanner:
             yield f"the nearest published recipe is far away, at global batch {nearest}"
         if global_batch_size % accelerators:
             down = global_batch_size // accelerators * accelerators
-            each = f"a whole number of images for each of {accelerators} accelerators"
-            yield f"global batch {global_batch_size} is not {each}; {down} and {down + accelerators} are"
+            share = f"a whole number of images for each of {accelerators} accelerators"
+            yield f"global batch {global_batch_size} is not {share}; {down} and {down + accelerators} are"
         if batch > max(largest, fitting):
             seen = f"{accelerator} was not seen with more than {largest:g} images each"
             yield f"{seen}; it may not have the memory"
