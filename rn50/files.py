@@ -2,6 +2,7 @@
 folder."""
 
 import contextlib
+import csv
 import fcntl
 import hashlib
 import json
@@ -207,6 +208,13 @@ def _finite(text: str) -> float:
 _DECODER = json.JSONDecoder(
     parse_int=integer, parse_float=_finite, parse_constant=_finite, object_pairs_hook=one_value_each
 )
+
+
+def table_beside(module: str, name: str) -> list[list[str]]:
+    """Return the rows of a CSV file that lies beside a ``module``, without its headings."""
+    with pathlib.Path(module).with_name(name).open(newline="", encoding="utf-8") as table:
+        _, *rows = csv.reader(table)
+    return rows
 
 
 def sha256(path: Path) -> str:

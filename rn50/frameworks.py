@@ -183,9 +183,8 @@ def instead(lacking: Traits, capabilities: Collection[tuple[int, int]] = ()) -> 
 
 def values(field: str) -> tuple[str, ...]:
     """Return the values that any framework has for a field of its traits."""
-    return tuple(
-        dict.fromkeys(value for framework in every().values() for value in getattr(framework, field))
-    )
+    all_values = (value for framework in every().values() for value in getattr(framework, field))
+    return tuple(dict.fromkeys(all_values))
 
 
 def module(framework: str, name: str) -> Any:

@@ -80,11 +80,8 @@ def refuse_little_memory() -> None:
     """Raise UserError if the shell allows this process less than ``LEAST_MEMORY_MIB``."""
     limit = memory_limit_kib()
     if limit is not None and limit < LEAST_MEMORY_MIB << 10:
-        raise UserError(
-            f"ulimit -v {limit}",
-            f"rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least",
-            "raise it, as with ulimit -v unlimited",
-        )
+        problem = f"rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least"
+        raise UserError(f"ulimit -v {limit}", problem, "raise it, as with ulimit -v unlimited")
 
 
 @contextlib.contextmanager

@@ -150,10 +150,8 @@ COLUMN_OF = {name: row.column or name for name, row in HYPERPARAMETERS.items() i
 """Field of ``Recipe`` -> its name in the published table and in JSON."""
 FIXED = {name: row.fixed for name, row in HYPERPARAMETERS.items() if row.fixed is not None}
 """Field of ``Recipe`` -> value that the rules fix."""
-SHARED = (
-    *("global_batch_size", "optimizer", "learning_rate", "warmup_epochs", "decay_epochs"),
-    *("weight_decay", "momentum"),
-)
+SHARED: tuple[str, ...] = ("global_batch_size", "optimizer", "learning_rate", "warmup_epochs")
+SHARED += ("decay_epochs", "weight_decay", "momentum")
 """Fields that are chosen together: results that share them have the same recipe."""
 prints(Recipe, lambda r: {COLUMN_OF[name]: getattr(r, name) for name in SHARED})
 

@@ -70,17 +70,13 @@ QUANTIZED = "quantisation-aware training: not an MLPerf result"
 OTHER_TARGET = "another target: not an MLPerf result"
 LABELS = (NOT_A_RESULT, CUT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED, OTHER_TARGET)
 """Labels of runs that are not results of the benchmark, logged in parentheses after the platform."""
-PARALLELISM = (
-    *(f"{kind}_parallelism" for kind in ("tensor", "pipeline", "context", "expert")),
-    "micro_batch_size",
-)
+PARALLELISM = tuple(f"{kind}_parallelism" for kind in ("tensor", "pipeline", "context", "expert"))
+PARALLELISM += ("micro_batch_size",)
 """Log keys of numbers that rounds from v6.1 on ask for: 1 where a kind of parallelism is not used."""
 LOWEST_PRECISIONS = tuple(f"lowest_numerical_precision_in_{part}" for part in ("linear", "attn", "comm"))
 """Log keys of the lowest precision of matrix products, attention and communication, from the same rounds."""
-PRECISIONS = (
-    *("fp64", "fp32", "tf32", "fp16", "bfloat16", "fp8", "mxfp6", "nvfp4", "mxfp4", "Graphcore FLOAT 16.16"),
-    *("int8", "uint8", "int4", "uint4"),
-)
+PRECISIONS: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bfloat16", "fp8", "mxfp6", "nvfp4", "mxfp4")
+PRECISIONS += ("Graphcore FLOAT 16.16", "int8", "uint8", "int4", "uint4")
 """Their values (ruleset 6.1.0)."""
 POWER_INTERVAL_S = 1.0
 """Longest time between two readings of a power log (MLPerf Training power rules)."""

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rn50.cli import group, ranks
-from rn50.cli.group import PATH
+from rn50.cli.group import PATH, flag, option
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.speed import bench, listed, rounds
 from rn50.errors import UserError, UserErrors
@@ -16,8 +16,8 @@ from rn50.terminal import Terminal, print_json, say
 verb = group.main.under("Results and weights")
 
 _output = group.output("The file to write.", required=True)
-_tolerance = click.option(
-    "--tolerance", default=1.0, type=Number(0, 100), help="Percentage points of top-1 that may be lost."
+_tolerance = option(
+    "--tolerance", "Percentage points of top-1 that may be lost.", default=1.0, type=Number(0, 100)
 )
 
 
@@ -28,15 +28,13 @@ _tolerance = click.option(
 )
 @click.argument("weights", metavar="FILE", type=PATH)
 @group.config_with_values
-@click.option(
+@option(
     "--precision",
-    type=click.Choice(["float32", "float16", "bfloat16"]),
-    help="Numbers of the matrix products; in float32 every framework counts the same. An ONNX model has its "
+    "Numbers of the matrix products; in float32 every framework counts the same. An ONNX model has its "
     "own. [default: float32]",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
 )
-@click.option(
-    "--report", type=PATH, help="Write a page with the confusion of classes and the calibration there."
-)
+@option("--report", "Write a page with the confusion of classes and the calibration there.", type=PATH)
 @group.as_json("rn50.weights.display.FileEvaluation")
 def evaluate_weights(
     weights: pathlib.Path,
@@ -65,9 +63,8 @@ def evaluate_weights(
         from rn50.deploy import model_evaluation
 
         if precision is not None:
-            raise UserError(
-                f"--precision {precision}", f"{weights} is an ONNX model, which has its own", "leave it out"
-            )
+            problem = f"{weights} is an ONNX model, which has its own"
+            raise UserError(f"--precision {precision}", problem, "leave it out")
         model_evaluation.evaluate_file(weights, config, report, as_json)
         return
     sizes = weights_file.read(weights).variables(config.data)
@@ -86,7 +83,7 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
 
 
 def _to(help_: str) -> Any:
-    return click.option("--to", "format_", default="onnx", callback=_format, help=help_)
+    return option("--to", help_, "format_", default="onnx", callback=_format)
 
 
 @verb(
@@ -97,12 +94,11 @@ def _to(help_: str) -> Any:
 @click.argument("weights", metavar="WEIGHTS", type=PATH)
 @group.config
 @_output
-@click.option("--fold/--no-fold", default=True, help="Make each batch norm a part of its convolution.")
-@click.option(
+@option("--fold/--no-fold", "Make each batch norm a part of its convolution.", default=True)
+@flag(
     "--with-preprocessing",
+    "Take decoded images, uint8 (N, H, W, 3) of any size: resize, crop and normalise them in the model.",
     "preprocessing",
-    is_flag=True,
-    help="Take decoded images, uint8 (N, H, W, 3) of any size: resize, crop and normalise them in the model.",
 )
 @_to(
     "onnx, or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin with "
@@ -161,19 +157,19 @@ def export_weights(
 @click.argument("model", metavar="MODEL", type=PATH)
 @group.config_with_values
 @_output
-@click.option(
+@option(
     "--method",
+    "Take the ranges of activations at run time, or calibrate them on training images.",
     default="static",
     type=click.Choice(["dynamic", "static", "all"]),
-    help="Take the ranges of activations at run time, or calibrate them on training images.",
 )
-@click.option(
+@option(
     "--calibration",
+    "How static ranges are chosen.",
     default="minmax",
     type=click.Choice(["minmax", "entropy", "percentile", "all"]),
-    help="How static ranges are chosen.",
 )
-@click.option("--images", default=128, type=Whole(1, 100_000), help="Training images that calibrate.")
+@option("--images", "Training images that calibrate.", default=128, type=Whole(1, 100_000))
 @_to("onnx, or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.")
 @_tolerance
 @group.as_json("rn50.deploy.candidates.Quantized")
@@ -233,21 +229,21 @@ def _engines() -> tuple[str, ...]:
     possible=("float32", "float16", "bfloat16", "int8"),
     help="Precisions of the frameworks' engines, where they have them; an ONNX model has its own.",
 )
-@click.option(
+@option(
     "--rate",
-    type=Number(0.001, 1_000_000),
-    help="Requests per second that arrive, at regular times. [default: the next arrives when the one before "
+    "Requests per second that arrive, at regular times. [default: the next arrives when the one before "
     "is answered]",
+    type=Number(0.001, 1_000_000),
 )
-@click.option("--cores", type=Whole(1, 100_000), help="Cores to use. [default: all]")
-@click.option(
+@option("--cores", "Cores to use. [default: all]", type=Whole(1, 100_000))
+@option(
     "--seconds",
+    "How long a model is measured on an engine at a batch size.",
     default=5.0,
     type=Number(0.01, LONGEST_S),
-    help="How long a model is measured on an engine at a batch size.",
 )
 @rounds
-@click.option("--picture", type=PATH, help="Write latency and throughput as an SVG picture.")
+@option("--picture", "Write latency and throughput as an SVG picture.", type=PATH)
 @group.as_json("rn50.deploy.outcomes.InferenceReport")
 def bench_inference(
     models: tuple[pathlib.Path, ...],

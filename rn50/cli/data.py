@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rn50.cli import group
-from rn50.cli.group import PATH
+from rn50.cli.group import PATH, flag, option
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Whole
 from rn50.errors import Status
 from rn50.terminal import Terminal, print_json, say
@@ -20,15 +20,13 @@ verb = group.main.under("Set up and data")
 
 @verb("demo-data", "Generate the demo data set", "rn50 demo-data data/demo")
 @click.argument("folder", type=PATH)
-@click.option("--seed", default=1, type=Whole(0, 2**32 - 1), help="Seed of the images.")
-@click.option(
-    "--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on."
-)
-@click.option(
+@option("--seed", "Seed of the images.", default=1, type=Whole(0, 2**32 - 1))
+@flag("--tune", "Write a validation set of other images, to choose hyperparameters on.")
+@option(
     "--scale",
+    "Multiply the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.",
     default=1,
     type=Whole(1, 16),
-    help="Multiply the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.",
 )
 @group.as_json("rn50.data.demo.dataset.Generated")
 def demo_data(folder: Path, seed: int, tune: bool, scale: int, as_json: bool) -> None:
@@ -46,17 +44,17 @@ def demo_data(folder: Path, seed: int, tune: bool, scale: int, as_json: bool) ->
 @verb("pack", "Pack ImageNet's folders as RecordIO", "rn50 pack /data/ILSVRC2012 /data/imagenet")
 @click.argument("source", type=PATH)
 @click.argument("folder", metavar="OUT", type=PATH)
-@click.option("--seed", default=0, type=Whole(0, 2**32 - 1), help="Seed of the order of the records.")
-@click.option(
+@option("--seed", "Seed of the order of the records.", default=0, type=Whole(0, 2**32 - 1))
+@option(
     "--val-truth",
-    type=PATH,
-    help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of "
+    "The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of "
     "name and class [default: the development kit in SOURCE or beside it].",
+    type=PATH,
 )
-@click.option(
+@option(
     "--workers",
+    "Processes; more than cores help where storage answers slowly [default: cores].",
     type=Whole(1, MOST_WORKERS),
-    help="Processes; more than cores help where storage answers slowly [default: cores].",
 )
 @group.as_json("rn50.data.packing.packing_list.Packed")
 def pack(
@@ -81,7 +79,7 @@ def pack(
 @verb("unpack", "Unpack RecordIO into class folders", "rn50 unpack /data/imagenet /data/folders")
 @click.argument("source", metavar="DIR", type=PATH)
 @click.argument("folder", metavar="OUT", type=PATH)
-@click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
+@option("--workers", "Threads [default: cores].", type=Whole(1, MOST_WORKERS))
 @group.as_json("rn50.data.packing.packing_list.Packed")
 def unpack(source: Path, folder: Path, workers: int | None, as_json: bool) -> None:
     """Write the images of the records in DIR into class folders of OUT: rn50 pack the other way.
@@ -103,12 +101,12 @@ def _print_numbers(packed: "Packed", then: str, as_json: bool) -> None:
 
 @verb("verify", "Check a data set and write its certificate", "rn50 verify /data/imagenet --full")
 @click.argument("folder", metavar="DIR", type=PATH)
-@click.option("--full", is_flag=True, help="Decode every image too, not only its headers.")
-@click.option("--classes", type=Whole(1, MOST_IMAGES), help="Classes there ought to be.")
-@click.option("--train", type=Whole(1, MOST_IMAGES), help="Training images there ought to be.")
-@click.option("--val", type=Whole(1, MOST_IMAGES), help="Validation images there ought to be.")
-@click.option("--write-index", is_flag=True, help="First write the .idx of a .rec that has none.")
-@click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
+@flag("--full", "Decode every image too, not only its headers.")
+@option("--classes", "Classes there ought to be.", type=Whole(1, MOST_IMAGES))
+@option("--train", "Training images there ought to be.", type=Whole(1, MOST_IMAGES))
+@option("--val", "Validation images there ought to be.", type=Whole(1, MOST_IMAGES))
+@flag("--write-index", "First write the .idx of a .rec that has none.")
+@option("--workers", "Threads [default: cores].", type=Whole(1, MOST_WORKERS))
 @group.as_json("rn50.data.certification.certify.Certified")
 def verify(
     folder: Path, full: bool, write_index: bool, workers: int | None, as_json: bool, **numbers: int | None
@@ -140,7 +138,7 @@ def data_group() -> None:
 @data_group.verb("show", "Draw a training batch, augmented", "rn50 data show DEMO_CPU -o batch.png")
 @group.config_with_values
 @group.output("Write the picture there, a PNG.", required=True)
-@click.option("--seed", default=1, type=Whole(0, 2**31 - 1), help="Seed of order, crops and mirroring.")
+@option("--seed", "Seed of order, crops and mirroring.", default=1, type=Whole(0, 2**31 - 1))
 @group.as_json("rn50.data.pipeline.shown_batch.Drawn")
 def data_show(name: str | None, values: tuple[str, ...], output: Path, seed: int, as_json: bool) -> None:
     """Draw one training batch of CONFIG as the network sees it, with its labels: cropped, resized and

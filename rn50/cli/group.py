@@ -118,9 +118,8 @@ class _Group(Verbs):
         widest = max(len(verb.name or "") for verbs in self.sections.values() for verb in verbs)
         for heading, verbs in self.sections.items():
             with formatter.section(heading):
-                formatter.write_dl(
-                    [((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs]
-                )
+                rows = [((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs]
+                formatter.write_dl(rows)
 
     def main(self, *args: Any, **options: Any) -> Any:
         terminal.prepare()
@@ -239,10 +238,20 @@ PATH = click.Path(path_type=pathlib.Path)
 paths = click.argument("paths", nargs=-1, required=True, type=PATH)
 
 
+def option(name: str, help_: str, *parameter: str, **settings: Any) -> Any:
+    """Return an option; ``parameter`` are its short name and the function's argument that gets its value, as
+    for ``click.option``."""
+    return click.option(name, *parameter, help=help_, **settings)
+
+
+flag = functools.partial(option, is_flag=True)
+"""Return an option without a value."""
+
+
 def output(help_: str, *parameter: str, **settings: Any) -> Any:
     """Return the option ``--output`` of a verb that writes a file or a folder; ``parameter`` gets its value
     where that is not called output."""
-    return click.option("--output", "-o", *parameter, type=PATH, help=help_, **settings)
+    return option("--output", help_, "-o", *parameter, type=PATH, **settings)
 
 
 def rulesets(named_by: str = "") -> Any:
@@ -284,10 +293,8 @@ def complete_configurations(
 
 class _Configuration(click.Argument):
     def get_help_record(self, context: click.Context) -> tuple[str, str]:
-        return (
-            "CONFIG",
-            "A system of configs/, or a file [default: CONFIG_FILE or DGXSYSTEM of the environment].",
-        )
+        default = "[default: CONFIG_FILE or DGXSYSTEM of the environment]"
+        return "CONFIG", f"A system of configs/, or a file {default}."
 
 
 config = click.argument(

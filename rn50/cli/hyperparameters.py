@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from rn50.benchmark import rules
 from rn50.cli import group
-from rn50.cli.group import PATH
+from rn50.cli.group import PATH, flag, option
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
 from rn50.terminal import Terminal, print_json, say
@@ -19,7 +19,7 @@ verb = group.main.under("Hyperparameters")
 
 
 def _global_batch_size(help_: str) -> Any:
-    return click.option("--global-batch-size", "--gbs", type=Whole(1, MOST_IMAGES), help=help_)
+    return option("--global-batch-size", help_, "--gbs", type=Whole(1, MOST_IMAGES))
 
 
 @verb(
@@ -27,30 +27,24 @@ def _global_batch_size(help_: str) -> Any:
     "Predict minutes and epochs of a system",
     "rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB",
 )
-@click.option(
-    "--accelerators",
-    type=Whole(1, 1_000_000),
-    help="How many, in all nodes [default: the curve from 1 to 4,096].",
+@option(
+    "--accelerators", "How many, in all nodes [default: the curve from 1 to 4,096].", type=Whole(1, 1_000_000)
 )
 @_global_batch_size("[default: the one that takes the fewest minutes]")
-@click.option(
-    "--accelerator",
-    metavar="NAME",
-    help="Its name, or a part of it [default: that of most published results].",
+@option(
+    "--accelerator", "Its name, or a part of it [default: that of most published results].", metavar="NAME"
 )
-@click.option(
+@option(
     "--images-per-second",
+    "What you measured while training: of each accelerator, with so many of them at that batch size.",
     type=Number(0.001, 1e9),
-    help="What you measured while training: of each accelerator, with so many of them at that batch size.",
 )
-@click.option(
-    "--curve", is_flag=True, help="The curve from 1 to 4,096 accelerators, each at its best batch size."
-)
-@click.option(
+@flag("--curve", "The curve from 1 to 4,096 accelerators, each at its best batch size.")
+@option(
     "--plot",
+    "Draw that curve: .png, .svg or .pdf.",
     type=click.Path(path_type=pathlib.Path, dir_okay=False),
     metavar="FILE",
-    help="Draw that curve: .png, .svg or .pdf.",
 )
 @group.as_json(
     "rn50.hyperparameters.plan.planner.Plan", **{"--curve": "rn50.hyperparameters.plan.display.ScaleOut"}
@@ -109,21 +103,15 @@ def sources(context: click.Context, argument: click.Parameter, incomplete: str) 
 @click.argument("source", required=False, shell_complete=sources)
 @group.config
 @_global_batch_size("Another global batch size than the source's; nothing else changes with it.")
-@click.option(
-    "--only",
-    metavar="NAMES",
-    help="Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.",
+@option(
+    "--only", "Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.", metavar="NAMES"
 )
-@click.option(
-    "--partial",
-    is_flag=True,
-    help="Take what the source has where it lacks a value; the header labels the mix.",
-)
+@flag("--partial", "Take what the source has where it lacks a value; the header labels the mix.")
 @group.output("Write the configuration there; by default it is shown what would change.")
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
-@click.option("--suggest", is_flag=True, help="Rank what may be borrowed for a global batch size.")
-@click.option("--optimizer", default="lars", type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
-@click.option("--limit", "-n", default=10, type=Whole(1, 1_000), help="For --suggest: how many.")
+@flag("--force", "Replace a file that exists.")
+@flag("--suggest", "Rank what may be borrowed for a global batch size.")
+@option("--optimizer", "For --suggest.", default="lars", type=click.Choice(rules.OPTIMIZERS))
+@option("--limit", "For --suggest: how many.", "-n", default=10, type=Whole(1, 1_000))
 @group.as_json(
     "rn50.hyperparameters.borrow.borrow.Borrowed",
     **{"--suggest": "rn50.hyperparameters.borrow.display.Suggestion"},
@@ -185,36 +173,26 @@ def borrow(
 @group.output(
     "Folder of the search, its trials and its report; shared by all workers.", "folder", required=True
 )
-@click.option(
-    "--workers",
-    default=1,
-    type=Whole(1, MOST_WORKERS),
-    help="Runs at a time, each on its share of the cores.",
+@option(
+    "--workers", "Runs at a time, each on its share of the cores.", default=1, type=Whole(1, MOST_WORKERS)
 )
-@click.option("--trials", type=Whole(1, 100_000), help="Search with so many runs at most.")
-@click.option(
+@option("--trials", "Search with so many runs at most.", type=Whole(1, 100_000))
+@option(
     "--minutes",
+    "Begin no trial that would leave less of these minutes, from this call on, than the confirmation takes.",
     type=Number(0.0001, 10_000),
-    help="Begin no trial that would leave less of these minutes, from this call on, than the "
-    "confirmation takes.",
 )
-@click.option(
+@option(
     "--repeats",
+    "Runs, each with its seed, that a point needs to take the place of the best one.",
     default=3,
     type=Whole(1, 1_000),
-    help="Runs, each with its seed, that a point needs to take the place of the best one.",
 )
-@click.option(
-    "--seeds-to-confirm",
-    default=rules.RUNS,
-    type=Whole(2, 1_000),
-    help="Runs of the winner, and of the baseline.",
+@option(
+    "--seeds-to-confirm", "Runs of the winner, and of the baseline.", default=rules.RUNS, type=Whole(2, 1_000)
 )
-@click.option(
-    "--confirm-data",
-    type=PATH,
-    metavar="DIR",
-    help="Other data to confirm on than those that were searched on.",
+@option(
+    "--confirm-data", "Other data to confirm on than those that were searched on.", type=PATH, metavar="DIR"
 )
 @group.as_json("rn50.hyperparameters.search.report.SearchOutcome")
 def search(

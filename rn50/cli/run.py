@@ -8,7 +8,7 @@ import click
 from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group, ranks
-from rn50.cli.group import PATH
+from rn50.cli.group import PATH, flag, option
 from rn50.cli.numbers import Whole
 from rn50.errors import Status
 from rn50.files import ROOT, refuse_without_checkout
@@ -19,13 +19,13 @@ from rn50.terminal import Terminal, print_json, print_rows, say
 set_up = group.main.under("Set up and data")
 verb = group.main.under("Run")
 
-_runs = click.option("--runs", default=rules.RUNS, type=Whole(1, 10_000), help="Runs of the campaign.")
+_runs = option("--runs", "Runs of the campaign.", default=rules.RUNS, type=Whole(1, 10_000))
 
 
 @set_up("doctor", "Examine this machine, and name each fix", "DATADIR=/path/to/imagenet rn50 doctor MINE")
 @group.config_with_values
 @group.as_json("rn50.doctor.doctor.Examination")
-@click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
+@flag("--brief", "Print only what fails or warns, on standard error.")
 def doctor(name: str | None, values: tuple[str, ...], as_json: bool, brief: bool) -> None:
     """Tell what this machine can run, what not and why, and the command that fixes it.
 
@@ -49,9 +49,7 @@ def config_group() -> None:
 
 @config_group.verb("show", "Show every value, and what it means", "rn50 config show NF5688M6_PYTORCH")
 @group.config_with_values
-@click.option(
-    "--set-only", is_flag=True, help="Leave out defaults: only what the file or the environment sets."
-)
+@flag("--set-only", "Leave out defaults: only what the file or the environment sets.")
 @group.as_json("rn50.settings.show.Shown")
 def config_show(name: str | None, values: tuple[str, ...], set_only: bool, as_json: bool) -> None:
     """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or
@@ -66,21 +64,21 @@ def config_show(name: str | None, values: tuple[str, ...], set_only: bool, as_js
 
 @config_group.verb("new", "Write a configuration for this machine", "rn50 config new MINE")
 @click.argument("name")
-@click.option(
+@option(
     "--from",
+    "Take hyperparameters and data of this configuration, a file or a name of configs/ [default: what "
+    "rn50 plan advises; without a GPU DEMO_CPU].",
     "base",
     metavar="SYSTEM",
-    help="Take hyperparameters and data of this configuration, a file or a name of configs/ [default: what "
-    "rn50 plan advises; without a GPU DEMO_CPU].",
 )
 @group.output("[default: configs/config_NAME.sh]")
-@click.option(
+@option(
     "--framework",
+    "[default: one that can use this machine: an installed one, else what suits its GPUs best]",
     metavar="NAME",
-    help="[default: one that can use this machine: an installed one, else what suits its GPUs best]",
 )
-@click.option("--for", "planned", metavar="GPUS", help='Of GPUs that are not here, as "4 x 24GB 8.9".')
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@option("--for", 'Of GPUs that are not here, as "4 x 24GB 8.9".', "planned", metavar="GPUS")
+@flag("--force", "Replace a file that exists.")
 @group.as_json("rn50.new_config.new_config.NewConfig")
 def config_new(
     name: str,
@@ -115,25 +113,23 @@ def config_new(
 @group.config_with_values
 @_runs
 @group.output("Folder of the results [default: results/CONFIG].", "results")
-@click.option(
+@option(
     "--save-weights",
+    "Save the weights that each run ends with, or with best those of its best evaluation, as "
+    "result_N.safetensors: SAVE_WEIGHTS. [default: what CONFIG says]",
     is_flag=False,
     flag_value="last",
     type=click.Choice(["0", "last", "best"]),
-    help="Save the weights that each run ends with, or with best those of its best evaluation, as "
-    "result_N.safetensors: SAVE_WEIGHTS. [default: what CONFIG says]",
 )
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Go on from the last checkpoint (CHECKPOINT_EPOCHS) of a run that was interrupted: RESUME=1.",
+@flag(
+    "--resume", "Go on from the last checkpoint (CHECKPOINT_EPOCHS) of a run that was interrupted: RESUME=1."
 )
-@click.option(
+@option(
     "--tensorboard",
+    "Write loss, images/s, learning rate and top-1 there, a folder a run, for tensorboard --logdir DIR. "
+    "Wants the package tensorboardX.",
     type=click.Path(path_type=pathlib.Path, file_okay=False),
     metavar="DIR",
-    help="Write loss, images/s, learning rate and top-1 there, a folder a run, for tensorboard --logdir DIR. "
-    "Wants the package tensorboardX.",
 )
 @group.as_json("rn50.results.scoreboard.Scores")
 def run_campaign(
@@ -203,9 +199,9 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
 @group.main.command("summary", hidden=True, epilog="Example: ./run_experiments.sh calls it after each run.")
 @group.paths
 @click.option("--system", required=True)
-@click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
-@click.option("--kept", is_flag=True, help="Refuse weights, power logs or curves that these lack.")
-@click.option("--expected", is_flag=True, help="Before the first run: say what the file expects of one.")
+@flag("--so-far", "Some runs are still to come: write the report only.")
+@flag("--kept", "Refuse weights, power logs or curves that these lack.")
+@flag("--expected", "Before the first run: say what the file expects of one.")
 def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bool, expected: bool) -> None:
     """Check and score the runs of a campaign, write the report, and say what came out."""
     from rn50.launch.campaign import kept as kept_runs

@@ -13,7 +13,7 @@ import click
 
 from rn50 import frameworks
 from rn50.cli import group
-from rn50.cli.group import PATH
+from rn50.cli.group import PATH, flag, option
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.ranks import bind, configured, run_as_ranks
 from rn50.errors import Status, UserError, excerpt
@@ -49,7 +49,7 @@ def become_rank(start_ranks: bool, module: str, arguments: str) -> None:
 
 @bench.verb("comm", "Time all-reduces by size", "NCCL_ALGO=Ring rn50 bench comm MINE --json")
 @group.config_with_values
-@click.option("--largest-mib", default=256, type=Whole(1, 4_096), help="Stop at this size.")
+@option("--largest-mib", "Stop at this size.", default=256, type=Whole(1, 4_096))
 @group.as_json("rn50.speed.communication.AllReduces")
 def bench_communication(name: str | None, values: tuple[str, ...], largest_mib: int, as_json: bool) -> None:
     """Time all-reduces over all ranks of CONFIG by size: latency and bandwidth."""
@@ -63,15 +63,11 @@ OF_ROUNDS = "About how long the rounds take, each of 3 steps at least; said once
 
 
 def _seconds(default: float, help_: str = OF_ROUNDS) -> Any:
-    return click.option("--seconds", default=default, type=Number(1, LONGEST_S), help=help_)
+    return option("--seconds", help_, default=default, type=Number(1, LONGEST_S))
 
 
-rounds = click.option(
-    "--rounds",
-    default=5,
-    type=Whole(1, 1_000),
-    help="How often to measure; fewer than 5 times show no difference.",
-)
+_ROUNDS = "How often to measure; fewer than 5 times show no difference."
+rounds = option("--rounds", _ROUNDS, default=5, type=Whole(1, 1_000))
 
 
 @bench.verb("input", "Measure the input pipeline, stage by stage", "rn50 bench input DEMO_CPU --seconds 20")
@@ -100,10 +96,10 @@ def listed(
     """Return an option that takes a comma-separated list of ``possible`` words, given or called for when they
     are needed, or of whole numbers above 0."""
 
-    def read(context: click.Context, option: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
+    def read(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
         words = () if value is None else tuple(word.strip() for word in value.split(","))
         if possible is None:
-            return tuple(Whole(1, 1_000_000).convert(word, option, context) for word in words) or None
+            return tuple(Whole(1, 1_000_000).convert(word, parameter, context) for word in words) or None
         known = possible() if callable(possible) else possible
         for word in words:
             if word not in known:
@@ -125,11 +121,10 @@ def listed(
     possible=frameworks.names(),
     help="Several with commas, as all lists below. [default: FRAMEWORK]",
 )
-@click.option(
+@option(
     "--models",
+    "Ours, and models of the framework's own zoo beside it, on synthetic data of the size that they want.",
     default="ours",
-    help="Ours, and models of the framework's own zoo beside it, on synthetic data of the size that "
-    "they want.",
 )
 @listed("--precisions", possible=("auto", "float32", "float16", "bfloat16"), help="[default: PRECISION]")
 @listed("--batch-sizes", help="Images a step of a rank. [default: BATCHSIZE]")
@@ -145,12 +140,12 @@ def listed(
 @_seconds(10.0, OF_ROUNDS.replace("rounds", "rounds of a cell"))
 @rounds
 @group.output("Folder of the report and of a log for every cell.", "folder", default="throughput")
-@click.option(
+@option(
     "--compare",
+    "Measure nothing: show two files cells.json side by side, as of two machines.",
     nargs=2,
     type=PATH,
     metavar="FILE FILE",
-    help="Measure nothing: show two files cells.json side by side, as of two machines.",
 )
 @group.as_json("rn50.speed.throughput.Bench", **{"--compare": "rn50.speed.throughput_sides.Sides"})
 def bench_throughput(
@@ -245,7 +240,7 @@ def tune() -> None:
 )
 @group.config
 @group.output("Write the configuration there, if it is faster; by default it is shown what would change.")
-@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@flag("--force", "Replace a file that exists.")
 @_seconds(600.0, "About how long to take, after the start; at least 15 measurements of 3 steps.")
 @group.as_json("rn50.speed.tuned_config.Tuned")
 def tune_input(
@@ -277,9 +272,9 @@ def tune_input(
 @group.config_with_values
 @_seconds(30.0)
 @rounds
-@click.option("--steps", default=10, type=Whole(1, 10_000), help="Training steps under the profiler.")
+@option("--steps", "Training steps under the profiler.", default=10, type=Whole(1, 10_000))
 @group.output("Folder of figures, timelines and logs.", "folder", default="profile")
-@click.option("--baseline", type=PATH, help="Folder of an earlier profile: what has changed since.")
+@option("--baseline", "Folder of an earlier profile: what has changed since.", type=PATH)
 @group.as_json("rn50.speed.profile.Profile")
 def profile_training(
     name: str | None,
@@ -301,10 +296,8 @@ def profile_training(
     from rn50.data import preflight
     from rn50.speed import profile
 
-    earlier = [baseline / profile.REPORT_FILE] if baseline else []
-    files.refuse_to_replace(
-        folder / profile.REPORT_FILE, files.JSON, remedy="give another --output", inputs=earlier
-    )
+    file, earlier = folder / profile.REPORT_FILE, [baseline / profile.REPORT_FILE] if baseline else []
+    files.refuse_to_replace(file, files.JSON, remedy="give another --output", inputs=earlier)
     config = configured(name, values)
     preflight.of(config)
     before = profile.read(baseline) if baseline else None

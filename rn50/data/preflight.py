@@ -117,7 +117,6 @@ def label_fault(header: Header, classes: int) -> str | None:
     if header.flag > 1:
         return f"has {header.flag} labels, and a run takes one; pack the file again"
     if not header.is_in(classes):
-        return (
-            f"has label {header.label:g}, no class of [0, {classes}); set NUMCLASSES or pack the file again"
-        )
+        remedy = "set NUMCLASSES or pack the file again"
+        return f"has label {header.label:g}, no class of [0, {classes}); {remedy}"
     return None

@@ -57,21 +57,15 @@ class Quantized(NamedTuple):
         headings = ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s")
         rows = table(headings, ("method",), f"{source}: top-1 on {counts.images:,} images")
         for candidate in self.results:
-            rows.add_row(
-                candidate.method,
-                f"{candidate.bytes / 1e6:.2f}",
-                f"{candidate.bytes / before.bytes:.3f}",
-                f"{candidate.int8_operators} of {candidate.operators}",
-                f"{candidate.evaluated.counts.top1:.4f}",
-                f"{candidate.drop:.2f}",
-                f"{candidate.evaluated.images_per_second:,.0f}",
-            )
+            sizes = f"{candidate.bytes / 1e6:.2f}", f"{candidate.bytes / before.bytes:.3f}"
+            operators = f"{candidate.int8_operators} of {candidate.operators}"
+            top_1 = f"{candidate.evaluated.counts.top1:.4f}", f"{candidate.drop:.2f}"
+            rate = f"{candidate.evaluated.images_per_second:,.0f}"
+            rows.add_row(candidate.method, *sizes, operators, *top_1, rate)
         console.print(rows)
         known_to = margin(counts.correct, counts.images)
-        console.print(
-            f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way "
-            "(binomial, 95 %)"
-        )
+        known = f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way"
+        console.print(f"{known} (binomial, 95 %)")
         console.print(f"{self.model}: {self.written.method}")
 
 
@@ -92,11 +86,9 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
     candidates = [candidate._replace(drop=drop) for candidate, drop in zip(candidates, drops, strict=True)]
     good = [candidate for candidate in candidates if candidate.int8_operators and candidate.drop <= tolerance]
     if not good:
-        raise UserError(
-            output[0],
-            f"not written: {'; '.join(map(_why, candidates[1:]))}",
-            f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}",
-        )
+        problem = f"not written: {'; '.join(map(_why, candidates[1:]))}"
+        remedy = f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}"
+        raise UserError(output[0], problem, remedy)
     best = min(good, key=lambda candidate: (candidate.drop, -candidate.evaluated.images_per_second))
     if len(output) == 1:
         files.write(output[0], best.contents[0])

@@ -88,9 +88,8 @@ def quantize(
         for way in tried:
             say(f"quantising: {way} ...", err=True)
             with model_file.quiet():
-                int8 = inference.quantize(
-                    path, made, calibrating, traits.calibrations[way.removeprefix(f"{STATIC} ")]
-                )
+                calibration = traits.calibrations[way.removeprefix(f"{STATIC} ")]
+                int8 = inference.quantize(path, made, calibrating, calibration)
             candidates.append(_candidate(way, made, framework, int8, model, config))
     return choose(written, candidates, tolerance)
 

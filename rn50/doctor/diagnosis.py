@@ -3,10 +3,8 @@
 from typing import NamedTuple
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
-INSTALL_DRIVER = (
-    "sudo apt-get install nvidia-driver (Debian, non-free) or sudo ubuntu-drivers install "
-    "(Ubuntu), then reboot"
-)
+INSTALL_DRIVER = "sudo apt-get install nvidia-driver (Debian, non-free) or "
+INSTALL_DRIVER += "sudo ubuntu-drivers install (Ubuntu), then reboot"
 
 
 class Diagnosis(NamedTuple):

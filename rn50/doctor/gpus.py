@@ -46,9 +46,8 @@ def _no_gpu(machine: Machine, needed: bool) -> Diagnosis:
     if "CUDA_VISIBLE_DEVICES" in machine.no_gpu:
         remedy = "unset CUDA_VISIBLE_DEVICES"
     elif machine.nvidia_hardware and machine.in_container:
-        remedy = (
-            "start the container with GPUs: docker run --gpus all, or podman run --device nvidia.com/gpu=all"
-        )
+        with_gpus = "docker run --gpus all, or podman run --device nvidia.com/gpu=all"
+        remedy = f"start the container with GPUs: {with_gpus}"
     elif "mismatch" in machine.no_gpu:
         remedy = "sudo reboot (the loaded kernel module is not that of the installed driver)"
     elif machine.lacks_its_gpus:
@@ -108,9 +107,8 @@ def _speed(used: Sequence[Gpu]) -> Diagnosis:
         wrong.append("persistence mode off: the driver unloads between runs and forgets its settings")
         remedies.append("sudo nvidia-smi -pm 1")
     if wrong:
-        return Diagnosis(
-            WARNING, "GPU clocks and power", "; ".join(wrong), "; ".join(dict.fromkeys(remedies))
-        )
+        remedy = "; ".join(dict.fromkeys(remedies))
+        return Diagnosis(WARNING, "GPU clocks and power", "; ".join(wrong), remedy)
     first = used[0]
     clock = f"up to {first.clock_mhz:.0f} MHz" if first.clock_mhz else "clock not reported"
     power = f"{first.power_limit:.0f} W" if first.power_limit else "power limit not reported"

@@ -21,6 +21,8 @@ from rn50.settings.config import Config
 from rn50.settings.config_file import is_passed_through
 from rn50.settings.fields import variables
 
+_SEVERAL = "start those of several with ./run.sub (Slurm)"
+
 
 class Start(NamedTuple):
     """The command that this process has to start."""
@@ -105,9 +107,7 @@ def horovod_has_mpi() -> bool:
 
 def _need_horovod(config: Config) -> None:
     if _without_horovod(config):
-        remedy = (
-            "set LAUNCHER=auto for those of one machine, and start those of several with ./run.sub (Slurm)"
-        )
+        remedy = f"set LAUNCHER=auto for those of one machine, and {_SEVERAL}"
         raise UserError(f"FRAMEWORK={config.run.framework}", "its ranks do not use Horovod", remedy)
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
         build = "requirements/install.sh horovod-build && requirements/install.sh horovod"
@@ -152,7 +152,7 @@ def _frameworks_own(config: Config, rank_argv: list[str]) -> Start:
         raise UserError(subject, f"FRAMEWORK={framework} has no such launcher", remedy)
     if config.run.nodes > 1:
         problem = f"starts the ranks of one machine; this run has DGXNNODES={config.run.nodes}"
-        raise UserError(subject, problem, "start those of several with ./run.sub (Slurm)")
+        raise UserError(subject, problem, _SEVERAL)
     package = launchers[launcher].arguments[0].split(".")[0]
     if importlib.util.find_spec(package) is None:
         raise UserError(subject, f"no module {package}", traits(framework).install(config.run.device))
@@ -220,10 +220,9 @@ def _srun(config: Config, rank_argv: list[str]) -> Start:
         raise UserError("LAUNCHER=srun", "this is not a task of a Slurm step", remedy)
     nodes, per_node = config.run.nodes, config.run.ranks_per_node
     if int(tasks) != config.ranks or int(environ["SLURM_STEP_NUM_NODES"]) != nodes:
-        raise UserError(
-            f"srun started {tasks} tasks on {environ['SLURM_STEP_NUM_NODES']} machines, not "
-            f"DGXNNODES={nodes} times DGXNGPU={per_node}; use ./run.sub, which gives srun these numbers"
-        )
+        started = f"srun started {tasks} tasks on {environ['SLURM_STEP_NUM_NODES']} machines"
+        configured = f"DGXNNODES={nodes} times DGXNGPU={per_node}"
+        raise UserError(f"{started}, not {configured}; use ./run.sub, which gives srun these numbers")
     rank, node = int(environ["SLURM_PROCID"]), int(environ["SLURM_NODEID"])
     if config.ranks == 1:
         return Start("srun", rank_argv, {}, rank)

@@ -58,10 +58,8 @@ def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
                 sampler.wait(READY_S)
             except subprocess.TimeoutExpired:
                 sampler.kill()
-                say(
-                    f"rn50: POWER={source}: no end in {READY_S} s; the power of this run is not known",
-                    err=True,
-                )
+                problem = f"no end in {READY_S} s; the power of this run is not known"
+                say(f"rn50: POWER={source}: {problem}", err=True)
 
 
 def main(source: str, file: pathlib.Path) -> None:

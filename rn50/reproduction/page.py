@@ -63,7 +63,7 @@ def _evidence(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[s
     yield "software", f"{config.run.framework}; each package: {folder / RESULTS}/result_0.json"
     yield "data", f"{config.data.folder}, {config.data.train_samples:,} training images"
     yield "margin", f"{outcome.margin:.1%} in minutes, epochs and images/s ({CONFIDENCE:.0%} interval)"
-    yield "command", " ".join(map(shlex.quote, ["rn50", *arguments]))
+    yield "command", shlex.join(["rn50", *arguments])
 
 
 def write(outcome: Reproduction, folder: pathlib.Path, arguments: Sequence[str]) -> pathlib.Path:

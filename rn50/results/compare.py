@@ -115,10 +115,8 @@ class Split(NamedTuple):
         if total > 2:
             whole, of_epochs, of_speed = map(_times, (total, by_epochs, total / by_epochs))
         epochs = "{:g} to {:g}".format(*self.epochs)
-        return (
-            f"{_figures(self.first)} to {_figures(self.second)} minutes, {whole}: {of_epochs} by epochs "
-            f"({epochs}), {of_speed} by the time of an epoch"
-        )
+        minutes = f"{_figures(self.first)} to {_figures(self.second)} minutes, {whole}"
+        return f"{minutes}: {of_epochs} by epochs ({epochs}), {of_speed} by the time of an epoch"
 
 
 @dataclass(frozen=True)
@@ -310,10 +308,8 @@ def _sentence(d: Difference, name: str, confidence: float, lowest: float) -> str
     a, b = d.runs
     runs = f"{counted(b, 'run')} against {a}"
     if d.difference == 0 and d.low is None and min(a, b) > 1:
-        return (
-            f"no difference: every run of both has {d.first:g} {quantity}; they are reported in steps, and a "
-            "difference below one step cannot be seen"
-        )
+        steps = "they are reported in steps, and a difference below one step cannot be seen"
+        return f"no difference: every run of both has {d.first:g} {quantity}; {steps}"
     size = _figures(abs(d.difference)) + (f" ({_relative(d).lstrip('+-')})" if d.first else "")
     figures, spread = f"p = {d.p_adjusted:.3f}", ""
     # An interval without 0 would contradict a p-value that shows nothing.

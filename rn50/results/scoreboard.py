@@ -49,15 +49,9 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
         headings = ("file", "seed", "epochs", "accuracy", "status", "minutes", "score")
         runs = table(headings, ("file", "status", "score"), name)
         for run in system.runs:
-            runs.add_row(
-                run.file.name,
-                _cell(run.log.seed, "d"),
-                _cell(run.epochs, "g"),
-                _cell(run.accuracy, ".5f"),
-                run.log.status,
-                minutes(run.minutes),
-                _became(run, system),
-            )
+            cells = _cell(run.log.seed, "d"), _cell(run.epochs, "g"), _cell(run.accuracy, ".5f")
+            ended = run.log.status, minutes(run.minutes), _became(run, system)
+            runs.add_row(run.file.name, *cells, *ended)
         console.print(runs)
         for run in system.runs:
             for finding in run.log.findings[:3]:

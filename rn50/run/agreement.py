@@ -49,9 +49,8 @@ def on_certificate(config: Config, communicator: Communicator, display: Display)
     problem = f"the ranks read data of different certificates, this one {shown}"
     _refuse_different(communicator, digest, UserError(folder, problem, "give every machine the same data"))
     if certified is None:
-        display.remark(
-            f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it"
-        )
+        remedy = f"rn50 verify {folder} looks at every image and writes it"
+        display.remark(f"no certificate.json in {folder}; {remedy}")
         return None
     if config.run.result_file and communicator.rank == 0:
         provenance.add(pathlib.Path(config.run.result_file), {"data certificate": certified.summary()})

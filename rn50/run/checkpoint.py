@@ -68,10 +68,8 @@ def _opened(file: pathlib.Path) -> Iterator[Any]:
 def remarks(config: Config) -> Iterator[str]:
     """Yield a line if an earlier run left a checkpoint from which this run does not resume."""
     if config.run.result_file and not config.run.resume and (epoch := peek(config)[0]):
-        yield (
-            f"{path(config)} holds epoch {epoch} of an interrupted run: RESUME=1 (rn50 run --resume) goes on "
-            "from there; else it stays until a checkpoint of this run is as far"
-        )
+        held = f"{path(config)} holds epoch {epoch} of an interrupted run: RESUME=1 (rn50 run --resume)"
+        yield f"{held} goes on from there; else it stays until a checkpoint of this run is as far"
 
 
 def refuse_impossible(config: Config) -> None:

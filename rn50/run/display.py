@@ -125,9 +125,8 @@ class LiveDisplay(Display):
         self._progress.update(self._task, completed=done, rate=f"{rate:,.0f}", loss=f"{loss:.3f}")
 
     def epoch_ends(self, epoch: int, images_per_second: float) -> None:
-        self._progress.update(
-            self._task, completed=epoch * self._samples_per_epoch, rate=f"{images_per_second:,.0f}"
-        )
+        done = epoch * self._samples_per_epoch
+        self._progress.update(self._task, completed=done, rate=f"{images_per_second:,.0f}")
         if not self._console.live:
             left = (time.monotonic() - self._begin) / epoch * (self._epochs - epoch)
             rates = f"{images_per_second:,.0f} img/s  top-1 {self._shown_top1()}"

@@ -181,9 +181,8 @@ class Watchdog:
         threading.Thread(target=self._run, daemon=True).start()
         if not self._all_heard.wait(FIRST_WORDS_S) and self._rank == 0:
             unheard = ", ".join(str(rank) for rank, seen in self._heartbeats.ranks.items() if not seen.heard)
-            self._warn(
-                f"no datagram (UDP) of rank {unheard} reaches rank 0: should it stop, nobody can say so"
-            )
+            problem = f"no datagram (UDP) of rank {unheard} reaches rank 0"
+            self._warn(f"{problem}: should it stop, nobody can say so")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -62,6 +62,7 @@ class NoEffect:
 
 PREALLOCATED = ("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT")
 GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZE", *PREALLOCATED)
+GROUPS = ("MXNET_HOROVOD_NUM_GROUPS",)
 GPU_BUFFERS = tuple(name for name in VARIABLES if name.endswith("_BUFFER_HINT"))
 
 WITHOUT_EFFECT = (
@@ -83,13 +84,9 @@ WITHOUT_EFFECT = (
         "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can "
         "be cached",
     ),
+    NoEffect(GROUPS, lambda c: c.ranks == 1 and c.run.gradient_groups > 1, "one rank has nothing to sum"),
     NoEffect(
-        ("MXNET_HOROVOD_NUM_GROUPS",),
-        lambda c: c.ranks == 1 and c.run.gradient_groups > 1,
-        "one rank has nothing to sum",
-    ),
-    NoEffect(
-        ("MXNET_HOROVOD_NUM_GROUPS",),
+        GROUPS,
         lambda c: c.run.gradient_groups > 1 and not frameworks.traits(c.run.framework).gradient_buckets,
         "this FRAMEWORK sums all gradients at once",
     ),

@@ -70,10 +70,8 @@ class Overlap(NamedTuple):
             loss = f"{self.lost:.1%} less than the slower one"
         if self.hold_each_other_up:
             loss += f"; they {'wait for' if self.exclude_each_other else 'slow'} each other: {self.remedy}"
-        return (
-            f"the input can deliver {self.input:,.0f} images/s, the step takes {self.step:,.0f}, together "
-            f"{self.together:,.0f}: {loss}"
-        )
+        alone = f"the input can deliver {self.input:,.0f} images/s, the step takes {self.step:,.0f}"
+        return f"{alone}, together {self.together:,.0f}: {loss}"
 
 
 prints(

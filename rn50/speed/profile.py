@@ -136,10 +136,8 @@ def _profile(reported: dict[str, Any]) -> Profile:
 def gain(before: Profile, now: Profile) -> str:
     """Return the gain of a change, in words."""
     one, other = (profile.rate["images_per_second"]["real"] for profile in (before, now))
-    comparison = (
-        f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: "
-        f"{other['median'] / one['median']:.3f} times as fast"
-    )
+    comparison = f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: "
+    comparison += f"{other['median'] / one['median']:.3f} times as fast"
     if other["lowest"] > one["highest"] or other["highest"] < one["lowest"]:
         return f"{comparison}; no round of the one reached those of the other"
     return f"{comparison}; rounds of both overlap, so it may be chance"
@@ -155,10 +153,9 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
         f"{waiting['reader_ratio']:.1%}, reader cost {waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost "
         f"{waiting['batch_cost_s'] * 1e3:.2f} ms, ips {waiting['images_per_second']:,.0f} images/s"
     )
-    console.print(
-        f"2 profile: {now.steps} steps of {now.profiled_step_seconds * 1e3:.1f} ms under the profiler; no "
-        f"operator ran in {now.idle:.1%} of the time; timeline: {folder}/trace_*.json"
-    )
+    steps = f"{now.steps} steps of {now.profiled_step_seconds * 1e3:.1f} ms under the profiler"
+    idle = f"no operator ran in {now.idle:.1%} of the time"
+    console.print(f"2 profile: {steps}; {idle}; timeline: {folder}/trace_*.json")
     table = Table(title_justify="left")
     # The name of a GPU's kernel may have hundreds of characters; --json has it whole.
     table.add_column("operator", no_wrap=True, max_width=max(20, console.width - 44))

@@ -123,11 +123,9 @@ class ReadFolder(NamedTuple):
             unknown = "whether cold was cold is not known: its file system does not say what is in memory"
             return f"{self.folder}: {unknown}"
         if self.stayed_in_memory > MOST_IN_MEMORY_WHEN_COLD:
-            return (
-                f"{self.folder}: cold was not cold: {self.stayed_in_memory:.0%} of the file stayed in "
-                "memory, as on a file system in memory or while a run has it mapped; read it while nothing "
-                "uses it"
-            )
+            stayed = f"cold was not cold: {self.stayed_in_memory:.0%} of the file stayed in memory"
+            cause = "as on a file system in memory or while a run has it mapped"
+            return f"{self.folder}: {stayed}, {cause}; read it while nothing uses it"
         return None
 
 
@@ -153,13 +151,10 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFo
         for round_ in range(rounds):
             for file, one in rates.alternated(list(zip(opened, measured, strict=True)), round_):
                 for order, pieces in (("sequential", file.in_blocks()), ("shuffled", file.shuffled(round_))):
-                    try:
+                    with files.errors_of(file.path, "look at the storage and its log"):
                         one.shares.append(file.forget())
                         read, cold = file.read(pieces, slot)
                         _, warm = file.read(pieces[:read], slot)  # the same again
-                    except OSError as error:
-                        problem = f"cannot be read ({error.strerror})"
-                        raise UserError(file.path, problem, "look at the storage and its log") from error
                     one.bytes_per_second[f"{order}, cold"].append(cold)
                     one.bytes_per_second[f"{order}, warm"].append(warm)
                     done += 2
@@ -238,10 +233,9 @@ def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
         shown = f"shown where {rounds} rounds all favour one folder"
         console.print(f"difference: what DIR2 costs or saves an epoch; {shown}")
     cold, warm = (row.seconds_per_epoch[0] for row in by_kind[:2])
-    console.print(
-        f"from DIR an epoch is read in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in "
-        "memory (sequentially); training waits only where that is longer than it computes: rn50 bench input"
-    )
+    times = f"in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in memory (sequentially)"
+    waits = "training waits only where that is longer than it computes: rn50 bench input"
+    console.print(f"from DIR an epoch is read {times}; {waits}")
 
 
 def bench(folders: Sequence[Path], seconds: float, rounds: int, as_json: bool) -> None:

@@ -40,11 +40,10 @@ def matrix(
     """Return all combinations, the fewest ranks first, because scaling is reported relative to them."""
     places = [(count, len(names), ",".join(names)) for names in machines for count in ranks]
     places.sort(key=lambda place: (place[0] * place[1], place[1]))
+    combinations = itertools.product(places, networks, precisions, batch_sizes)
     every = (
         Cell(*network, precision, batch_size, count, nodes, names if nodes > 1 else None)
-        for (count, nodes, names), network, precision, batch_size in itertools.product(
-            places, networks, precisions, batch_sizes
-        )
+        for (count, nodes, names), network, precision, batch_size in combinations
     )
     return list(dict.fromkeys(every))
 
@@ -178,10 +177,8 @@ class Bench:
     def _tables(self) -> list[tuple[str, Sequence[str], list[tables.Row]]]:
         """Return title, headings and rows of the tables that follow the overview."""
         measured = self.measured
-        every = [
-            (f"Every cell on {kind} data", tables.DETAILS, tables.details(measured, kind))
-            for kind in self.kinds
-        ]
+        titles = {kind: f"Every cell on {kind} data" for kind in self.kinds}
+        every = [(titles[kind], tables.DETAILS, tables.details(measured, kind)) for kind in self.kinds]
         return [*every, ("A step of every cell", *tables.steps(measured))]
 
     def write(self) -> pathlib.Path:

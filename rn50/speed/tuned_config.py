@@ -75,10 +75,9 @@ def gain(outcome: Tuning) -> str:
     """Return the result of the comparison at the end, in words."""
     assert outcome.compared is not None
     old, new = outcome.images_per_second_before, outcome.images_per_second_after
-    return (
-        f"{old:,.0f} -> {new:,.0f} images/s of training on real data: {outcome.compared.median:.3f} times "
-        f"({outcome.compared.spread}), {outcome.of_synthetic:.1%} of synthetic"
-    )
+    times = f"{outcome.compared.median:.3f} times ({outcome.compared.spread})"
+    rates = f"{old:,.0f} -> {new:,.0f} images/s of training on real data: {times}"
+    return f"{rates}, {outcome.of_synthetic:.1%} of synthetic"
 
 
 def as_rank(

@@ -211,14 +211,7 @@ class Tuner:
         alone, bound, real = self._in_turn(inputs, rates.ROUNDS, steps)
         if not changed:
             before = after = real
-        return Tuning(
-            self._before,
-            self._best,
-            tuple(self._trials),
-            self._in_time,
-            rates.of_rounds(before).median,
-            rates.of_rounds(after).median,
-            compared,
-            rates.compare(real, bound).median,
-            overlap.of_rounds(self._best, alone, bound, real),
-        )
+        searched = self._before, self._best, tuple(self._trials), self._in_time
+        medians = rates.of_rounds(before).median, rates.of_rounds(after).median
+        overlapped = overlap.of_rounds(self._best, alone, bound, real)
+        return Tuning(*searched, *medians, compared, rates.compare(real, bound).median, overlapped)

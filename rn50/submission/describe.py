@@ -21,44 +21,7 @@ from rn50.submission.own_results import OwnResult
 DETAILS = "system.yaml"
 """File beside the results with the facts that no machine reports."""
 NOT_APPLICABLE = "N/A"
-
-
-FIELDS: dict[str, str] = {
-    "submitter": "Somebody",
-    "division": "closed",
-    "status": "Available on-premise",
-    "system_name": "NF5688M6",
-    "number_of_nodes": "1",
-    "host_processors_per_node": "2",
-    "host_processor_model_name": "Intel(R) Xeon(R) Platinum 8358",
-    "host_processor_core_count": "32",
-    "host_processor_vcpu_count": "",
-    "host_processor_frequency": "",
-    "host_processor_caches": "",
-    "host_processor_interconnect": "",
-    "host_memory_capacity": "2 TB",
-    "host_storage_type": "NVMe SSD",
-    "host_storage_capacity": "2 x 3840 GB",
-    "host_networking": "8 x 200 Gb/sec InfiniBand",
-    "host_network_card_count": "",
-    "host_networking_topology": "fat tree",
-    "host_memory_configuration": "32 x 64 GB DDR4-3200",
-    "accelerators_per_node": "8",
-    "accelerator_model_name": "NVIDIA A100-SXM4-80GB (500 W)",
-    "accelerator_host_interconnect": "PCIe 4.0 x16",
-    "accelerator_frequency": "",
-    "accelerator_on-chip_memories": "",
-    "accelerator_memory_configuration": "HBM2e",
-    "accelerator_memory_capacity": "80 GB",
-    "accelerator_interconnect": "NVLink 3.0, 600 GB/s",
-    "accelerator_interconnect_topology": "",
-    "cooling": "air-cooled",
-    "hw_notes": "",
-    "framework": "its name and version",
-    "other_software_stack": "CUDA 11.2, cuDNN 8.1",
-    "operating_system": "Ubuntu 20.04",
-    "sw_notes": "",
-}
+FIELDS: dict[str, str] = dict(files.table_beside(__file__, "fields.csv"))
 """Field -> example for an error message; empty for a field that may be empty."""
 STATUS = {
     "onprem": "Available on-premise",
@@ -71,9 +34,7 @@ ones accept any."""
 
 _STACK = {
     "cuda_version": r"nvidia-cuda-runtime(-cu\d+)?",
-    "cudnn_version": r"nvidia-cudnn(-cu\d+)?",
-    "cublas_version": r"nvidia-cublas(-cu\d+)?",
-    "nccl_version": r"nvidia-nccl(-cu\d+)?",
+    **{f"{name}_version": rf"nvidia-{name}(-cu\d+)?" for name in ("cudnn", "cublas", "nccl")},
     "dali_version": r"nvidia-dali-cuda\d+",
     "horovod_version": r"horovod",
 }

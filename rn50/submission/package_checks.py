@@ -216,9 +216,8 @@ def _of_convergence(job: _Job, lines: list[str]) -> Iterator[Finding]:
         needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows"
     closed = any(log.division != "open" for log in job.logs)
     severity, note = (ERROR, "") if closed else (WARNING, "; the open division may")
-    remedy = (
-        "train with the hyperparameters of a reference convergence point, or submit one for this batch size"
-    )
+    point = "a reference convergence point, or submit one for this batch size"
+    remedy = f"train with the hyperparameters of {point}"
     yield job.finding(severity, f"the RCP check failed ({reason}): {needed}{note}", remedy)
 
 

@@ -20,10 +20,8 @@ from rn50.submission.own_results import OwnResult
 
 CHECKOUT = files.ROOT
 _FOLDERS = ("configs", "implementations", "requirements", "rn50")
-_FILES = (
-    *("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh", "run.sub"),
-    *("Dockerfile", "Makefile", "pyproject.toml", "LICENSE", "README.md"),
-)
+_FILES: tuple[str, ...] = ("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh", "run.sub")
+_FILES += ("Dockerfile", "Makefile", "pyproject.toml", "LICENSE", "README.md")
 """Files for setup and runs, beside the folders. The pages of docs/ belong too, because README refers to
 them."""
 

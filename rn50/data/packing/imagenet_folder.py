@@ -80,10 +80,8 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
     val_classes = _class_folders(val)
     for nested in (train / classes[0] / "images", val / "images"):
         if nested.is_dir() and nested.name not in classes:
-            moves = (
-                "move such images one folder up, *_boxes.txt and val_annotations.txt out of train/ and val/"
-            )
-            remedy = f"{moves}, and pack with --val-truth val_annotations.txt"
+            away = "*_boxes.txt and val_annotations.txt out of train/ and val/"
+            remedy = f"move such images one folder up, {away}, and pack with --val-truth val_annotations.txt"
             raise UserError(nested, "a folder where images belong, as Tiny ImageNet has them", remedy)
     for missing in sorted(set(classes) ^ set(val_classes or classes)):
         where, other = (val, train) if missing in classes else (train, val)

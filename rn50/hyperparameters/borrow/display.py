@@ -36,9 +36,8 @@ def print_table(borrowed: Borrowed, console: Terminal) -> None:
     lines.append(f"epochs to expect: {borrowed.expected}")
     if borrowed.prediction and borrowed.prediction.runs and borrowed.config.is_imagenet:
         lines.append("a published set of five runs has one miss at most, so more may miss than that")
-    lines.append(
-        f"written: {borrowed.output}" if borrowed.output else "nothing is written; --output FILE writes it"
-    )
+    nothing = "nothing is written; --output FILE writes it"
+    lines.append(f"written: {borrowed.output}" if borrowed.output else nothing)
     for line in lines:
         console.print(line)
 

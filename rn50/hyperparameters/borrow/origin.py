@@ -37,10 +37,8 @@ _SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
 """Variables whose product is the global batch size."""
 _MOST_NOTES = 30
 """Limit of unread statements that the notes list."""
-FORMS = (
-    "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published "
-    "result, or rcp/[RULESET/]BATCH"
-)
+FORMS = "a result log or a folder of them, a configuration file, "
+FORMS += "ROUND/ORGANISATION/SYSTEM of a published result, or rcp/[RULESET/]BATCH"
 
 
 @dataclass(frozen=True)
@@ -152,19 +150,15 @@ def _of_reference(name: str) -> Origin:
         raise UserError(name, f"ruleset {ruleset} has points at {', '.join(map(str, keys))}", "name one")
     point = points[key]
     reference, runs = recipe.of_point(point), tuple(float(epochs) for epochs in point["Epochs to converge"])
-    note = (
-        f"a reference is evaluated after every epoch, a run after every {rules.EVAL_PERIOD_EPOCHS}: it "
-        "ends at the next"
-    )
+    period = rules.EVAL_PERIOD_EPOCHS
+    note = f"a reference is evaluated after every epoch, a run after every {period}: it ends at the next"
     provenance = (
         ("source", f"reference convergence point {key} of ruleset {ruleset}"),
         ("organisation", str(point.get("Creator", "not named"))),
         ("system", f"{point.get('Platform', 'not named')}, {point.get('When', 'no date')}"),
         ("file", f"{file.name}, SHA-256 {files.sha256(file)}"),
     )
-    origin = _of_runs(
-        name, "reference convergence point", reference, provenance, runs, (None, rules.EVAL_PERIOD_EPOCHS)
-    )
+    origin = _of_runs(name, "reference convergence point", reference, provenance, runs, (None, period))
     return dataclasses.replace(origin, notes=(note,))
 
 
@@ -204,16 +198,9 @@ def of_file(name: str, path: pathlib.Path) -> Origin:
     sizes = [int(values.pop(name)) for name in _SIZES if name in values]
     provenance = [("source", f"configuration file {name}")]
     provenance += [("SHA-256", f"{files.sha256(file)} {file.name}") for file in assigned.files]
-    return Origin(
-        name,
-        "configuration file",
-        values,
-        math.prod(sizes) if len(sizes) == len(_SIZES) else None,
-        tuple(provenance),
-        notes=tuple(notes),
-        doubtful=tuple(doubtful),
-        train_samples=None,
-    )
+    total = math.prod(sizes) if len(sizes) == len(_SIZES) else None
+    whole = Origin(name, "configuration file", values, total, tuple(provenance), notes=tuple(notes))
+    return dataclasses.replace(whole, doubtful=tuple(doubtful), train_samples=None)
 
 
 def _of_runs(
@@ -228,17 +215,9 @@ def _of_runs(
     """Return the origin of a recipe that ``runs`` were made with, ``evaluated`` first after some epochs and
     then at an interval, None where that is not known."""
     values = _values(name, logged) | _schedule(finite(logged.decay_epochs), runs, evaluated)
-    span = logged.model_bn_span
-    return Origin(
-        name,
-        kind,
-        values,
-        logged.global_batch_size,
-        provenance,
-        runs,
-        batch_norm_span=span if isinstance(span, int) else None,
-        train_samples=train_samples,
-    )
+    origin = Origin(name, kind, values, logged.global_batch_size, provenance, runs)
+    span = logged.model_bn_span if isinstance(logged.model_bn_span, int) else None
+    return dataclasses.replace(origin, batch_norm_span=span, train_samples=train_samples)
 
 
 def _values(name: str, logged: Recipe) -> dict[str, str]:

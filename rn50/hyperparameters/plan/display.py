@@ -13,10 +13,8 @@ from rn50.results import chips
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal, table
 
-MEASURE = (
-    "this is others' code; to narrow the interval, time 30 seconds of yours (rn50 bench throughput CONFIG "
-    "--seconds 30) and plan with --images-per-second"
-)
+MEASURE = "this is others' code; to narrow the interval, time 30 seconds of yours "
+MEASURE += "(rn50 bench throughput CONFIG --seconds 30) and plan with --images-per-second"
 _WIDE = 1.5 * Spread.measured
 """Spread beyond which a measurement is advised."""
 
@@ -49,10 +47,8 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         "epochs on the mean",
     ]
     if recipe.source.global_batch_size != plan.global_batch_size:
-        lines.append(
-            f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you "
-            "change that"
-        )
+        its = f"{recipe.source.global_batch_size:,}"
+        lines.append(f"they were chosen for global batch {its}; the rules let you change that")
     for line in [*lines, *(f"caution: {caution}" for caution in plan.cautions), plan.command]:
         console.print(line)
 
@@ -64,14 +60,10 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
     rows = table(("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"))
     for plan in plans:
         prediction = plan.prediction
-        rows.add_row(
-            f"{plan.accelerators:,}",
-            f"{plan.global_batch_size:,}",
-            f"{prediction.epochs:.3g}",
-            f"{prediction.images_per_second_per_accelerator:,.0f}",
-            _minutes(prediction.minutes),
-            f"{_minutes(prediction.minutes_low)} - {_minutes(prediction.minutes_high)}",
-        )
+        numbers = f"{plan.accelerators:,}", f"{plan.global_batch_size:,}", f"{prediction.epochs:.3g}"
+        rate = f"{prediction.images_per_second_per_accelerator:,.0f}"
+        interval = f"{_minutes(prediction.minutes_low)} - {_minutes(prediction.minutes_high)}"
+        rows.add_row(*numbers, rate, _minutes(prediction.minutes), interval)
     console.print(rows)
     for caution in dict.fromkeys(sentence for plan in plans for sentence in plan.cautions):
         console.print(f"caution: {caution}")
@@ -104,9 +96,8 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     above.fill_between(x, *ends, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
     above.plot(x, [plan.prediction.minutes for plan in plans], marker="o", markersize=4, label="predicted")
     if dots:
-        above.plot(
-            *zip(*dots, strict=False), "x", color="black", markersize=4, label="published, at any batch size"
-        )
+        label = "published, at any batch size"
+        above.plot(*zip(*dots, strict=False), "x", color="black", markersize=4, label=label)
     above.set(ylabel="minutes to 75.9 %", yscale="log", title=plans[0].accelerator)
     above.legend()
     below.plot(x, [plan.global_batch_size for plan in plans], drawstyle="steps-mid", marker="o", markersize=4)

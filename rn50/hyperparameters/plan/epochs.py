@@ -71,11 +71,10 @@ class EpochModel:
         usual recipes."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / Weights.octaves) ** 2) / 2)
-        weights = np.append(
-            weights, np.full(len(_REFERENCE_SPREAD), Weights.reference / len(_REFERENCE_SPREAD))
-        )
+        number = len(_REFERENCE_SPREAD)
+        weights = np.append(weights, np.full(number, Weights.reference / number))
         if recipe is not None:
-            others = np.array([other != recipe for other in self._recipes] + [True] * len(_REFERENCE_SPREAD))
+            others = np.array([other != recipe for other in self._recipes] + [True] * number)
             weights[others] *= min(1.0, Weights.other_recipes / weights[others].sum())
         trend = reference.at(global_batch_size).mean
         tail = (1 - CONFIDENCE) / 2

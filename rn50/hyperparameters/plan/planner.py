@@ -160,9 +160,8 @@ class SystemPlanner:
         source = min(
             best.results, key=lambda result: abs(math.log2((result.accelerators or math.inf) / accelerators))
         )
-        return Borrowable(
-            source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean
-        )
+        of_runs = best.prediction
+        return Borrowable(source, len(best.results), of_runs.runs, of_runs.missed, of_runs.mean)
 
     def plan(self, accelerator: str, accelerators: int, global_batch_size: int, fitting: int = 0) -> Plan:
         """Return the plan at a batch size; ``fitting`` as for ``candidates``.
@@ -244,24 +243,18 @@ class SystemPlanner:
         together = max(point.accelerators for point in points)
         batch, largest = global_batch_size / accelerators, max(point.batch_size for point in points)
         if global_batch_size < smallest:
-            yield (
-                f"no published result has a global batch below {smallest}: below it epochs are taken for "
-                "the same"
-            )
+            none = f"no published result has a global batch below {smallest}"
+            yield f"{none}: below it epochs are taken for the same"
         nearest = recipe.source.global_batch_size or global_batch_size
         if abs(math.log2(nearest / global_batch_size)) > WITHIN_OCTAVES:
             yield f"the nearest published recipe is far away, at global batch {nearest}"
         if global_batch_size % accelerators:
             down = global_batch_size // accelerators * accelerators
-            yield (
-                f"global batch {global_batch_size} is not a whole number of images for each of "
-                f"{accelerators} accelerators; {down} and {down + accelerators} are"
-            )
+            share = f"a whole number of images for each of {accelerators} accelerators"
+            yield f"global batch {global_batch_size} is not {share}; {down} and {down + accelerators} are"
         if batch > max(largest, fitting):
-            yield (
-                f"{accelerator} was not seen with more than {largest:g} images each; it may not have "
-                "the memory"
-            )
+            seen = f"{accelerator} was not seen with more than {largest:g} images each"
+            yield f"{seen}; it may not have the memory"
         if sum(accelerator == name for name, _ in self.throughput.systems) == 1:
             yield f"the speed of {accelerator} is from one published system"
         if accelerators > 2 * together:

@@ -69,7 +69,7 @@ class Journal:
             begins = stream.read(len(_RECORD))
             if not _RECORD.startswith(begins):  # the journal's lock would cut off an unfinished last line
                 raise UserError(file, "not the journal of a search", remedy)
-        with self.alone():
+        with self.alone(), files.errors_of(file, remedy, "cannot be written"):
             try:
                 backend = JournalFileBackend(str(file), lock_obj=JournalLock(file))
                 self._storage = optuna.storages.JournalStorage(backend)
@@ -77,10 +77,8 @@ class Journal:
                 self._study = make(storage=self._storage, study_name=STUDY)
                 self._study_id = self._storage.get_study_id_from_name(STUDY)
                 self.trials()
-            except UserError:
+            except (UserError, OSError):
                 raise
-            except OSError as error:
-                raise UserError(file, f"cannot be written ({error.strerror})", remedy) from None
             except Exception as error:  # Optuna raises many types, KeyError and AssertionError among them
                 problem = f"not the journal of a search ({type(error).__name__})"
                 raise UserError(file, problem, remedy) from error

@@ -6,6 +6,7 @@ import os
 import pathlib
 from typing import IO, Any
 
+from rn50 import files
 from rn50.errors import UserError
 from rn50.packages import needed_for
 
@@ -20,11 +21,9 @@ def locked(file: pathlib.Path, operation: int = fcntl.LOCK_EX) -> IO[Any]:
     Raises UserError if the file cannot be written or the file system has no locks, BlockingIOError where it
     does not wait for a lock that is held.
     """
-    try:
+    with files.errors_of(file, "give another --output", "cannot be written"):
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
         stream = os.fdopen(descriptor, "a")
-    except OSError as error:
-        raise UserError(file, f"cannot be written ({error.strerror})", "give another --output") from None
     try:
         fcntl.flock(stream, operation)
     except OSError as error:

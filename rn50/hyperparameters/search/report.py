@@ -58,9 +58,7 @@ class SearchOutcome:
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
-        self.command = (
-            f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {' '.join(map(shlex.quote, arguments))}"
-        )
+        self.command = f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {shlex.join(arguments)}"
         self.trials = search.journal.trials()
         self.plan = search.plan(self.trials)
         self.pair = search.pair
@@ -156,13 +154,14 @@ class SearchOutcome:
 
     def _facts(self) -> list[str]:
         on, options = self.search.subject, self.search.options
-        saved = self._saved()
+        finished = [trial.number for trial in self.trials if trial.state == "finished"]
+        first = self.search.journal.result_file(finished[0]) if finished else None
+        saved = sidecar.named(sidecar.read(first)) if first else {}
         data = "the same"
         if options.confirm_data and options.confirm_data != on.data:
             winner = self.search.folder / confirmation.FOLDER / WINNER
-            data = (
-                f"`{options.confirm_data}`{_certified(sidecar.named(sidecar.read(winner / journal.RESULT)))}"
-            )
+            its = sidecar.named(sidecar.read(winner / journal.RESULT))
+            data = f"`{options.confirm_data}`{_certified(its)}"
         hosts = ", ".join(sorted({trial.host for trial in self.trials if trial.host})) or "none"
         took = sum(trial.seconds or 0 for trial in self.trials)
         facts = [
@@ -182,14 +181,9 @@ class SearchOutcome:
         departures = on.config.departures
         if departures:
             broken = "; ".join(f"{name}: {rule}" for name, rule in departures.items())
-            facts.append(
-                f"- not by the rules of the closed division, as the configuration was before: {broken}"
-            )
+            closed = "the rules of the closed division, as the configuration was before"
+            facts.append(f"- not by {closed}: {broken}")
         return facts
-
-    def _saved(self) -> dict[str, str]:
-        finished = [trial.number for trial in self.trials if trial.state == "finished"]
-        return sidecar.named(sidecar.read(self.search.journal.result_file(finished[0]))) if finished else {}
 
     def _commits(self) -> str:
         """Return the commit of most runs, and the runs of other commits, because a search may take several
@@ -243,9 +237,8 @@ class SearchOutcome:
             ended = trial.state + (f": {trial.note}" if trial.note else "")
             top = f"{objective.best_accuracy(seen):.4f}"
             rows.append([trial.number, trial.stage, changes, value, len(seen), top, ended, trial.seed])
-        return markdown(
-            ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows
-        )
+        headings = ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"]
+        return markdown(headings, rows)
 
 
 prints(

@@ -133,9 +133,8 @@ class TrialScheduler:
         seconds = (trying + confirming) / options.workers
         if options.minutes is not None:
             seconds = min(seconds, max(0.0, self._begun + 60 * options.minutes - time.monotonic()))
-        best = (
-            f", best {plan.value:.2f} epochs" if plan.value is not None and plan.value < method.MISSED else ""
-        )
+        is_reached = plan.value is not None and plan.value < method.MISSED
+        best = f", best {plan.value:.2f} epochs" if is_reached else ""
         ended = sum(trial.state in ("finished", "stopped") for trial in trials)
         self._show(f"{plan.stage}{best}", ended, left, "trial", seconds)
 
@@ -156,10 +155,8 @@ class TrialScheduler:
 
     def plan(self, trials: list[Trial]) -> NextRuns:
         """Return the method's plan for the trials."""
-        on = self.subject
-        return method.plan(
-            on.start, evidence(trials), self.options.repeats, on.possible, on.learning_rate_unit
-        )
+        on, repeats = self.subject, self.options.repeats
+        return method.plan(on.start, evidence(trials), repeats, on.possible, on.learning_rate_unit)
 
     def _choose(self, plan: NextRuns, trials: list[Trial]) -> Point | None:
         """Return the point that needs a run most, a first run before a second one; None if enough are in
@@ -217,9 +214,8 @@ class TrialScheduler:
         if baseline is None or plan.best is None or plan.best == baseline:
             self.journal.record("over", False)
             return
-        pair = confirmation.pair(
-            baseline, plan.best, self.options.seeds_to_confirm, [trial.seed for trial in trials]
-        )
+        used = [trial.seed for trial in trials]
+        pair = confirmation.pair(baseline, plan.best, self.options.seeds_to_confirm, used)
         self.journal.record("confirmation", pair._asdict())
         say_with_time("the search has ended; winner and baseline run again with fresh seeds")
 

@@ -118,8 +118,7 @@ def _machine(run: Run) -> str:
     fields = run.saved.get("system") or tree.described(run.file.parent)
     accelerator, processor = fields.get("accelerator_model_name"), fields.get("host_processor_model_name")
     if accelerator:
-        count = fields.get("accelerators_per_node")
-        count = count or sidecar.section(run.saved, "run").get("ranks_per_node")
+        count = fields.get("accelerators_per_node") or sidecar.section(run.saved, "run").get("ranks_per_node")
         nodes = _times(fields.get("number_of_nodes"), "nodes of")
         return nodes + (f"{count} x {accelerator}" if count else str(accelerator))
     if not processor:
@@ -179,10 +178,8 @@ def repetition(run: Run) -> Repetition | None:
     lines += ["# the campaign, with new seeds:", command, "# the same by MLPerf's entry point:"]
     lines += [f"RESULTS={again} {settings} ./run_experiments.sh"]
     if run.log.seed is not None:
-        lines += [
-            "# its first run alone, with the same seed:",
-            f"{settings} SEED={run.log.seed} ./run_and_time.sh",
-        ]
+        first = f"{settings} SEED={run.log.seed} ./run_and_time.sh"
+        lines += ["# its first run alone, with the same seed:", first]
     return Repetition("\n".join(lines), configuration)
 
 

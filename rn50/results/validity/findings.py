@@ -50,7 +50,5 @@ def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
         for first, *others in [list(itertools.chain(*alike.values()))] if many else alike.values():
             place = str(first.file) if first.line is None else f"{first.file}:{first.line}"
             more = f" and {len(others)} more{' with other numbers' if many else ''}" if others else ""
-            console.print(
-                f"{severity}: {place}{more}: {first.message} [{rule}]; {remedy}",
-                style="red" if severity == ERROR else "yellow",
-            )
+            style = "red" if severity == ERROR else "yellow"
+            console.print(f"{severity}: {place}{more}: {first.message} [{rule}]; {remedy}", style=style)

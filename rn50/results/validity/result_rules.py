@@ -94,9 +94,8 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
     findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *_configuration(runs), *labels(runs)]
     labelled = next((run.label for run in runs if run.label), None)
-    return Judgement(
-        tuple(findings), labelled, tuple(chosen), excused=missed[0] if len(missed) == 1 else None
-    )
+    excused = missed[0] if len(missed) == 1 else None
+    return Judgement(tuple(findings), labelled, tuple(chosen), excused=excused)
 
 
 def _missed(log: ResultLog, severity: str) -> Finding:
