@@ -3,12 +3,12 @@
 Nothing here accuses anybody: a set that stands out may have a reason that logs do not tell.
 """
 
-import csv
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rn50 import files
 from rn50.audit import clock, convergence, curves, launches
 from rn50.audit.run_set import Evidence, RunSet
 from rn50.benchmark import rules
@@ -36,8 +36,7 @@ class Test:
     """Published sets of rounds v0.7 to v3.1 in which it stands out."""
 
 
-with pathlib.Path(__file__).with_name("tests.csv").open(encoding="utf-8") as _file:
-    TESTS = tuple(Test(**row) for row in csv.DictReader(_file))
+TESTS = tuple(Test(*row) for row in files.table_beside(__file__, "tests.csv"))
 
 
 @dataclass(frozen=True)
