@@ -48,7 +48,7 @@ def epochs(runs: RunSet) -> Evidence | None:
     mean = float(np.mean(reached)) - reference.at(batch_size).mean
     means = _drawn(known, (DRAWS, len(reached))).mean(1)
     p = max(float((means <= mean + 1e-9).mean()), 1 / DRAWS)
-    text = f"{np.mean(reached):.1f} on average"
+    text = f"{np.mean(reached):.1f} epochs on average"
     if p > 0.05:
         return Evidence("epochs", False, f"{text}, as known runs at this batch", mean, p)
     text += f", as few as known runs at this batch with probability {p:.2g}"
@@ -67,9 +67,9 @@ def _explained(known: _Known, mean: float, count: int) -> str:
         next((made for made, share in shares.items() if share >= at), None) for at in (0.05, 0.5, 0.95)
     )
     if half is None:
-        return f"not even the best {count} of {MOST_MADE} are"
+        return f"not even the best {count} of {MOST_MADE} would have as few"
     interval = f"{low} to {high}" if high else f"from {low} on"
-    return f"the best {count} of {half} would be (90 % interval {interval})"
+    return f"the best {count} of {half} would have as few (90 % interval {interval})"
 
 
 def _known(batch_size: int, optimizer: str, runs: RunSet) -> _Known | None:

@@ -83,7 +83,9 @@ def numbers(runs: RunSet) -> Evidence | None:
     if order == sorted(order):
         return Evidence("file numbers", False, "in the order of the clock", 0)
     if not _is_rearranged(order) or not steady:
-        return Evidence("file numbers", False, f"by the clock {listed}: sorted anew, or by other names", 0)
+        return Evidence(
+            "file numbers", False, f"by the clock {listed}: numbered by something else than the clock", 0
+        )
     text = f"one script made them in the order {listed}: they were numbered anew"
     return Evidence("file numbers", True, text, 1)
 
@@ -134,7 +136,7 @@ def holes(runs: RunSet) -> Evidence | None:
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
         return Evidence("launch gaps", False, f"{usual}; no hole of a run", ratio, min(1.0, 1 / ratio))
     where = [
-        f"{length * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} hold {_runs(n)}"
+        f"{length * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} have room for {_runs(n)}"
         for (a, b), length, n in holes
     ]
     return Evidence("launch gaps", True, "; ".join(where), ratio, 1 / ratio)

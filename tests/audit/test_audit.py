@@ -44,9 +44,9 @@ def test_nothing_stands_out_in_a_whole_campaign(tmp_path, length):
 @pytest.mark.parametrize(
     "left_out, where",
     [
-        ([1], "27.9 minutes between result_0.txt and result_1.txt hold 1 run"),
-        ([2, 3], "55.4 minutes between result_1.txt and result_2.txt hold 2 runs"),
-        ([1, 3], "between result_1.txt and result_2.txt hold 1 run"),
+        ([1], "27.9 minutes between result_0.txt and result_1.txt have room for 1 run"),
+        ([2, 3], "55.4 minutes between result_1.txt and result_2.txt have room for 2 runs"),
+        ([1, 3], "between result_1.txt and result_2.txt have room for 1 run"),
     ],
 )
 def test_runs_left_out_leave_a_hole(tmp_path, left_out, where):
@@ -66,7 +66,7 @@ def test_a_file_that_is_missing(tmp_path):
     folder = made.write(tmp_path / "r", [placed[0], *placed[2:]], [0, 2, 3, 4, 5])
     _, seen = found(folder)
     assert seen["file numbers"] == "no 1 among the numbers 0 to 5"
-    assert "between result_0.txt and result_2.txt hold 1 run" in seen["launch gaps"]
+    assert "between result_0.txt and result_2.txt have room for 1 run" in seen["launch gaps"]
 
 
 def test_the_scripts_own_count(tmp_path):
@@ -164,7 +164,7 @@ def test_fewer_epochs_than_anybody(tmp_path):
         ]
         one["curve"][-1] = 0.7601
     _, seen = found(made.write(tmp_path / "r", placed))
-    assert "31.0 on average" in seen["epochs"] and "not even the best 5 of 100 are" in seen["epochs"]
+    assert "31.0 epochs on average" in seen["epochs"] and "not even the best 5 of 100 would have as few" in seen["epochs"]
     for _, one in placed:
         one["division"] = "open"  # where other rules hold
     assert "epochs" not in found(made.write(tmp_path / "s", placed))[1]
