@@ -136,7 +136,8 @@ def holes(runs: RunSet) -> Evidence | None:
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
         return Evidence("launch gaps", False, f"{usual}; no hole of a run", ratio, min(1.0, 1 / ratio))
     where = [
-        f"{length * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} have room for {_runs(n)}"
+        f"{length * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} "
+        f"have room for {_runs(n)}"
         for (a, b), length, n in holes
     ]
     return Evidence("launch gaps", True, "; ".join(where), ratio, 1 / ratio)
