@@ -115,9 +115,7 @@ def _of(runs: RunSet, sets: Sequence[RunSet], read: int) -> Audit:
     evidence = tuple(_tests(runs, strangers)) if runs.runs else ()
     again = [other.name for other in others if begun and begun == {log.run_start_ms for log in other.logs}]
     again += [
-        row.name
-        for row in published.results()
-        if runs.minutes and {*row.minutes} == {*runs.minutes} and row.name not in (runs.name, *again)
+        row.name for row in published.results() if runs.are_of(row) and row.name not in (runs.name, *again)
     ]
     notes = [f"the same logs: {', '.join(again)}"] if again else []
     if read > len(runs.logs):

@@ -77,7 +77,7 @@ def _known(batch_size: int, optimizer: str, runs: RunSet) -> _Known | None:
     at: list[tuple[int, Sequence[float | None]]] = [
         (result.global_batch_size or 0, result.runs)
         for result in published.distinct(optimizer)
-        if result.is_closed and {*result.minutes} != {*runs.minutes}
+        if result.is_closed and not runs.are_of(result)
     ]
     for point in convergence_points(rules.RULESETS[-1]).values():
         recipe = of_point(point)
@@ -109,7 +109,7 @@ def spread(runs: RunSet) -> Evidence | None:
         (max(taken) - min(taken)) / float(np.mean(taken))
         for one in published.results()
         if len({*one.runs}) == 1 and None not in one.runs and len({*one.minutes}) == len(one.minutes)
-        if (taken := [minutes for minutes in one.minutes if minutes]) and {*taken} != {*runs.minutes}
+        if (taken := [minutes for minutes in one.minutes if minutes]) and not runs.are_of(one)
     )
     share = sum(other <= apart for other in every) / len(every)
     text = f"{apart:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"

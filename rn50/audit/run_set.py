@@ -7,10 +7,10 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rn50.results import tree
 from rn50.results.parse import ResultLog
+from rn50.results.published import PublishedResult
 from rn50.results.run import Run
 
 _LONGEST_START = 3_600_000
@@ -67,10 +67,13 @@ class RunSet:
         pairs = zip(self.spans, self.spans[1:], strict=False)
         return [(after[0] - before[1]) / self.length for before, after in pairs]
 
+    def are_of(self, result: PublishedResult) -> bool:
+        """Return whether a row of the published table is of these very runs, by their minutes."""
+        return bool(self._minutes) and self._minutes == {*result.minutes} - {None}
+
     @functools.cached_property
-    def minutes(self) -> list[float]:
-        """Minutes of each run, as the table of published results rounds them."""
-        return [round(log.minutes or 0.0, 4) for log in self.logs]
+    def _minutes(self) -> set[float | None]:
+        return {round(log.minutes or 0.0, 4) for log in self.logs}
 
     @functools.cached_property
     def numbers(self) -> list[int]:
@@ -93,11 +96,6 @@ class RunSet:
         """True for the benchmark as the closed division has it."""
         divisions = {str(log.division).lower() for log in self.logs}
         return not self.label and "open" not in divisions
-
-    @functools.cached_property
-    def description(self) -> dict[str, Any]:
-        """Fields of the description of the system in a published tree."""
-        return tree.described(self.folder)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from tests.results.scored import write_runs
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STAND_IN = """#!/bin/bash
-if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; exit; fi
-if [ "$1 $2" = "-m pip" ]; then echo "$@" >>{notes}; exit; fi
+if [ "$1 $2 $3" = "-I -m venv" ]; then mkdir -p "$4/bin" && cp "$0" "$4/bin/python"; exit; fi
+if [ "$1 $2 $3" = "-I -m pip" ]; then echo "$@" >>{notes}; exit; fi
 if [ "$1" = -c ]; then echo "3.11 yes $0"; exit; fi
 exec {python} "$@"
 """
@@ -120,3 +120,11 @@ def test_an_input_is_never_a_command(workspace):
         workspace, path="$(touch hacked)`touch hacked`; touch hacked", ruleset="4.0.0"
     )
     assert status == 2 and "no such file or folder" in said and not (workspace / "hacked").exists()
+
+
+def test_no_file_of_the_repository_is_imported(workspace):
+    for name in ("json", "click", "runpy", "rn50", "ssl", "venv", "pip"):
+        (workspace / f"{name}.py").write_text("open('hacked', 'w')")
+    status, written, said = act(workspace, path="results/good one", ruleset="4.0.0")
+    assert (status, written) == (0, "everything holds (0 errors, 0 warnings)\n"), said
+    assert not (workspace / "hacked").exists()
