@@ -14,7 +14,7 @@ from rn50.cli import group
 from rn50.cli.group import PATH
 from rn50.cli.hyperparameters import sources
 from rn50.cli.numbers import Percent, Whole
-from rn50.errors import Status, UserError
+from rn50.errors import Status, UserError, UserErrors
 from rn50.terminal import Terminal, print_json, print_rows, say
 
 verb = group.main.under("Results and weights")
@@ -176,6 +176,8 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     Every test is printed with what it found, its p-value or a bound of it, and q, that p adjusted for all
     tests made at once. A verdict is "nothing stands out", or what to look at; it accuses nobody.
 
+    A set with a log that cannot be read is left out; the other sets are audited.
+
     Exit status: 0 nothing stands out, 1 something does, 2 something to fix.
     """
     from rn50.audit import audit
@@ -183,10 +185,14 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     from rn50.results import run
 
     with counting("reading result files") as progress:
-        folders = run.read_folders(paths, progress)
-    with counting("auditing") as progress:
-        report = audit.of_folders(folders, progress)
-    print_json(report) if as_json else audit.print_report(report, Terminal())
+        unread: list[UserError] = []
+        folders = run.read_folders(paths, progress, unread)
+    if folders:
+        with counting("auditing") as progress:
+            report = audit.of_folders(folders, progress)
+        print_json(report) if as_json else audit.print_report(report, Terminal())
+    if unread:
+        raise UserErrors(*unread)
     sys.exit(Status.FAULT if report.stands_out else Status.SUCCESS)
 
 

@@ -103,26 +103,40 @@ def read_run(file: pathlib.Path) -> Run:
 
 
 def read_folders(
-    paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
+    paths: Sequence[pathlib.Path],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    unread: list[UserError] | None = None,
 ) -> dict[pathlib.Path, list[Run]]:
     """Read the result files that ``paths`` mean; return the runs of each folder. ``progress(done, total)``
-    counts the files, from ``MANY_FILES`` on.
+    counts the files, from ``MANY_FILES`` on. ``unread``, where given, takes the errors of files; their folders are left out.
 
     Raises:
         UserError: a path does not exist, holds no result file, or holds one that is not a log of this
             benchmark.
     """
     folders: dict[pathlib.Path, list[Run]] = {}
+    broken: set[pathlib.Path] = set()
     files = find_result_files(paths)
     for done, file in enumerate(files, 1):
-        timed_run = read_run(file)
+        folder = file.parent.resolve()
+        try:
+            folders.setdefault(folder, []).append(_read_of_benchmark(file))
+        except UserError as error:
+            if unread is None:
+                raise
+            unread.append(error)
+            broken.add(folder)
         if len(files) >= MANY_FILES:
             progress(done, len(files))
-        if timed_run.log.benchmark not in (None, rules.BENCHMARK):
-            remedy = f"give logs of {rules.BENCHMARK} alone, leave this file out"
-            raise UserError(file, f"a log of {timed_run.log.benchmark}", remedy)
-        folders.setdefault(file.parent.resolve(), []).append(timed_run)
-    return folders
+    return {folder: runs for folder, runs in folders.items() if folder not in broken}
+
+
+def _read_of_benchmark(file: pathlib.Path) -> Run:
+    timed_run = read_run(file)
+    if timed_run.log.benchmark not in (None, rules.BENCHMARK):
+        remedy = f"give logs of {rules.BENCHMARK} alone, leave this file out"
+        raise UserError(file, f"a log of {timed_run.log.benchmark}", remedy)
+    return timed_run
 
 
 def median_set(runs: Sequence[Run]) -> list[int]:

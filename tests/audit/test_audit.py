@@ -239,3 +239,8 @@ def test_the_command(tmp_path):
     assert done.returncode == 1 and "1 of 2 sets to look at" in done.stdout
     done = run("audit", tmp_path / "nothing")
     assert done.returncode == 2 and "no such file or folder" in done.stderr
+    (tmp_path / "s" / "result_3.txt").write_text("no log\n")
+    done = run("audit", folder, tmp_path / "s")  # the other set is audited all the same
+    assert done.returncode == 2 and "5 runs, look at: launch gaps" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith(f"rn50: {tmp_path}/s/result_3.txt: no :::MLLOG line in it")
+    assert f"{tmp_path}/s:" not in done.stdout

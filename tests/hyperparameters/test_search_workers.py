@@ -62,7 +62,7 @@ def runs_alive(folder):
     return found
 
 
-def gone(folder, seconds=10):
+def gone(folder, seconds=BUSY_S):
     deadline = time.monotonic() + seconds
     while runs_alive(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -102,7 +102,7 @@ def test_a_signal_ends_it_and_its_runs_and_it_goes_on(data, tmp_path, number):
     process = command(folder, data, *arguments, epoch_s=0.3)
     until(lambda: runs_alive(folder), process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=BUSY_S)
     assert process.returncode == 128 + number
     assert [line for line in err.splitlines() if line.startswith("rn50: ")] == [
         f"rn50: stopped by {number.name}; the same command goes on"
@@ -110,7 +110,7 @@ def test_a_signal_ends_it_and_its_runs_and_it_goes_on(data, tmp_path, number):
     assert not runs_alive(folder)
     assert [trial.state for trial in trials(folder)] == ["interrupted"]
     process = command(folder, data, *arguments)
-    process.communicate(timeout=60)
+    process.communicate(timeout=BUSY_S)
     assert_nothing_lost_or_repeated(folder, 2)
     assert sum(trial.state in ("finished", "stopped") for trial in trials(folder)) == 5
 
@@ -129,11 +129,11 @@ def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_
     first = command(folder, data, *arguments, epoch_s=0.2)
     until(lambda: folder.exists() and len(list(folder.glob("trials/*/result_0.txt"))) == 1, first)
     second = command(folder, data, *arguments, epoch_s=0.2)
-    until(lambda: [trial.state for trial in trials(folder)][2:] == ["running", "running"], second)
+    until(lambda: [trial.state for trial in trials(folder)][-2:] == ["running", "running"], second)
     kept = results(folder)
     first.kill()
     _, told_by_first = first.communicate()
-    out, err = second.communicate(timeout=90)
+    out, err = second.communicate(timeout=BUSY_S)
     assert second.returncode == DONE, err
     assert "its worker is gone; it begins again" in err
     assert {file: results(folder).get(file) for file in kept} == kept
@@ -170,7 +170,7 @@ def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothi
 def test_two_calls_confirm_together(data, tmp_path):
     folder = tmp_path / "to"
     calls = [command(folder, data, "--trials", 10, "--repeats", 2, epoch_s=0.05) for _ in range(2)]
-    told = [call.communicate(timeout=120) for call in calls]
+    told = [call.communicate(timeout=BUSY_S) for call in calls]
     assert {call.returncode for call in calls} == {DONE}, told
     assert told[0][0] == told[1][0]
     assert_nothing_lost_or_repeated(folder, 2)
