@@ -176,7 +176,7 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     Every test is printed with what it found, its p-value or a bound of it, and q, that p adjusted for all
     tests made at once. A verdict is "nothing stands out", or what to look at; it accuses nobody.
 
-    A set with a log that cannot be read is left out; the other sets are audited.
+    Sets with unreadable logs are named and left out.
 
     Exit status: 0 nothing stands out, 1 something does, 2 something to fix.
     """
