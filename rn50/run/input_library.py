@@ -15,7 +15,9 @@ def chosen(config: Config) -> str:
     if config.input_pipeline.library != "auto":
         return config.input_pipeline.library
     framework = config.run.framework
-    if frameworks.is_importable(f"nvidia.dali.plugin.{framework}"):
+    # MXNet is imported by its implementation, which gives NumPy what MXNet lacks of it.
+    modules = (f"implementations.{framework}", f"nvidia.dali.plugin.{framework}")
+    if all(map(frameworks.is_importable, modules)):
         return "dali"
     return frameworks.traits(framework).input_libraries[-1]
 
