@@ -34,6 +34,8 @@ class Test:
     """Facts that it cannot."""
     false_alarms: str
     """Published sets of rounds v0.7 to v3.1 in which it stands out."""
+    statistic: str
+    """Meaning of its statistic."""
 
 
 TESTS = tuple(Test(*row) for row in files.table_beside(__file__, "tests.csv"))

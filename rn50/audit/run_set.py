@@ -109,7 +109,7 @@ class Evidence:
     found: str
     """Finding, in words."""
     statistic: float | None = None
-    """Statistic of the test; null: there was nothing to compute it from."""
+    """Its meaning depends on the test: `tests`; null: nothing to compute it from."""
     p: float | None = None
     """p-value, or a bound of it; null: the finding is a fact, or there is nothing to compare with."""
     q: float | None = None
