@@ -79,7 +79,7 @@ def test_too_little_memory_has_many_names(capsys, monkeypatch, error, limit, sta
         pass
 
     def end(number):
-        raise Ended(number)
+        raise Ended(int(number))
 
     monkeypatch.setattr(group.process, "memory_limit_kib", lambda: limit)
     monkeypatch.setattr(os, "_exit", end)

@@ -26,7 +26,7 @@ def made(tmp_path):
     for file in (*SCRIPTS, "pyproject.toml"):
         shutil.copy(ROOT / file, folder)
     programs = folder / ".venv" / "bin"
-    packages = folder / ".venv" / sysconfig.get_path("purelib", "venv", {"base": "."})
+    packages = folder / ".venv" / sysconfig.get_path("purelib", "posix_prefix", {"base": "."})
     for each in (programs, packages):
         each.mkdir(parents=True)
     (programs / "python").symlink_to(pathlib.Path(sys.executable).resolve())
