@@ -108,7 +108,8 @@ def read_folders(
     unread: list[UserError] | None = None,
 ) -> dict[pathlib.Path, list[Run]]:
     """Read the result files that ``paths`` mean; return the runs of each folder. ``progress(done, total)``
-    counts the files, from ``MANY_FILES`` on. ``unread``, where given, takes the errors of files; their folders are left out.
+    counts the files, from ``MANY_FILES`` on. ``unread``, where given, takes the errors of files, whose
+    folders are left out.
 
     Raises:
         UserError: a path does not exist, holds no result file, or holds one that is not a log of this
