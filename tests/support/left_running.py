@@ -61,10 +61,13 @@ def _interrupt(owner, number, _):
 
 def pytest_configure(config):
     """Take Ctrl-C back: where it is ignored, as under nohup or in a background job of a script, it would be
-    in all that tests start and stop by it. Let SIGTERM end the tests as Ctrl-C does."""
+    in all that tests start and stop by it. So would SIGHUP, which nohup still keeps from the tests
+    themselves: a handler ends with exec. Let SIGTERM end the tests as Ctrl-C does."""
     process.adopt_orphans()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
     if not hasattr(config, "workerinput"):
         signal.signal(signal.SIGTERM, functools.partial(_interrupt, os.getpid()))
 
