@@ -187,10 +187,14 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     with counting("reading result files") as progress:
         unread: list[UserError] = []
         folders = run.read_folders(paths, progress, unread)
-    if folders:
+    if not folders:
+        raise UserErrors(*unread)
+    try:
         with counting("auditing") as progress:
             report = audit.of_folders(folders, progress)
-        print_json(report) if as_json else audit.print_report(report, Terminal())
+    except UserError as error:
+        raise UserErrors(*unread, error) from error
+    print_json(report) if as_json else audit.print_report(report, Terminal())
     if unread:
         raise UserErrors(*unread)
     sys.exit(Status.FAULT if report.stands_out else Status.SUCCESS)

@@ -15,7 +15,7 @@ def chosen(config: Config) -> str:
     if config.input_pipeline.library != "auto":
         return config.input_pipeline.library
     framework = config.run.framework
-    # MXNet is imported by its implementation, which gives NumPy what MXNet lacks of it.
+    # The implementation first: it prepares what the plugin cannot import by itself.
     modules = (f"implementations.{framework}", f"nvidia.dali.plugin.{framework}")
     if all(map(frameworks.is_importable, modules)):
         return "dali"

@@ -2,6 +2,7 @@
 stands out in one that nothing was done to."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -244,3 +245,9 @@ def test_the_command(tmp_path):
     assert done.returncode == 2 and "5 runs, look at: launch gaps" in done.stdout
     assert done.stderr.splitlines()[-1].startswith(f"rn50: {tmp_path}/s/result_3.txt: no :::MLLOG line in it")
     assert f"{tmp_path}/s:" not in done.stdout
+    for log in folder.glob("result_*.txt"):
+        log.write_text(re.sub(r'"time_ms": \d+', '"time_ms": 1', log.read_text()))
+    done = run("audit", folder, tmp_path / "s")
+    assert done.returncode == 2 and [line.count("rn50: ") for line in done.stderr.splitlines()[-2:]] == [1, 1]
+    done = run("audit", tmp_path / "s")
+    assert done.returncode == 2 and done.stderr.count("rn50: ") == 1

@@ -58,7 +58,7 @@ def test_a_file_that_cannot_be_sourced(tmp_path, monkeypatch, content, reason):
     with pytest.raises(UserError, match=reason) as refused:
         config_file.source(str(file))
     assert str(file) in str(refused.value) and len(str(refused.value)) < 500
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("line", ["export LR = 2.0", "LR = 2.0", "export LR= 2.0", "  export LR =2.0"])
@@ -83,10 +83,10 @@ def test_what_a_file_starts_ends_with_it_and_is_not_waited_for(tmp_path):
     file.write_text("sleep 300 &\nexport CHILD=$!\n")
     began = time.monotonic()
     child = int(config_file.source(str(file))["CHILD"])
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 5
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it is gone
         while "State:\tZ" not in pathlib.Path(f"/proc/{child}/status").read_text():
-            assert time.monotonic() - began < 60
+            assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("sourced", ["./common.sh", "common.sh", "lib/common.sh"])
