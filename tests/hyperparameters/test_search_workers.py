@@ -72,10 +72,12 @@ def gone(folder, seconds=10):
 def test_killed_at_random_moments_it_goes_on_and_loses_and_repeats_nothing(data, tmp_path):
     draw, folder, kept, kills = random.Random(2), tmp_path / "to", {}, 0
     arguments = ("--trials", 16, "--workers", 2, "--repeats", 2, "--seeds-to-confirm", 3)
-    while True:
+    for call in range(13):
         process = command(folder, data, *arguments, epoch_s=0.05)
+        if call % 2:  # else also while it starts
+            until(lambda: runs_alive(folder) or process.poll() is not None)
         try:
-            process.wait(draw.uniform(0.3, 3.5) + kills / 20)  # a slow machine gets on, too
+            process.wait(draw.uniform(0.3, 3.5) if call < 12 else BUSY_S)
         except subprocess.TimeoutExpired:
             kills += 1
             process.kill()
@@ -87,7 +89,6 @@ def test_killed_at_random_moments_it_goes_on_and_loses_and_repeats_nothing(data,
         kept = now
         if process.returncode != -signal.SIGKILL:
             break
-        assert kills < 100
     assert process.returncode == DONE, err
     assert kills >= 3
     assert_nothing_lost_or_repeated(folder, 2)
@@ -115,10 +116,10 @@ def test_a_signal_ends_it_and_its_runs_and_it_goes_on(data, tmp_path, number):
     assert sum(trial.state in ("finished", "stopped") for trial in trials(folder)) == 5
 
 
-def until(condition, process):
+def until(condition, process=None):
     deadline = time.monotonic() + BUSY_S
     while not condition():
-        assert process.poll() is None, process.communicate()
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
