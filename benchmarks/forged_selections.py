@@ -264,10 +264,13 @@ def write(placed: Placed, numbers: Sequence[int], source: Source, folder: pathli
     if place.description.exists():
         (organisation / "systems").mkdir()
         (organisation / "systems" / place.description.name).write_bytes(place.description.read_bytes())
+    system = {"value": source.runs.logs[0].platform}  # of all runs, whatever campaign they are of
     for number, (at, made) in zip(numbers, placed, strict=True):
         with (results / f"result_{number}.txt").open("w") as log:
             for record in made.records:
-                print(TOKEN, json.dumps({**record, "time_ms": round(at + record["time_ms"])}), file=log)
+                changed = system if record["key"] == "submission_platform" else {}
+                moved = {**record, **changed, "time_ms": round(at + record["time_ms"])}
+                print(TOKEN, json.dumps(moved), file=log)
     return results
 
 

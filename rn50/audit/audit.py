@@ -54,8 +54,7 @@ class Audit:
     verdict: str
     """Verdict: nothing stands out, what to look at, or nothing to test."""
     notes: tuple[str, ...]
-    """Facts beside the tests: other submissions of the same logs, runs without times, mixed systems,
-    labels."""
+    """Facts beside the tests: other submissions of the same logs, runs without times, labels."""
     evidence: tuple[Evidence, ...]
     """Findings of the tests that apply."""
 
@@ -105,12 +104,12 @@ def of_folders(
     audits = []
     progress(0, len(sets))
     for done, one in enumerate(sets, 1):
-        audits.append(_of(one, sets, len(folders[one.folder])))
+        audits.append(_of(one, sets))
         progress(done, len(sets))
     return Report(tuple(_adjusted(audits)))
 
 
-def _of(runs: RunSet, sets: Sequence[RunSet], read: int) -> Audit:
+def _of(runs: RunSet, sets: Sequence[RunSet]) -> Audit:
     others = [other for other in sets if other is not runs]
     begun = {log.run_start_ms for log in runs.logs}
     strangers = [log for other in others for log in other.logs if log.run_start_ms not in begun]
@@ -120,11 +119,11 @@ def _of(runs: RunSet, sets: Sequence[RunSet], read: int) -> Audit:
         row.name for row in published.results() if runs.are_of(row) and row.name not in (runs.name, *again)
     ]
     notes = [f"the same logs: {', '.join(again)}"] if again else []
-    if read > len(runs.logs):
-        notes.append(f"{counted(read - len(runs.logs), 'run')} without a time from start to stop")
+    if names := [run.file.name for run in runs.unfinished]:
+        more = f" and {len(names) - rules.RUNS} more" if len(names) > rules.RUNS else ""
+        notes.append(f"no time from start to stop: {', '.join(names[: rules.RUNS])}{more}")
     if 0 < len(runs.logs) < FEW:
         notes.append(f"most tests take {FEW} to {rules.RUNS} runs")
-    notes += _mixed(runs)
     if runs.label:
         notes.append(runs.label)
     names = [one.test for one in evidence if one.stands_out]
@@ -132,19 +131,23 @@ def _of(runs: RunSet, sets: Sequence[RunSet], read: int) -> Audit:
     return Audit(runs.name, runs.folder, len(runs.logs), verdict, tuple(notes), evidence)
 
 
-def _mixed(runs: RunSet) -> Iterator[str]:
-    """Yield in what the runs differ that those of one result have in common."""
+def _setup(runs: RunSet) -> Evidence | None:
+    """Look for runs that differ in what those of one result have in common."""
     of_runs: dict[str, Sequence[int | str | None]] = {
         "batch sizes": [log.global_batch_size for log in runs.logs],
         "systems": [log.platform for log in runs.logs],
     }
+    mixed = []
     for what, values in of_runs.items():
         if len(different := {value for value in values if value is not None}) > 1:
             listed = ", ".join(excerpt(str(value)) for value in sorted(different)[: rules.RUNS])
-            yield f"runs of {len(different)} {what}, tested as if of one: {listed}"
+            mixed.append(f"runs of {len(different)} {what}, tested as if of one: {listed}")
+    found = "; ".join(mixed) or "one batch size, one system"
+    return Evidence("setup", bool(mixed), found, len(mixed)) if len(runs.logs) > 1 else None
 
 
 def _tests(runs: RunSet, strangers: Sequence[ResultLog]) -> Iterator[Evidence]:
+    yield from filter(None, (_setup(runs),))
     yield from launches.tests(runs)
     yield from curves.tests(runs, strangers)
     yield from convergence.tests(runs)
@@ -162,15 +165,18 @@ def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:
         yield dataclasses.replace(audit, evidence=evidence)
 
 
-def print_report(report: Report, console: Terminal) -> None:
-    """Print every test of a single set; of several sets their verdicts, and what stands out."""
+def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
+    """Print every test of a single set; of several sets their verdicts, what stands out, and how many logs
+    left a set out."""
+    single = len(report.audits) == 1 and not left_out
     for one in report.audits:
         console.print(f"{one.name}: {counted(one.runs, 'run')}, {one.verdict}")
         for note in one.notes:
             console.print(f"  {note}")
-        for evidence in one.stands_out if len(report.audits) > 1 else ():
-            console.print(f"  {evidence.test}: {evidence.found}")
-    if len(report.audits) == 1:
+        for evidence in () if single else one.stands_out:
+            p = f" (p {_figure(evidence.p)}, q {_figure(evidence.q)})" if evidence.p is not None else ""
+            console.print(f"  {evidence.test}: {evidence.found}{p}")
+    if single:
         rows = table(("test", "found", "p", "q"), ("test", "found"))
         rows.columns[1].overflow = "fold"  # a long name of a file stays whole
         for evidence in report.audits[0].evidence:
@@ -184,7 +190,8 @@ def print_report(report: Report, console: Terminal) -> None:
                 console.print(f"  It stands out in published sets: {test.false_alarms}.")
     else:
         count = sum(bool(one.stands_out) for one in report.audits)
-        console.print(f"{count} of {counted(len(report.audits), 'set')} to look at")
+        rest = f"; {counted(left_out, 'unreadable log')}, sets with one left out" if left_out else ""
+        console.print(f"{count} of {counted(len(report.audits), 'set')} to look at{rest}")
     console.print("What each test can and cannot show: docs/reviewing.md. What stands out is no accusation.")
 
 

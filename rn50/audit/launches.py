@@ -10,14 +10,15 @@ the p-value reported.
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from rn50.audit.run_set import Evidence, RunSet, ratio_of
+from rn50.audit.run_set import Evidence, RunSet, number_of, ratio_of
 from rn50.benchmark import rules
 from rn50.results import tree
+from rn50.results.parse import ResultLog
 from rn50.terminal import counted
 
 GAPS = np.exp(np.arange(math.log(1e-3), math.log(60), 0.02))
@@ -48,21 +49,32 @@ MOST_ABSENT = 100
 SLOW_SCRIPT = 4.0
 """Gap of a script, in lengths of a run, from which runs were rather queued or started by hand."""
 
+Trial = tuple[int, int]
+"""Number of a run by the script that made it, and how many it announced."""
+
 
 def trials(runs: RunSet) -> Evidence | None:
     """Compare with the count that a script prints, ``Beginning trial 2 of 8``; None without one."""
     counts = [log.trial for log in runs.logs]
     if not any(counts) or _overlap(runs):
         return None
-    missing = [
-        f"trial {_to(before[0] + 1, after[0] - 1)} of {before[1]} between {a.path.name} and {b.path.name}"
-        for (a, b), before, after in zip(itertools.pairwise(runs.logs), counts, counts[1:], strict=False)
-        if before and after and before[1] == after[1] and after[0] > before[0] + 1
-    ]
+    unfinished = {run.log.trial for run in runs.unfinished}
+    missing: list[str] = []
+    before: ResultLog | None = None
+    for log in runs.logs:
+        if log.trial and (before is None or before.trial):
+            first, where = 1, f"before {log.path.name}"
+            if before and before.trial and _goes_on(before.trial, log.trial):
+                first, where = before.trial[0] + 1, f"between {before.path.name} and {log.path.name}"
+            if left_out := _absent(first, log.trial, unfinished):
+                missing.append(f"trial {_listed(left_out)} of {log.trial[1]} {where}")
+        before = log
     text = ", ".join(f"{c[0]} of {c[1]}" if c else "-" for c in counts)
     if missing:
         return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {text})", len(missing))
-    return Evidence("trials", False, f"the script's own count: {text}", 0)
+    last, announced = counts[-1] or (0, 0)
+    rest = f"; {_listed([*range(last + 1, announced + 1)])} are not here" if last < announced else ""
+    return Evidence("trials", False, f"the script's own count: {text}{rest}", 0)
 
 
 def numbers(runs: RunSet) -> Evidence | None:
@@ -70,13 +82,12 @@ def numbers(runs: RunSet) -> Evidence | None:
     names = runs.numbers
     if len(names) < 3:
         return None
-    absent = max(names) - min(names) + 1 - len({*names})
-    if absent > MOST_ABSENT:
+    if max(names) - min(names) + 1 - len({*names}) > MOST_ABSENT:
         return Evidence("file numbers", False, "they are no count of runs; dates, perhaps")
-    if absent:
-        left_out = sorted({*range(min(names), max(names) + 1)} - {*names})
-        text = f"no {_to(left_out[0], left_out[-1])} among the numbers {min(names)} to {max(names)}"
-        return Evidence("file numbers", True, text, absent)
+    there = {*names, *map(number_of, runs.unfinished)}
+    if absent := sorted({*range(min(names), max(names) + 1)} - there):
+        text = f"no {_listed(absent)} among the numbers {min(names)} to {max(names)}"
+        return Evidence("file numbers", True, text, len(absent))
     order = [names.index(number) for number in sorted(names)]
     listed = ", ".join(map(str, names))
     steady = bool(runs.gaps) and min(runs.gaps) > 0 and max(runs.gaps) < 1.5 * min(runs.gaps)
@@ -86,7 +97,7 @@ def numbers(runs: RunSet) -> Evidence | None:
         return Evidence(
             "file numbers", False, f"by the clock {listed}: numbered by something else than the clock", 0
         )
-    text = f"one script made them in the order {listed}: they were numbered anew"
+    text = f"one script made them, but their numbers do not follow the clock: {listed}"
     return Evidence("file numbers", True, text, 1)
 
 
@@ -124,11 +135,11 @@ def holes(runs: RunSet) -> Evidence | None:
         return Evidence("launch gaps", False, "runs were made side by side: gaps say nothing")
     pairs = list(itertools.pairwise(runs.logs))
     gaps = [max(gap, GAPS[0]) for gap in runs.gaps]
-    counted_on = all(_consecutive(a.trial, b.trial) for a, b in pairs)
-    if counted_on or min(gaps) > SLOW_SCRIPT:
-        what = "the script's count has no hole" if counted_on else "runs were started one by one"
+    known = [_is_known(runs, a, b) for a, b in pairs]
+    if all(known) or min(gaps) > SLOW_SCRIPT:
+        what = "the script's count tells of each" if all(known) else "runs were started one by one"
         return Evidence("launch gaps", False, f"{what}: gaps say nothing")
-    paused, left_out, number = _likelihoods(runs, gaps)
+    paused, left_out, number = _likelihoods(runs, gaps, known)
     ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
     gap = int(np.argmax(left_out))
     usual = f"{statistics.median(gaps) * runs.length:,.0f} s between runs"
@@ -143,23 +154,32 @@ def holes(runs: RunSet) -> Evidence | None:
     return Evidence("launch gaps", True, "; ".join(where), ratio, 1 / ratio)
 
 
-def _likelihoods(runs: RunSet, gaps: Sequence[float]) -> tuple[Any, Any, list[Any]]:
+def _is_known(runs: RunSet, before: ResultLog, after: ResultLog) -> bool:
+    """Return whether it is known what a gap is: the script counts on or anew after it, or an unfinished run
+    lies in it. Scripts that announce one run are called by others."""
+    first, then = before.trial, after.trial
+    if first and then and then[1] > 1 and (not _goes_on(first, then) or then[0] == first[0] + 1):
+        return True
+    start, end = before.run_stop_ms or 0, after.run_start_ms or 0
+    return any(start <= run.log.events[0].time_ms < end for run in runs.unfinished if run.log.events)
+
+
+def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[bool]) -> tuple[Any, Any, list[Any]]:
     """Return the logarithms of the likelihood of ``gaps`` without and with runs left out, and for each gap
-    the likeliest number of these, each by ``GAPS``."""
+    the likeliest number of these, each by ``GAPS``. A ``known`` gap tells of the script's gap alone."""
     again = STARTED_AGAIN_LARGE if _is_large(runs) else STARTED_AGAIN
     paused, left_out, numbers = np.zeros(len(GAPS)), np.zeros(len(GAPS)), []
-    for gap in gaps:
+    for gap, is_known in zip(gaps, known, strict=True):
         regular = _normal(gap, GAPS, _jitter(runs))
         pause = np.where(gap > 1.2 * GAPS, 1 / (gap * math.log(LONGEST / SHORTEST)), 1e-9)
         by_number = [_density(runs, gap, number) for number in range(1, MOST_LEFT_OUT + 1)]
         more = gap > (MOST_LEFT_OUT + 1) * (1 + GAPS)
         by_number.append(LEFT_OUT**MOST_LEFT_OUT * np.where(more, 4 * pause, 0))
-        paused += np.log((1 - again) * regular + again * pause)
-        hole = LEFT_OUT * sum(by_number)
-        left_out += np.log((1 - LEFT_OUT) * regular + hole + 3e-3 * pause)
-        numbers.append(
-            np.argmax([(1 - LEFT_OUT) * regular, *(LEFT_OUT * density for density in by_number)], axis=0)
-        )
+        without = np.log((1 - again) * regular + again * pause)
+        none = (1 - LEFT_OUT) * regular + 3e-3 * pause
+        paused += without
+        left_out += without if is_known else np.log(none + LEFT_OUT * sum(by_number))
+        numbers.append(np.argmax([none, *(LEFT_OUT * (not is_known) * one for one in by_number)], axis=0))
     return paused, left_out, numbers
 
 
@@ -211,16 +231,26 @@ def _overlap(runs: RunSet) -> bool:
     return any(gap < -0.08 for gap in runs.gaps)
 
 
-def _consecutive(before: tuple[int, int] | None, after: tuple[int, int] | None) -> bool:
-    return bool(before and after and before[1] == after[1] and after[0] == before[0] + 1)
+def _goes_on(before: Trial, after: Trial) -> bool:
+    """Return whether one call of a script counted both."""
+    return before[1] == after[1] and before[0] < after[0]
+
+
+def _absent(first: int, end: Trial, there: Container[Trial | None]) -> list[int]:
+    """Return the trials from ``first`` to before ``end`` that are not ``there``."""
+    return [number for number in range(first, end[0]) if (number, end[1]) not in there]
 
 
 def _runs(number: int) -> str:
     return counted(number, "run") if number <= MOST_LEFT_OUT else f"{number} runs or more"
 
 
-def _to(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first} to {last}"
+def _listed(numbers: Sequence[int]) -> str:
+    """Say numbers, which ascend: 3, 3 to 5, or the first few."""
+    first, last = numbers[0], numbers[-1]
+    if last - first == len(numbers) - 1:
+        return str(first) if first == last else f"{first} to {last}"
+    return ", ".join([*map(str, numbers[:10]), *(["..."] if len(numbers) > 10 else [])])
 
 
 def tests(runs: RunSet) -> Iterator[Evidence]:

@@ -25,12 +25,15 @@ class RunSet:
 
     folder: pathlib.Path
     runs: tuple[Run, ...]
+    unfinished: tuple[Run, ...] = ()
+    """The others, which are there: no test may call them missing."""
 
     @classmethod
     def of(cls, folder: pathlib.Path, runs: Sequence[Run]) -> "RunSet":
-        """Return the set of ``runs``, without those that were not timed."""
+        """Return the set of ``runs``."""
         timed = [run for run in runs if run.log.minutes]
-        return cls(folder, tuple(sorted(timed, key=lambda run: run.log.run_start_ms or 0)))
+        others = tuple(run for run in runs if not run.log.minutes)
+        return cls(folder, tuple(sorted(timed, key=lambda run: run.log.run_start_ms or 0)), others)
 
     @functools.cached_property
     def name(self) -> str:
@@ -78,8 +81,8 @@ class RunSet:
     @functools.cached_property
     def numbers(self) -> list[int]:
         """The numbers in the names of the files; empty where one has none."""
-        matches = [re.search(r"(\d+)\D*$", run.file.name) for run in self.runs]
-        return [int(match.group(1)) for match in matches if match] if all(matches) else []
+        numbers = [number_of(run) for run in self.runs]
+        return [] if None in numbers else [number for number in numbers if number is not None]
 
     @functools.cached_property
     def label(self) -> str | None:
@@ -114,6 +117,12 @@ class Evidence:
     """p-value, or a bound of it; null: the finding is a fact, or there is nothing to compare with."""
     q: float | None = None
     """p adjusted by Benjamini and Hochberg for all tests of the audit."""
+
+
+def number_of(run: Run) -> int | None:
+    """Return the last number in the name of a run's file; None without one."""
+    match = re.search(r"(\d+)\D*$", run.file.name)
+    return int(match.group(1)) if match else None
 
 
 def ratio_of(logarithm: float) -> float:

@@ -194,7 +194,7 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
             report = audit.of_folders(folders, progress)
     except UserError as error:
         raise UserErrors(*unread, error) from error
-    print_json(report) if as_json else audit.print_report(report, Terminal())
+    print_json(report) if as_json else audit.print_report(report, Terminal(), len(unread))
     if unread:
         raise UserErrors(*unread)
     sys.exit(Status.FAULT if report.stands_out else Status.SUCCESS)
@@ -210,8 +210,8 @@ def own_points(paths: tuple[pathlib.Path, ...], result: pathlib.Path | None, as_
     """Make reference convergence points of ten runs or more: mean and deviation of their epochs, the bound
     that a result must keep, how likely five runs pass, and whether the official checker prunes the point.
 
-    The runs of one global batch size make a point, also from several folders. All figures are the official
-    checker's, and what --json prints is a table that it takes: --custom_rcps.
+    Runs of one configuration and batch size make a point, also from several folders. All figures are the
+    official checker's, and what --json prints is a table that it takes: --custom_rcps.
 
     Exit status: 0 every point has its runs, and the result passes; 1 runs are missing, or it fails.
     """

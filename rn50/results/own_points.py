@@ -225,7 +225,8 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
     of_task = [point for point in by_name.values() if (point.batch_size, point.label) == (size, system.label)]
     if not of_task:
         problem = f"no point is of its batch size {size:,}" + f" ({system.label})" * bool(system.label)
-        raise UserError(result, problem, "give runs of the same task and batch size")
+        there = ", ".join(f"{point.batch_size:,}" for point in by_name.values())
+        raise UserError(result, f"{problem}, but of {there}", "give runs of the same task and batch size")
     judged = tuple(of_run if math.isfinite(of_run) else None for of_run in epochs)
     verdict = rcp.judge(rules.RULESETS[-1], size, judged, json.dumps(as_json(by_name)))
     mean = sum(epochs[1:-1]) / (rules.RUNS - 2) if math.isfinite(epochs[-2]) else None
@@ -246,9 +247,10 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
             f"epochs: {needed}; deviation {point.deviation:.2f}",
             f"mean without the fastest and the slowest: {point.mean:.2f}; a result passes with "
             f"{point.bound:.2f} or more, at most {point.speedup:.3f} times as fast",
-            _likely(point.chance),
+            _likely(point.chance)
+            if runs >= RUNS
+            else f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more",
         ]
-        lines += [f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more"] * (runs < RUNS)
         lines += ["pruned: other batch sizes need fewer epochs; the checker leaves it out"] * point.pruned
         rows += [(name, line) for line in lines]
     if outcome:

@@ -174,7 +174,8 @@ def summary(report: CheckReport) -> str:
     errors = sum(finding.severity == ERROR for finding in report.findings)
     warnings = len(report.findings) - errors
     counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
-    verdict = f"{'everything holds' if report.ok else 'not everything holds'} ({counts})"
+    holds = "no errors, but read the warnings" if warnings else "everything holds"
+    verdict = f"{holds if report.ok else 'not everything holds'} ({counts})"
     return verdict + "".join(f" [{label}]" for label in report.labels)
 
 

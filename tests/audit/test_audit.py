@@ -78,6 +78,8 @@ def test_the_scripts_own_count(tmp_path):
     _, seen = found(made.write(tmp_path / "r", chosen))
     assert "trial 3 of 8 between result_0.txt and result_1.txt" in seen["trials"]
     assert "launch gaps" in seen
+    _, seen = found(made.write(tmp_path / "t", placed[3:]))
+    assert seen["trials"].startswith("missing: trial 1 to 3 of 8 before result_0.txt")
     # Where the count goes on, a pause of any length is none of a run left out.
     whole = made.campaign(5)
     for number, (_, one) in enumerate(whole):
@@ -91,7 +93,7 @@ def test_the_scripts_own_count(tmp_path):
 def test_files_that_were_numbered_anew(tmp_path):
     _, seen = found(made.write(tmp_path / "r", made.campaign(5), [3, 0, 2, 4, 1]))
     assert seen == {
-        "file numbers": "one script made them in the order 3, 0, 2, 4, 1: they were numbered anew"
+        "file numbers": "one script made them, but their numbers do not follow the clock: 3, 0, 2, 4, 1"
     }
     for harmless in ([4, 3, 2, 1, 0], [1, 2, 3, 4, 0], [0, 4, 1, 2, 3]):
         assert found(made.write(tmp_path / "s", made.campaign(5), harmless))[1] == {}
@@ -210,7 +212,47 @@ def test_too_few_runs_and_runs_without_an_end(tmp_path):
     text = (folder / "result_0.txt").read_text()
     (folder / "result_1.txt").write_text("\n".join(text.splitlines()[:-1]) + "\n")
     one, seen = found(folder)
-    assert seen == {} and one.notes[0] == "1 run without a time from start to stop"
+    assert seen == {} and one.notes[0] == "no time from start to stop: result_1.txt"
+
+
+def test_an_unfinished_run_is_not_called_missing(tmp_path):
+    placed = made.campaign(6)
+    for number, (_, one) in enumerate(placed):
+        one["trial"] = f"{number + 1} of 10"
+    folder = made.write(tmp_path / "r", placed)
+    log = folder / "result_3.txt"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:40]))
+    one, seen = found(folder)
+    assert seen == {} and one.notes == ("no time from start to stop: result_3.txt",)
+    trials = next(evidence.found for evidence in one.evidence if evidence.test == "trials")
+    assert trials.endswith("6 of 10; 7 to 10 are not here")
+    log.unlink()
+    assert {*found(folder)[1]} == {"trials", "launch gaps", "file numbers"}
+
+
+def test_a_pause_beside_a_hole_is_no_hole(tmp_path):
+    placed = made.campaign(7)
+    later = [(at + 0.1 * made.RUN_S * (number > 5), run) for number, (at, run) in enumerate(placed)]
+    _, seen = found(made.write(tmp_path / "r", [*later[:1], *later[2:]]))
+    assert (
+        seen["launch gaps"].count("room for") == 1 and "result_0.txt and result_1.txt" in seen["launch gaps"]
+    )
+
+
+def test_a_pause_between_two_calls_of_the_script_is_no_hole(tmp_path):
+    placed = made.campaign(8)
+    for number, (_, one) in enumerate(placed):
+        one["trial"] = f"{number % 4 + 1} of 4"
+    day = [(at + 86_400 * (number > 3), one) for number, (at, one) in enumerate(placed)]
+    assert found(made.write(tmp_path / "r", day))[1] == {}
+    _, seen = found(made.write(tmp_path / "s", [*day[:1], *day[2:]]))
+    assert seen["launch gaps"].count("room for") == 1 and "trial 2 of 4" in seen["trials"]
+
+
+def test_a_batch_size_between_reference_points_decides_nothing(tmp_path):
+    one, seen = found(made.write(tmp_path / "r", made.campaign(5, batch=3520)))
+    epochs = next(evidence for evidence in one.evidence if evidence.test == "epochs")
+    assert seen == {} and epochs.p > 0.05 and "best" not in epochs.found
 
 
 def test_nothing_stands_out_in_the_evidence_of_a_gpu():
@@ -238,13 +280,14 @@ def test_the_command(tmp_path):
     }
     done = run("audit", folder, made.write(tmp_path / "s", made.campaign(5, stated=1.0)))
     assert done.returncode == 1 and "1 of 2 sets to look at" in done.stdout
+    assert re.search(r"room for 1 run \(p 0\.\S+, q 0\.\S+\)$", done.stdout, re.MULTILINE)
     done = run("audit", tmp_path / "nothing")
     assert done.returncode == 2 and "no such file or folder" in done.stderr
     (tmp_path / "s" / "result_3.txt").write_text("no log\n")
     done = run("audit", folder, tmp_path / "s")  # the other set is audited all the same
     assert done.returncode == 2 and "5 runs, look at: launch gaps" in done.stdout
     assert done.stderr.splitlines()[-1].startswith(f"rn50: {tmp_path}/s/result_3.txt: no :::MLLOG line in it")
-    assert f"{tmp_path}/s:" not in done.stdout
+    assert f"{tmp_path}/s:" not in done.stdout and "1 of 1 set to look at; 1 unreadable log" in done.stdout
     for log in folder.glob("result_*.txt"):
         log.write_text(re.sub(r'"time_ms": \d+', '"time_ms": 1', log.read_text()))
     done = run("audit", folder, tmp_path / "s")

@@ -131,7 +131,7 @@ def test_runs_that_take_no_time(tmp_path, capsys):
     ]
     edit(whole, lambda record: record.update(time_ms=made.FIRST_MS), "result_3.txt")
     one, _ = printed(whole, capsys)
-    assert one.runs == 4 and one.notes == ("1 run without a time from start to stop",)
+    assert one.runs == 4 and one.notes == ("no time from start to stop: result_3.txt",)
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,11 @@ def test_runs_of_two_systems_in_a_folder(tmp_path, capsys):
     folder = made.write(tmp_path / "r", made.campaign(5))
     edit(folder, replace("global_batch_size", "value", 816), "result_[01].txt")
     edit(folder, replace("submission_platform", "value", "other\n"), "result_0.txt")
-    assert printed(folder, capsys)[0].notes == (
-        "runs of 2 batch sizes, tested as if of one: 816, 3264",
-        "runs of 2 systems, tested as if of one: 8xBox, other\n",
-    )
+    one, _ = printed(folder, capsys)
+    assert {evidence.test: evidence.found for evidence in one.stands_out} == {
+        "setup": "runs of 2 batch sizes, tested as if of one: 816, 3264; "
+        "runs of 2 systems, tested as if of one: 8xBox, other\n"
+    }
 
 
 def test_names_are_shown_and_not_obeyed(tmp_path, capsys):

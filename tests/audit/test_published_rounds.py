@@ -14,26 +14,35 @@ pytestmark = [needs_published, pytest.mark.xdist_group("published rounds")]
 TRIALS = {"trials"}
 GAPS = {"launch gaps"}
 NUMBERS = {"file numbers"}
+SETUP = {"setup"}
 STANDS_OUT = {
     "v0.7/DellEMC/2xC4140": NUMBERS,
-    "v0.7/DellEMC/4xC4140": GAPS,
+    "v0.7/DellEMC/4xC4140": TRIALS,
     "v0.7/DellEMC/C4140": {"curves shifted"},
     "v0.7/Fujitsu/gx_V100x8_ngc20.06_mxnet": GAPS,
+    "v0.7/NVIDIA/dgxa100_n96_ngc20.06_mxnet": TRIALS,
+    "v0.7/SIAT/modelarts_512_tensorflow_open": SETUP,
     "v1.0/PCL/CloudBrainII_256_mindspore_close": GAPS,
     "v1.0/Supermicro/SYS-420GP-TNAR+": {"curves alike"},
     "v1.0/Supermicro/as-2124gq-nart+": TRIALS | GAPS,
     "v1.1/Azure/nd96amsr_a100_v4_n8_ngc21.09_mxnet": GAPS,
     "v1.1/Dell/R750xax4A100-PCIE-80GB": TRIALS | GAPS,
+    "v1.1/HPE/HPE-ProLiant-XL675d-Gen10-Plus_A100-SXM4-80GB_mxnet": TRIALS,
     "v1.1/Intel-HabanaLabs/HLS-1H-N16": NUMBERS,
     "v2.0/Azure/ND96amsr_A100_v4_n8_mxnet": TRIALS | GAPS,
+    "v2.0/Dell/XE8545x4A100-SXM-40GB": SETUP,
     "v2.0/Intel-HabanaLabs/HLS-Gaudi2": GAPS,
     "v2.1/Azure/NC96ads_A100_v4_mxnet": TRIALS | GAPS,
     "v2.1/Azure/ND96amsr_A100_v4_n8_mxnet": TRIALS | GAPS,
+    "v2.1/Dell/XE8545x4A100-SXM-40GB": SETUP,
     "v2.1/Intel-HabanaLabs/HLS-Gaudi2-TF": NUMBERS,
+    "v3.0/ASUSTeK/ESC4000-E11-4xA100-PCIE-80GB": TRIALS,
+    "v3.0/ASUSTeK/ESC4000-E11-4xA100-PCIE-80GB-NVBridge": TRIALS,
     "v3.0/GIGABYTE/G593-SD0_mxnet": GAPS,
     "v3.0/Intel/16-nodes-SPR-pytorch": GAPS,
     "v3.0/Supermicro/SYS-421GU-TNXR": NUMBERS,
     "v3.1/Intel/16-nodes-SPR-pytorch": GAPS,
+    "v3.1/Lenovo/SR675v3-8xH100_PCIe_80GB_350W": TRIALS,
     "v3.1/Quanta_Cloud_Technology/D74H-7U": TRIALS | GAPS,
     "v3.1/Supermicro-RedHat/AS-4125GS-TNRT-RedHat-OpenShift": TRIALS | GAPS,
 }

@@ -75,7 +75,7 @@ def test_killed_at_random_moments_it_goes_on_and_loses_and_repeats_nothing(data,
     for call in range(13):
         process = command(folder, data, *arguments, epoch_s=0.05)
         if call % 2:  # else also while it starts
-            until(lambda: runs_alive(folder) or process.poll() is not None)
+            until(lambda job=process: runs_alive(folder) or job.poll() is not None)
         try:
             process.wait(draw.uniform(0.3, 3.5) if call < 12 else BUSY_S)
         except subprocess.TimeoutExpired:

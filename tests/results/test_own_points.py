@@ -317,7 +317,7 @@ def test_a_result_that_cannot_be_compared_is_one_line(demo, tmp_path):
     write_runs(tmp_path / "four", *range(200, 204))
     for result, says in (
         (demo / "five", "no point is of its batch size 64 (demo data set, not an MLPerf result)"),
-        (tmp_path / "other", "no point is of its batch size 4,096; give runs of the same task"),
+        (tmp_path / "other", "no point is of its batch size 4,096, but of 3,264; give runs of the same task"),
         (tmp_path / "four", "4 runs; give one result of 5 runs"),
         (tmp_path, "3 results; give one result of 5 runs"),
         (tmp_path / "none", "no such file or folder"),

@@ -83,10 +83,10 @@ def test_what_a_file_starts_ends_with_it_and_is_not_waited_for(tmp_path):
     file.write_text("sleep 300 &\nexport CHILD=$!\n")
     began = time.monotonic()
     child = int(config_file.source(str(file))["CHILD"])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it is gone
         while "State:\tZ" not in pathlib.Path(f"/proc/{child}/status").read_text():
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("sourced", ["./common.sh", "common.sh", "lib/common.sh"])

@@ -114,11 +114,12 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         optimizer = str(event.value) if event else ""
         keys += [row.keys[optimizer] for row in rows if row.keys.get(optimizer, row.end) != row.end]
         keys += ["model_bn_span"] if optimizer == "sgd" else []
+    ended = log.first("run_stop")
     for rule, groups in ((REQUIRED, [(key,) for key in keys]), (ENDS, _ENDS)):
         for either in groups:
             if not log.first(*either):
                 name = " or ".join(either)
-                cut = "; if the log was cut short, put it back whole" if rule == ENDS else ""
+                cut = "; if the log was cut short, put it back whole" if rule == ENDS or not ended else ""
                 yield finding(log, None, rule, f"{name} is not logged", f"log {name}{cut}")
 
 

@@ -177,12 +177,18 @@ def _course(log: ResultLog) -> list[tuple[str, int]]:
 
 
 def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
-    rule, remedy = "the runs of a result are of one configuration", "make all of them with one"
+    rule, remedy = (
+        "the runs of a result are of one configuration",
+        "make all of them with one, or leave out the others",
+    )
     logged = [_logged(run.log) for run in runs]
     in_all = set(logged[0]).intersection(*logged)
     common = [{key: value for key, value in values.items() if key in in_all} for values in logged]
+    files = [run.log.path for run in runs]
+    several = len({file.parent for file in files}) > 1
+    names = [str(file.parent) if several else file.name for file in files]
     for facts in (common, [_saved(run) for run in runs]):
-        different = differences([run.log.path.name for run in runs], facts)
+        different = differences(names, facts)
         if different:
             message = f"the runs are not of one configuration: {different}"
             yield Finding(ERROR, runs[0].log.path.parent, None, rule, message, remedy)
@@ -226,7 +232,7 @@ def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str
         by_value: dict[Any, list[str]] = {}
         for name, fact in telling:
             by_value.setdefault(fact.get(key, "not there"), []).append(name)
-        values = (f"{value} in {', '.join(those)}" for value, those in by_value.items())
+        values = (f"{value} in {', '.join(dict.fromkeys(those))}" for value, those in by_value.items())
         shown.append(f"{key} is {', '.join(values)}")
     if len(different) > _MOST_NAMED:
         shown.append(f"{len(different) - _MOST_NAMED} more differ")
