@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from tests.support import campaigns
+from tests.support.typed import on_terminal
 from tests.system.job import ROOT
 
 SCRIPTS = ("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh")
@@ -66,6 +67,26 @@ def run(command, cwd, **environment):
         },
     )
     return done.returncode, done.stdout + done.stderr
+
+
+HELPS = [
+    [f"./{script}", "--help"]
+    for script in (*SCRIPTS, "run.sub", "requirements/install.sh", "benchmarks/gpu.sh")
+]
+
+
+@pytest.mark.parametrize("command", [*HELPS, ["make", "help"]], ids=lambda command: command[0])
+def test_no_line_of_a_help_is_wider_than_a_terminal(command):
+    status, said = run(command, ROOT)
+    assert status == 0 and said.count("\n") > 5
+    assert [line for line in said.splitlines() if len(line) > 79] == []
+
+
+@pytest.mark.parametrize("command", [["./run_and_time.sh"], ["requirements/install.sh", "no-set"]])
+def test_a_list_of_names_on_a_terminal_is_folded_between_them(command):
+    shown = on_terminal(command, DGXSYSTEM="", CONFIG_FILE="").lines
+    assert len(shown) > 1 and max(map(len, shown)) < 80
+    assert " ".join(line.strip() for line in shown) == run(command, ROOT)[1].strip()
 
 
 @pytest.mark.parametrize("how", ["relative", "absolute", "PATH", "link"])
