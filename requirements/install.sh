@@ -28,6 +28,7 @@ fail_with_list() {
 # One installation at a time; a second one waits and then finds the work done.
 exec 9<"${BASH_SOURCE[0]}"
 flock 9
+unset CDPATH # with it, cd may print a folder, or lead to another one
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=.venv/bin/python
 # Says where and with what .venv was made. It is taken away for as long as packages are installed, so that a .venv in which
