@@ -105,6 +105,14 @@ class Split(NamedTuple):
     by_speed: Minutes
     """Minutes that the time of an epoch, evaluations included, adds."""
 
+    @classmethod
+    def of(cls, minutes: tuple[float, float], epochs: tuple[float, float]) -> "Split":
+        """Split the difference of ``minutes``; all four are above 0."""
+        first, second = minutes
+        ratio, of_epochs = math.log(second / first), math.log(epochs[1] / epochs[0])
+        a_unit = (second - first) / ratio if ratio else first  # the logarithmic mean of both
+        return cls(first, second, epochs, a_unit * of_epochs, a_unit * (ratio - of_epochs))
+
     @property
     def sentence(self) -> str:
         """Return the split in words: in factors where the minutes more than double, else in percent of the
@@ -257,9 +265,7 @@ def _split(first: _Side, second: _Side) -> Split | None:
     )
     if not before or not after or not one or not other:
         return None
-    ratio, epochs = math.log(after / before), math.log(other / one)
-    a_unit = (after - before) / ratio if ratio else before  # the logarithmic mean of both
-    return Split(before, after, (one, other), a_unit * epochs, a_unit * (ratio - epochs))
+    return Split.of((before, after), (one, other))
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:
