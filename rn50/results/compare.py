@@ -108,10 +108,9 @@ class Split(NamedTuple):
     @classmethod
     def of(cls, minutes: tuple[float, float], epochs: tuple[float, float]) -> "Split":
         """Split the difference of ``minutes``; all four are above 0."""
-        first, second = minutes
-        ratio, of_epochs = math.log(second / first), math.log(epochs[1] / epochs[0])
-        a_unit = (second - first) / ratio if ratio else first  # the logarithmic mean of both
-        return cls(first, second, epochs, a_unit * of_epochs, a_unit * (ratio - of_epochs))
+        ratio, of_epochs = (math.log(after / before) for before, after in (minutes, epochs))
+        a_unit = (minutes[1] - minutes[0]) / ratio if ratio else minutes[0]  # the logarithmic mean of both
+        return cls(*minutes, epochs, a_unit * of_epochs, a_unit * (ratio - of_epochs))
 
     @property
     def sentence(self) -> str:
@@ -263,9 +262,7 @@ def _split(first: _Side, second: _Side) -> Split | None:
     (before, one), (after, other) = (
         [statistics.mean(side.samples[key]) for key in ("minutes", "epochs")] for side in (first, second)
     )
-    if not before or not after or not one or not other:
-        return None
-    return Split.of((before, after), (one, other))
+    return Split.of((before, after), (one, other)) if before and after and one and other else None
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:

@@ -82,7 +82,6 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
     environment.filters |= {"number": recipes.number, "minutes": minutes}
     return environment.get_template("atlas.html.j2").render(
         results=[*ours, *known],
-        own=len(ours),
         others=others,
         labels=list(dict.fromkeys(label for _, label in read if label)),
         figures=_figures([*known, *ours], colours, references),
