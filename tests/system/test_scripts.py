@@ -186,6 +186,16 @@ def test_a_path_that_no_engine_can_mount_is_refused(checkout, here):
     )
 
 
+def test_setup_says_what_to_type_next_where_it_is_the_goal(checkout):
+    shutil.copy(str(ROOT / "Makefile"), str(checkout))
+    (checkout / "requirements").mkdir()
+    (checkout / "requirements" / "install.sh").write_text("#!/bin/sh\n")
+    (checkout / "requirements" / "install.sh").chmod(0o755)
+    done = "setup: done; next: make demo, or .venv/bin/rn50 doctor\n"
+    assert run(["make", "setup"], checkout) == (0, done)
+    assert done not in run(["make", "setup", "help"], checkout)[1]
+
+
 def test_a_folder_of_make_may_have_a_blank(checkout):
     shutil.copy(str(ROOT / "Makefile"), str(checkout))
     status, said = run(["make", "-n", "demo-deploy", "DEPLOYED=a b"], checkout)
