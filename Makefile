@@ -9,6 +9,7 @@ help: ## list the targets
 
 setup: ## install the pinned packages into .venv
 	@requirements/install.sh mxnet-cpu
+	@[ "$(MAKECMDGOALS)" != setup ] || echo "setup: done; next: make demo, or .venv/bin/rn50 doctor"
 
 demo: data ## five runs on generated images, scored (NEXP=1: one run)
 	@DGXSYSTEM=DEMO_CPU exec ./run_experiments.sh
@@ -85,7 +86,8 @@ docs: setup ## build the documentation site into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
 
-claims: setup ## repeat the figures of README, half an hour to an hour (FIGURES=plan: some; FOLDER=/path: keep the logs)
+# FOLDER=/path keeps the logs.
+claims: setup ## repeat README's figures, an hour (FIGURES=plan: some)
 	@$(BIN)/python -m docs.figures run $(FIGURES)
 
 picture: data ## make README's picture and sample again, by a demo

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# One result: NEXP timed runs (5) of a configured system, each with a fresh seed, checked as they end, then scored.
+# One result: NEXP timed runs (5) of a configured system, each with a fresh
+# seed, checked as they end, then scored.
 #   DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 #   DGXSYSTEM=NF5688M6_PYTORCH DATADIR=/data NEXP=5 ./run_experiments.sh
-# Results go to RESULTS (results/SYSTEM) as result_0.txt, result_1.txt, ... Runs that are there already are kept, so the same
-# command again resumes; those of another configuration end it. A run that was interrupted starts from zero.
+# Results go to RESULTS (results/SYSTEM) as result_0.txt, result_1.txt, ... Runs
+# that are there already are kept, so the same command again resumes; those of
+# another configuration end it. A run that was interrupted starts from zero.
 set -uo pipefail
 
 if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then
-  sed -n '2,6s/^# \{0,1\}//p' "$0"
+  sed -n '2,8s/^# \{0,1\}//p' "$0"
   exit 0
 fi
 

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# What run_experiments.sh does, in containers of docker or podman: NEXP timed runs (5), checked and scored.
+# What run_experiments.sh does, in containers of docker or podman: NEXP timed
+# runs (5), checked and scored.
 #   DGXSYSTEM=DEMO_CPU ./run_with_docker.sh
-#   DGXSYSTEM=NF5688M6_PYTORCH DATADIR=/path/to/imagenet LOGDIR=/path/to/results ./run_with_docker.sh
-# CONT is an image of `make image` (auto: that of the configuration's FRAMEWORK and DEVICE, as rn50:pytorch-gpu), ENGINE docker or
-# podman (the first that answers). The configuration is that of this checkout, or CONFIG_FILE. Results go to LOGDIR
-# (results/SYSTEM) and are yours; the same command again resumes. Variables that `rn50 config show` calls used or passed through
-# are passed on, but LD_*, which names files of this machine.
+#   DGXSYSTEM=DGXH100 DATADIR=/path/to/imagenet ./run_with_docker.sh
+# CONT is an image of `make image` (auto: that of the configuration's FRAMEWORK
+# and DEVICE, as rn50:pytorch-gpu), ENGINE docker or podman (the first that
+# answers). The configuration is that of this checkout, or CONFIG_FILE. Results
+# go to LOGDIR (results/SYSTEM) and are yours; the same command again resumes.
+# Variables that `rn50 config show` calls used or passed through are passed on,
+# but LD_*, which names files of this machine.
 set -uo pipefail
 
 if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then
-  sed -n '2,8s/^# \{0,1\}//p' "$0"
+  sed -n '2,11s/^# \{0,1\}//p' "$0"
   exit 0
 fi
 . "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/configs/start.sh"

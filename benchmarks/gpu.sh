@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# What only a GPU can tell, in parts that each have a time limit: `make bench-gpu`, 15 minutes at most, whatever the parts.
-#   benchmarks/gpu.sh                                       the parts that are not marked (by name)
-#   benchmarks/gpu.sh --parts probe,tests,data,steps        these, in this order (make bench-gpu PARTS=probe,tests)
-#   STEP_MODE=graph benchmarks/gpu.sh --parts data,seeds    input, throughput and seeds train with it
-# Everything of value is in the folder of --output (results/bench_gpu): log.txt and steps.jsonl, written line by line, and an archive
-# of the report and of the five runs. A part that fails or reaches its limit does not keep the next from running. Ctrl-C ends all.
+# What only a GPU can tell, in parts that each have a time limit: `make
+# bench-gpu`, 15 minutes at most, whatever the parts.
+#   benchmarks/gpu.sh                                     all but (by name)
+#   benchmarks/gpu.sh --parts probe,tests,data,steps      these, in this order
+#   STEP_MODE=graph benchmarks/gpu.sh --parts data,seeds  seeds train with it
+# STEP_MODE holds for input, throughput and seeds. `make bench-gpu PARTS=...`
+# chooses parts too. Everything of value is in the folder of --output
+# (results/bench_gpu): log.txt and steps.jsonl, written line by line, and an
+# archive of the report and of the five runs. A part that fails or reaches its
+# limit does not keep the next from running. Ctrl-C ends all.
 # PYTHON names the Python to use, by default that of .venv, else python3.
 set -uo pipefail
 
@@ -17,13 +21,13 @@ parts=( # name, most seconds, meaning
   "tests 60 the tests that need a GPU"
   "long_tests 90 those of them that compile the network or start processes"
   "data 45 generated images of 224x224 for DATADIR, if there are none"
-  "steps 110 steps of STEP_MODE=eager, graph and fused, float16, batch 400 or what fits the memory"
-  "compile 150 STEP_MODE=fused beside compile, and whether our kernels stay"
+  "steps 110 STEP_MODE=eager, graph, fused; float16, batch 400 or less"
+  "compile 150 fused beside compile, and whether our kernels stay"
   "input 90 input pipeline and training with DALI"
-  "bfloat16 110 STEP_MODE=fused beside eager in bfloat16 (by name)"
+  "bfloat16 110 fused beside eager in bfloat16 (by name)"
   "batch256 110 the same with batches of 256 in float16 (by name)"
-  "throughput 240 report of training with batches of 256 and 400, or of what fits (by name)"
-  "seeds 275 five timed runs with their energy, or as many as what is left of the 15 minutes has room for"
+  "throughput 240 report of batches of 256 and 400, or what fits (by name)"
+  "seeds 275 five timed runs with their energy, or as many as fit"
 )
 names=() chosen=() text=''
 declare -A limits
@@ -44,7 +48,7 @@ folder=''
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help)
-      sed -n '2,8s/^# \{0,1\}//p' "$0"
+      sed -n '2,12s/^# \{0,1\}//p' "$0"
       printf 'Parts, with most seconds:\n%s' "$text"
       exit
       ;;

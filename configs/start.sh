@@ -22,6 +22,12 @@ refuse() {
   plain "${0##*/}: $*" >&2
   exit 2
 }
+# refuse_with_list WORDS...: the same with a long list, of which a terminal gets lines of whole words.
+refuse_with_list() {
+  [ -t 2 ] || refuse "$@"
+  plain "${0##*/}: $*" | fmt -w 79 >&2
+  exit 2
+}
 
 # check_number NAME VALUE WHAT DEFAULT: ends the script where VALUE is not a number of WHAT.
 check_number() {
@@ -36,9 +42,9 @@ find_configuration() {
   if [ -z "${CONFIG_FILE:-}" ]; then
     local systems
     systems=$(find configs -name 'config_*.sh' | sed 's|.*/config_||; s|\.sh$||' | sort | paste -sd' ')
-    [ -n "${DGXSYSTEM:-}" ] || refuse "DGXSYSTEM is not set; set it to one of: $systems"
+    [ -n "${DGXSYSTEM:-}" ] || refuse_with_list "DGXSYSTEM is not set; set it to one of: $systems"
     CONFIG_FILE="$PWD/configs/config_$DGXSYSTEM.sh"
-    [ -f "$CONFIG_FILE" ] || refuse "DGXSYSTEM=$DGXSYSTEM: no configs/config_$DGXSYSTEM.sh; there are: $systems"
+    [ -f "$CONFIG_FILE" ] || refuse_with_list "DGXSYSTEM=$DGXSYSTEM: no configs/config_$DGXSYSTEM.sh; there are: $systems"
   else
     [ -f "$CONFIG_FILE" ] || refuse "CONFIG_FILE=$CONFIG_FILE: no such file"
   fi

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Installs pinned sets into .venv, and does nothing where they are there already: requirements/install.sh SET..., where SET is
-# mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy (export, quantisation and inference), test, lint,
-# docs (the documentation site), horovod-build (what the next two take), horovod (with Gloo, for CPUs) or horovod-nccl (with NCCL, MPI
-# and Gloo).
+# Installs pinned sets into .venv, and does nothing where they are there
+# already: requirements/install.sh SET..., where SET is mxnet-cpu, mxnet-cu112,
+# paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy (export, quantisation
+# and inference), test, lint, docs (the documentation site), horovod-build (what
+# the next two take), horovod (with Gloo, for CPUs) or horovod-nccl (with NCCL,
+# MPI and Gloo).
 # PYTHON names the Python to use; by default find_python.sh chooses one.
 set -euo pipefail
 trap 'exit 130' INT TERM
 
 if [ "${1:-}" = -h ] || [ "${1:-}" = --help ]; then
-  sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit 0
 fi
 
@@ -16,10 +18,17 @@ fail() {
   echo "setup: $*" >&2
   exit 1
 }
+# fail_with_list WORDS...: the same with a long list, of which a terminal gets lines of whole words.
+fail_with_list() {
+  [ -t 2 ] || fail "$@"
+  echo "setup: $*" | fmt -w 79 >&2
+  exit 1
+}
 
 # One installation at a time; a second one waits and then finds the work done.
 exec 9<"${BASH_SOURCE[0]}"
 flock 9
+unset CDPATH # with it, cd may print a folder, or lead to another one
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=.venv/bin/python
 # Says where and with what .venv was made. It is taken away for as long as packages are installed, so that a .venv in which
@@ -32,7 +41,7 @@ for packages; do
   case $packages in
     mxnet-cpu | mxnet-cu112 | paddle-cpu | paddle-gpu | pytorch-cpu | pytorch-gpu) ;;
     deploy | test | lint | docs | horovod-build | horovod | horovod-nccl) ;;
-    *) fail "${packages:-no set named}: there are mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy, test, lint, docs, horovod-build, horovod, horovod-nccl" ;;
+    *) fail_with_list "${packages:-no set named}: there are mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy, test, lint, docs, horovod-build, horovod, horovod-nccl" ;;
   esac
 done
 [ -z "${PYTHON:-}" ] || command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such program; name a Python 3.10 to 3.12, or unset it"

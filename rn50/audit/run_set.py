@@ -72,7 +72,7 @@ class RunSet:
 
     def are_of(self, result: PublishedResult) -> bool:
         """Return whether a row of the published table is of these very runs, by their minutes."""
-        return bool(self._minutes) and self._minutes == {*result.minutes} - {None}
+        return result.is_of(self._minutes)
 
     @functools.cached_property
     def _minutes(self) -> set[float | None]:

@@ -105,6 +105,13 @@ class Split(NamedTuple):
     by_speed: Minutes
     """Minutes that the time of an epoch, evaluations included, adds."""
 
+    @classmethod
+    def of(cls, minutes: tuple[float, float], epochs: tuple[float, float]) -> "Split":
+        """Split the difference of ``minutes``; all four are above 0."""
+        ratio, of_epochs = (math.log(after / before) for before, after in (minutes, epochs))
+        a_unit = (minutes[1] - minutes[0]) / ratio if ratio else minutes[0]  # the logarithmic mean of both
+        return cls(*minutes, epochs, a_unit * of_epochs, a_unit * (ratio - of_epochs))
+
     @property
     def sentence(self) -> str:
         """Return the split in words: in factors where the minutes more than double, else in percent of the
@@ -255,11 +262,7 @@ def _split(first: _Side, second: _Side) -> Split | None:
     (before, one), (after, other) = (
         [statistics.mean(side.samples[key]) for key in ("minutes", "epochs")] for side in (first, second)
     )
-    if not before or not after or not one or not other:
-        return None
-    ratio, epochs = math.log(after / before), math.log(other / one)
-    a_unit = (after - before) / ratio if ratio else before  # the logarithmic mean of both
-    return Split(before, after, (one, other), a_unit * epochs, a_unit * (ratio - epochs))
+    return Split.of((before, after), (one, other)) if before and after and one and other else None
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:

@@ -85,6 +85,10 @@ class PublishedResult:
         """True in the closed division, which some descriptions call ``Closed`` or ``close``."""
         return self.division.lower() in ("closed", "close")
 
+    def is_of(self, minutes: set[float | None]) -> bool:
+        """Return whether this is the result of runs of these very minutes, of four decimals."""
+        return bool(minutes) and minutes == {*self.minutes} - {None}
+
     @property
     def runs(self) -> tuple[float | None, ...]:
         """Epochs of each run; None for one that missed the target."""

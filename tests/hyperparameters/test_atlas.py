@@ -119,6 +119,15 @@ def test_the_history_of_inspur_is_that_of_the_table(page):
         assert f'<a href="#{name}">{best[name]:.2f}</a>' in section(page, "histories")
 
 
+def test_the_change_of_a_history_is_that_of_its_minutes_and_the_sum_of_its_parts(page):
+    every = lineage.histories(pairs())
+    for history, (_, _, steps, change, *parts) in zip(every, cells(page, "histories")[1:], strict=True):
+        assert history.split and history.split.first == history.steps[0].row.minutes
+        assert len(history.steps) > 2 or steps.endswith(f"({change})")
+        total, epochs, speed = (float(each.split()[0]) for each in (change, *parts))
+        assert total == pytest.approx(epochs + speed, abs=0.11)
+
+
 def test_a_history_counts_no_logs_twice_and_the_fastest_of_a_round():
     results = {result.name: result for result in published.results()}
     every = lineage.histories(pairs())
@@ -173,6 +182,16 @@ def test_own_results_stand_beside_them_and_a_demo_apart(tmp_path):
     assert f'<p class="label">{rules.NOT_A_RESULT}</p>' in apart and 'href="#own-2"' in apart
     assert cells(page, "others")[1][0] == "Tiny not valid"
     assert '<section id="others"' not in atlas.render()
+    assert f"({len(published.results())} published, 1 of yours)" in page
+    assert " and 2 of yours, not verified by MLCommons Association unless" in page.split("<footer>")[1]
+
+
+def test_a_published_result_given_as_own_is_said_to_be_that_one(tmp_path):
+    known = published.find("v1.0/Inspur/nf5688m6_mxnet", "")
+    scored.write_runs(tmp_path / "mine", *(60 * minutes for minutes in known.minutes))
+    assert "same logs as v1.0" in cells(atlas_of(tmp_path / "mine"), "table")[1][0]
+    scored.write_runs(tmp_path / "other", *(60 * minutes + 1 for minutes in known.minutes))
+    assert "same logs" not in cells(atlas_of(tmp_path / "other"), "table")[1][0]
 
 
 def test_text_of_files_is_escaped(tmp_path):

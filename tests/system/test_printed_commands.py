@@ -307,6 +307,7 @@ NO_DATA = r"data\S*: No such file or directory; set DATADIR"
 README = {
     "rn50 score /path/to/logs": (2, "/path/to/logs: no such file"),
     "rn50 check /path/to/logs": (2, "/path/to/logs: no such file"),
+    "rn50 audit /path/to/logs": (2, "/path/to/logs: no such file"),
     "rn50 config show /path/to/config_X.sh": (2, "/path/to/config_X.sh: no such file"),
     COMPLETION: (0, ""),
     "rn50 doctor": (0, "DEMO_CPU"),

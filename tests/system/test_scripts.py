@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from tests.support import campaigns
+from tests.support.typed import on_terminal
 from tests.system.job import ROOT
 
 SCRIPTS = ("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh")
@@ -66,6 +67,27 @@ def run(command, cwd, **environment):
         },
     )
     return done.returncode, done.stdout + done.stderr
+
+
+HELPS = [
+    [f"./{script}", "--help"]
+    for script in (*SCRIPTS, "run.sub", "requirements/install.sh", "benchmarks/gpu.sh")
+]
+
+
+@pytest.mark.parametrize("command", [*HELPS, ["make", "help"]], ids=lambda command: command[0])
+def test_no_line_of_a_help_is_wider_than_a_terminal(command):
+    status, said = run(command, ROOT)
+    assert status == 0 and said.count("\n") > 5
+    assert [line for line in said.splitlines() if len(line) > 79] == []
+
+
+@pytest.mark.parametrize("command", [["./run_and_time.sh"], ["requirements/install.sh", "no-set"]])
+def test_a_list_of_names_on_a_terminal_is_folded_between_them(command):
+    shown = on_terminal(command, DGXSYSTEM="", CONFIG_FILE="").lines
+    piped = run(command, ROOT)[1]
+    assert piped.count("\n") == 1 < len(shown) and max(map(len, shown)) < 80
+    assert " ".join(shown).split() == piped.split()
 
 
 @pytest.mark.parametrize("how", ["relative", "absolute", "PATH", "link"])
@@ -162,6 +184,16 @@ def test_a_path_that_no_engine_can_mount_is_refused(checkout, here):
         f"run_with_docker.sh: {here}/a,readonly: a path with a comma or a quotation mark cannot be mounted; "
         "use another\n"
     )
+
+
+def test_setup_says_what_to_type_next_where_it_is_the_goal(checkout):
+    shutil.copy(str(ROOT / "Makefile"), str(checkout))
+    (checkout / "requirements").mkdir()
+    (checkout / "requirements" / "install.sh").write_text("#!/bin/sh\n")
+    (checkout / "requirements" / "install.sh").chmod(0o755)
+    done = "setup: done; next: make demo, or .venv/bin/rn50 doctor\n"
+    assert run(["make", "setup"], checkout) == (0, done)
+    assert done not in run(["make", "setup", "help"], checkout)[1]
 
 
 def test_a_folder_of_make_may_have_a_blank(checkout):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rn50.benchmark.recipe import Recipe
 from rn50.hyperparameters.atlas.rows import Row
-from rn50.results import compare, published
+from rn50.results import published
 from rn50.results.compare import Split
 from rn50.results.published import PublishedResult
 
@@ -44,22 +44,21 @@ class Taken(NamedTuple):
 
 def histories(pairs: Iterable[Pair]) -> list[History]:
     """Return the history of each system that made new runs in a later round, the largest gain first."""
-    groups: dict[tuple[str, str, int], dict[str, Pair]] = {}
-    for row, result in pairs:
+    groups: dict[tuple[str, str, int], dict[str, Row]] = {}
+    for row, _ in pairs:
         if not row.accelerators or not row.board or not row.minutes or row.first_logs:
             continue
         rounds = groups.setdefault((row.organisation.lower(), row.board, row.accelerators), {})
-        fastest = rounds.setdefault(row.round, (row, result))
-        if row.minutes < (fastest[0].minutes or 0.0):
-            rounds[row.round] = row, result
+        if row.minutes < (rounds.setdefault(row.round, row).minutes or 0.0):
+            rounds[row.round] = row
     histories = []
     for by_round in groups.values():
-        rows, results = zip(*by_round.values(), strict=True)
+        rows = [*by_round.values()]
         if len(rows) > 1:
-            changes = [
-                after.minutes / before.minutes - 1 for before, after in zip(rows, rows[1:], strict=False)
-            ]
-            split = compare.compare([results[0], results[-1]])[0].split
+            minutes = [row.minutes or 0.0 for row in rows]
+            changes = [after / before - 1 for before, after in zip(minutes, minutes[1:], strict=False)]
+            first, last = rows[0].epochs, rows[-1].epochs
+            split = Split.of((minutes[0], minutes[-1]), (first, last)) if first and last else None
             histories.append(History([*map(Step, rows, [None, *changes])], split))
     return sorted(histories, key=lambda history: history.ratio)
 

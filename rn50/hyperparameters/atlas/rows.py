@@ -84,6 +84,7 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
         run = score.runs[0]
         logged, folder = recipe.of_log(run.log), run.file.parent
         described = tree.described(folder) or run.saved.get("system", {})
+        minutes: set[float | None] = {round(one.log.minutes, 4) for one in score.runs if one.log.minutes}
         on_cpu = sidecar.section(run.saved, "run").get("device") == "cpu"
         yield Row(
             f"{OWN}-{number}",
@@ -99,7 +100,8 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
             _mean([one.epochs for one in score.runs if one.converged and one.epochs]),
             score.olympic_minutes or score.mean_minutes,
             score.images_per_second_per_accelerator,
-            score=score,
+            next((result for result in published.results() if result.is_of(minutes)), None),
+            score,
         )
 
 
