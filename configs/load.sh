@@ -17,3 +17,4 @@ set +eu -a
 set -eu +a
 trap - EXIT
 cd "$root"
+absolute_paths # those of the file too: they begin in the checkout

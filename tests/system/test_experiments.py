@@ -26,6 +26,8 @@ def checkout(tmp_path, tiny_environment):
     for script in (EXPERIMENTS, RUN_AND_TIME):
         shutil.copy(str(ROOT / script), str(folder))
     del tiny_environment["SEED"]  # a seed of the file would be that of every run
+    (folder / "data").symlink_to(tiny_environment["DATADIR"])
+    tiny_environment["DATADIR"] = "data/"  # in the checkout, as of configs/config_DEMO_CPU.sh
     configuration_file(folder / "configs" / "config_TINY.sh", tiny_environment)
     return folder
 
