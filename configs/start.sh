@@ -24,6 +24,13 @@ refuse() {
   exit 2
 }
 
+# end_on_ctrl_c: from here on Ctrl-C ends the script once the program that it waits for has ended, however that answers it.
+end_on_ctrl_c() {
+  # A program that ends with status 130 has said it. One that was just put in the background ignores Ctrl-C.
+  trap '[ $? = 130 ] || echo "rn50: stopped by SIGINT; the same command again resumes" >&2
+    kill $(jobs -p) 2>/dev/null; exit 130' INT
+}
+
 # check_number NAME VALUE WHAT DEFAULT: ends the script where VALUE is not a number of WHAT.
 check_number() {
   case $2 in

@@ -58,7 +58,7 @@ def test_an_interrupted_campaign_is_resumed(run, checkout):
     assert job.wait(BUSY_S) == 128 + signal.SIGINT
     assert job.complaints == [
         "rn50: stopped by SIGINT; the same command starts the run again",
-        "run_experiments.sh: run 2 stopped with status 130; the same command again resumes there",
+        "rn50: run 2 stopped by SIGINT; the same command again resumes there",
     ]
     assert_aborted(second)
     finished = first.read_bytes()  # though it missed its target

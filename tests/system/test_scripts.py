@@ -5,13 +5,14 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from tests.support import campaigns
-from tests.system.job import ROOT
+from tests.system.job import ROOT, Job
 
 SCRIPTS = ("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh")
 USER_CAN_MEND = 2
@@ -102,6 +103,33 @@ def test_kept_runs_of_another_configuration_end_a_campaign_before_its_first_run(
         in said
     )
     assert campaigns.snapshot(here / "mix") == before
+
+
+SCRIPT_SAYS = ["rn50: stopped by SIGINT; the same command again resumes"]
+RUN_SAYS = ["rn50: run 1 stopped by SIGINT; the same command again resumes there"]
+
+
+@pytest.mark.parametrize(
+    "during, status, says",
+    [
+        ("doctor", 0, SCRIPT_SAYS),
+        ("--expected", 0, SCRIPT_SAYS),
+        ("--expected", 128 + signal.SIGINT, []),  # it has said so
+        ("launch", 0, RUN_SAYS),
+        ("--so-far", 0, SCRIPT_SAYS),
+        ("--so-far", 128 + signal.SIGINT, []),
+    ],
+)
+def test_ctrl_c_ends_a_campaign_whatever_it_does_to_the_program_that_runs(checkout, during, status, says):
+    python = checkout / ".venv" / "bin" / "python"  # a program that loses the signal, or ends as rn50 does
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *{during}*) trap "" INT TERM; kill -INT 0; sleep 0.2; exit {status} ;; esac\n'
+    )
+    python.chmod(0o755)
+    job = Job({"CONFIG_FILE": "", "DGXSYSTEM": "DEMO_CPU", "RESULTS": ""}, ["./run_experiments.sh"], checkout)
+    assert job.wait() == 128 + signal.SIGINT
+    assert job.complaints == says and "run 2 of 5" not in job.out
 
 
 def test_a_sourced_file_that_is_missing_is_named(checkout, here):
