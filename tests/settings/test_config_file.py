@@ -133,7 +133,7 @@ def test_the_shell_and_python_give_paths_one_spelling(tmp_path, monkeypatch, dat
     shutil.copytree(config_file.CONFIGS, checkout / "configs")
     monkeypatch.setattr(config_file, "ROOT", checkout)
     (checkout / "configs" / "config_X.sh").write_text("export DATADIR=${DATADIR:-data}\n")
-    load = ". configs/start.sh; . configs/load.sh; printf %s \"$DATADIR\""
+    load = '. configs/start.sh; . configs/load.sh; printf %s "$DATADIR"'
     monkeypatch.chdir(checkout)
     for environ in ({"DATADIR": data}, {}):
         sourced = config_file.sourced_environment(checkout / "configs" / "config_X.sh", environ)
