@@ -9,8 +9,8 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored
     # Until the command line answers it; an import would answer with a traceback, or not at all.
     signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
 
-from rn50.errors import Status, UserError  # noqa: E402
-from rn50.packages import needed_for  # noqa: E402
+from rn50.errors import Status, UserError
+from rn50.packages import needed_for
 
 
 def _end_if_interrupted(ignored: Any) -> None:

@@ -123,9 +123,8 @@ RUN_SAYS = ["rn50: run 1 stopped by SIGINT; the same command again resumes there
 def test_ctrl_c_ends_a_campaign_whatever_it_does_to_the_program_that_runs(checkout, during, status, says):
     python = checkout / ".venv" / "bin" / "python"  # a program that loses the signal, or ends as rn50 does
     python.parent.mkdir(parents=True)
-    python.write_text(
-        f'#!/bin/sh\ncase "$*" in *{during}*) trap "" INT TERM; kill -INT 0; sleep 0.2; exit {status} ;; esac\n'
-    )
+    answer = f'trap "" INT TERM; kill -INT 0; sleep 0.2; exit {status}'
+    python.write_text(f'#!/bin/sh\ncase "$*" in *{during}*) {answer} ;; esac\n')
     python.chmod(0o755)
     job = Job({"CONFIG_FILE": "", "DGXSYSTEM": "DEMO_CPU", "RESULTS": ""}, ["./run_experiments.sh"], checkout)
     assert job.wait() == 128 + signal.SIGINT
