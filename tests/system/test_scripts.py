@@ -165,6 +165,13 @@ def test_a_number_of_runs_that_is_none(checkout, here, script, nexp):
     assert (status, said) == (USER_CAN_MEND, f"{script}: NEXP={nexp} is not a number of runs; set NEXP=5\n")
 
 
+@pytest.mark.parametrize("target", ["demo", "demo-paddle", "demo-pytorch"])
+def test_make_refuses_a_number_of_runs_before_it_installs_anything(checkout, target):
+    shutil.copy(str(ROOT / "Makefile"), str(checkout))
+    status, said = run(["make", target], checkout, NEXP="abc")
+    assert status == USER_CAN_MEND and said.startswith("make: NEXP=abc is not a number of runs; set NEXP=5\n")
+
+
 @pytest.mark.parametrize("variable", ["DGXSYSTEM", "CONFIG_FILE"])
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_what_a_terminal_obeys_is_not_repeated(checkout, here, script, variable):
