@@ -42,11 +42,6 @@ def cleaned_up() -> contextlib.AbstractContextManager[None]:
     return process.handling(dict.fromkeys(process.not_ignored(signal.SIGTERM, signal.SIGHUP), end))
 
 
-def _answering_ctrl_c() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which Ctrl-C raises KeyboardInterrupt, unless it is ignored."""
-    return process.handling(dict.fromkeys(process.not_ignored(signal.SIGINT), signal.default_int_handler))
-
-
 class _Verb(click.Command):
     """A verb. One with ``--set`` answers ``--lr 1`` and ``LR=1`` with what sets that value."""
 
@@ -149,7 +144,8 @@ class _Group(Verbs):
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            with _shown_safely(), _answering_ctrl_c():
+            ctrl_c = process.not_ignored(signal.SIGINT)
+            with _shown_safely(), process.handling(dict.fromkeys(ctrl_c, signal.default_int_handler)):
                 _warn_of_other_checkout()
                 process.keep_working_folder_off_paths()
                 process.refuse_little_memory()
