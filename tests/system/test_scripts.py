@@ -150,6 +150,12 @@ def test_a_configuration_that_ends_the_shell_is_an_error(checkout, here, script,
     assert f"{here}/ends.sh: cannot be sourced" in said and len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize("name, status", [("INT", 128 + signal.SIGINT), ("TERM", 128 + signal.SIGTERM)])
+def test_a_signal_while_a_configuration_is_sourced_is_not_its_fault(checkout, here, name, status):
+    (here / "slow.sh").write_text(f"kill -{name} $$\n")
+    assert run([checkout / "run_and_time.sh"], here, CONFIG_FILE="slow.sh") == (status, "")
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_what_is_no_configuration_is_an_error(checkout, here, script):
     os.mkfifo(str(here / "pipe.sh"))
