@@ -1,7 +1,7 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 # exec: make ends what it has started, as SIGTERM ends make; a shell in between would leave its program behind.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-deploy demo-paddle demo-pytorch data dev test test-all test-rest fuzz test-gpu bench bench-gpu docs reference claims picture h200-picture lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup nexp demo demo-deploy demo-paddle demo-pytorch data dev test test-all test-rest fuzz test-gpu bench bench-gpu docs reference claims picture h200-picture lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -11,16 +11,19 @@ setup: ## install the pinned packages into .venv
 	@requirements/install.sh mxnet-cpu
 	@[ "$(MAKECMDGOALS)" != setup ] || echo "setup: done; next: make demo, or .venv/bin/rn50 doctor"
 
-demo: data ## five runs on generated images, scored (NEXP=1: one run)
+demo: nexp data ## five runs on generated images, scored (NEXP=1: one run)
 	@DGXSYSTEM=DEMO_CPU exec ./run_experiments.sh
 
-demo-paddle: data ## the same with Paddle in place of MXNet
+demo-paddle: nexp data ## the same with Paddle in place of MXNet
 	@requirements/install.sh paddle-cpu
 	@DGXSYSTEM=DEMO_CPU_PADDLE exec ./run_experiments.sh
 
-demo-pytorch: data ## the same with PyTorch in place of MXNet
+demo-pytorch: nexp data ## the same with PyTorch in place of MXNet
 	@requirements/install.sh pytorch-cpu
 	@DGXSYSTEM=DEMO_CPU_PYTORCH exec ./run_experiments.sh
+
+nexp: # run_experiments.sh says the same, but after the data set has been made
+	@bash -c '. configs/start.sh; check_number NEXP "$${NEXP:-5}" runs 5' make
 
 DEPLOYED ?= results/deploy
 # Trains on from the weights of the first run: SPARSITY or QUANTIZATION, then the folder.

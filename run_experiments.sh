@@ -43,6 +43,7 @@ clear_caches() {
   fi
 }
 
+end_on_ctrl_c
 files=() kept=()
 for ((run = 0; run < runs; run++)); do
   result="$results/result_$run.txt"
@@ -62,32 +63,40 @@ for ((run = 0; run < runs; run++)); do
     status=$?
     [ $status -eq 0 ] || exit $((status == 1 ? user_error : status)) # it has said what, and how
     echo "$((runs - run)) of $runs runs to make. Ctrl-C is safe: the same command resumes"
-    "${one[@]}" "$python" -m rn50 summary "$result" --system "$system" --expected
+    "${one[@]}" "$python" -m rn50 summary "$result" --system "$system" --expected || exit
     examined=1
   fi
   plain "run $((run + 1)) of $runs -> $result"
-  trap 'echo "rn50: stopped by SIGINT; the same command again resumes" >&2; exit 130' INT # clearing caches can take seconds
   CACHE_CLEARED=$(clear_caches)
   export CACHE_CLEARED
   # In the background: bash would otherwise answer a signal only after the run, or die of it and leave the run behind.
   RESULT_FILE="$result" "${ranks[@]}" ./run_and_time.sh &
   child=$!
-  trap 'kill -TERM "$child" 2> /dev/null' INT TERM HUP
+  for name in INT TERM HUP; do
+    # shellcheck disable=SC2064 # the name of now
+    trap "asked=$name; kill -TERM $child 2> /dev/null" "$name"
+  done
   wait "$child"
   status=$?
   while kill -0 "$child" 2> /dev/null; do # a signal ends the waiting before the run has ended
     wait "$child"
     status=$?
   done
-  trap - INT TERM HUP
+  [ -z "${asked:-}" ] || status=$((128 + $(kill -l "$asked"))) # whatever the run made of it
+  trap - TERM HUP
+  end_on_ctrl_c
   if [ $status -ne 0 ] && [ $status -ne $target_missed ]; then
     if [ $status -ne $user_error ] && [ $status -ne $diverged ]; then # there the remedy has just been said
-      echo "${0##*/}: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
+      how="with status $status"
+      ((status <= 128)) || how="by SIG$(kill -l "$status")"
+      echo "rn50: run $((run + 1)) stopped $how; the same command again resumes there" >&2
     fi
     exit $status
   fi
   if ((run + 1 < runs)); then # what it fails on is no fault of the result
     "${one[@]}" "$python" -m rn50 summary "${files[@]:0:run+1}" --system "$system" --so-far
+    status=$?
+    ((status <= 128)) || exit $status # but a signal to it ends all
   fi
 done
 

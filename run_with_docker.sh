@@ -116,7 +116,9 @@ contained() {
       sleep 0.2 # it is still being made
     done >/dev/null 2>&1
   done
-  trap - INT TERM HUP
+  trap - TERM HUP
+  end_on_ctrl_c
+  [ -z "$stopped" ] || [ "$status" -gt 128 ] || status=130 # whatever the program made of it
   return "$status"
 }
 # contained_run COMMAND...: where the container was killed, so that nobody inside ended the log, it is ended.

@@ -11,9 +11,12 @@ not_sourced() {
 root=$PWD
 cd "$(dirname "$CONFIG_FILE")"
 trap 'not_sourced "it ends the shell"' EXIT
+trap 'trap - EXIT; exit 130' INT # which is not the file's fault
+trap 'trap - EXIT; exit 143' TERM
 set +eu -a
 # shellcheck source=/dev/null
 . "./$(basename "$CONFIG_FILE")" </dev/null || not_sourced "status $?"
 set -eu +a
-trap - EXIT
+trap - EXIT INT TERM
 cd "$root"
+absolute_paths # those of the file too: they begin in the checkout

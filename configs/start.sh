@@ -2,13 +2,14 @@
 # Sourced first by the scripts: paths that the caller gave relative to his folder become absolute, and the checkout becomes the
 # working directory.
 unset CDPATH # with it, cd may print a folder, or lead to another one
-for path_variable in CONFIG_FILE DATADIR INITIAL_WEIGHTS LOGDIR RESULTS RESULT_FILE; do
-  case ${!path_variable:-/} in
-    /*) ;;
-    *) printf -v "$path_variable" '%s/%s' "$PWD" "${!path_variable}" ;;
-  esac
-done
-unset path_variable
+# absolute_paths: makes the variables that hold paths absolute, of one spelling whoever set them; they begin in the working folder.
+absolute_paths() {
+  local path_variable
+  for path_variable in CONFIG_FILE DATADIR INITIAL_WEIGHTS LOGDIR RESULTS RESULT_FILE; do
+    [ -z "${!path_variable:-}" ] || printf -v "$path_variable" %s "$(realpath -ms -- "${!path_variable}")"
+  done
+}
+absolute_paths
 # shellcheck disable=SC2034 # run_experiments.sh shows relative paths where it is the checkout
 called_from=$PWD
 cd "$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")" || exit
@@ -27,6 +28,13 @@ refuse_with_list() {
   [ -t 2 ] || refuse "$@"
   plain "${0##*/}: $*" | fmt -w 79 >&2
   exit 2
+}
+
+# end_on_ctrl_c: from here on Ctrl-C ends the script once the program that it waits for has ended, however that answers it.
+end_on_ctrl_c() {
+  # A program that ends with status 130 has said it. One that was just put in the background ignores Ctrl-C.
+  trap '[ $? = 130 ] || echo "rn50: stopped by SIGINT; the same command again resumes" >&2
+    kill $(jobs -p) 2>/dev/null; exit 130' INT
 }
 
 # check_number NAME VALUE WHAT DEFAULT: ends the script where VALUE is not a number of WHAT.

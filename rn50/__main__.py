@@ -1,10 +1,25 @@
 """``python -m rn50``."""
 
+import os
+import signal
 import sys
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as under nohup
+    # Until the command line answers it; an import would answer with a traceback, or not at all.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
 
 from rn50.errors import Status, UserError
 from rn50.packages import needed_for
 
+
+def _end_if_interrupted(ignored: "sys.UnraisableHookArgs") -> None:
+    """End this process where Python would print and forget a KeyboardInterrupt, as it does while it forks."""
+    if isinstance(ignored.exc_value, KeyboardInterrupt):
+        os._exit(128 + (*ignored.exc_value.args, signal.SIGINT)[0])
+    sys.__unraisablehook__(ignored)
+
+
+sys.unraisablehook = _end_if_interrupted
 try:
     with needed_for("the command line"):
         from rn50.cli import main

@@ -12,6 +12,7 @@ import pathlib
 import re
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -289,9 +290,14 @@ def refuse_to_replace(
     may_replace: str = OURS,
     remedy: str = "name another file",
     inputs: Iterable[Path] = (),
+    needs_room: bool = False,
 ) -> None:
     """Raise UserError if ``write`` would refuse to replace the existing file by one of ``kind``, or if it is
-    one of ``inputs``, the files that the command reads. Called before hours of work on the new file."""
+    one of ``inputs``, the files that the command reads; with ``needs_room`` also if a page or a picture
+    cannot be written into its folder, as on a full disk. Called before hours of work on the new file."""
+    if needs_room:
+        with errors_of(path, remedy, "cannot be written"), tempfile.TemporaryFile(dir=path.parent) as file:
+            file.write(bytes(1 << 20))
     try:
         existing = os.lstat(path)
     except FileNotFoundError:

@@ -3,6 +3,8 @@
 import hashlib
 import os
 import pathlib
+import resource
+import signal
 import socket
 
 import pytest
@@ -198,6 +200,43 @@ def test_a_symbolic_link_is_neither_followed_nor_replaced(tmp_path):
         with pytest.raises(UserError, match="is a symbolic link"):
             files.write(link, files.MARK, files.ANY)
         assert link.is_symlink() and not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_folder_without_room_is_found_before_the_work(tmp_path, there):
+    page = tmp_path / "page.html"
+    if there:
+        page.write_text(f"<!doctype html>{files.MARK}")
+    files.refuse_to_replace(page, files.PAGE, needs_room=True)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))
+    try:
+        files.refuse_to_replace(page, files.PAGE)
+        with pytest.raises(UserError, match=rf"^{page}: cannot be written \(File too large\); remedy$"):
+            files.refuse_to_replace(page, files.PAGE, remedy="remedy", needs_room=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert list(tmp_path.iterdir()) == [page] * there
+    with pytest.raises(UserError, match="not there/page.html: cannot be written"):
+        files.refuse_to_replace(tmp_path / "not there" / "page.html", files.PAGE, needs_room=True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("evaluate", "w.safetensors", "DEMO_CPU", "--report"),
+        ("bench", "inference", "model.onnx", "--picture"),
+        ("quantize", "model.onnx", "DEMO_CPU", "-o"),
+    ],
+    ids=" ".join,
+)
+def test_a_verb_finds_it_before_it_reads_anything(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, [*arguments, "not there/x.svg"])
+    said = "rn50: not there/x.svg: cannot be written (No such file or directory); "
+    assert done.exit_code == 2 and done.output.startswith(said)
 
 
 def test_a_name_that_a_verb_cannot_even_look_for_is_a_line(tmp_path):

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -47,6 +48,59 @@ def test_what_is_ignored_at_the_start_stays_ignored(hang_up):
     assert process.not_ignored(signal.SIGTERM, signal.SIGHUP) == [signal.SIGTERM]
     hang_up(signal.SIG_DFL)
     assert process.not_ignored(signal.SIGHUP) == [signal.SIGHUP]
+
+
+CTRL_C_DURING_IMPORT = """
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == "rn50.cli.group":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder)
+from rn50.__main__ import main
+"""
+CTRL_C_DURING_FORK = """
+from rn50.cli import group
+from rn50.__main__ import main
+
+@group.main.command()
+def fork():
+    os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGINT))
+    process.run(["true"])
+
+main(["fork"])
+"""
+CTRL_C_IN_A_VERB = """
+from rn50.cli import group
+from rn50.__main__ import main
+
+@group.main.command()
+def verb():
+    signal.raise_signal(signal.SIGINT)
+
+main(["verb"])
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize(
+    "code, said",
+    [
+        (CTRL_C_DURING_IMPORT, ""),
+        (CTRL_C_DURING_FORK, ""),
+        (CTRL_C_IN_A_VERB, "rn50: stopped by SIGINT; the same command starts again\n"),
+    ],
+    ids=["import", "fork", "verb"],
+)
+def test_ctrl_c_ends_a_command_from_its_first_import_on_unless_it_is_ignored(code, said, ignored):
+    done = subprocess.run(
+        [sys.executable, "-c", f"import os, signal, sys\nfrom rn50 import process\n{code}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stderr) == ((0, "") if ignored else (128 + signal.SIGINT, said))
 
 
 def test_no_other_place_handles_a_hang_up():

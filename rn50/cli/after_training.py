@@ -58,7 +58,7 @@ def evaluate_weights(
 
     config = ranks.configured(name, values)
     if report is not None:
-        files.refuse_to_replace(report, files.PAGE, remedy="give another file with --report")
+        files.refuse_to_replace(report, files.PAGE, remedy="give another file with --report", needs_room=True)
     if weights_file.is_model(weights):
         from rn50.deploy import model_evaluation
 
@@ -269,7 +269,7 @@ def bench_inference(
     if picture is not None:
         from rn50.deploy import inference_curve  # not without: it needs Matplotlib
 
-        files.refuse_to_replace(picture, files.PICTURE)
+        files.refuse_to_replace(picture, files.PICTURE, needs_room=True)
     line, threads = inference.bind(cores, engines)
     say(line, err=True)
     subjects = inference_engines.subjects(models, engines, precisions)

@@ -144,7 +144,8 @@ class _Group(Verbs):
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            with _shown_safely():
+            ctrl_c = process.not_ignored(signal.SIGINT)
+            with _shown_safely(), process.handling(dict.fromkeys(ctrl_c, signal.default_int_handler)):
                 _warn_of_other_checkout()
                 process.keep_working_folder_off_paths()
                 process.refuse_little_memory()

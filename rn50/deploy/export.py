@@ -36,7 +36,7 @@ def export(
     With ``config`` it is evaluated first. Raises UserError, and writes nothing, if its accuracy is more than
     ``tolerance`` percentage points from that in the weights.
     """
-    files.refuse_to_replace(output, files.MODEL)
+    files.refuse_to_replace(output, files.MODEL, needs_room=True)
     model = convert(weights, str(output), fold, preprocessing)
     evaluated = evaluate(weights, model, config, tolerance)
     files.write(output, model.content)

@@ -64,7 +64,7 @@ def quantize(
     ``images`` of the training set calibrate. Raises UserError, and writes nothing, if none has int8 operators
     and loses at most ``tolerance`` percentage points of top-1.
     """
-    files.refuse_to_replace(output, files.MODEL, inputs=[source])
+    files.refuse_to_replace(output, files.MODEL, inputs=[source], needs_room=True)
     model = model_file.read(source)
     if model_file.int8_operators(model.proto)[0]:
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")

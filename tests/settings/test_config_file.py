@@ -1,8 +1,11 @@
 """Anybody's configuration file is read as bash reads it, or refused in one line."""
 
 import contextlib
+import os
 import pathlib
 import re
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -121,3 +124,20 @@ def test_the_shell_and_the_fields_hold_the_same_paths():
         1
     ].split()
     assert sorted(shell) == sorted(("CONFIG_FILE", *config_file.PATHS))
+
+
+@pytest.mark.parametrize("data", ["data", "data/", "../a checkout/data", "/data/"])
+def test_the_shell_and_python_give_paths_one_spelling(tmp_path, monkeypatch, data):
+    """So that a campaign goes on with what was begun in another way."""
+    checkout = tmp_path / "a checkout"
+    shutil.copytree(config_file.CONFIGS, checkout / "configs")
+    monkeypatch.setattr(config_file, "ROOT", checkout)
+    (checkout / "configs" / "config_X.sh").write_text("export DATADIR=${DATADIR:-data}\n")
+    load = '. configs/start.sh; . configs/load.sh; printf %s "$DATADIR"'
+    monkeypatch.chdir(checkout)
+    for environ in ({"DATADIR": data}, {}):
+        sourced = config_file.sourced_environment(checkout / "configs" / "config_X.sh", environ)
+        shell = subprocess.run(
+            ["bash", "-c", load], env={**environ, "DGXSYSTEM": "X"}, capture_output=True, text=True
+        )
+        assert shell.stdout == sourced["DATADIR"] == os.path.abspath(environ.get("DATADIR", "data"))

@@ -26,6 +26,8 @@ def checkout(tmp_path, tiny_environment):
     for script in (EXPERIMENTS, RUN_AND_TIME):
         shutil.copy(str(ROOT / script), str(folder))
     del tiny_environment["SEED"]  # a seed of the file would be that of every run
+    (folder / "data").symlink_to(tiny_environment["DATADIR"])
+    tiny_environment["DATADIR"] = "data/"  # in the checkout, as of configs/config_DEMO_CPU.sh
     configuration_file(folder / "configs" / "config_TINY.sh", tiny_environment)
     return folder
 
@@ -56,7 +58,7 @@ def test_an_interrupted_campaign_is_resumed(run, checkout):
     assert job.wait(BUSY_S) == 128 + signal.SIGINT
     assert job.complaints == [
         "rn50: stopped by SIGINT; the same command starts the run again",
-        "run_experiments.sh: run 2 stopped with status 130; the same command again resumes there",
+        "rn50: run 2 stopped by SIGINT; the same command again resumes there",
     ]
     assert_aborted(second)
     finished = first.read_bytes()  # though it missed its target

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support import campaigns
 from tests.support.typed import on_terminal
-from tests.system.job import ROOT
+from tests.system.job import ROOT, Job
 
 SCRIPTS = ("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh")
 USER_CAN_MEND = 2
@@ -126,6 +127,32 @@ def test_kept_runs_of_another_configuration_end_a_campaign_before_its_first_run(
     assert campaigns.snapshot(here / "mix") == before
 
 
+SCRIPT_SAYS = ["rn50: stopped by SIGINT; the same command again resumes"]
+RUN_SAYS = ["rn50: run 1 stopped by SIGINT; the same command again resumes there"]
+
+
+@pytest.mark.parametrize(
+    "during, status, says",
+    [
+        ("doctor", 0, SCRIPT_SAYS),
+        ("--expected", 0, SCRIPT_SAYS),
+        ("--expected", 128 + signal.SIGINT, []),  # it has said so
+        ("launch", 0, RUN_SAYS),
+        ("--so-far", 0, SCRIPT_SAYS),
+        ("--so-far", 128 + signal.SIGINT, []),
+    ],
+)
+def test_ctrl_c_ends_a_campaign_whatever_it_does_to_the_program_that_runs(checkout, during, status, says):
+    python = checkout / ".venv" / "bin" / "python"  # a program that loses the signal, or ends as rn50 does
+    python.parent.mkdir(parents=True)
+    answer = f'trap "" INT TERM; kill -INT 0; sleep 0.2; exit {status}'
+    python.write_text(f'#!/bin/sh\ncase "$*" in *{during}*) {answer} ;; esac\n')
+    python.chmod(0o755)
+    job = Job({"CONFIG_FILE": "", "DGXSYSTEM": "DEMO_CPU", "RESULTS": ""}, ["./run_experiments.sh"], checkout)
+    assert job.wait() == 128 + signal.SIGINT
+    assert job.complaints == says and "run 2 of 5" not in job.out
+
+
 def test_a_sourced_file_that_is_missing_is_named(checkout, here):
     (here / "common.sh").unlink()
     for script in SCRIPTS[:2]:
@@ -145,6 +172,12 @@ def test_a_configuration_that_ends_the_shell_is_an_error(checkout, here, script,
     assert f"{here}/ends.sh: cannot be sourced" in said and len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize("name, status", [("INT", 128 + signal.SIGINT), ("TERM", 128 + signal.SIGTERM)])
+def test_a_signal_while_a_configuration_is_sourced_is_not_its_fault(checkout, here, name, status):
+    (here / "slow.sh").write_text(f"kill -{name} $$\n")
+    assert run([checkout / "run_and_time.sh"], here, CONFIG_FILE="slow.sh") == (status, "")
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_what_is_no_configuration_is_an_error(checkout, here, script):
     os.mkfifo(str(here / "pipe.sh"))
@@ -158,6 +191,13 @@ def test_what_is_no_configuration_is_an_error(checkout, here, script):
 def test_a_number_of_runs_that_is_none(checkout, here, script, nexp):
     status, said = run([checkout / script], here, DGXSYSTEM="DEMO_CPU", NEXP=nexp)
     assert (status, said) == (USER_CAN_MEND, f"{script}: NEXP={nexp} is not a number of runs; set NEXP=5\n")
+
+
+@pytest.mark.parametrize("target", ["demo", "demo-paddle", "demo-pytorch"])
+def test_make_refuses_a_number_of_runs_before_it_installs_anything(checkout, target):
+    shutil.copy(str(ROOT / "Makefile"), str(checkout))
+    status, said = run(["make", target], checkout, NEXP="abc")
+    assert status == USER_CAN_MEND and said.startswith("make: NEXP=abc is not a number of runs; set NEXP=5\n")
 
 
 @pytest.mark.parametrize("variable", ["DGXSYSTEM", "CONFIG_FILE"])

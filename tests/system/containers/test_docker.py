@@ -101,7 +101,7 @@ def test_an_interrupted_campaign_is_resumed(contained, checkout):
     job.until_logged(second, "run_start")
     job.signal_group(signal.SIGINT)
     assert job.wait() in (128 + signal.SIGINT, 128 + signal.SIGTERM)
-    assert "run_with_docker.sh: run 2 stopped with status" in job.complaints[-1]
+    assert "rn50: run 2 stopped by SIG" in job.complaints[-1]
     assert_aborted(second)
     finished = first.read_bytes()
     job = contained(NEXP="2")
@@ -133,10 +133,7 @@ def test_a_killed_container_is_no_result(contained, checkout, engine):
     ]
     run(engine, "kill", name)
     assert job.wait() == 128 + signal.SIGKILL
-    assert (
-        job.complaint
-        == "run_with_docker.sh: run 1 stopped with status 137; the same command again resumes there"
-    )
+    assert job.complaint == "rn50: run 1 stopped by SIGKILL; the same command again resumes there"
     assert_aborted(log)
 
 
