@@ -142,8 +142,8 @@ def _setup(runs: RunSet) -> Evidence | None:
         if len(different := {value for value in values if value is not None}) > 1:
             listed = ", ".join(excerpt(str(value)) for value in sorted(different)[: rules.RUNS])
             mixed.append(f"runs of {len(different)} {what}, tested as if of one: {listed}")
-    found = "; ".join(mixed) or "one batch size, one system"
-    return Evidence("setup", bool(mixed), found, len(mixed)) if len(runs.logs) > 1 else None
+    text = "; ".join(mixed) or "one batch size, one system"
+    return Evidence("setup", bool(mixed), text, len(mixed)) if len(runs.logs) > 1 else None
 
 
 def _tests(runs: RunSet, strangers: Sequence[ResultLog]) -> Iterator[Evidence]:

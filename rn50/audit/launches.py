@@ -84,8 +84,8 @@ def numbers(runs: RunSet) -> Evidence | None:
         return None
     if max(names) - min(names) + 1 - len({*names}) > MOST_ABSENT:
         return Evidence("file numbers", False, "they are no count of runs; dates, perhaps")
-    there = {*names, *map(number_of, runs.unfinished)}
-    if absent := sorted({*range(min(names), max(names) + 1)} - there):
+    present = {*names, *map(number_of, runs.unfinished)}
+    if absent := sorted({*range(min(names), max(names) + 1)} - present):
         text = f"no {_listed(absent)} among the numbers {min(names)} to {max(names)}"
         return Evidence("file numbers", True, text, len(absent))
     order = [names.index(number) for number in sorted(names)]
@@ -236,9 +236,9 @@ def _goes_on(before: Trial, after: Trial) -> bool:
     return before[1] == after[1] and before[0] < after[0]
 
 
-def _absent(first: int, end: Trial, there: Container[Trial | None]) -> list[int]:
-    """Return the trials from ``first`` to before ``end`` that are not ``there``."""
-    return [number for number in range(first, end[0]) if (number, end[1]) not in there]
+def _absent(first: int, end: Trial, present: Container[Trial | None]) -> list[int]:
+    """Return the trials from ``first`` to before ``end`` that are not ``present``."""
+    return [number for number in range(first, end[0]) if (number, end[1]) not in present]
 
 
 def _runs(number: int) -> str:

@@ -225,8 +225,8 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
     of_task = [point for point in by_name.values() if (point.batch_size, point.label) == (size, system.label)]
     if not of_task:
         problem = f"no point is of its batch size {size:,}" + f" ({system.label})" * bool(system.label)
-        there = ", ".join(f"{point.batch_size:,}" for point in by_name.values())
-        raise UserError(result, f"{problem}, but of {there}", "give runs of the same task and batch size")
+        sizes = ", ".join(f"{point.batch_size:,}" for point in by_name.values())
+        raise UserError(result, f"{problem}, but of {sizes}", "give runs of the same task and batch size")
     judged = tuple(of_run if math.isfinite(of_run) else None for of_run in epochs)
     verdict = rcp.judge(rules.RULESETS[-1], size, judged, json.dumps(as_json(by_name)))
     mean = sum(epochs[1:-1]) / (rules.RUNS - 2) if math.isfinite(epochs[-2]) else None
