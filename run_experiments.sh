@@ -44,7 +44,7 @@ clear_caches() {
 }
 
 end_on_ctrl_c
-files=() kept=()
+files=() kept=() asked=''
 for ((run = 0; run < runs; run++)); do
   result="$results/result_$run.txt"
   files+=("$result")
@@ -82,7 +82,7 @@ for ((run = 0; run < runs; run++)); do
     wait "$child"
     status=$?
   done
-  [ -z "${asked:-}" ] || status=$((128 + $(kill -l "$asked"))) # whatever the run made of it
+  [ -z "$asked" ] || status=$((128 + $(kill -l "$asked"))) # whatever the run made of it
   trap - TERM HUP
   end_on_ctrl_c
   if [ $status -ne 0 ] && [ $status -ne $target_missed ]; then

@@ -72,11 +72,7 @@ class RunSet:
 
     def are_of(self, result: PublishedResult) -> bool:
         """Return whether a row of the published table is of these very runs, by their minutes."""
-        return result.is_of(self._minutes)
-
-    @functools.cached_property
-    def _minutes(self) -> set[float | None]:
-        return {round(log.minutes or 0.0, 4) for log in self.logs}
+        return result.is_of(log.minutes for log in self.logs)
 
     @functools.cached_property
     def numbers(self) -> list[int]:

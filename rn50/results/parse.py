@@ -46,7 +46,7 @@ _LARGEST = 1 << 62
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
-_TRIAL = re.compile(rb"\bBeginning trial (\d{1,6}) of (\d{1,6})")
+_TRIAL = re.compile(rb"\bBeginning trial (\d{1,4}) of (\d{1,4})\b")
 _TOGETHER_MS, _MET_MS = 5000, 1000
 """Most time between a record of one rank and the same of another, and once all ranks have met. Those of
 published logs are at most 19 ms apart."""

@@ -85,9 +85,11 @@ class PublishedResult:
         """True in the closed division, which some descriptions call ``Closed`` or ``close``."""
         return self.division.lower() in ("closed", "close")
 
-    def is_of(self, minutes: set[float | None]) -> bool:
-        """Return whether this is the result of runs of these very minutes, of four decimals."""
-        return bool(minutes) and minutes == {*self.minutes} - {None}
+    def is_of(self, minutes: Iterable[float | None]) -> bool:
+        """Return whether this is the result of runs of these very minutes, which the table has to four
+        decimals."""
+        rounded = {round(one, 4) for one in minutes if one}
+        return bool(rounded) and rounded == {*self.minutes} - {None}
 
     @property
     def runs(self) -> tuple[float | None, ...]:

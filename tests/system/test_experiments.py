@@ -115,7 +115,7 @@ def test_a_machine_that_cannot_run_it_stops_a_campaign_before_it_starts(run, che
 def test_a_warning_stops_nothing(run, checkout):
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
         stream.write(f"export DALI_THREADS={os.cpu_count()}\n")  # and the training loop's own
-    job = run(EXPERIMENTS, DGXSYSTEM="TINY", NEXP="1")
+    job = run(EXPERIMENTS, DGXSYSTEM="TINY", NEXP="1", asked="TERM")  # a name that the script has too
     assert job.wait(BUSY_S) == 0, job.err  # one run may miss the target
     assert "warning: threads: 1 rank(s) with one thread and DALI_THREADS=" in job.err and not job.complaints
     assert (checkout / "results" / "TINY" / "result_0.txt").exists()

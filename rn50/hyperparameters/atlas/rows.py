@@ -84,7 +84,7 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
         run = score.runs[0]
         logged, folder = recipe.of_log(run.log), run.file.parent
         described = tree.described(folder) or run.saved.get("system", {})
-        minutes: set[float | None] = {round(one.log.minutes, 4) for one in score.runs if one.log.minutes}
+        minutes = [one.log.minutes for one in score.runs]
         on_cpu = sidecar.section(run.saved, "run").get("device") == "cpu"
         yield Row(
             f"{OWN}-{number}",
