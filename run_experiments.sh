@@ -67,6 +67,7 @@ for ((run = 0; run < runs; run++)); do
     examined=1
   fi
   plain "run $((run + 1)) of $runs -> $result"
+  trap 'say_stopped; exit 130' INT # clearing caches can take seconds, and says nothing
   CACHE_CLEARED=$(clear_caches)
   export CACHE_CLEARED
   # In the background: bash would otherwise answer a signal only after the run, or die of it and leave the run behind.

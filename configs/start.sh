@@ -30,10 +30,11 @@ refuse_with_list() {
   exit 2
 }
 
+say_stopped() { echo "rn50: stopped by SIGINT; the same command again resumes" >&2; }
 # end_on_ctrl_c: from here on Ctrl-C ends the script once the program that it waits for has ended, however that answers it.
 end_on_ctrl_c() {
   # A program that ends with status 130 has said it. One that was just put in the background ignores Ctrl-C.
-  trap '[ $? = 130 ] || echo "rn50: stopped by SIGINT; the same command again resumes" >&2
+  trap '[ $? = 130 ] || say_stopped
     kill $(jobs -p) 2>/dev/null; exit 130' INT
 }
 
