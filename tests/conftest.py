@@ -11,6 +11,9 @@ import pytest
 # Before anything loads OpenMP: the runs are tiny, and threads that wait for a busy core would take many times
 # as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Of the `make` that runs the tests: with them, one that a test calls says which folder it enters.
+os.environ.pop("MAKEFLAGS", None)
+os.environ.pop("MAKELEVEL", None)
 
 from rn50.data.demo import dataset
 from rn50.settings import config as configuration

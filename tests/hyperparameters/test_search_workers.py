@@ -127,12 +127,18 @@ def until(condition, process=None):
 def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_path):
     folder = tmp_path / "to"
     arguments = ("--trials", 8, "--repeats", 2, "--seeds-to-confirm", 2)
+    states = lambda: [trial.state for trial in trials(folder)] if folder.exists() else []  # noqa: E731
     first = command(folder, data, *arguments, epoch_s=0.2)
-    until(lambda: folder.exists() and len(list(folder.glob("trials/*/result_0.txt"))) == 1, first)
+    until(lambda: states() == ["finished", "finished", "running"] and runs_alive(folder), first)
+    held = runs_alive(folder)
+    for run in held:  # however slowly the second starts, the first is killed within a run
+        run.suspend()
     second = command(folder, data, *arguments, epoch_s=0.2)
-    until(lambda: [trial.state for trial in trials(folder)][-2:] == ["running", "running"], second)
+    until(lambda: states() == ["finished", "finished", "running", "running"], second)
     kept = results(folder)
     first.kill()
+    for run in held:
+        run.resume()
     _, told_by_first = first.communicate()
     out, err = second.communicate(timeout=BUSY_S)
     assert second.returncode == DONE, err
