@@ -9,6 +9,7 @@ from typing import Any
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.results import published
 
 RESULT_FILE = re.compile(r"result_.*\.txt", re.DOTALL)
 """Names of result files: MLPerf submission rules, section "Directory structure", Training."""
@@ -33,6 +34,9 @@ def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 
 def _below(path: pathlib.Path) -> list[pathlib.Path]:
     if not os.path.lexists(path):
+        if any(result.name.lower() == str(path).lower() for result in published.results()):
+            problem = "a published result, whose logs do not come with rn50"
+            raise UserError(path, problem, "give their folder; compare, borrow and reproduce take names")
         remedy = "give result files or a folder of them; rn50 run CONFIG makes one in results/"
         raise UserError(path, "no such file or folder", remedy)
     if not os.path.isdir(path):
@@ -43,8 +47,8 @@ def _below(path: pathlib.Path) -> list[pathlib.Path]:
         if any(path.glob("*.log")):
             remedy = f"give the logs themselves: {shlex.quote(str(path))}/*.log"
         raise UserError(path, "no result_*.txt below it", remedy)
-    published = [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK]
-    return published or files
+    of_tree = [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK]
+    return of_tree or files
 
 
 def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:

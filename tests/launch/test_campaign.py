@@ -120,6 +120,9 @@ def test_the_view_says_where_the_run_is_and_what_to_expect(results):
     assert all(len(line) <= 80 for line in text.splitlines())
     live = shown(state.read(results, 5), EpochProgress(12, 0.5, 20_000.0, 3.21))
     assert "epoch 12/35" in live and "20,000 img/s  loss 3.210" in live and "no news" not in live
+    schedule = *range(3, 35, 4), 35, 39
+    text = shown(dataclasses.replace(state.read(results, 5), evaluated=schedule))
+    assert "epoch 11/~35" in text  # it may take up to 39
 
 
 def test_a_run_that_was_stopped_or_missed_says_so(results):
@@ -230,14 +233,22 @@ def test_without_the_packages_of_the_report_a_campaign_ends_with_its_outcome(tmp
     assert not (folder / "report.html").exists()
 
 
-@pytest.mark.parametrize("missed, says", [(2, "2 runs missed the target"), (1, "makes the other 3 runs")])
-def test_two_that_missed_the_target_need_no_third(tmp_path, missed, says):
+@pytest.mark.parametrize(
+    "missed, says, best",
+    [
+        (2, "2 runs missed the target", "; best top-1 0.7000, below the target"),
+        (1, "makes the other 3 runs", "5"),
+    ],
+)
+def test_two_that_missed_the_target_need_no_third(tmp_path, missed, says, best):
     for number in range(2):
         failure = {"accuracy": 0.7, "status": "aborted"} if number < missed else {}
         write_run(tmp_path / f"result_{number}.txt", 60 + number, **failure)
     [system] = score.score([tmp_path])
     unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
-    assert says in dict(summary.lines(system, unchecked, None, "X"))["Next"]
+    told = dict(summary.lines(system, unchecked, None, "X"))
+    assert says in told["Next"] and told["Score"].startswith("none: 2 runs of 5")
+    assert told["Score"].endswith(best)
 
 
 def test_the_next_command_of_a_changed_configuration_can_be_typed(tmp_path):

@@ -98,7 +98,9 @@ def _score(score: SystemScore) -> str:
         runs = f"{converged} of {len(score.runs)} converged"
         return f"{minutes(score.olympic_minutes)} min {target}   ({runs}; {note})"
     if score.mean_minutes is None:
-        return f"none: {score.reasons[0]}"
+        top1 = [evaluation.accuracy for run in score.runs for evaluation in run.log.evaluations]
+        best = f"; best top-1 {max(top1):.4f}, below the target" if top1 and not converged else ""
+        return f"none: {score.reasons[0]}{best}"
     return f"none: {score.reasons[0]}; mean so far {minutes(score.mean_minutes)} min {target}"
 
 

@@ -29,7 +29,8 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
         loss = live.loss if live else run.loss
         numbers = f"{_text(rate, ',.0f')} img/s  loss {_text(loss, '.3f')}"
         last = campaign.last_epoch
-        parts.append(_row(f"epoch {epoch}/{last or '-'}", last, done, numbers, of_run))
+        most = "-" if not last else f"~{last}" if last < campaign.evaluated[-1] else str(last)
+        parts.append(_row(f"epoch {epoch}/{most}", last, done, numbers, of_run))
         share = len(campaign.ended) + (done / last if last else 0)
         parts.append(_row(f"run {run.number} of {len(campaign.runs)}", len(campaign.runs), share, "", left))
         parts += [Text(safe(line)) for line in _top1(campaign, run)]
@@ -52,7 +53,7 @@ def _title(campaign: Campaign) -> list[Text]:
 
 def _row(what: str, total: float, done: float, numbers: str, left: float | None) -> Table:
     row = Table.grid(padding=(0, 1), expand=True)
-    row.add_column(width=13, no_wrap=True)
+    row.add_column(width=14, no_wrap=True)
     row.add_column(ratio=1)
     row.add_column(no_wrap=True)
     row.add_column(width=13, no_wrap=True, justify="right")
