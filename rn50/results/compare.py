@@ -35,7 +35,7 @@ QUANTITIES = {
 """Compared quantities: display name, verb phrase for a larger value, verb phrase for a smaller one."""
 
 _TO_TARGET = ("epochs", "minutes", "kilojoules")
-"""Quantities that say nothing of two targets; of one target accuracy says nothing."""
+"""Quantities that say nothing of two targets; of one target that both reached accuracy says nothing."""
 
 SAME_LOGS = "the same logs"
 """Text for two results whose logs are the same, byte for byte."""
@@ -61,7 +61,7 @@ class Difference:
 
     quantity: str
     """epochs, minutes, images_per_second or kilojoules; accuracy in place of what is up to the target, where
-    the targets differ."""
+    the targets differ or one was not reached."""
     first: float
     """Mean of the first."""
     second: float
@@ -246,7 +246,8 @@ class _Side:
 
 def _in_both(first: _Side, second: _Side) -> list[str]:
     """Return the quantities that can be compared, and of which both sides have values."""
-    left_out = _TO_TARGET if first.targets != second.targets else ("accuracy",)
+    reached = first.samples["epochs"] and second.samples["epochs"]
+    left_out = _TO_TARGET if first.targets != second.targets else ("accuracy",) if reached else ()
     known = [key for key in QUANTITIES if first.samples.get(key) and second.samples.get(key)]
     return [key for key in known if key not in left_out]
 

@@ -273,6 +273,11 @@ def test_after_a_changed_configuration_comes_its_comparison(tmp_path):
     write_run(before / "result_0.txt", 60)
     told = dict(summary.lines(system, unchecked, None, after.name))["Next"]
     assert told.endswith(compared) and " run " not in told
+    write_run(after / "result_0.txt", 60, accuracy=0.7, status="aborted")
+    for number in range(1, 5):
+        (after / f"result_{number}.txt").unlink()
+    [system] = score.score([after])  # four more such runs are not what comes next
+    assert dict(summary.lines(system, unchecked, None, after.name))["Next"] == told
 
 
 def test_no_further_runs_are_advised_that_give_no_result(tmp_path):

@@ -286,6 +286,15 @@ def test_different_targets_are_said_before_the_figures(tmp_path):
     )
 
 
+def test_where_no_run_reached_the_target_accuracy_is_compared(tmp_path):
+    scored.write_runs(tmp_path / "one", 100, 101, 102)
+    scored.write_runs(tmp_path / "two", 100, 101, accuracy=0.7, status="aborted")
+    [found] = compare.compare(score.score([tmp_path / "one", tmp_path / "two"]))
+    assert [d.quantity for d in found.differences] == ["accuracy", "images_per_second"]
+    assert (found.differences[0].first, found.differences[0].second) == (0.76, 0.7)
+    assert "top-1 at the end" in shown([found]) and found.split is None
+
+
 def test_a_published_result_is_compared_by_its_name(tmp_path):
     scored.write_runs(tmp_path / "mine", 1000, 1001, 1002, 1003, 1004, platform="mine")
     name = "v3.0/NVIDIA/dgxh100_ngc23.04_mxnet"

@@ -122,7 +122,7 @@ def _next(score: SystemScore, system: str) -> str:
     if missed > 1:
         advice = "find out why in the report before you make more    |    docs/troubleshooting.md"
         return f"{missed} runs missed the target, and of {rules.RUNS} one may: {advice}"
-    if len(score.runs) < rules.RUNS:
+    if len(score.runs) < rules.RUNS and not (changes and missed):
         command = f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS},"
         return f"{command} makes the other {rules.RUNS - len(score.runs)} runs"
     folder = score.runs[0].file.parent
