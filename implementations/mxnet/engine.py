@@ -137,7 +137,7 @@ class MxnetEngine:
         run, data = self._config.run, self._config.data
         fused_relu = run.device == "cpu" and precision == "float32"
         rounds = run.quantization == quantization.NAME
-        layout = Layout(f"N{self.batch_format.layout}", precision, fused_relu, rounds)
+        layout = Layout(f"N{self.batch_format.layout}", precision, fused_relu, rounds, data.image_size)
         return ResNet50(data.classes, data.width, self._config.hyperparameters.bn_gamma_zero, layout)
 
     def _moved(self, array: np.ndarray, axis: int, destination: int) -> np.ndarray:

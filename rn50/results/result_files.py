@@ -35,8 +35,7 @@ def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 def _below(path: pathlib.Path) -> list[pathlib.Path]:
     if not os.path.lexists(path):
         if any(result.name.lower() == str(path).lower() for result in published.results()):
-            problem = "a published result, whose logs do not come with rn50"
-            raise UserError(path, problem, "give their folder; compare, borrow and reproduce take names")
+            raise UserError(path, "the name of a published result", "give its logs; rn50 compare takes names")
         remedy = "give result files or a folder of them; rn50 run CONFIG makes one in results/"
         raise UserError(path, "no such file or folder", remedy)
     if not os.path.isdir(path):

@@ -206,7 +206,7 @@ def test_find_result_files_refuses_what_is_not_there(tmp_path):
         result_files.find_result_files([tmp_path / "absent"])
     with pytest.raises(UserError, match=r"no result_\*\.txt below it"):
         result_files.find_result_files([tmp_path])
-    with pytest.raises(UserError, match="published result, whose logs do not come with rn50"):
+    with pytest.raises(UserError, match="the name of a published result; give its logs"):
         result_files.find_result_files([pathlib.Path("v1.0/inspur/nf5688m6_mxnet")])
     (tmp_path / "230501_1.log").touch()
     with pytest.raises(UserError, match=rf"give the logs themselves: {tmp_path}/\*\.log$"):

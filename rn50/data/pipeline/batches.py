@@ -111,9 +111,8 @@ class RepeatedBatch(Batches):
         self._batch, self._ahead = batch, 0
 
     def epoch(self) -> Iterator[Batch]:
-        """Yield the batch without end."""
-        while True:
-            yield self._next()
+        """Return the batch without end."""
+        return iter(self._next, None)
 
     def _next(self) -> Batch:
         return self._batch

@@ -46,6 +46,23 @@ def test_stride_is_in_the_3x3_convolution(network):
         assert block.shortcut._convolution["stride"] == (2, 2)
 
 
+@pytest.mark.parametrize("image_size, picks", [(48, 1), (40, 2), (32, 0), (224, 0)])
+def test_a_shortcut_from_an_odd_side_picks_pixels_and_computes_the_same(image_size, picks):
+    images = mx.nd.random.normal(shape=(2, 3, min(image_size, 48), min(image_size, 48)))
+    outcomes = []
+    for size in (rules.IMAGE_SIZE, image_size):
+        mx.random.seed(1)
+        network = ResNet50(10, 0.125, False, LAYOUT._replace(image_size=size))
+        network.initialize()
+        with mx.autograd.record():
+            logits = network(images)
+        logits.backward()
+        outcomes.append([logits.asnumpy(), *(p.grad().asnumpy() for p in trainable(network))])
+    assert sum(layer._picks for layer in network.features if isinstance(layer, Bottleneck)) == picks
+    for strided, picked in zip(*outcomes, strict=True):
+        assert np.allclose(strided, picked, rtol=1e-3, atol=1e-4 * abs(strided).max())
+
+
 def test_initial_weights(network):
     for parameter in trainable(network):
         weight = parameter.data().asnumpy()
