@@ -11,7 +11,7 @@ import pytest
 # Before anything loads OpenMP: the runs are tiny, and threads that wait for a busy core would take many times
 # as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Of the `make` that runs the tests: with them, one that a test calls says which folder it enters.
+# A `make` that a test calls would take these from the `make` that runs the tests, and print its folder.
 os.environ.pop("MAKEFLAGS", None)
 os.environ.pop("MAKELEVEL", None)
 
