@@ -167,7 +167,7 @@ class Bottleneck(HybridBlock):
         super().__init__(prefix=name)
         outputs = channels * EXPANSION
         odd = math.ceil(layout.image_size / 2**stage) % 2 == 1
-        # From an odd side oneDNN's fast 1x1 kernels take no stride. Its others took an eighth of the demo's
+        # From an odd side oneDNN's fast 1x1 kernels take no stride. Its others took a tenth of the demo's
         # step on a CPU without AVX-512. So every second pixel is picked first.
         self._picks = odd and stride == 2 and layout.fused_relu and not layout.rounds
         self.body = nn.HybridSequential(prefix=name)
