@@ -71,7 +71,7 @@ def choose(
         return known
     able = total(communicator, bool(BFLOAT16 & cpu_flags()))
     if able < communicator.size:
-        lacking = "the processor has no" if communicator.size == 1 else "not every rank's processor has"
+        lacking = "the processor has no" if able == 0 else "not every rank's processor has"
         return Precision("float32", f"PRECISION=auto is float32: {lacking} instructions for bfloat16")
     fastest = dict.fromkeys(TIMED, math.inf)
     for name in TIMED * VISITS:

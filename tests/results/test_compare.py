@@ -293,6 +293,7 @@ def test_where_no_run_reached_the_target_accuracy_is_compared(tmp_path):
     assert [d.quantity for d in found.differences] == ["accuracy", "images_per_second"]
     assert (found.differences[0].first, found.differences[0].second) == (0.76, 0.7)
     assert "top-1 at the end" in shown([found]) and found.split is None
+    assert found.cautions[0].endswith("two did not converge; no minutes to compare")
 
 
 def test_a_published_result_is_compared_by_its_name(tmp_path):
