@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rn50.benchmark import rules
-from rn50.packages import needed_for
+from rn50.results import rcp
 
 
 class ReferencePoint(NamedTuple):
@@ -28,10 +27,8 @@ class ReferencePoint(NamedTuple):
 @functools.cache
 def points() -> tuple[ReferencePoint, ...]:
     """Return the points by batch size, without those that the official checker prunes."""
-    with needed_for("reference convergence points"):
-        from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker  # loads scipy
-    pruned = RCP_Checker("training", rules.RULESETS[-1], rules.BENCHMARK, False).pruned_rcp_data.values()
-    runs = sorted((rcp["BS"], rcp["Epochs to converge"]) for rcp in pruned)
+    pruned = rcp.reference().pruned_rcp_data.values()
+    runs = sorted((one["BS"], one["Epochs to converge"]) for one in pruned)
     return tuple(
         ReferencePoint(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs
     )

@@ -443,7 +443,8 @@ def _cautions(first: _Side, second: _Side) -> Iterator[str]:
         yield f"{' and '.join(side.name for side in sides if side.label == label)}: {label}"
     for side in sides:
         if side.missed:  # the others are no longer a sample of all its runs
-            rest = "epochs and minutes are of those that did" if side.missed < side.number else "no minutes to compare"
+            some = side.missed < side.number
+            rest = "epochs and minutes are of those that did" if some else "no minutes to compare"
             yield f"{side.missed} of {side.number} runs of {side.name} did not converge; {rest}"
     common = len(set(first.hashes) & set(second.hashes))
     if common and first.hashes != second.hashes:

@@ -12,7 +12,6 @@ Without it ten equal runs would leave no doubt, and rare slow runs would be outs
 
 import dataclasses
 import functools
-import io
 import json
 import math
 import pathlib
@@ -21,7 +20,6 @@ from typing import Any, NamedTuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.packages import needed_for
 from rn50.printed import Share, as_json, prints
 from rn50.results import rcp, recipe, score
 from rn50.results.report.what_ran import date
@@ -139,10 +137,7 @@ def points(
 
 def measured(bare: Mapping[str, Point], beside: Mapping[str, Any]) -> dict[str, Point]:
     """Return points with what the official checker computes of them ``beside`` others of a table."""
-    with needed_for("reference convergence"):
-        from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker  # loads scipy
-    file = io.StringIO(json.dumps({**beside, **as_json(bare)}))
-    checker = RCP_Checker("training", rules.RULESETS[-1], rules.BENCHMARK, False, rcp_file=file)
+    checker = rcp.reference(json.dumps({**beside, **as_json(bare)}))
     keys = {"mean": "RCP Mean", "deviation": "RCP Stdev", "speedup": "Max Speedup", "bound": "Min Epochs"}
     whole = {}
     for name, point in bare.items():
@@ -196,14 +191,18 @@ def likelihood(epochs: tuple[float, ...], bound: float, seed: int = 0) -> Chance
 
     random = np.random.default_rng(seed)
 
-    def share(runs: Any, fives: int) -> float:
-        means = np.sort(random.choice(runs, (fives, rules.RUNS)), axis=1)[:, 1:-1].mean(axis=1)
-        return float(np.mean((means >= bound) & np.isfinite(means)))
+    def shares(samples: Any, fives: int) -> Any:
+        """Return the share of fives that pass, of each sample of the runs."""
+        drawn = random.integers(0, len(samples[0]), (len(samples), fives, rules.RUNS))
+        of_runs = np.sort(np.asarray(samples)[np.arange(len(samples))[:, None, None], drawn], axis=-1)
+        means = of_runs[..., 1:-1].mean(axis=-1)
+        return ((means >= bound) & np.isfinite(means)).mean(axis=-1)
 
-    resamples = [random.choice(epochs, len(epochs)) for _ in range(_RESAMPLES)]
-    low = float(np.percentile([share((*runs, 0), _FIVES) for runs in resamples], 2.5))
-    high = float(np.percentile([share((*runs, _LATE), _FIVES) for runs in resamples], 97.5))
-    passing = share(epochs, 10 * _FIVES)
+    resamples = random.choice(epochs, (_RESAMPLES, len(epochs)))
+    fast, slow = (np.pad(resamples, ((0, 0), (0, 1)), constant_values=one) for one in (0, _LATE))
+    low = float(np.percentile(shares(fast, _FIVES), 2.5))
+    high = float(np.percentile(shares(slow, _FIVES), 97.5))
+    passing = float(shares([epochs], 10 * _FIVES)[0])
     # Fives needed until one has passed: all of them pass, or none, or (1 - passing) ** fives is 5 %.
     fives = math.log(0.05) / math.log1p(-passing) if 0 < passing < 1 else passing
     runs = rules.RUNS * math.ceil(fives) or None

@@ -16,7 +16,7 @@ from rn50.printed import prints
 from rn50.results import chips, power, published, run, sidecar, tree
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
-from rn50.results.validity import compliance, explain, log_rules, result_rules
+from rn50.results.validity import checkers, compliance, explain, log_rules, result_rules
 from rn50.results.validity.findings import ERROR, WARNING, Finding, print_findings
 from rn50.submission import package_checks
 from rn50.terminal import Terminal, counted
@@ -53,6 +53,7 @@ class CheckReport:
 prints(CheckReport, lambda r: (r.ok, r.labels, r.findings, r.verdicts))
 
 
+@checkers.started()
 def check(
     paths: Sequence[pathlib.Path],
     rulesets: Sequence[str] = (),
@@ -79,7 +80,7 @@ def check(
         runs = _read(files, findings)
         if runs:
             todo.append((place, runs, chosen))
-            total += len(set(chosen)) * len(runs) + len(package_checks.checkers(place, chosen))
+            total += len(set(chosen)) * len(runs) + len(package_checks.official_checks(place, chosen))
     numbers = itertools.count(1)
 
     def count() -> None:

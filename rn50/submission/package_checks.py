@@ -1,9 +1,9 @@
 """Run the official checkers on all runs of one system, in the folders of a submission: seeds, reference
 convergence, system description, package.
 
-Each runs in a separate process on a copy of one system with only the records of its logs, because some write
-into the checked tree (``scaling.json``) and one reads a file whole. Most exit with 0 whatever they find, so
-the verdict is the last line they print; a missing verdict is a crash.
+Each runs on a copy of one system with only the records of its logs, because some write into the checked tree
+(``scaling.json``) and one reads a file whole. Most exit with 0 whatever they find, so the verdict is the last
+line they print; a missing verdict is a crash.
 """
 
 import ast
@@ -20,7 +20,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.results.parse import ResultLog, copy_records
 from rn50.results.tree import Place, described, read_description
-from rn50.results.validity import compliance
+from rn50.results.validity import checkers
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 _SEEDS = """
@@ -127,7 +127,7 @@ class _Job:
         """
         checked: pathlib.Path = getattr(self.copy, self.checker.part)
         options = self.checker.option, self.ruleset
-        status, printed = compliance.run(self.checker.code, str(checked), *options, cwd=checked.parent)
+        status, printed = checkers.run(self.checker.code, str(checked), *options, cwd=checked.parent)
         lines = [line for line in printed.splitlines() if line.removeprefix("INFO - ").strip(" -")]
         last = lines[-1] if lines else "it wrote nothing"
         traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
@@ -147,7 +147,7 @@ def check_repository(folder: pathlib.Path) -> list[Finding]:
     return _Job(_REPOSITORY, rules.RULESETS[-1], place, place).findings()
 
 
-def checkers(place: Place | None, rulesets: Sequence[str]) -> list[tuple[_Checker, str]]:
+def official_checks(place: Place | None, rulesets: Sequence[str]) -> list[tuple[_Checker, str]]:
     """Return the official checkers that ``check_tree`` runs, and the ruleset of each."""
     jobs = []
     for ruleset in rulesets if place else ():
@@ -159,6 +159,7 @@ def checkers(place: Place | None, rulesets: Sequence[str]) -> list[tuple[_Checke
     return jobs
 
 
+@checkers.started()
 def check_tree(
     place: Place,
     logs: Sequence[ResultLog],
@@ -182,7 +183,7 @@ def check_tree(
         copy.description.parent.mkdir()
         if place.description.is_file():
             shutil.copyfile(str(place.description), str(copy.description))
-        jobs = [_Job(checker, ruleset, place, copy, logs) for checker, ruleset in checkers(place, rulesets)]
+        jobs = [_Job(*chosen, place, copy, logs) for chosen in official_checks(place, rulesets)]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             official: list[tuple[str, Finding]] = []
             for job, reported in zip(jobs, pool.map(_Job.findings, jobs), strict=True):

@@ -15,6 +15,8 @@ from rn50.results.validity.findings import ERROR
 from tests.results.mutations import change
 from tests.support import imagenet_run
 
+pytestmark = pytest.mark.usefixtures("official_checkers")
+
 OURS = {
     "lowest_numerical_precision_in_linear": "fp16",
     "lowest_numerical_precision_in_comm": "fp32",

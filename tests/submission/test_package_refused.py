@@ -20,6 +20,8 @@ from rn50.submission import describe, own_results, package, source
 from tests.results.scored import write_power
 from tests.support.campaigns import DETAILS, change, details, nobody, packaged, replace, snapshot
 
+pytestmark = pytest.mark.usefixtures("official_checkers")
+
 
 def spoil_missed(results):
     for name in ("result_1.txt", "result_3.txt"):

@@ -1,6 +1,5 @@
 """A campaign on ImageNet that never was, on one of the machines of tests/golden/machines."""
 
-import dataclasses
 import functools
 import pathlib
 import shutil
@@ -8,9 +7,16 @@ import shutil
 import pytest
 
 from rn50.machine import description
-from rn50.results.validity import compliance
+from rn50.results.validity import checkers
 from rn50.submission import describe
 from tests.support import machines
+
+
+@pytest.fixture(scope="module")
+def official_checkers():
+    """One process that forks for every official checker of the tests of a file: it loads scipy once."""
+    with checkers.started():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -75,20 +81,3 @@ def points_read_once(monkeypatch):
     monkeypatch.setattr(
         rcp_checker, "RCP_Checker", functools.lru_cache(maxsize=None)(rcp_checker.RCP_Checker)
     )
-
-
-@pytest.fixture(scope="module")
-def compliance_once():
-    """For tests of many checks: the official compliance checker runs once for logs that are the same byte by
-    byte."""
-    verdicts, check_file = {}, compliance._check_file
-
-    def remembered(file, copy, ruleset):
-        key = copy.read_bytes(), ruleset
-        if key not in verdicts:
-            verdicts[key] = check_file(file, copy, ruleset)
-        return dataclasses.replace(verdicts[key], file=file)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compliance, "_check_file", remembered)
-        yield

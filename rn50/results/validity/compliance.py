@@ -1,32 +1,25 @@
 """Run the official compliance checker, ``mlperf_logging.compliance_checker``, on result files.
 
-It runs in a separate process, because it keeps state in its module and configures the root logger. Its
-verdict is the last line it writes, ``SUCCESS`` or ``FAILED``. The exit code is not used, because it is 1 both
-for a file that failed and for a crash.
+Its verdict is the last line it writes, ``SUCCESS`` or ``FAILED``. The exit code is not used, because it is 1
+both for a file that failed and for a crash.
 """
 
 import itertools
 import os
 import pathlib
 import re
-import signal
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from resource import RLIMIT_CPU, setrlimit
 
 from rn50 import files
 from rn50.packages import needed_for
-from rn50.process import ask_to_end_with_parent, environment, python
 from rn50.results import tree
 from rn50.results.parse import copy_records
+from rn50.results.validity import checkers
 from rn50.terminal import Terminal, styled, table
 
-LIMIT_S = 60
-"""Seconds of processor time that an official checker may take, however busy the machine is; a published log
-takes one."""
 CRASHED = "the checker gave no verdict:"
 """Beginning of our own message in place of the checker's."""
 _SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
@@ -48,6 +41,7 @@ class CheckerVerdict:
     """Its reasons or, on a pass, its warnings."""
 
 
+@checkers.started()
 def check(
     logs: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
 ) -> list[CheckerVerdict]:
@@ -59,7 +53,7 @@ def check(
     """
     tree.refuse_unknown(rulesets)
     with needed_for("the official checkers"):
-        import mlperf_logging  # noqa: F401  (each checker is a process of its own)
+        import mlperf_logging  # noqa: F401  (another process runs it)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(logs)}
         for file, copy in copies.items():
@@ -81,32 +75,13 @@ def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Checker
 
 def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...]]:
     options = ("--usage", "training", "--ruleset", ruleset, "--", str(copy))
-    lines = run("compliance_checker", *options)[1].strip().splitlines()
+    lines = checkers.run("compliance_checker", *options)[1].strip().splitlines()
     last = lines.pop() if lines else "it wrote nothing"
     if last not in ("INFO - SUCCESS", "ERROR - FAILED"):
         return False, (f"{CRASHED} {last}",)
     text = "\n".join(line for line in lines if not line.startswith("INFO - "))
     messages = re.split(r"^(?:WARNING - |-{30}$)", text, flags=re.MULTILINE)
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
-
-
-def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple[int, str]:
-    """Run an official checker, a module of ``mlperf_logging`` or code. Return its exit status and standard
-    error, or that it took longer than ``LIMIT_S``."""
-    # --log_output: else the checker leaves a log in the current folder. utf8: whatever the locale.
-    module = ("-m", f"mlperf_logging.{checker}", "--log_output", os.devnull)
-    process = subprocess.run(
-        python(*(module if checker.isidentifier() else ("-c", checker)), *arguments),
-        cwd=cwd,
-        env={**environment(), "PYTHONUTF8": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        preexec_fn=ask_to_end_with_parent(then=lambda: setrlimit(RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))),
-    )
-    too_long = f"it did not end within {LIMIT_S} s of processor time"
-    return process.returncode, too_long if process.returncode == -signal.SIGXCPU else process.stderr
 
 
 def print_table(verdicts: Sequence[CheckerVerdict], console: Terminal) -> None:
