@@ -193,10 +193,9 @@ def test_two_hosts_train_one_model(launched, tmp_path, request, launcher):
         assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
 
 
-@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
-def test_machines_are_cells_of_a_throughput_matrix(launched, tmp_path, request, launcher):
+def test_machines_are_cells_of_a_throughput_matrix(launched, tmp_path, request):
     """The second row runs over the link."""
-    command, environment = on_two_hosts(launcher, request, tmp_path)
+    command, environment = on_two_hosts("mpirun", request, tmp_path)
     asked = ("bench", "throughput", "--nodes=1,2", "--data=synthetic", "--seconds=1", "--rounds=2", "--json")
     (*enter, _), environment = command, {**environment, "FRAMEWORK": "mxnet"}
     received = request.getfixturevalue("hosts").received_bytes()
@@ -277,7 +276,7 @@ def test_sigterm_to_the_launcher_of_mpirun(launched, tmp_path, request):
 def test_what_a_user_can_mend_is_said_once_by_mpirun(launched, tmp_path, request):
     command, environment = on_this_machine("mpirun", request)
     job = launched(tmp_path, command, {**environment, "NUMVALEXAMPLES": "56"})
-    assert job.wait() == 2
+    assert job.wait(BUSY_S) == 2
     assert "lists 57 records, but NUMVALEXAMPLES is 56" in job.complaint
     assert_aborted(tmp_path / "result.txt")
 

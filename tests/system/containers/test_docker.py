@@ -20,6 +20,8 @@ from tests.system.containers.engines import MARKS, SCRIPT, SOMEBODY, containers,
 from tests.system.job import BUSY_S, POLL_S, ROOT, Job, assert_aborted, events, keys
 
 pytestmark = MARKS
+ON_ONE = pytest.mark.parametrize("engine", ["docker"], indirect=True)
+"""For what the script does whatever the engine: the other tests show what engines differ in."""
 
 
 def test_labels_are_true(engine, image):
@@ -93,8 +95,8 @@ def test_a_campaign_of_two_ranks_for_somebody(contained, checkout, engine):
     assert len({event["value"] for log in logs for event in events(log) if event["key"] == "seed"}) == 2
 
 
-# On one engine: what engines do with signals, the tests below show, and what is kept is the script's.
-@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+# What engines do with signals, the tests below show; what is kept is the script's.
+@ON_ONE
 def test_an_interrupted_campaign_is_resumed(contained, checkout):
     first, second = (checkout / "results" / "TINY" / f"result_{index}.txt" for index in range(2))
     job = contained(NEXP="2")
@@ -172,6 +174,7 @@ def test_ctrl_c_in_a_terminal(checkout, engine, image):
     assert not containers(engine)
 
 
+@ON_ONE
 def test_anybodys_configuration_file(contained, checkout):
     foreign = checkout / "theirs" / "config_somebodys.sh"
     foreign.parent.mkdir()
@@ -184,8 +187,8 @@ def test_anybodys_configuration_file(contained, checkout):
     assert (checkout / "results" / "somebodys" / "result_0.txt").exists()
 
 
-# One framework on one engine: an image takes five minutes, and the other tests show what engines differ in.
-@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+# Of one framework: an image takes five minutes.
+@ON_ONE
 def test_the_demo_with_pytorch(contained, checkout, pytorch_image):
     """The image of the configuration's FRAMEWORK, by its name of `make image`, on data that are made
     first."""
@@ -199,6 +202,7 @@ def test_the_demo_with_pytorch(contained, checkout, pytorch_image):
     assert "torch" in packages and "mxnet" not in packages and "pytest" not in packages
 
 
+@ON_ONE
 def test_variables_are_passed_on(contained, checkout):
     """All that a run reads or hands to a library, whatever it is; the configuration says what arrived."""
     there = checkout / "results" / "TINY" / "environment"
@@ -231,6 +235,7 @@ def test_variables_are_passed_on(contained, checkout):
     assert arrived["INITIAL_WEIGHTS"] == str(weights)
 
 
+@ON_ONE
 def test_a_seed_is_not_passed_on(contained):
     job = contained(NEXP="1", SEED="1")
     job.wait(BUSY_S)
