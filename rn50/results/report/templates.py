@@ -1,5 +1,6 @@
 """Templates of the pages that rn50 writes."""
 
+import functools
 import pathlib
 
 import jinja2
@@ -9,6 +10,7 @@ from rn50 import files
 from rn50.results.report import plots
 
 
+@functools.cache  # with the compiled templates
 def in_folder_of(module: str) -> jinja2.Environment:
     """Return the templates in the folder of ``module``, a ``__file__``, and those of this folder, which pages
     share. Text is escaped; a name without a value is an error."""
