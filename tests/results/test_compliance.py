@@ -281,6 +281,16 @@ def test_only_the_records_of_a_long_line_reach_the_checker(tmp_path):
     assert (tmp_path / "copy").read_text().splitlines() == records
 
 
+def test_a_checker_that_is_missing_says_so_and_the_next_one_runs():
+    status, said = checkers.run("absent")
+    assert status == 1 and said.splitlines()[-1].endswith("No module named mlperf_logging.absent")
+    assert checkers.run("import sys; print('said', *sys.argv[1:], file=sys.stderr)", "a", "b") == (
+        0,
+        "said a b\n",
+    )
+    assert checkers.run("raise SystemExit(7)") == (7, "")
+
+
 def test_a_checker_that_does_not_end_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(checkers, "LIMIT_S", 1)
     endless = "while True: pass"
