@@ -59,6 +59,7 @@ def befall(log):
 
 
 def main():
+    os.environ["INPUT_LIBRARY"] = "dali"  # "auto" imports MXNet and DALI to know, for most of the run's time
     config = configuration.from_environment()
     pause = float(os.environ.get("SIMULATED_EPOCH_S", "0.02"))
     log = RunLog(0, pathlib.Path(config.run.result_file))
