@@ -2,9 +2,11 @@
 
 import ctypes
 import dataclasses
+import gc
 import os
 import pathlib
 import re
+import sys
 import time
 
 import pytest
@@ -15,11 +17,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A `make` that a test calls would take these from the `make` that runs the tests, and print its folder.
 os.environ.pop("MAKEFLAGS", None)
 os.environ.pop("MAKELEVEL", None)
+# With it, every one of the processes that tests start would compile our modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from rn50.data.demo import dataset
 from rn50.settings import config as configuration
 from tests.support import published, tiers
 
+sys.dont_write_bytecode = False  # as above
 pytest_plugins = ["tests.support.fixtures", "tests.support.left_running"]
 TESTS = pathlib.Path(__file__).resolve().parent
 
@@ -56,7 +61,7 @@ LIGHT = "(not slow or smoke)"
 LEFT_OUT = pytest.StashKey[int]()
 UNTIL = float(os.environ.get("TESTS_UNTIL", "inf"))
 """Seconds since the epoch. A test that would begin later is skipped, and says so: where CI ends all of them
-after 90 minutes, nobody learns which fail."""
+after 90 minutes, nobody learns which fail. `.ci/run` sets it for `make test-rest` alone."""
 LONGEST = (
     "system/containers/test_docker",
     "system/containers/test_docker_refused",
@@ -115,6 +120,16 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("minute_on_gpu"):  # Inductor compiles each kernel of the network
             ranks[item] = -1
     items.sort(key=ranks.__getitem__)
+
+
+def pytest_make_parametrize_id(val):
+    """Name a case after the beginning of a long text, not after megabytes of it."""
+    return f"{val[:60]!r}..." if isinstance(val, str | bytes) and len(val) > 200 else None
+
+
+def pytest_collection_finish():
+    """Leave what was collected, millions of objects that stay, out of garbage collections."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

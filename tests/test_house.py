@@ -4,6 +4,7 @@ A change that needs more raises the limit, and its commit says why.
 """
 
 import ast
+import functools
 import io
 import pathlib
 import sys
@@ -14,8 +15,12 @@ from rn50.run.engine import Communicator, Engine
 from rn50.run.loop import Rank
 
 FILES = sorted(file for room in ("rn50", "implementations") for file in (ROOT / room).rglob("*.py"))
-TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
-FUNCTIONS = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+@functools.cache
+def trees():
+    """The syntax tree of each file."""
+    return {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 
 def test_the_files_that_run_in_every_step_are_few(tiny_config):
@@ -54,7 +59,7 @@ def test_one_loop_trains():
     """Loops over batches whose body runs a step."""
     loops = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
-        for file, tree in TREES.items()
+        for file, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.For)
         and ".epoch(" in ast.unparse(node.iter)
@@ -76,7 +81,7 @@ def test_an_engine_comes_to_its_step_soon():
     """Lines of MXNet's file before the step."""
     (step,) = (
         node
-        for node in ast.walk(TREES[ROOT / "implementations/mxnet/engine.py"])
+        for node in ast.walk(trees()[ROOT / "implementations/mxnet/engine.py"])
         if isinstance(node, ast.FunctionDef) and node.name == "step"
     )
     print(f"{step.lineno - 1} lines before the step of implementations/mxnet/engine.py")
@@ -85,7 +90,10 @@ def test_an_engine_comes_to_its_step_soon():
 
 def test_a_configuration_carries_the_environment():
     """Functions with a parameter ``environ``, and with a configuration beside it."""
-    of = [{one.arg for one in (*node.args.args, *node.args.kwonlyargs)} for node in FUNCTIONS]
+    functions = [
+        node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+    ]
+    of = [{one.arg for one in (*node.args.args, *node.args.kwonlyargs)} for node in functions]
     alone, both = (
         sum(names <= parameters for parameters in of) for names in ({"environ"}, {"environ", "config"})
     )
@@ -115,7 +123,7 @@ def code_lines(file):
     for token in tokenize.generate_tokens(io.StringIO(file.read_text(encoding="utf-8")).readline):
         if token.type not in blank:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(TREES[file]):
+    for node in ast.walk(trees()[file]):
         if (
             isinstance(node, ast.Expr)
             and isinstance(node.value, ast.Constant)

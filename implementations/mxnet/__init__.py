@@ -8,10 +8,12 @@ import numpy
 if "bool" not in vars(numpy):
     vars(numpy)["bool"] = bool
 
-# It loads scipy, for most of a second, for sparse arrays and calibration, and goes on where scipy is missing.
-_scipy = sys.modules.get("scipy")
-sys.modules["scipy"] = None  # type: ignore[assignment]
+# It loads these in a second for what we do not use of it: sparse arrays, calibration, ONNX files. It goes on
+# where they are missing.
+_hidden = {name: sys.modules.get(name) for name in ("onnx", "scipy")}
+sys.modules.update(dict.fromkeys(_hidden))  # type: ignore[arg-type]
 try:
     import mxnet as mx  # noqa: F401
 finally:
-    sys.modules.pop("scipy") if _scipy is None else sys.modules.update(scipy=_scipy)
+    for _name, _module in _hidden.items():
+        sys.modules.pop(_name) if _module is None else sys.modules.update({_name: _module})

@@ -229,19 +229,22 @@ def test_latency_at_a_rate_includes_the_wait(monkeypatch):
 
 
 def test_the_harness_adds_next_to_nothing(models):
-    """Closed loop against a plain loop of ONNX Runtime, in turn; 1.003 was measured on an idle machine."""
+    """Closed loop against a plain loop of ONNX Runtime, in turn; 1.003 was measured on an idle machine.
+
+    What other work on the machine adds is in most of the latencies, and not in the least tenth of them.
+    """
     run, images = inference_engines.create(ModelOnEngine(models / "model.onnx", "onnxruntime", "float32"), 1)
     model = model_file.read(models / "model.onnx")
-    session, given, ratios = model_file.session(model, 1), images(8), []
+    session, given, alone, ours = model_file.session(model, 1), images(8), [], []
     for _ in range(7):
         plain = []
         for _ in range(60):
             begin = time.perf_counter()
             session.run(None, {model.input: given})
             plain.append(time.perf_counter() - begin)
-        ours = inference_process.serve(run, given, Load(8, sum(plain), None))
-        ratios.append(np.median(ours.latencies) / np.median(plain))
-    assert np.median(ratios) < 1.25
+        alone += plain
+        ours += inference_process.serve(run, given, Load(8, sum(plain), None)).latencies
+    assert np.percentile(ours, 10) / np.percentile(alone, 10) < 1.25
 
 
 def test_percentiles_are_of_all_requests():

@@ -25,6 +25,7 @@ from rn50.speed import input_settings, measured_steps, tuned_config, tuning
 from rn50.speed.tuning import Tuner
 from tests.conftest import with_changes
 from tests.support import documented
+from tests.support.pace import slowness
 
 CONFIGS = sorted(config_file.CONFIGS.glob("config_*.sh"))
 DEMO = config_file.CONFIGS / "config_DEMO_CPU.sh"
@@ -337,7 +338,8 @@ def test_end_to_end_a_faster_configuration_is_written_and_it_is_faster(slow_to_d
     folder, base = slow_to_decode
     output = tmp_path / "config_TUNED.sh"
     for _ in range(3):  # whatever else the machine does may spoil a round, and then nothing may be written
-        said = command({"DATADIR": str(folder)}, base, "-o", output, "--seconds", "25", "--json")
+        seconds = round(25 * slowness())  # in which a slow machine measures as many steps
+        said = command({"DATADIR": str(folder)}, base, "-o", output, "--seconds", seconds, "--json")
         assert said.returncode == 0, said.stderr
         report = json.loads(said.stdout)
         if report["faster"]:
