@@ -43,8 +43,4 @@ def _network(weights: Weights, precision: str, fused_relu: bool) -> ResNet50:
 
 
 def _running(network: Any) -> Callable[[np.ndarray], np.ndarray]:
-    def logits(images: np.ndarray) -> np.ndarray:
-        answer: np.ndarray = network(mx.nd.array(images)).asnumpy()
-        return answer
-
-    return logits
+    return lambda images: network(mx.nd.array(images)).asnumpy()

@@ -19,8 +19,9 @@ from mxnet import autograd
 from mxnet.contrib.amp import amp
 from mxnet.gluon import HybridBlock, nn
 
+from rn50.benchmark import network as geometry
 from rn50.benchmark import rules
-from rn50.benchmark.network import EXPANSION, STAGES
+from rn50.benchmark.network import Convolution, Unit
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 BATCH_NORM: dict[str, Any] = {
@@ -90,29 +91,18 @@ def relu(F: Any, x: Any) -> Any:
 
 
 class ConvNorm(HybridBlock):
-    """Convolution without bias, batch norm and, if ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``,
-    H/s, W/s)."""
+    """Convolution without bias, batch norm and, if ``relu``, ReLU: (N, inputs, H, W) -> (N, outputs, H/s,
+    W/s)."""
 
-    def __init__(
-        self,
-        unit: str,
-        index: str,
-        inputs: int,
-        outputs: int,
-        kernel: int,
-        stride: int,
-        layout: Layout,
-        relu: bool = True,
-        gamma: str = "ones",
-    ):
+    def __init__(self, convolution: Convolution, layout: Layout, relu: bool = True, gamma: str = "ones"):
+        name, norm, inputs, outputs, kernel, stride = convolution
+        unit = name.rpartition("conv")[0]
         super().__init__(prefix=unit)
+        name, norm = name.removeprefix(unit), norm.removeprefix(unit)
         sides = kernel, kernel
         shape = (outputs, inputs, *sides) if layout.axes == "NCHW" else (outputs, *sides, inputs)
-        norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
-        fan_in = inputs * kernel * kernel
-        self.weight = self.params.get(
-            f"conv{index}_weight", shape=shape, init=mx.init.Normal((2 / fan_in) ** 0.5)
-        )
+        drawn = mx.init.Normal((2 / (inputs * kernel * kernel)) ** 0.5)
+        self.weight = self.params.get(f"{name}_weight", shape=shape, init=drawn)
         self.gamma = self.params.get(f"{norm}_gamma", shape=(outputs,), init=gamma)
         self.beta = self.params.get(f"{norm}_beta", shape=(outputs,), init="zeros")
         self.running_mean = self.params.get(
@@ -124,7 +114,7 @@ class ConvNorm(HybridBlock):
         self._convolution = {
             "kernel": sides,
             "stride": (stride, stride),
-            "pad": (kernel // 2, kernel // 2),
+            "pad": (convolution.padding, convolution.padding),
             "num_filter": outputs,
             "no_bias": True,
             "layout": layout.axes,
@@ -158,28 +148,23 @@ class Classifier(HybridBlock):
 
 
 class Bottleneck(HybridBlock):
-    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
+    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut: (N, inputs, ``side``, ``side``) ->
+    (N, outputs, ``side``/s, ``side``/s)."""
 
-    def __init__(
-        self, stage: int, unit: int, inputs: int, channels: int, stride: int, layout: Layout, last_gamma: str
-    ):
-        name = f"stage{stage}_unit{unit}_"
+    def __init__(self, unit: Unit, side: int, layout: Layout, last_gamma: str):
+        first, second, last = unit.body
+        name = first.name.removesuffix("conv1")
         super().__init__(prefix=name)
-        outputs = channels * EXPANSION
-        odd = math.ceil(layout.image_size / 2**stage) % 2 == 1
         # From an odd side oneDNN's fast 1x1 kernels take no stride. Its others took a tenth of the demo's
         # step on a CPU without AVX-512. So every second pixel is picked first.
-        self._picks = odd and stride == 2 and layout.fused_relu and not layout.rounds
+        self._picks = side % 2 == 1 and second.stride == 2 and layout.fused_relu and not layout.rounds
         self.body = nn.HybridSequential(prefix=name)
-        self.body.add(
-            ConvNorm(name, "1", inputs, channels, 1, 1, layout),
-            ConvNorm(name, "2", channels, channels, 3, stride, layout),
-            ConvNorm(name, "3", channels, outputs, 1, 1, layout, relu=False, gamma=last_gamma),
-        )
-        stride = 1 if self._picks else stride
-        self.shortcut = (
-            ConvNorm(name, "1sc", inputs, outputs, 1, stride, layout, relu=False) if unit == 1 else None
-        )
+        self.body.add(ConvNorm(first, layout), ConvNorm(second, layout))
+        self.body.add(ConvNorm(last, layout, relu=False, gamma=last_gamma))
+        self.shortcut = None
+        for convolution in unit.shortcut:
+            stride = 1 if self._picks else convolution.stride
+            self.shortcut = ConvNorm(convolution._replace(stride=stride), layout, relu=False)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         picked = F.Pooling(x, kernel=(1, 1), stride=(2, 2), pool_type="avg") if self._picks else x
@@ -198,7 +183,6 @@ class ResNet50(HybridBlock):
     def __init__(self, classes: int, width: float, gamma_zero: bool, layout: Layout):
         super().__init__(prefix="")
         self.features = nn.HybridSequential(prefix="")
-        inputs = round(64 * width)
         # For three channels oneDNN's only bfloat16 kernel is a plain matrix product, whose layout makes batch
         # norm slow too.
         first = layout
@@ -206,22 +190,15 @@ class ResNet50(HybridBlock):
             first = layout._replace(precision="float32", fused_relu=True)
         self.features.add(
             nn.HybridLambda(first.cast),
-            ConvNorm("", "0", 3, inputs, 7, 2, first),
+            ConvNorm(geometry.stem(width), first),
             nn.MaxPool2D(3, 2, 1, layout=layout.axes),
         )
-        for stage, (units, base) in enumerate(STAGES, start=1):
-            channels = round(base * width)
-            for unit in range(1, units + 1):
-                stride = 2 if unit == 1 and stage > 1 else 1
-                self.features.add(
-                    Bottleneck(
-                        stage, unit, inputs, channels, stride, layout, "zeros" if gamma_zero else "ones"
-                    )
-                )
-                inputs = channels * EXPANSION
-        self.features.add(
-            nn.GlobalAvgPool2D(layout=layout.axes), nn.Flatten(), Classifier(inputs, classes, layout)
-        )
+        side = math.ceil(layout.image_size / 4)
+        for unit in geometry.units(width):
+            self.features.add(Bottleneck(unit, side, layout, "zeros" if gamma_zero else "ones"))
+            side = math.ceil(side / unit.body[1].stride)
+        classifier = Classifier(geometry.features(width), classes, layout)
+        self.features.add(nn.GlobalAvgPool2D(layout=layout.axes), nn.Flatten(), classifier)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return self.features(x)
@@ -233,9 +210,7 @@ class TrainingLoss(HybridBlock):
 
     def __init__(self, network: HybridBlock, classes: int, label_smoothing: float):
         super().__init__(prefix="")
-        self.network = network
-        self._classes = classes
-        self._smoothing = label_smoothing
+        self.network, self._classes, self._smoothing = network, classes, label_smoothing
 
     def hybrid_forward(self, F: Any, images: Any, labels: Any) -> Any:
         log_probability = F.log_softmax(self.network(images))

@@ -11,11 +11,8 @@ from mxnet.gluon.model_zoo import vision
 
 def models() -> dict[str, int]:
     """Return name -> side of the input in pixels, from the zoo's documentation."""
-    builders = (
-        name
-        for name, member in vars(vision).items()
-        if inspect.isfunction(member) and not name.startswith("get_")
-    )
+    functions = dict(inspect.getmembers(vision, inspect.isfunction))
+    builders = (name for name in functions if not name.startswith("get_"))
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 
 

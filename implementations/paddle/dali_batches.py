@@ -15,8 +15,7 @@ class DaliBatches(dali_batches.DaliBatches):
     def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
         # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one
         # in.
-        images = paddle.empty(shape, batch_format.dtype)
-        self._buffers = images, paddle.empty([shape[0], 1], "float32")
+        self._buffers = paddle.empty(shape, batch_format.dtype), paddle.empty([shape[0], 1], "float32")
         on_gpu = batch_format.device_id is not None
         self._stream = paddle.device.cuda.current_stream().cuda_stream if on_gpu else None
         self._wrong = paddle.zeros([], "int64")

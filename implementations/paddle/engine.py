@@ -74,8 +74,7 @@ class PaddleEngine:
 
     def array(self, tensor: paddle.Tensor) -> np.ndarray:
         """Return a copy of a tensor."""
-        array: np.ndarray = tensor.numpy()
-        return array
+        return tensor.numpy()
 
     def set(self, tensor: paddle.Tensor, array: np.ndarray) -> None:
         """Give a tensor the values of an array."""

@@ -130,7 +130,6 @@ def read(
     def logits(images: np.ndarray) -> np.ndarray:
         source.copy_from_cpu(images)
         predictor.run()
-        answer: np.ndarray = answers.copy_to_cpu()
-        return answer
+        return answers.copy_to_cpu()
 
     return logits

@@ -20,12 +20,8 @@ def profile(
     run: Callable[[], EpochResult], trace: pathlib.Path, on_gpu: bool
 ) -> tuple[EpochResult, list[Operator]]:
     """Run steps under the profiler."""
-
-    def export(running: profiler.Profiler) -> None:
-        running.export(str(trace), format="json")
-
     targets = [profiler.ProfilerTarget.CPU, *([profiler.ProfilerTarget.GPU] if on_gpu else [])]
-    with profiler.Profiler(targets=targets, on_trace_ready=export):
+    with profiler.Profiler(targets=targets, on_trace_ready=lambda p: p.export(str(trace), "json")):
         result = run()
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     return result, operators(events, KERNELS if on_gpu else OPERATORS)

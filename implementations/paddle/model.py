@@ -22,8 +22,9 @@ from paddle import nn
 from paddle.nn import functional
 
 from implementations.paddle import paddle
+from rn50.benchmark import network as geometry
 from rn50.benchmark import rules
-from rn50.benchmark.network import EXPANSION, STAGES
+from rn50.benchmark.network import Convolution, Unit
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 BATCH_NORM: dict[str, Any] = {"momentum": rules.BATCH_NORM_MOMENTUM, "epsilon": rules.BATCH_NORM_EPSILON}
@@ -54,34 +55,20 @@ class ConvNorm(nn.Layer):
     ``ResNet50`` sets how it computes."""
 
     layout: str
-    """"NCHW" or "NHWC", that of the images; weights are (``outputs``, ``inputs``, kernel, kernel) in both."""
+    """"NCHW" or "NHWC", that of the images; weights are (outputs, inputs, kernel, kernel) in both."""
     precision: str
     rounds: bool
     """True if weights and inputs are rounded as in int8."""
 
-    def __init__(
-        self,
-        unit: str,
-        index: str,
-        inputs: int,
-        outputs: int,
-        kernel: int,
-        stride: int,
-        relu: bool = True,
-        gamma: float = 1.0,
-    ):
+    def __init__(self, convolution: Convolution, relu: bool = True, gamma: float = 1.0):
         super().__init__()
-        norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
-        self.names = {
-            "weight": f"{unit}conv{index}_weight",
-            "gamma": f"{unit}{norm}_gamma",
-            "beta": f"{unit}{norm}_beta",
-        }
+        name, norm, inputs, outputs, kernel, stride = convolution
+        self.names = {"weight": f"{name}_weight", "gamma": f"{norm}_gamma", "beta": f"{norm}_beta"}
         self.weight = empty(self, [outputs, inputs, kernel, kernel])
         self.gamma, self.beta = empty(self, [outputs]), empty(self, [outputs])
         self.register_buffer("running_mean", paddle.zeros([outputs]))
         self.register_buffer("running_var", paddle.ones([outputs]))
-        self._convolution = {"stride": stride, "padding": kernel // 2}
+        self._convolution = {"stride": stride, "padding": convolution.padding}
         self._relu, self._first_gamma = relu, gamma
 
     def initialize(self, random: np.random.RandomState) -> None:
@@ -132,14 +119,12 @@ class Classifier(nn.Layer):
 class Bottleneck(nn.Layer):
     """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
 
-    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, last_gamma: float):
+    def __init__(self, unit: Unit, last_gamma: float):
         super().__init__()
-        name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
-        self.first = ConvNorm(name, "1", inputs, channels, 1, 1)
-        self.second = ConvNorm(name, "2", channels, channels, 3, stride)
-        self.last = ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma)
-        shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False) if unit == 1 else None
-        self.shortcut = shortcut
+        first, second, last = unit.body
+        self.first, self.second = ConvNorm(first), ConvNorm(second)
+        self.last = ConvNorm(last, gamma=last_gamma)
+        self.shortcut = ConvNorm(unit.shortcut[0], relu=False) if unit.shortcut else None
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         shortcut = x if self.shortcut is None else self.shortcut(x)
@@ -159,20 +144,13 @@ class ResNet50(nn.Layer):
         self, classes: int, width: float, gamma_zero: bool, precision: str, layout: str, rounds: bool = False
     ):
         super().__init__()
-        inputs, last_gamma = round(64 * width), 0.0 if gamma_zero else 1.0
-        layers: list[nn.Layer] = [
-            ConvNorm("", "0", 3, inputs, 7, 2),
+        self.features = nn.Sequential(
+            ConvNorm(geometry.stem(width)),
             nn.MaxPool2D(3, 2, 1, data_format=layout),
-        ]
-        for stage, (units, base) in enumerate(STAGES, start=1):
-            channels = round(base * width)
-            for unit in range(1, units + 1):
-                stride = 2 if unit == 1 and stage > 1 else 1
-                layers.append(Bottleneck(stage, unit, inputs, channels, stride, last_gamma))
-                inputs = channels * EXPANSION
-        pool = nn.AdaptiveAvgPool2D(1, data_format=layout)
-        layers += [pool, nn.Flatten(), Classifier(inputs, classes)]
-        self.features = nn.Sequential(*layers)
+            *(Bottleneck(unit, 0.0 if gamma_zero else 1.0) for unit in geometry.units(width)),
+            nn.AdaptiveAvgPool2D(1, data_format=layout),
+            *(nn.Flatten(), Classifier(geometry.features(width), classes)),
+        )
         for layer in _named(self):
             layer.layout, layer.precision, layer.rounds = layout, precision, rounds
 

@@ -25,11 +25,7 @@ def profile(
 
 def operators(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
     """Return the operators that took time on a CPU."""
-    return [
-        Operator(row.key, row.count, row.self_cpu_time_total / 1e6)
-        for row in averages
-        if row.self_cpu_time_total
-    ]
+    return _that_took_time((row, row.self_cpu_time_total) for row in averages)
 
 
 def kernels(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
@@ -40,8 +36,8 @@ def kernels(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
     PyTorch's own total leaves out operators and annotations.
     """
     ran = (row for row in averages if row.device_type == DeviceType.CUDA and not row.is_user_annotation)
-    return [
-        Operator(row.key, row.count, row.self_device_time_total / 1e6)
-        for row in ran
-        if row.self_device_time_total
-    ]
+    return _that_took_time((row, row.self_device_time_total) for row in ran)
+
+
+def _that_took_time(rows: Iterable[tuple[FunctionEventAvg, float]]) -> list[Operator]:
+    return [Operator(row.key, row.count, microseconds / 1e6) for row, microseconds in rows if microseconds]

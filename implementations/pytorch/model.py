@@ -19,8 +19,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from rn50.benchmark import network as geometry
 from rn50.benchmark import optimizers, rules
-from rn50.benchmark.network import EXPANSION, STAGES
+from rn50.benchmark.network import Convolution, Unit
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 # PyTorch's momentum is the weight of the new value.
@@ -74,9 +75,8 @@ def separate_normalise(
 def rounded_weight(weight: torch.Tensor) -> torch.Tensor:
     """Return ``rn50.benchmark.quantization.rounded_weight``; the gradient passes through."""
     value = weight.detach()
-    scale = (
-        value.abs().amax(dim=tuple(range(1, value.dim())), keepdim=True).clamp(min=SMALLEST) / WEIGHT_LEVELS
-    )
+    others = tuple(range(1, value.dim()))
+    scale = value.abs().amax(dim=others, keepdim=True).clamp(min=SMALLEST) / WEIGHT_LEVELS
     return weight + (torch.round(value / scale) * scale - value)
 
 
@@ -93,7 +93,7 @@ def rounded_input(x: torch.Tensor) -> torch.Tensor:
 
 class ConvNorm(nn.Module):
     """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``:
-    (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s).
+    (N, inputs, H, W) -> (N, outputs, H/s, W/s).
 
     ``relu``, ``twice`` and ``pool`` are arguments of ``normalise``.
     """
@@ -107,31 +107,22 @@ class ConvNorm(nn.Module):
 
     def __init__(
         self,
-        unit: str,
-        index: str,
-        inputs: int,
-        outputs: int,
-        kernel: int,
-        stride: int,
+        convolution: Convolution,
         relu: bool = True,
         gamma: float = 1.0,
         twice: bool = False,
         pool: bool = False,
     ):
         super().__init__()
-        norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
-        self.names = {
-            "weight": f"{unit}conv{index}_weight",
-            "gamma": f"{unit}{norm}_gamma",
-            "beta": f"{unit}{norm}_beta",
-        }
+        name, norm, inputs, outputs, kernel, stride = convolution
+        self.names = {"weight": f"{name}_weight", "gamma": f"{norm}_gamma", "beta": f"{norm}_beta"}
         self.weight = nn.Parameter(
             torch.empty(outputs, inputs, kernel, kernel, memory_format=torch.channels_last)
         )
         self.gamma, self.beta = nn.Parameter(torch.empty(outputs)), nn.Parameter(torch.empty(outputs))
         self.register_buffer("running_mean", torch.empty(outputs))
         self.register_buffer("running_var", torch.empty(outputs))
-        self._stride, self._padding, self._first_gamma = stride, kernel // 2, gamma
+        self._stride, self._padding, self._first_gamma = stride, convolution.padding, gamma
         self._after = {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
 
     def initialize(self, random: torch.Generator) -> None:
@@ -163,10 +154,8 @@ class Classifier(nn.Module):
 
     def __init__(self, inputs: int, classes: int):
         super().__init__()
-        self.weight, self.bias = (
-            nn.Parameter(torch.empty(classes, inputs)),
-            nn.Parameter(torch.empty(classes)),
-        )
+        self.weight = nn.Parameter(torch.empty(classes, inputs))
+        self.bias = nn.Parameter(torch.empty(classes))
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
@@ -182,25 +171,12 @@ class Bottleneck(nn.Module):
     """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut. Another block follows if
     ``twice``."""
 
-    def __init__(
-        self,
-        stage: int,
-        unit: int,
-        inputs: int,
-        channels: int,
-        stride: int,
-        last_gamma: float,
-        twice: bool = False,
-    ):
+    def __init__(self, unit: Unit, last_gamma: float, twice: bool = False):
         super().__init__()
-        name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
-        self.body = nn.Sequential(
-            ConvNorm(name, "1", inputs, channels, 1, 1),
-            ConvNorm(name, "2", channels, channels, 3, stride),
-            ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma, twice=twice),
-        )
-        shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False) if unit == 1 else None
-        self.shortcut = shortcut
+        first, second, last = unit.body
+        last_norm = ConvNorm(last, gamma=last_gamma, twice=twice)
+        self.body = nn.Sequential(ConvNorm(first), ConvNorm(second), last_norm)
+        self.shortcut = ConvNorm(unit.shortcut[0], relu=False) if unit.shortcut else None
 
     def forward(self, x: MaybeTwice) -> MaybeTwice:
         x, beside = x if isinstance(x, tuple) else (x, x)
@@ -231,17 +207,12 @@ class ResNet50(nn.Module):
         convolve: Convolve = plain_convolution,
     ):
         super().__init__()
-        inputs, last_gamma = round(64 * width), 0.0 if gamma_zero else 1.0
-        layers: list[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, pool=True)]
-        for stage, (units, base) in enumerate(STAGES, start=1):
-            channels = round(base * width)
-            for unit in range(1, units + 1):
-                stride = 2 if unit == 1 and stage > 1 else 1
-                followed = (stage, unit) != (len(STAGES), units)
-                layers.append(Bottleneck(stage, unit, inputs, channels, stride, last_gamma, followed))
-                inputs = channels * EXPANSION
-        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(inputs, classes)]
-        self.features = nn.Sequential(*layers)
+        units, last_gamma = [*geometry.units(width)], 0.0 if gamma_zero else 1.0
+        self.features = nn.Sequential(
+            ConvNorm(geometry.stem(width), pool=True),
+            *(Bottleneck(unit, last_gamma, twice=unit is not units[-1]) for unit in units),
+            *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(geometry.features(width), classes)),
+        )
         self._precision = PRECISIONS[precision]
         for module in _named(self):
             module.rounds, module.convolve, module.normalise = rounds, convolve, normalise

@@ -25,12 +25,8 @@ class Sgd:
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
         self._velocities = torch.zeros_like(self._weights)
         begins, end = starts(parameters)
-        rows = torch.tensor([*begins[1:], end], device=weights.device) - torch.tensor(
-            begins, device=weights.device
-        )
-        self._owner = torch.repeat_interleave(
-            torch.arange(self._count, device=weights.device), rows // ALIGNMENT
-        )
+        rows = torch.tensor([*begins, end], device=weights.device).diff() // ALIGNMENT
+        self._owner = torch.repeat_interleave(rows)
         decay = torch.zeros(self._count, device=weights.device)
         decay[: self._decayed] = hyperparameters.weight_decay
         self._weight_decay = decay[self._owner].unsqueeze(1)
@@ -42,13 +38,8 @@ class Sgd:
 
     def momentum(self) -> dict[str, torch.Tensor]:
         """Return the momentum by the names of the parameters."""
-        return dict(
-            zip(
-                (parameter.name for parameter in self._parameters),
-                views(self._velocities.view(-1), self._parameters),
-                strict=False,
-            )
-        )
+        of_each = views(self._velocities.view(-1), self._parameters)
+        return {name: view for (name, _), view in zip(self._parameters, of_each, strict=True)}
 
     @torch.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:

@@ -18,6 +18,7 @@ from implementations.pytorch.kernels import tile  # noqa: E402
 from implementations.pytorch.kernels.moments import moments  # noqa: E402
 from implementations.pytorch.layers import layers_of  # noqa: E402
 from implementations.pytorch.traits import TRAITS  # noqa: E402
+from rn50.benchmark import network as geometry  # noqa: E402
 from tests.conftest import HAS_GPU  # noqa: E402
 from tests.support.fused_steps import given_to, images_of, network_of, summing  # noqa: E402
 from tests.support.interpreter import DEVICES, assert_passes, interpreted, starts_it  # noqa: E402
@@ -139,7 +140,7 @@ class Summing:
 @interpreted
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_a_step_with_sums_gives_the_losses_gradients_and_statistics_of_one_without(precision, monkeypatch):
-    monkeypatch.setattr(model, "STAGES", ((2, 64),))
+    monkeypatch.setattr(geometry, "STAGES", ((2, 64),))
     asked = {}
 
     def fastest(x, weight, stride, padding):
@@ -161,7 +162,7 @@ def test_a_step_with_sums_gives_the_losses_gradients_and_statistics_of_one_witho
 
 @interpreted
 def test_other_batches_evaluation_and_float32_never_ask_for_a_plan(monkeypatch):
-    monkeypatch.setattr(model, "STAGES", ((2, 64),))
+    monkeypatch.setattr(geometry, "STAGES", ((2, 64),))
 
     def fastest(*_):
         raise AssertionError("asked")

@@ -12,6 +12,7 @@ from torch.nn import functional  # noqa: E402
 
 from implementations.pytorch import fused_norm, model  # noqa: E402
 from implementations.pytorch.kernels import one_pass, tile  # noqa: E402
+from rn50.benchmark import network as geometry  # noqa: E402
 from tests.conftest import ON_GPU  # noqa: E402
 from tests.support.interpreter import DEVICES, assert_passes, interpreted, starts_it  # noqa: E402
 
@@ -193,7 +194,7 @@ def test_a_network_has_the_losses_and_gradients_of_float64(
     device, precision, of_losses, of_gradients, monkeypatch
 ):
     if device == "cpu":  # two units are enough for the interpreter, which is slow
-        monkeypatch.setattr(model, "STAGES", ((2, 64),))
+        monkeypatch.setattr(geometry, "STAGES", ((2, 64),))
     side = 16 if device == "cpu" else 64
     # So many layers make much of roundings: PyTorch's own gradients are off by 0.02 here in float32, in
     # bfloat16 by all of it.

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from implementations.pytorch.model import Bottleneck, ConvNorm, ResNet50, trainable, training_loss  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
+from rn50.benchmark.network import stem  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
@@ -91,7 +92,7 @@ def with_a_fourth_channel(images):
 def test_a_fourth_channel_of_zeros_changes_no_bit_of_the_first_convolution():
     # Of whole numbers every sum is exact, whatever the order in which a processor's kernel adds.
     random = torch.Generator().manual_seed(0)
-    layer = ConvNorm("", "0", 3, 64, 7, 2)
+    layer = ConvNorm(stem())
     layer.normalise = lambda x, *_, **__: x
     layer.weight.data.copy_(torch.randint(-8, 9, layer.weight.shape, generator=random))
     images = torch.randint(-8, 9, (4, 3, 64, 64), generator=random).float()

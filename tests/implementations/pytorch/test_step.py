@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from implementations.pytorch.layers import layers_of  # noqa: E402
 from implementations.pytorch.model import Bottleneck, flatten, trainable  # noqa: E402
 from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
+from rn50.benchmark.network import Convolution, Unit  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
 from rn50.settings.config_file import is_passed_through  # noqa: E402
@@ -81,7 +82,9 @@ def test_kernels_that_cannot_be_compiled_are_named_with_what_runs_without_them()
 def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
     def run(compiled):
         # A block of the network is enough: a CPU needs seconds to compile each kernel of it.
-        block = Bottleneck(1, 1, 8, 4, 2, 1.0)
+        body = Convolution("conv1", "bn1", 8, 4, 1, 1), Convolution("conv2", "bn2", 4, 4, 3, 2)
+        body += (Convolution("conv3", "bn3", 4, 16, 1, 1),)
+        block = Bottleneck(Unit(body, (Convolution("conv1sc", "bnsc", 8, 16, 1, 2),)), 1.0)
         network = torch.nn.Sequential(block, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
         gradients = flatten(trainable(network), torch.zeros).gradients
         step = Eager(network, gradients, 0.1)
