@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from rn50 import frameworks, process
 from rn50.doctor import gpus, host, packages, processor, results
 from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
+from rn50.gathered import gathered
 from rn50.machine import hardware
 from rn50.machine import software as software_facts
 from rn50.machine.hardware import Machine
@@ -89,9 +90,7 @@ def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
 
 def grouped(fits: Mapping[str, Diagnosis]) -> list[Diagnosis]:
     """Return one diagnosis for all systems that can run here, and one for each reason why others cannot."""
-    groups: dict[Diagnosis, list[str]] = {}
-    for system, diagnosis in fits.items():
-        groups.setdefault(diagnosis._replace(subject=""), []).append(system)
+    groups = gathered((diagnosis._replace(subject=""), system) for system, diagnosis in fits.items())
     merged = []
     for diagnosis, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
         subject, _, reason = diagnosis.found.partition(": ")
@@ -122,10 +121,7 @@ def show_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
         state = styled(diagnosis.severity, STYLES[diagnosis.severity])
         table.add_row(state, diagnosis.subject, diagnosis.found)
     console.print(table)
-    remedies: dict[tuple[str, str], list[str]] = {}
-    for diagnosis in diagnoses:
-        if diagnosis.remedy:
-            remedies.setdefault((diagnosis.remedy, diagnosis.severity), []).append(diagnosis.subject)
+    remedies = gathered(((one.remedy, one.severity), one.subject) for one in diagnoses if one.remedy)
     for (remedy, severity), subjects in remedies.items():
         console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+from rn50.gathered import gathered
 from rn50.machine import cpu_list
 from rn50.machine.hardware import Cpu, Machine
 
@@ -85,12 +86,8 @@ class Pool(NamedTuple):
 def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
     """Return a pool for each node with GPUs in use; None if a rank has no GPU, a node is unknown, or a pool
     has too few cores."""
-    near: dict[int | None, list[int]] = {}
-    for rank, gpu in enumerate(machine.gpus[:ranks]):
-        near.setdefault(gpu.node, []).append(rank)
-    cpus: dict[int | None, list[Cpu]] = {}
-    for cpu in machine.cpus:
-        cpus.setdefault(cpu.node, []).append(cpu)
+    near = gathered((gpu.node, rank) for rank, gpu in enumerate(machine.gpus[:ranks]))
+    cpus = gathered((cpu.node, cpu) for cpu in machine.cpus)
     if len(machine.gpus) < ranks or None in near or not set(near) <= set(cpus):
         return None
     pools = [Pool(node, near[node], [cpus[node]]) for node in near]
@@ -108,9 +105,8 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
 
 def _cores(cpus: Sequence[Cpu], machine: Machine) -> list[Core]:
     """Return the cores of some CPUs, node by node."""
-    cores: dict[tuple[int, int, int], list[int]] = {}
-    for cpu in cpus:
-        cores.setdefault((-1 if cpu.node is None else cpu.node, cpu.socket, cpu.core), []).append(cpu.number)
+    places = ((-1 if cpu.node is None else cpu.node, cpu.socket, cpu.core) for cpu in cpus)
+    cores = gathered(zip(places, (cpu.number for cpu in cpus), strict=True))
     in_order = [tuple(cores[key]) for key in sorted(cores)]
     # A quota means that other jobs run here, perhaps with the same plan, so they should not all start at the
     # first core.

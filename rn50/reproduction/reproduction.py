@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rn50 import files
 from rn50.errors import Status, UserError
+from rn50.gathered import gathered
 from rn50.launch.campaign import summary, watch
 from rn50.printed import as_json
 from rn50.reproduction.claim import Claim, claim_of
@@ -183,9 +184,7 @@ def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
 
 def _curve(*sides: Sequence[Run]) -> list[Accuracies]:
     """Return lowest and highest top-1 of the runs of both sides after each epoch that both evaluated."""
-    curves: list[dict[float, list[float]]] = [{}, {}]
-    for curve, runs in zip(curves, sides, strict=True):
-        for evaluation in (evaluation for run in runs for evaluation in run.log.evaluations):
-            curve.setdefault(evaluation.epoch, []).append(evaluation.accuracy)
+    evaluations = ([evaluation for run in runs for evaluation in run.log.evaluations] for runs in sides)
+    curves = [gathered((one.epoch, one.accuracy) for one in of_side) for of_side in evaluations]
     claimed, ours = ({epoch: (min(top1), max(top1)) for epoch, top1 in curve.items()} for curve in curves)
     return [Accuracies(epoch, claimed[epoch], ours[epoch]) for epoch in sorted({*claimed} & {*ours})]

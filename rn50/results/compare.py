@@ -15,6 +15,7 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError
+from rn50.gathered import gathered
 from rn50.printed import Minutes
 from rn50.results import published, recipe, score, sidecar, significance, timing, tree
 from rn50.results.published import PublishedResult
@@ -368,10 +369,7 @@ def _settings(first: _Side, second: _Side) -> Iterator[tuple[str, str, str]]:
 
 def _merged(source: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
     """Return the settings of runs by name, the values of each that differ joined."""
-    by_name: dict[str, list[str]] = {}
-    for facts in map(source, runs):
-        for name, value in facts.items():
-            by_name.setdefault(name, []).append(value)
+    by_name = gathered(setting for facts in map(source, runs) for setting in facts.items())
     return {name: ", ".join(dict.fromkeys(values)) for name, values in by_name.items()}
 
 

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
+from rn50.gathered import gathered
 from rn50.printed import Hidden
 
 TOKEN = ":::MLLOG"
@@ -194,9 +195,7 @@ def read_log(path: pathlib.Path) -> ResultLog:
         unread = f"no {TOKEN} line {what}; give the log of a run"
         causes = (text for pattern, text in _CAUSES.items() if re.match(pattern, odd, re.DOTALL))
         raise UserError(path, *next(causes, unread).rsplit("; ", 1))
-    by_key: dict[str, list[Event]] = {}
-    for event in events:
-        by_key.setdefault(event.key, []).append(event)
+    by_key = gathered((event.key, event) for event in events)
     several = next(_of_another_run(events), None)
     if several and all(event.value == rules.BENCHMARK for event in by_key.get("submission_benchmark", ())):
         event, before = several

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rn50.gathered import gathered
 from rn50.results.parse import ResultLog, epoch_number, finite
 
 Interval = tuple[int, int]
@@ -138,12 +139,10 @@ def _intervals(log: ResultLog, name: str) -> dict[float, Interval]:
     ranks log one, the first start and the last stop count. An interval that is not closed is left out."""
 
     def times(end: str) -> dict[float, list[int]]:
-        by_number: dict[float, list[int]] = {}
-        for event in log.by_key.get(f"{name}_{end}", ()):
-            number: Any = event.metadata.get("first_epoch_num" if name == "block" else "epoch_num")
-            if epoch_number(number) is not None:
-                by_number.setdefault(number, []).append(event.time_ms)
-        return by_number
+        key = "first_epoch_num" if name == "block" else "epoch_num"
+        events = log.by_key.get(f"{name}_{end}", ())
+        numbered: Any = ((event.metadata.get(key), event.time_ms) for event in events)
+        return gathered((number, at) for number, at in numbered if epoch_number(number) is not None)
 
     starts, stops = times("start"), times("stop")
     return {number: (min(first), max(stops[number])) for number, first in starts.items() if number in stops}

@@ -4,6 +4,7 @@ import pathlib
 from typing import NamedTuple
 
 from rn50 import printed
+from rn50.gathered import gathered
 from rn50.terminal import Terminal, print_json, say
 from rn50.weights.counts import BINS, Counts, margin
 
@@ -64,9 +65,8 @@ def _show(evaluation: FileEvaluation, terminal: Terminal) -> None:
 
 def _show_density(evaluation: FileEvaluation, terminal: Terminal) -> None:
     """Print the density of the layers, if any of them has zeros; layers of one density share a line."""
-    by_density: dict[str, list[str]] = {}
-    for layer, density in evaluation.density:
-        by_density.setdefault(f"{density:.1%}", []).append(layer[: -len("_weight")])
+    densities = ((f"{density:.1%}", layer) for layer, density in evaluation.density)
+    by_density = gathered((percent, layer.removesuffix("_weight")) for percent, layer in densities)
     if set(by_density) <= {"100.0%"}:
         return
     for percent, layers in by_density.items():

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.gathered import gathered
 from rn50.hyperparameters.search import confirmation, journal, method, objective, subject
 from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Confirmation
 from rn50.hyperparameters.search.journal import Trial
@@ -188,11 +189,9 @@ class SearchOutcome:
     def _commits(self) -> str:
         """Return the commit of most runs, and the runs of other commits, because a search may take several
         calls."""
-        runs: dict[str, list[str]] = {}
-        for name, log in self._logs():
-            saved = sidecar.named(sidecar.read(log))
-            if saved:  # empty if the run was killed before it had begun
-                runs.setdefault(saved.get("commit", "unknown"), []).append(name)
+        saved = ((name, sidecar.named(sidecar.read(log))) for name, log in self._logs())
+        # Nothing is saved of a run that was killed before it had begun.
+        runs = gathered((facts.get("commit", "unknown"), name) for name, facts in saved if facts)
         if not runs:
             return "commit unknown"
         most, *others = sorted(runs, key=lambda commit: len(runs[commit]), reverse=True)
@@ -209,8 +208,7 @@ class SearchOutcome:
 
     def _points(self, points: dict[str, Point]) -> str:
         first, second = (subject.variables(point) for point in points.values())  # of the same names
-        rows = [[name, value, second[name]] for name, value in first.items()]
-        return markdown(["variable", *points], rows)
+        return markdown(["variable", *points], [[name, value, second[name]] for name, value in first.items()])
 
     def _confirmation(self, verdict: Confirmation) -> list[str]:
         rows = []

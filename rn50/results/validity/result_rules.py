@@ -19,6 +19,7 @@ from typing import Any
 from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS
+from rn50.gathered import gathered
 from rn50.results import sidecar
 from rn50.results.parse import SAMPLE_ORDER, ResultLog, finite
 from rn50.results.run import Run, median_set
@@ -229,9 +230,7 @@ def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str
     different = [key for key in everything if len({fact.get(key) for _, fact in telling}) > 1]
     shown = []
     for key in different[:_MOST_NAMED]:
-        by_value: dict[Any, list[str]] = {}
-        for name, fact in telling:
-            by_value.setdefault(fact.get(key, "not there"), []).append(name)
+        by_value = gathered((fact.get(key, "not there"), name) for name, fact in telling)
         values = (f"{value} in {', '.join(dict.fromkeys(those))}" for value, those in by_value.items())
         shown.append(f"{key} is {', '.join(values)}")
     if len(different) > _MOST_NAMED:
