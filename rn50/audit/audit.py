@@ -5,7 +5,7 @@ Nothing here accuses anybody: a set that stands out may have a reason that logs 
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rn50 import files
@@ -13,6 +13,7 @@ from rn50.audit import clock, convergence, curves, launches
 from rn50.audit.run_set import Evidence, RunSet
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
+from rn50.progress import Progress, silent
 from rn50.results import published, run, significance
 from rn50.results.parse import ResultLog
 from rn50.terminal import Terminal, counted, table
@@ -87,10 +88,7 @@ def audit(paths: Sequence[pathlib.Path]) -> Report:
     return of_folders(run.read_folders(paths))
 
 
-def of_folders(
-    folders: Mapping[pathlib.Path, Sequence[run.Run]],
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Report:
+def of_folders(folders: Mapping[pathlib.Path, Sequence[run.Run]], progress: Progress = silent) -> Report:
     """Audit the runs of each folder. ``progress(done, total)`` counts folders.
 
     Raises:

@@ -10,6 +10,7 @@ from rn50.cli import group
 from rn50.cli.group import PATH, flag, option
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Whole
 from rn50.errors import Status
+from rn50.progress import counting
 from rn50.terminal import Terminal, print_json, say
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ verb = group.main.under("Set up and data")
 def demo_data(folder: Path, seed: int, tune: bool, scale: int, as_json: bool) -> None:
     """Generate the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
     from rn50.data.demo import dataset
-    from rn50.progress import counting
 
     with group.cleaned_up(), counting("generating the demo data set") as progress:
         settings = dataset.Settings(seed=seed, val_split="tune" if tune else "val", scale=scale)
@@ -67,7 +67,6 @@ def pack(
     """
     from rn50.data.packing import pack as packer
     from rn50.data.packing import packing_list
-    from rn50.progress import counting
 
     with group.cleaned_up(), counting("packing") as progress:
         packed = packer.pack(source, folder, seed, val_truth, workers, progress)
@@ -87,7 +86,6 @@ def unpack(source: Path, folder: Path, workers: int | None, as_json: bool) -> No
     If it is interrupted, the same command continues where it stopped.
     """
     from rn50.data.packing import unpack as unpacker
-    from rn50.progress import counting
 
     with group.cleaned_up(), counting("unpacking") as progress:
         unpacked = unpacker.unpack(source, folder, workers, progress)
@@ -120,7 +118,6 @@ def verify(
     Exit status: 0 whole, 1 faults, 2 it could not be looked at.
     """
     from rn50.data.certification import certify
-    from rn50.progress import counting
 
     with counting("verifying") as progress:
         verdict = certify.certify(folder, full, numbers, workers, progress, write_index)

@@ -21,12 +21,6 @@ from rn50.files import only_process
 from rn50.process import end_with_parent
 
 Result = TypeVar("Result")
-Progress = Callable[[int, int], None]
-"""Called with the number of images done so far, and of all."""
-
-
-def silent(done: int, total: int) -> None:
-    """Show no progress."""
 
 
 class Processes(ProcessPoolExecutor):

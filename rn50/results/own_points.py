@@ -15,12 +15,13 @@ import functools
 import json
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import Share, as_json, prints
+from rn50.progress import Progress, silent
 from rn50.results import rcp, recipe, score
 from rn50.results.report.what_ran import date
 from rn50.results.run import Run
@@ -116,9 +117,7 @@ class Passing(NamedTuple):
 prints(Passing, lambda r: (r.system, r.verdict.passed, r.verdict.message, r.mean, r.bound, r.chance))
 
 
-def points(
-    paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
-) -> dict[str, Point]:
+def points(paths: Sequence[pathlib.Path], progress: Progress = silent) -> dict[str, Point]:
     """Return the points of result files and folders by name: one of each global batch size, whose runs may
     be in several folders. ``progress(done, total)`` counts the files read, as ``score.score`` does.
 

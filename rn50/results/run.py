@@ -13,12 +13,13 @@ their runs.
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.progress import Progress, silent
 from rn50.results import sidecar
 from rn50.results.parse import ResultLog, read_log
 from rn50.results.result_files import find_result_files
@@ -103,9 +104,7 @@ def read_run(file: pathlib.Path) -> Run:
 
 
 def read_folders(
-    paths: Sequence[pathlib.Path],
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    unread: list[UserError] | None = None,
+    paths: Sequence[pathlib.Path], progress: Progress = silent, unread: list[UserError] | None = None
 ) -> dict[pathlib.Path, list[Run]]:
     """Read the result files that ``paths`` mean; return the runs of each folder. ``progress(done, total)``
     counts the files, from ``MANY_FILES`` on. ``unread``, where given, takes the errors of files, whose

@@ -9,12 +9,13 @@ the result is valid.
 import dataclasses
 import pathlib
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from rn50.benchmark import rules
 from rn50.printed import Hidden, Minutes, Share, Tenths, prints
+from rn50.progress import Progress, silent
 from rn50.results import power, rcp, run, tree
 from rn50.results.parse import ResultLog
 from rn50.results.run import Run
@@ -124,9 +125,7 @@ class SystemScore:
 
 
 def score(
-    paths: Sequence[pathlib.Path],
-    ruleset: str | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    paths: Sequence[pathlib.Path], ruleset: str | None = None, progress: Progress = silent
 ) -> list[SystemScore]:
     """Score result files, folders of them or published trees; the files of one folder are the runs of one
     system.

@@ -9,13 +9,12 @@ the configuration that the search began with, and stands only if every round fin
 """
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rn50 import rates
 from rn50.errors import UserError
 from rn50.printed import prints
-from rn50.progress import counting
+from rn50.progress import Progress, counting, silent
 from rn50.rates import Comparison
 from rn50.run.loop import Rank
 from rn50.settings.config import Config
@@ -106,7 +105,7 @@ class Tuner:
         self._compared: set[tuple[Config, Config]] = set()
         self._longest_trial = 0.0
         self._in_time = True
-        self._progress: Callable[[int, int], None] = lambda done, total: None
+        self._progress: Progress = silent
 
     def run(self) -> Tuning:
         """Search, then compare."""

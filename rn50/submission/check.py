@@ -7,12 +7,14 @@ through the checkers of a whole submission: seeds, reference convergence, descri
 
 import itertools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
+from rn50.gathered import gathered
 from rn50.printed import prints
+from rn50.progress import Progress, silent
 from rn50.results import chips, power, published, run, sidecar, tree
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
@@ -55,9 +57,7 @@ prints(CheckReport, lambda r: (r.ok, r.labels, r.findings, r.verdicts))
 
 @checkers.started()
 def check(
-    paths: Sequence[pathlib.Path],
-    rulesets: Sequence[str] = (),
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    paths: Sequence[pathlib.Path], rulesets: Sequence[str] = (), progress: Progress = silent
 ) -> CheckReport:
     """Check every result file below ``paths``. Without ``rulesets``, use the round that a folder of a
     published tree names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official checkers.
@@ -66,9 +66,7 @@ def check(
         UserError: an unknown ruleset, or a path that does not exist or holds no result file.
     """
     tree.refuse_unknown(rulesets)
-    folders: dict[pathlib.Path, list[pathlib.Path]] = {}
-    for file in find_result_files(paths):
-        folders.setdefault(file.parent.resolve(), []).append(file)
+    folders = gathered((file.parent.resolve(), file) for file in find_result_files(paths))
     verdicts: list[compliance.CheckerVerdict] = []
     findings: list[Finding] = []
     judgements, excused = [], list[pathlib.Path]()

@@ -10,7 +10,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.printed import Inline, Minutes, prints
+from rn50.progress import Progress, silent
 from rn50.results import power, sidecar, tree
 from rn50.results.validity.findings import ERROR, Finding, print_findings
 from rn50.submission import check, describe, own_results, package_checks, source
@@ -77,7 +78,7 @@ def package(
     destination: pathlib.Path,
     details: pathlib.Path | None = None,
     rulesets: Sequence[str] = (),
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Packaging:
     """Package every folder of results below ``paths`` into ``destination``.
 

@@ -18,10 +18,10 @@ from rn50.data.certification.audit import AuditedSplit, audit
 from rn50.data.certification.certificate import Certificate, ExpectedData
 from rn50.data.certification.finding import KEPT, DataFindings
 from rn50.data.packing import packing_list
-from rn50.data.workers import Progress, silent
 from rn50.errors import UserError
 from rn50.files import sha256 as sha256_of
 from rn50.printed import Inline, as_json, prints
+from rn50.progress import Progress, silent
 from rn50.terminal import Terminal
 
 NAMES = ("train", "val")

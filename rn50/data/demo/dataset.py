@@ -18,8 +18,9 @@ from rn50.data.certification.certify import certify
 from rn50.data.demo.images import GENERATOR_VERSION, STREAMS, Rng, encode
 from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
 from rn50.data.recordio import IndexedRecordWriter
-from rn50.data.workers import Processes, Progress, in_order, silent, writing
+from rn50.data.workers import Processes, in_order, writing
 from rn50.errors import UserError
+from rn50.progress import Progress, silent
 
 PARTIAL = ".demo_dataset.partial"
 ORDER_STREAM = 100

@@ -25,8 +25,9 @@ from rn50.data import jpeg, layout
 from rn50.data.packing import packing_list
 from rn50.data.packing.imagenet_folder import Image, ImageFolder, scan
 from rn50.data.recordio import MAX_RECORD_BYTES, encode_image, image_bytes
-from rn50.data.workers import Processes, Progress, silent, writing
+from rn50.data.workers import Processes, writing
 from rn50.errors import UserError
+from rn50.progress import Progress, silent
 
 PARTIAL = ".pack.partial"
 JOURNAL = "settings.json"
@@ -294,8 +295,7 @@ def _finish(partial: Path, listed: ImageFolder, settings: dict[str, Any]) -> Non
     text = "".join(f"{name}\n" for name in listed.classes)
     (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
     lists = {name: files.sha256(partial / name) for name in (layout.CLASSES, *layout.LISTS)}
-    record = dict(settings, rn50=rn50.__version__, lists=lists)
-    _write_json(partial / layout.PACK_RECORD, record)
+    _write_json(partial / layout.PACK_RECORD, dict(settings, rn50=rn50.__version__, lists=lists))
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

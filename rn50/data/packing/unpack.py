@@ -13,8 +13,9 @@ from rn50.data.jpeg import read_header
 from rn50.data.packing import packing_list
 from rn50.data.packing.packing_list import Entry, Packed
 from rn50.data.recordio import IndexedRecordReader
-from rn50.data.workers import Progress, silent, writing
+from rn50.data.workers import writing
 from rn50.errors import UserError
+from rn50.progress import Progress, silent
 
 PARTIAL = ".unpack.partial"
 SOURCE = "source"

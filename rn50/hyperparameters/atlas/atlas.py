@@ -4,7 +4,7 @@ import base64
 import hashlib
 import pathlib
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rn50 import files
@@ -12,6 +12,7 @@ from rn50.benchmark import rules
 from rn50.benchmark.recipe import Recipe
 from rn50.hyperparameters.atlas import lineage, rows
 from rn50.hyperparameters.atlas.rows import Row
+from rn50.progress import Progress, silent
 from rn50.results import published, recipe
 from rn50.results import score as scoring
 from rn50.results.report import plots, recipes, templates
@@ -49,11 +50,7 @@ class Reference(NamedTuple):
         return plots.Point(self.recipe.global_batch_size, mean, 0, rows.anchor(self.name))
 
 
-def write(
-    paths: Sequence[pathlib.Path],
-    output: pathlib.Path,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> pathlib.Path:
+def write(paths: Sequence[pathlib.Path], output: pathlib.Path, progress: Progress = silent) -> pathlib.Path:
     """Write the atlas with the results that ``paths`` mean, and return its path. ``progress(done, total)``
     counts the files read, as ``score.score`` does.
 
@@ -101,10 +98,9 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
 def _references() -> list[Reference]:
     """Return the reference convergence points of the newest ruleset."""
     ruleset = rules.RULESETS[-1]
-    points = sorted(recipe.convergence_points(ruleset).values(), key=lambda point: point["BS"])
     return [
         Reference(f"rcp/{ruleset}/{point['BS']}", recipe.of_point(point), point["Epochs to converge"])
-        for point in points
+        for point in sorted(recipe.convergence_points(ruleset).values(), key=lambda point: point["BS"])
     ]
 
 

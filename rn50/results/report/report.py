@@ -5,11 +5,12 @@ import os
 import pathlib
 import shlex
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rn50 import docstrings, files
 from rn50.benchmark import rules
+from rn50.progress import Progress, silent
 from rn50.results import compare, recipe, scoreboard, timing
 from rn50.results import score as scoring
 from rn50.results.report import plots, recipes, templates, what_ran
@@ -54,7 +55,7 @@ def write(
     paths: Sequence[pathlib.Path],
     rulesets: Sequence[str],
     output: pathlib.Path | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> pathlib.Path:
     """Write the report of all results that ``paths`` mean and return its path: ``output``, or ``report.html``
     in the folder of the result, or in the current folder where there are several. Without ``rulesets`` no
@@ -76,7 +77,7 @@ def write(
 def render(
     systems: Sequence[SystemScore],
     rulesets: Sequence[str],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
     folder: pathlib.Path = pathlib.Path(),
 ) -> str:
     """Return the page for these results, with links to their logs from ``folder``. The official checker runs
