@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from rn50 import files
 from rn50.cli import group, ranks
 from rn50.cli.group import PATH, flag, option
 from rn50.cli.numbers import LONGEST_S, Number, Whole
@@ -51,7 +52,6 @@ def evaluate_weights(
     FILE, whichever framework has trained it. An ONNX model of rn50 export or rn50 quantize is evaluated by
     ONNX Runtime on the CPU.
     """
-    from rn50 import files
     from rn50.data import layout, preflight
     from rn50.run import evaluation
     from rn50.weights import weights_file
@@ -263,7 +263,6 @@ def bench_inference(
     Every model has a process of its own on each engine; they take turns in every round. Images are random.
     A model that an engine cannot run does not stop the others: exit status 2 at the end.
     """
-    from rn50 import files
     from rn50.deploy import inference, inference_engines
 
     if picture is not None:

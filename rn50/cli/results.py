@@ -11,10 +11,11 @@ from click.shell_completion import CompletionItem
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.cli import group
-from rn50.cli.group import PATH
+from rn50.cli.group import PATH, flag, option
 from rn50.cli.hyperparameters import sources
 from rn50.cli.numbers import Percent, Whole
 from rn50.errors import Status, UserError, UserErrors
+from rn50.progress import counting
 from rn50.terminal import Terminal, print_json, print_rows, say
 
 verb = group.main.under("Results and weights")
@@ -32,23 +33,18 @@ def _results(context: click.Context, argument: click.Parameter, incomplete: str)
     "rn50 reproduce v1.0/Inspur/nf5688m6_mxnet --dry-run",
 )
 @click.argument("source", shell_complete=_results)
-@click.option(
+@option(
     "--on",
+    "Put its hyperparameters into this configuration [default: its own, or a new one for this machine].",
     metavar="CONFIG",
-    help="Put its hyperparameters into this configuration [default: its own, or a new one for this machine].",
 )
 @group.output("Folder of all files; the same folder resumes.", "folder", default="reproduction")
-@click.option(
-    "--margin",
-    default="3%",
-    type=Percent(0.0001, 100),
-    help="How far apart two means may be and count as equal.",
+@option(
+    "--margin", "How far apart two means may be and count as equal.", default="3%", type=Percent(0.0001, 100)
 )
-@click.option("--runs", default=rules.RUNS, type=Whole(2, 1_000), help="Runs to make.")
-@click.option("--dry-run", is_flag=True, help="Only say what to expect, and what keeps this machine from it.")
-@click.option(
-    "--anyway", is_flag=True, help="Make the runs although the measurement is slower than expected."
-)
+@option("--runs", "Runs to make.", default=rules.RUNS, type=Whole(2, 1_000))
+@flag("--dry-run", "Only say what to expect, and what keeps this machine from it.")
+@flag("--anyway", "Make the runs although the measurement is slower than expected.")
 @group.as_json("rn50.reproduction.reproduction.Reproduction")
 def reproduce(
     source: str,
@@ -97,13 +93,13 @@ def reproduce(
 
 @verb("score", "Score five runs, or published results", "rn50 score results/DEMO_CPU")
 @group.paths
-@click.option(
+@option(
     "--ruleset",
-    help="Version of the rules and reference convergence points [default: that of the round a folder of "
+    "Version of the rules and reference convergence points [default: that of the round a folder of "
     f"a published tree names, else {rules.RULESETS[-1]}].",
 )
 @group.as_json("rn50.results.scoreboard.Scores")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row a run.")
+@flag("--csv", "Print CSV, a row a run.", "as_csv")
 def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json: bool, as_csv: bool) -> None:
     """Score result files, result folders or a published tree: the mean of the middle three of five runs.
 
@@ -114,7 +110,6 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
 
     Exit status: 0 also for a score that is not valid; "valid" of --json tells.
     """
-    from rn50.progress import counting
     from rn50.results import score, scoreboard
 
     if as_json and as_csv:
@@ -136,12 +131,12 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
 @group.paths
 @group.rulesets("of a published tree names")
 @group.as_json("rn50.submission.check.CheckReport")
-@click.option(
+@option(
     "--format",
+    "github: annotations of a workflow; junit: a test case per rule and run; sarif: SARIF 2.1.0.",
     "form",
     type=click.Choice(("text", "github", "junit", "sarif")),
     default="text",
-    help="github: annotations of a workflow; junit: a test case per rule and run; sarif: SARIF 2.1.0.",
 )
 def check_results(
     paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool, form: str
@@ -152,7 +147,6 @@ def check_results(
     the target; of a submission tree (ORG/results/SYSTEM/resnet) also the checkers of seeds, reference
     convergence, system description and package. Exit status 0 only if everything holds.
     """
-    from rn50.progress import counting
     from rn50.submission import annotations, check
 
     if as_json and form != "text":
@@ -181,7 +175,6 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     Exit status: 0 nothing stands out, 1 something does, 2 something to fix.
     """
     from rn50.audit import audit
-    from rn50.progress import counting
     from rn50.results import run
 
     with counting("reading result files") as progress:
@@ -202,9 +195,7 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
 
 @verb("rcp", "Reference convergence points of your runs", "rn50 rcp results/MINE --passes results/OTHER")
 @group.paths
-@click.option(
-    "--passes", "result", type=PATH, help="Result of five runs: does it pass, and would another five?"
-)
+@option("--passes", "Result of five runs: does it pass, and would another five?", "result", type=PATH)
 @group.as_json("rn50.results.own_points.Point", **{"--passes": "rn50.results.own_points.Passing"})
 def own_points(paths: tuple[pathlib.Path, ...], result: pathlib.Path | None, as_json: bool) -> None:
     """Make reference convergence points of ten runs or more: mean and deviation of their epochs, the bound
@@ -215,7 +206,6 @@ def own_points(paths: tuple[pathlib.Path, ...], result: pathlib.Path | None, as_
 
     Exit status: 0 every point has its runs, and the result passes; 1 runs are missing, or it fails.
     """
-    from rn50.progress import counting
     from rn50.results import own_points
 
     with counting("reading result files") as progress:
@@ -241,7 +231,6 @@ def report_results(
 
     Beside the hyperparameters stand the nearest published results and reference convergence points.
     """
-    from rn50.progress import counting
     from rn50.results.report import report
 
     with counting("checking and drawing results") as progress:
@@ -259,7 +248,6 @@ def atlas_of_results(paths: tuple[pathlib.Path, ...], output: pathlib.Path, as_j
     What is not of the benchmark, like the demo, stands apart.
     """
     from rn50.hyperparameters.atlas import atlas
-    from rn50.progress import counting
 
     with counting("reading result files") as progress:
         written = atlas.write(paths, output, progress)
@@ -288,12 +276,12 @@ def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
 @group.output(
     "Folder of the submission; what it holds of other systems stays as it is.", "folder", required=True
 )
-@click.option(
+@option(
     "--system-file",
+    "YAML or JSON file of what no machine reports, as in  cooling: air-cooled  [default: system.yaml "
+    "beside the results].",
     "details",
     type=PATH,
-    help="YAML or JSON file of what no machine reports, as in  cooling: air-cooled  [default: system.yaml "
-    "beside the results].",
 )
 @group.rulesets("of --output names, as in training_results_v2.1")
 @group.as_json("rn50.submission.package.Packaging")
@@ -314,7 +302,6 @@ def package_results(
 
     Exit status: 0 written and without error, 1 written, but of demo data, 2 nothing written.
     """
-    from rn50.progress import counting
     from rn50.submission import package
 
     with group.cleaned_up(), counting("checking") as progress:
