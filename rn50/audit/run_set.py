@@ -93,8 +93,7 @@ class RunSet:
     @property
     def is_closed(self) -> bool:
         """True for the benchmark as the closed division has it."""
-        divisions = {str(log.division).lower() for log in self.logs}
-        return not self.label and "open" not in divisions
+        return not self.label and "open" not in {str(log.division).lower() for log in self.logs}
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ def has_weight_decay(name: str) -> bool:
 def trust_ratio(weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float) -> float:
     """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)`` with the benchmark's epsilon of 0, or
     1 if either norm is 0. Any shape, float64."""
-    weight_norm = float(np.linalg.norm(weight))
-    gradient_norm = float(np.linalg.norm(gradient))
+    weight_norm, gradient_norm = (float(np.linalg.norm(array)) for array in (weight, gradient))
     if weight_norm == 0 or gradient_norm == 0:
         return 1.0
     return eta * weight_norm / (gradient_norm + weight_decay * weight_norm)

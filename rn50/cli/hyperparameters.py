@@ -155,8 +155,7 @@ def borrow(
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
     taken = origin.find(source)
-    system = config_file.find(name)
-    borrowed = borrowed_from(taken, system, global_batch_size, names, partial)
+    borrowed = borrowed_from(taken, config_file.find(name), global_batch_size, names, partial)
     if output:
         rewrite.write(borrowed.text, output, force)
         borrowed = dataclasses.replace(borrowed, output=output)
@@ -226,8 +225,7 @@ def search(
     other = confirm_data.resolve() if confirm_data else None
     on = subject.read(name)
     dealt = shares(workers, on.config.run.device)
-    options = Options(workers=workers, confirm_data=other, **limits)
-    scheduler = TrialScheduler(on, folder, options)
+    scheduler = TrialScheduler(on, folder, Options(workers=workers, confirm_data=other, **limits))
     stopped_by = Search(scheduler, dealt).run()
     if stopped_by:
         say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)

@@ -19,8 +19,7 @@ def convert(weights: Weights, name: str, fold: bool = True, preprocessing: bool 
     facts = {fact: weights.facts[fact] for fact in FACTS if fact in weights.facts}
     if weights.file:
         facts["source_sha256"] = files.sha256(weights.file)
-    proto = graph.model(weights, facts, fold, preprocessing)
-    return parse(name, proto.SerializeToString())
+    return parse(name, graph.model(weights, facts, fold, preprocessing).SerializeToString())
 
 
 def export(

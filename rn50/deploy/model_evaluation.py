@@ -34,10 +34,8 @@ def evaluate_file(file: pathlib.Path, config: Config, report: pathlib.Path | Non
     it."""
     model = model_file.read(file)
     evaluated = evaluate(model, config, confusion=report is not None)
-    facts = dict(sorted(model.facts.items()))
-    evaluation = display.FileEvaluation(
-        file, "onnxruntime", model.precision, facts, evaluated.counts, None, []
-    )
+    about = file, "onnxruntime", model.precision, dict(sorted(model.facts.items()))
+    evaluation = display.FileEvaluation(*about, evaluated.counts, None, [])
     display.print_evaluation(evaluation, report, as_json)
 
 

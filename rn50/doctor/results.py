@@ -59,9 +59,7 @@ def _fault(file: pathlib.Path) -> str | None:
         return f"{error.subject}: {error.problem}"
     if log.benchmark != rules.BENCHMARK:
         return f"{file}: is a log of {log.benchmark or 'no benchmark'}, not of {rules.BENCHMARK}"
-    if log.minutes is None:
-        return f"{file}: its clock did not start, or never stopped"
-    return None
+    return f"{file}: its clock did not start, or never stopped" if log.minutes is None else None
 
 
 def _room(result_file: pathlib.Path) -> Diagnosis:

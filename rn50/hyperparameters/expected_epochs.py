@@ -145,5 +145,4 @@ def _of_reference(optimizer: str) -> Iterator[Proven]:
         recipe = of_point(point)
         prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
         if prediction and recipe.optimizer == optimizer:
-            name = f"rcp/{ruleset}/{recipe.global_batch_size}"
-            yield Proven(name, recipe.shared, prediction)
+            yield Proven(f"rcp/{ruleset}/{recipe.global_batch_size}", recipe.shared, prediction)

@@ -92,8 +92,7 @@ def bind(config: Config) -> str:
     place, ranks = sharing(config)
     # Where Slurm bound the tasks to different CPUs, ``place`` is not the number of a rank's GPU.
     near_gpus = config.run.device == "gpu" and ranks == config.run.ranks_per_node
-    plan = binding.plan(hardware.read(), ranks, near_gpus)
-    return binding.apply(plan[place % ranks])
+    return binding.apply(binding.plan(hardware.read(), ranks, near_gpus)[place % ranks])
 
 
 def horovod_has_mpi() -> bool:
@@ -166,8 +165,7 @@ def _horovodrun(config: Config, rank_argv: list[str]) -> Start:
     # ours first.
     run = "from horovod.runner.launch import run_commandline as run; run()"
     horovodrun = f"import implementations.{config.run.framework}; {run}"
-    slots = _slots(config)
-    argv = python("-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", slots, *rank_argv)
+    argv = python("-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", _slots(config), *rank_argv)
     return Start("horovodrun", argv, {}, None)
 
 

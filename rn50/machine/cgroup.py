@@ -55,10 +55,8 @@ def _values(sources: Sources, mounts: Mapping[str, tuple[str, str]], controller:
 def _mounted(sources: Sources) -> dict[str, tuple[str, str]]:
     """Return controller ("" for version 2) -> (mount point of its hierarchy, path of this process's group
     below it)."""
-    groups: dict[str, str] = {}
-    listed = sources.text("proc/self/cgroup")
-    for controllers, path in re.findall(r"^\d+:([^:]*):(.*)$", listed, re.MULTILINE):
-        groups.update(dict.fromkeys(controllers.split(","), path))
+    listed = re.findall(r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE)
+    groups = {controller: path for controllers, path in listed for controller in controllers.split(",")}
     mounts: dict[str, tuple[str, str]] = {}
     mounted = r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$"
     for root, folder, kind, options in re.findall(mounted, sources.text("proc/self/mountinfo"), re.MULTILINE):

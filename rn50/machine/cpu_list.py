@@ -6,10 +6,8 @@ from collections.abc import Iterable
 
 def parse(text: str) -> tuple[int, ...]:
     """Return the numbers of a list in ascending order. Text that is not a number or range is ignored."""
-    numbers: set[int] = set()
-    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
-        numbers.update(range(int(first), int(last or first) + 1))
-    return tuple(sorted(numbers))
+    spans = ((int(first), int(last or first)) for first, last in re.findall(r"(\d+)(?:-(\d+))?", text))
+    return tuple(sorted({number for first, last in spans for number in range(first, last + 1)}))
 
 
 def write(numbers: Iterable[int]) -> str:

@@ -235,9 +235,7 @@ def _uncovered(node: PowerLog, begin: int, end: int) -> str:
         return f"it lies {abs(apart):,.0f} s {side} the run: the clocks are apart"
     if node.begin_ms - begin > most:
         return f"it begins {(node.begin_ms - begin) / 1000:,.1f} s after run_start"
-    if end - last > most:
-        return f"it ends {(end - last) / 1000:,.1f} s before run_stop"
-    return ""
+    return f"it ends {(end - last) / 1000:,.1f} s before run_stop" if end - last > most else ""
 
 
 def _of_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterator[Finding]:

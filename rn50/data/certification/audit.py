@@ -51,8 +51,7 @@ class AuditedSplit:
         """Read from ``bounds[0]`` to ``bounds[-1]``; record ``positions[i]``, if there is one, lies from
         ``bounds[i]`` to ``bounds[i + 1]``."""
         begin = int(bounds[0])
-        raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
-        chunk = _Chunk(raw, len(positions), [], [])
+        chunk = _Chunk(_pread(descriptor, int(bounds[-1]) - begin, begin), len(positions), [], [])
         places = zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=False)
         for position, start, end in places:
             self._record(chunk, start - begin, end - begin, position, decode)

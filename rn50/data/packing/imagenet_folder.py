@@ -136,8 +136,7 @@ def _images(split: Path, class_name: str = "", label: int = 0) -> list[Image]:
             problem = f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held"
             raise UserError(entry.path, problem, "move it away, or extract the archive again")
         status = entry.stat()
-        path = os.path.join(class_name, entry.name)
-        images.append(Image(path, label, status.st_size, status.st_ctime_ns))
+        images.append(Image(os.path.join(class_name, entry.name), label, status.st_size, status.st_ctime_ns))
     if not images:
         raise UserError(split / class_name, "holds no image", "extract its archive, or remove the folder")
     return images

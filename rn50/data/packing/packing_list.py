@@ -67,8 +67,7 @@ def natural(name: str) -> list[Any]:
 
 def surprises(classes: Sequence[str]) -> Iterator[str]:
     """Yield the order of sorted ``classes``, in a sentence, where a person would sort them otherwise."""
-    sorted_by_person = sorted(classes, key=natural)
-    for label, (name, expected) in enumerate(zip(classes, sorted_by_person, strict=True)):
+    for label, (name, expected) in enumerate(zip(classes, sorted(classes, key=natural), strict=True)):
         if name != expected:
             yield f"labels follow the class names as text: label {label} is the class {name}, not {expected}"
             return

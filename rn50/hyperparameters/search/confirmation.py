@@ -72,9 +72,7 @@ def baseline_of(start: Point, trials: list[Trial]) -> Point | None:
     """Return ``start`` if any of its runs reached the target, else the point of the first trial that did,
     else None."""
     reached = [trial.point for trial in trials if trial.value is not None and trial.value < method.MISSED]
-    if start in reached:
-        return start
-    return reached[0] if reached else None
+    return start if start in reached else next(iter(reached), None)
 
 
 def takes(baseline: float, winner: float, seeds: int, workers: int) -> float:

@@ -130,9 +130,8 @@ def _too_much(best_value: float, runs: int, repeats: int) -> float:
 def limit(known: Evidence, best_value: float, repeats: int) -> float:
     """Return the value at which the next run of a point rules it out."""
     runs = len(known.values) + 1
-    if best_value >= MISSED:
-        return math.inf
-    return _too_much(best_value, runs, repeats) * runs - sum(known.values)
+    most = _too_much(best_value, runs, repeats) * runs - sum(known.values)
+    return math.inf if best_value >= MISSED else most
 
 
 def plan(

@@ -85,8 +85,7 @@ class Variables(NamedTuple):
 
 def variables(point: Point) -> dict[str, str]:
     """Return the point under the names of a configuration's variables."""
-    values = point._asdict().items()
-    return {VARIABLE_OF[field]: text(value) for field, value in values if value is not None}
+    return {VARIABLE_OF[field]: text(value) for field, value in point._asdict().items() if value is not None}
 
 
 def changes(point: Point, before: Point) -> list[str]:

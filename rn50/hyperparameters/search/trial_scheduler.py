@@ -224,8 +224,7 @@ class TrialScheduler:
         number, held = self.journal.begin(point, plan.stage, seed, socket.gethostname())
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
         log = self.journal.result_file(number)
-        config = self.subject.run_of(point, self.subject.data, seed, log)
-        return Task(name, point, config, log, held, number)
+        return Task(name, point, self.subject.run_of(point, self.subject.data, seed, log), log, held, number)
 
     def _confirming(self, pair: Pair) -> Task | None:
         free = confirmation.next_slot(self.folder, pair)
