@@ -60,6 +60,8 @@ RUN requirements/image.sh check "$STAGE" >check.txt; status=$?; cat check.txt; e
 FROM unchecked AS image
 COPY --from=check /opt/rn50/check.txt check.txt
 COPY . .
+# Whoever runs it can write nothing here, and each process would compile it.
+RUN python -m compileall -q implementations rn50
 ARG COMMIT
 # The layer of its own is for podman, which else takes an image of an earlier commit from its cache.
 RUN : "$COMMIT"
