@@ -162,9 +162,9 @@ class Bottleneck(HybridBlock):
         self.body.add(ConvNorm(first, layout), ConvNorm(second, layout))
         self.body.add(ConvNorm(last, layout, relu=False, gamma=last_gamma))
         self.shortcut = None
-        for convolution in unit.shortcut:
-            stride = 1 if self._picks else convolution.stride
-            self.shortcut = ConvNorm(convolution._replace(stride=stride), layout, relu=False)
+        if unit.shortcut:
+            stride = 1 if self._picks else second.stride
+            self.shortcut = ConvNorm(unit.shortcut[0]._replace(stride=stride), layout, relu=False)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         picked = F.Pooling(x, kernel=(1, 1), stride=(2, 2), pool_type="avg") if self._picks else x
