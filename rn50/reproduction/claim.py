@@ -39,6 +39,8 @@ class Claim(NamedTuple):
     logs: tuple[pathlib.Path, ...] = ()
     saved: Mapping[str, Any] = {}
     """Contents of the file that rn50 saved beside its first log."""
+    refusal: str | None = None
+    """Verdict of `rn50 score` that its logs are no valid result; null: they are one, or there are none."""
 
     @property
     def images_per_second(self) -> list[float]:
@@ -118,6 +120,7 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
         framework=str(ranks.get("framework") or about.get("framework") or "not said"),
         logs=tuple(run.file for run in runs),
         saved=saved,
+        refusal=systems[0].refusal,
     )
 
 

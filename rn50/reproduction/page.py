@@ -25,7 +25,8 @@ Row = tuple[str, str]
 def answer(outcome: Reproduction) -> str:
     """Return whether it is the same, in a sentence."""
     missed = f" {counted(outcome.missed, 'run')} missed the target." if outcome.missed else ""
-    return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed
+    refused = "".join(f" The {side} is {text}." for side, text in outcome.refused.items())
+    return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed + refused
 
 
 def planned(outcome: Reproduction) -> Iterator[Row]:
@@ -40,6 +41,7 @@ def planned(outcome: Reproduction) -> Iterator[Row]:
     yield "configuration", " ".join(f"{name}={value}" for name, value in here.values.items())
     if len(claim.epochs) < 2:
         yield "caution", "one run cannot be told from another; name a result of two runs or more"
+    yield from (("caution", f"the {side} is {text}") for side, text in outcome.refused.items())
     yield from (("expected", one.words) for one in outcome.expected)
     yield from (("differs", difference) for difference in here.differences)
     yield from (("prevents", f"{one.subject}: {one.found}; {one.remedy}") for one in here.prevented)

@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from rn50 import files
 from rn50.errors import Status, UserError
@@ -83,6 +83,9 @@ class Reproduction(NamedTuple):
     """Accuracy by epoch; empty where the claim has no logs."""
     next: str
     """Next step."""
+    refused: dict[Annotated[str, "side"], str]
+    """Verdict of `rn50 score` on the claim, or on the result here, where their logs are no valid result; then
+    the verdict is undecided."""
 
 
 def plan(
@@ -103,7 +106,8 @@ def plan(
     expectation = expected(claim, here, runs)
     advice = "the same command without --dry-run, once nothing prevents it"
     why = list(here.differences)
-    return Reproduction(claim, here, margin, expectation, None, [], 0, PLANNED, why, [], advice)
+    refused = {"claim": claim.refusal} if claim.refusal else {}
+    return Reproduction(claim, here, margin, expectation, None, [], 0, PLANNED, why, [], advice, refused)
 
 
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
@@ -150,7 +154,8 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
             enough = min(len(one), len(other)) > 1
             pair = equivalence.judge(one, other, before.margin) if enough else None
             judged.append(Judged(quantity, comparable, pair))
-    verdict = _verdict(judged, missed, here.same_recipe)
+    refused = before.refused | ({"result here": system.refusal} if system.refusal else {})
+    verdict = UNDECIDED if refused else _verdict(judged, missed, here.same_recipe)
     settings = compare.settings(*runs) if claim.logs else ()
     return before._replace(
         judged=judged,
@@ -158,7 +163,8 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
         verdict=verdict,
         why=[*here.differences, *(f"{name}: {one} there, {other} here" for name, one, other in settings)],
         curve=_curve(*runs),
-        next=_next(verdict, judged, here, len(system.runs)),
+        next="rn50 check tells what is wrong" if refused else _next(verdict, judged, here, len(system.runs)),
+        refused=refused,
     )
 
 

@@ -183,25 +183,24 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
         (other, key): significance.permutation_p(first.samples[key], other.samples[key])
         for other in others
         for key in _in_both(first, other)
-        if _comparable(first, other) and min(len(first.samples[key]), len(other.samples[key])) > 1
+        if not _incomparable(first, other) and min(len(first.samples[key]), len(other.samples[key])) > 1
     }
     adjusted = dict(zip(tests, significance.adjusted([*tests.values()]), strict=True))
     confidence = significance.confidence_at_once([*adjusted.values()])
     comparisons = []
     for other in others:
-        comparable, same = _comparable(first, other), first.hashes == other.hashes
+        why = _incomparable(first, other)
         differences = []
         for key in _in_both(first, other):
             a, b, test = first.samples[key], other.samples[key], (other, key)
             others_p = [p for tested, p in tests.items() if tested != test]
             lowest = significance.adjusted([significance.lowest_p(len(a), len(b)), *others_p])[0]
             differences.append(difference(key, a, b, other.name, adjusted.get(test), confidence, lowest))
-        if not comparable:
-            reason = SAME_LOGS if same else "not comparable: other data"
-            differences = [replace(change, shown=False, sentence=reason) for change in differences]
+        if why:
+            differences = [replace(change, shown=False, sentence=why) for change in differences]
         parts = tuple(differences), tuple(_settings(first, other)), tuple(_cautions(first, other))
-        split = _split(first, other) if comparable else None
-        comparisons.append(Comparison(first.name, other.name, *parts, len(tests), confidence, split, same))
+        rest = len(tests), confidence, None if why else _split(first, other), why == SAME_LOGS
+        comparisons.append(Comparison(first.name, other.name, *parts, *rest))
     return comparisons
 
 
@@ -212,12 +211,14 @@ class _Side:
     to target. ``data`` are the numbers of training images, which identify data sets other than ImageNet. A
     result without a label counts as ImageNet, although some of them log only whole batches of it. ``hashes``
     are those of the logs. A published result has neither logs nor sidecar files, only a row of the table.
+    ``refusal`` is the verdict of its score.
     """
 
     def __init__(self, source: SystemScore | PublishedResult, name: str) -> None:
         self.name, self.samples = name, dict[str, list[float]]()
         self.hashes, self.data, self.targets = [name], {rules.TRAIN_SAMPLES}, {rules.TARGET_ACCURACY}
         self.label: str | None = None
+        self.refusal: str | None = None
         self.runs: Sequence[Run] = ()
         if isinstance(source, PublishedResult):
             machine = _machine(source.accelerators, source.accelerator_model)
@@ -237,7 +238,7 @@ class _Side:
             "images_per_second": [rate for rate in rates if rate],
             "accuracy": [run.accuracy for run in source.runs if run.accuracy is not None],
         }
-        self.runs, self.label = source.runs, source.label
+        self.runs, self.label, self.refusal = source.runs, source.label, source.refusal
         self.logged = _merged(_logged, source.runs) | _machine_of(source)
         self.number, self.missed = len(logs), len(logs) - len(converged)
         self.data = {log.train_samples or 0 for log in logs} if source.label else self.data
@@ -253,9 +254,14 @@ def _in_both(first: _Side, second: _Side) -> list[str]:
     return [key for key in known if key not in left_out]
 
 
-def _comparable(first: _Side, second: _Side) -> bool:
-    """Return True if the differences say something."""
-    return first.data == second.data and first.hashes != second.hashes
+def _incomparable(first: _Side, second: _Side) -> str | None:
+    """Return why the differences say nothing, or None."""
+    if first.hashes == second.hashes:
+        return SAME_LOGS
+    if first.data != second.data:
+        return "not comparable: other data"
+    refused = next((side.name for side in (first, second) if side.refusal), None)
+    return refused and f"it says nothing: {refused} is {score.NOT_VALID}"
 
 
 def _split(first: _Side, second: _Side) -> Split | None:
@@ -432,6 +438,7 @@ def _saved(run: Run) -> dict[str, str]:
 
 def _cautions(first: _Side, second: _Side) -> Iterator[str]:
     sides = (first, second)
+    yield from (f"{side.name} is {side.refusal}" for side in sides if side.refusal)
     if first.targets != second.targets:
         targets = (" or ".join(f"{one:g}".replace("inf", "none") for one in side.targets) for side in sides)
         yield f"their targets differ ({' and '.join(targets)}), so epochs and minutes say not which is better"

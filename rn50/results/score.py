@@ -23,6 +23,8 @@ from rn50.results.validity import result_rules
 from rn50.results.validity.findings import Finding
 from rn50.terminal import counted
 
+NOT_VALID = "NOT A VALID RESULT"
+
 
 @dataclass(frozen=True)
 class RunScore(Run):
@@ -117,6 +119,14 @@ class SystemScore:
     def scaled_minutes(self) -> float | None:
         """``convergence.scaled_minutes``, if there is a convergence."""
         return self.convergence.scaled_minutes if self.convergence else None
+
+    @property
+    def refusal(self) -> str | None:
+        """The verdict that every verb gives which computes with the result: the first rule that its logs
+        break, and how many more; None where they break none. Missing runs, and runs that missed the target,
+        are no such rule: what can be computed of the others holds."""
+        more = f" ({len(self.errors) - 1} more, which rn50 check tells)" if len(self.errors) > 1 else ""
+        return f"{NOT_VALID}: {self.errors[0].where_and_what}{more}" if self.errors else None
 
     @property
     def name(self) -> str:

@@ -9,10 +9,9 @@ from rn50.printed import as_json
 from rn50.results import other_load
 from rn50.results.parse import UNFINISHED
 from rn50.results.rcp import Convergence
-from rn50.results.score import Accuracy, RunScore, SystemScore
+from rn50.results.score import NOT_VALID, Accuracy, RunScore, SystemScore
 from rn50.terminal import Terminal, csv_text, minutes, table
 
-NOT_VALID = "NOT A VALID RESULT"
 _MOST_REASONS = 5
 
 

@@ -12,11 +12,16 @@ import pytest
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import as_json
-from rn50.results import compare, score, significance
+from rn50.results import compare, parse, score, significance
 from rn50.terminal import Terminal
 from tests.results import scored
-from tests.support.four_epochs import write_result, write_run
 from tests.support.published import LOGS, needs_published
+
+
+def write_result(folder, speeds=(10_000, 9_000, 11_000, 12_000, 10_500), **options):
+    """Runs of so many seconds each, which are a valid result."""
+    scored.write_runs(folder, *speeds, **options)
+    return folder
 
 
 def against(quantity, a, b):
@@ -112,8 +117,7 @@ def test_one_small_p_value_among_many_tests_shows_nothing(tmp_path):
     """Alone it would: of three results only the last is faster, and not by much."""
     speeds = (10_000, 9_000, 11_000, 12_000, 10_500)
     folders = [write_result(tmp_path / name, speeds, platform=name) for name in ("first", "same", "faster")]
-    for number, epoch_ms in enumerate((8_500, 8_800, 9_000, 9_100, 9_300)):
-        write_run(folders[2] / f"result_{number}.txt", epoch_ms, platform="faster")
+    scored.write_runs(folders[2], 8_500, 8_800, 9_000, 9_100, 9_300, platform="faster")
     systems = score.score(folders)
     _, found = compare.compare(systems)
     minutes = found.differences[1]
@@ -172,7 +176,7 @@ def test_two_results(tmp_path):
     for folder, threads in ((first, 1), (second, 2)):
         for number in range(5):
             facts = {
-                "seed": number,
+                "seed": parse.read_log(folder / f"result_{number}.txt").seed,
                 "config": {"run": {"result_file": str(folder)}, "input_pipeline": {"threads": threads}},
                 "variables": {"RESULT_FILE": str(folder), "DALI_THREADS": str(threads)},
                 "precision_reason": f"a step takes {number} ms",
@@ -228,7 +232,7 @@ def test_a_result_and_its_own_copy_are_the_same_logs(tmp_path):
 
 def test_logs_that_are_in_both_are_no_independent_runs(tmp_path):
     first, second = write_result(tmp_path / "first"), write_result(tmp_path / "second")
-    write_run(second / "result_0.txt", 15_000)
+    scored.write_run(second / "result_0.txt", 15_000)
     [found] = compare.compare(score.score([first, second]))
     assert not found.same_logs and found.cautions == (
         "4 of the logs are in both, so the runs are not independent",
@@ -237,7 +241,7 @@ def test_logs_that_are_in_both_are_no_independent_runs(tmp_path):
 
 def test_what_is_not_comparable_is_said(tmp_path):
     first = write_result(tmp_path / "first")
-    write_run(first / "result_1.txt", accuracy=0.7)
+    scored.write_run(first / "result_1.txt", 9_000, accuracy=0.7, status="aborted")
     second = write_result(
         tmp_path / "second",
         speeds=(1000, 1001, 1002, 1003, 1004),

@@ -19,9 +19,10 @@ from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError, excerpt
 from rn50.printed import Hidden
-from rn50.results import published, recipe, tree
-from rn50.results.parse import TOKEN, finite, read_log
+from rn50.results import published, recipe, score, tree
+from rn50.results.parse import TOKEN, finite
 from rn50.results.result_files import find_result_files
+from rn50.results.run import read_run
 from rn50.settings.config_file import is_passed_through
 from rn50.settings.fields import VARIABLE_OF, variables
 from rn50.settings.parsers import optimizer
@@ -111,7 +112,8 @@ def _of_published(result: published.PublishedResult) -> Origin:
 
 
 def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
-    logs = [read_log(path) for path in paths]
+    runs_of_logs = [read_run(path) for path in paths]
+    logs = [run.log for run in runs_of_logs]
     recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
     for path, other in zip(paths, recipes, strict=True):
@@ -134,7 +136,9 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *(("SHA-256", f"{files.sha256(path)} {path.name}") for path in paths),
     )
-    return _of_runs(name, "result log", first, provenance, runs, (begin, interval), samples)
+    origin = _of_runs(name, "result log", first, provenance, runs, (begin, interval), samples)
+    refusal = score.score_runs(paths[0].parent, runs_of_logs).refusal
+    return dataclasses.replace(origin, notes=(refusal,)) if refusal else origin
 
 
 def _of_reference(name: str) -> Origin:

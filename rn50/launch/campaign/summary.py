@@ -94,7 +94,7 @@ def _score(score: SystemScore) -> str:
     if score.olympic_minutes is not None:
         note = "fastest and slowest dropped"
         if not score.valid:
-            note = f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
+            note = f"{scoring.NOT_VALID}: {score.reasons[0]}"
         runs = f"{converged} of {len(score.runs)} converged"
         return f"{minutes(score.olympic_minutes)} min {target}   ({runs}; {note})"
     if score.mean_minutes is None:
