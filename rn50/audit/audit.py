@@ -120,6 +120,8 @@ def _of(runs: RunSet, sets: Sequence[RunSet]) -> Audit:
     if names := [run.file.name for run in runs.unfinished]:
         more = f" and {len(names) - rules.RUNS} more" if len(names) > rules.RUNS else ""
         notes.append(f"no time from start to stop: {', '.join(names[: rules.RUNS])}{more}")
+    if rest := launches.not_here(runs):
+        notes.append(f"the script's own count: {rest} are not here")
     if 0 < len(runs.logs) < FEW:
         notes.append(f"most tests take {FEW} to {rules.RUNS} runs")
     if runs.label:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.audit.run_set import Evidence, RunSet
+from rn50.audit.run_set import Evidence, RunSet, not_tested
 from rn50.benchmark import rules
 from rn50.errors import excerpt
 from rn50.hyperparameters import reference
@@ -36,17 +36,23 @@ that missed the target has infinitely many."""
 
 
 def epochs(runs: RunSet) -> Evidence | None:
-    """Ask how probable so few epochs are, and of how many runs they would be the best; None for runs of other
-    rules than the closed division's."""
+    """Ask how probable so few epochs are, and of how many runs they would be the best; None with fewer than
+    three runs."""
     batch_size, reached = runs.batch_size, [log.reached.epoch for log in runs.logs if log.reached]
     logged = (event.value for log in runs.logs if (event := log.first("opt_name")))
     optimizer = next((name for name in logged if isinstance(name, str)), "an optimizer that is not logged")
-    if not batch_size or len(reached) < 3 or not runs.is_closed:
+    if len(runs.logs) < 3:
         return None
+    if not runs.is_closed:
+        return not_tested("epochs", "not of the closed division")
+    if not batch_size:
+        return not_tested("epochs", "no log has a batch size above 0")
+    if len(reached) < 3:
+        return not_tested("epochs", "fewer than 3 runs reached the target")
     known = _known(batch_size, optimizer, runs)
     if known is None:
         text = f"too little is known of {excerpt(optimizer)} at a batch size of {batch_size:,}"
-        return Evidence("epochs", False, text)
+        return not_tested("epochs", text)
     mean = float(np.mean(reached)) - reference.at(batch_size).mean
     means = _drawn(known, (DRAWS, len(reached))).mean(1)
     p = max(float((means <= mean + TIE).mean()), 1 / DRAWS)

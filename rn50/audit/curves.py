@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rn50.audit.run_set import Evidence, RunSet, ratio_of
+from rn50.audit.run_set import Evidence, RunSet, not_tested, ratio_of
 from rn50.results.parse import ResultLog
 from rn50.results.validity import result_rules
 
@@ -68,7 +68,7 @@ def alike(runs: RunSet, others: Sequence[ResultLog] = ()) -> Evidence | None:
         name = nearest.path.name if nearest in runs.logs else nearest.path
         best = max(best, (float(ratios.max()), f"{log.path.name} and {name}"))
     if not tried:
-        return None
+        return not_tested("curves alike", f"no two runs share {FEWEST} evaluations")
     ratio = ratio_of(best[0])
     stands_out = ratio > ALIKE * max(1, tried / 10)
     text = f"{best[1]} have nearly the same accuracies at every epoch" if stands_out else "all differ"
@@ -87,7 +87,9 @@ def shifted(runs: RunSet) -> Evidence | None:
             text = f"{log.path.name} is evaluated after epochs {listed}, the others are not"
             return Evidence("curves shifted", True, text)
     shared = sorted(set.intersection(*({*curve} for curve in curves))) if curves else []
-    if len(curves) < 4 or len(shared) < FEWEST or runs.label:
+    if len(curves) < 4 or len(shared) < FEWEST:
+        return not_tested("curves shifted", f"fewer than 4 runs share {FEWEST} evaluations and the target")
+    if runs.label:
         return None
     table = np.array([[curve[epoch] for epoch in shared] for curve in curves])
     deviations = math.sqrt(1 + 1 / (len(curves) - 1)) * _deviations(shared)

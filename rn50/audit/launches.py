@@ -7,16 +7,18 @@ If nothing was left out, a ratio of x or more has a probability of at most 1/x (
 the p-value reported.
 """
 
+import collections
 import itertools
 import math
 import statistics
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from rn50.audit.run_set import Evidence, RunSet, number_of, ratio_of
+from rn50.audit.run_set import Evidence, RunSet, not_tested, number_of, ratio_of
 from rn50.benchmark import rules
+from rn50.gathered import gathered
 from rn50.results import tree
 from rn50.results.parse import ResultLog
 from rn50.terminal import counted
@@ -48,33 +50,79 @@ MOST_ABSENT = 100
 """Numbers absent from names, beyond which they do not count runs."""
 SLOW_SCRIPT = 4.0
 """Gap of a script, in lengths of a run, from which runs were rather queued or started by hand."""
+LEAST_HOLE = 0.2
+"""Gap, in lengths of a run, from which one that is longer than the others is spoken of."""
+OVERLAP = -0.08
+"""Gap, in lengths of a run, below which two runs were made side by side."""
+MUCH_LONGER = 0.5
+"""Lengths of a run by which an initialisation, or what follows the end, stands out: of published ones the
+largest is 0.37."""
 
 Trial = tuple[int, int]
 """Number of a run by the script that made it, and how many it announced."""
+_Gap = tuple[ResultLog, ResultLog, float, bool]
+"""Runs before and after a gap, its length in lengths of a run, and whether the script's count explains it."""
 
 
 def trials(runs: RunSet) -> Evidence | None:
     """Compare with the count that a script prints, ``Beginning trial 2 of 8``; None without one."""
     counts = [log.trial for log in runs.logs]
-    if not any(counts) or _overlap(runs):
+    if not any(counts):
         return None
+    missing = _fewer(runs) if _overlap(runs) else _left_out(runs)
+    begun = [trial for trial in _counted(runs) if trial[1] > 1]
+    if len(begun) > 1 and {number for number, _ in begun} == {1}:
+        missing.append(f"trial 2 after each of {len(begun)} runs that are trial 1")
+    text = ", ".join(f"{c[0]} of {c[1]}" if c else "-" for c in counts)
+    text += f"; {rest} are not here" if (rest := not_here(runs)) else ""
+    if missing:
+        return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {text})", len(missing))
+    return Evidence("trials", False, f"the script's own count: {text}", 0)
+
+
+def _counted(runs: RunSet) -> list[Trial]:
+    """Return the counts that all logs have, also those of unfinished runs."""
+    return [run.log.trial for run in (*runs.runs, *runs.unfinished) if run.log.trial]
+
+
+def _left_out(runs: RunSet) -> list[str]:
+    """Return the trials that are missing before or between those of one call after the other."""
     unfinished = {run.log.trial for run in runs.unfinished}
     missing: list[str] = []
     before: ResultLog | None = None
     for log in runs.logs:
         if log.trial and (before is None or before.trial):
-            first, where = 1, f"before {log.path.name}"
-            if before and before.trial and _goes_on(before.trial, log.trial):
-                first, where = before.trial[0] + 1, f"between {before.path.name} and {log.path.name}"
-            if left_out := _absent(first, log.trial, unfinished):
+            numbers, where = range(1, log.trial[0]), f"before {log.path.name}"
+            if before and (between := _between(before.trial, log.trial)) is not None:
+                numbers, where = between, f"between {before.path.name} and {log.path.name}"
+            if left_out := [one for one in numbers if (one, log.trial[1]) not in unfinished]:
                 missing.append(f"trial {_listed(left_out)} of {log.trial[1]} {where}")
         before = log
-    text = ", ".join(f"{c[0]} of {c[1]}" if c else "-" for c in counts)
-    if missing:
-        return Evidence("trials", True, f"missing: {'; '.join(missing)} (the logs say {text})", len(missing))
-    last, announced = counts[-1] or (0, 0)
-    rest = f"; {_listed([*range(last + 1, announced + 1)])} are not here" if last < announced else ""
-    return Evidence("trials", False, f"the script's own count: {text}{rest}", 0)
+    return missing
+
+
+def _fewer(runs: RunSet) -> list[str]:
+    """Return the trials of which fewer are there than of a later one, whichever call they are of."""
+    counted, missing = collections.Counter(_counted(runs)), []
+    for announced in dict.fromkeys(of for _, of in counted):
+        numbers = [number for number, of in counted if of == announced]
+        fewer = [
+            number
+            for number in range(1, max(numbers))
+            if counted[number, announced]
+            < max(counted[later, announced] for later in numbers if later > number)
+        ]
+        missing += [f"trial {_listed(fewer)} of {announced}"] if fewer else []
+    return missing
+
+
+def not_here(runs: RunSet) -> str:
+    """Say which trials after the last were announced and are not here; empty where all are."""
+    last: dict[int, int] = {}
+    for number, announced in _counted(runs):
+        last[announced] = max(number, last.get(announced, 0))
+    rest = {announced: [*range(number + 1, announced + 1)] for announced, number in last.items()}
+    return ", ".join(f"{_listed(numbers)} of {announced}" for announced, numbers in rest.items() if numbers)
 
 
 def numbers(runs: RunSet) -> Evidence | None:
@@ -111,57 +159,105 @@ def _is_rearranged(order: Sequence[int]) -> bool:
 
 def seeds(runs: RunSet) -> Evidence | None:
     """Look for a seed used twice, and for one missing in seeds that count up."""
-    logged = [log.seed for log in runs.logs if log.seed is not None]
-    if len(logged) < 3 or len(logged) < len(runs.logs):
+    if len(runs.logs) < 3:
         return None
-    if len({*logged}) < len(logged):
-        twice = next(seed for seed in logged if logged.count(seed) > 1)
-        names = [log.path.name for log in runs.logs if log.seed == twice]
-        return Evidence("seeds", True, f"seed {twice} in {' and '.join(names)}", 1)
-    steps = [b - a for a, b in itertools.pairwise(sorted(logged))]
-    step = min(steps)
-    counted_up = steps.count(step) >= max(2, len(steps) // 2) and all(0 < one / step <= 5 for one in steps)
-    if counted_up and any(one % step == 0 and one > step for one in steps):
-        left = [a for a, one in zip(sorted(logged), steps, strict=False) if one > step]
-        return Evidence("seeds", True, f"they count up by {step}, and {left[0] + step} is not there", 1)
-    return Evidence("seeds", False, f"count up by {step}" if {*steps} == {step} else "all differ", 0)
+    logged = [(log.seed, log.path.name) for log in runs.logs if log.seed is not None]
+    for same in gathered((seed % 2**32 or seed, (seed, name)) for seed, name in logged).values():
+        if len(same) > 1:  # libraries take the lower 32 bits; some submissions set the upper ones alone
+            return Evidence(
+                "seeds", True, f"seed {same[0][0]} in {' and '.join(name for _, name in same)}", 1
+            )
+    if without := [log.path.name for log in runs.logs if log.seed is None]:
+        return not_tested("seeds", f"{without[0]} has no number as its seed")
+    in_order = sorted(seed for seed, _ in logged)
+    steps = [after - before for before, after in itertools.pairwise(in_order)]
+    if sorted(steps)[:-1] == [1] * (len(steps) - 1) and len(steps) > 2 and 1 < max(steps) <= MOST_LEFT_OUT:
+        absent = in_order[steps.index(max(steps))] + 1
+        return Evidence("seeds", True, f"they count up by 1, and {absent} is not there", 1)
+    return Evidence("seeds", False, f"count up by {steps[0]}" if len({*steps}) == 1 else "all differ", 0)
 
 
 def holes(runs: RunSet) -> Evidence | None:
-    """Look for holes of the length of whole runs; None with fewer than three runs."""
+    """Look for holes of the length of whole runs, and for runs that say that they lasted through one; None
+    with fewer than three runs."""
     if len(runs.logs) < 3:
         return None
-    if _overlap(runs):
-        return Evidence("launch gaps", False, "runs were made side by side: gaps say nothing")
-    pairs = list(itertools.pairwise(runs.logs))
-    gaps = [max(gap, GAPS[0]) for gap in runs.gaps]
-    known = [_is_known(runs, a, b) for a, b in pairs]
+    long, beside, apart = _long(runs), [], []
+    pairs = zip(
+        itertools.pairwise(runs.logs), itertools.pairwise(runs.spans), runs.gaps, _known(runs), strict=True
+    )
+    for (before, after), ((_, ended), (begun, _)), gap, known in pairs:
+        lasted = 0.0
+        for run in runs.unfinished:
+            first, last = (run.log.events[end].time_ms / 1000 for end in (0, -1))
+            if ended <= first <= begun:
+                lasted += min(last, begun) - first
+                beside.append(
+                    f"{run.file.name} is unfinished: it lasted {lasted:,.0f} of {begun - ended:,.0f} s"
+                )
+        if gap < OVERLAP:
+            beside.append(f"{before.path.name} and {after.path.name} overlap")
+        else:
+            apart.append((before, after, max(gap - lasted / runs.length, GAPS[0]), known))
+    if 2 * len(apart) < len(runs.gaps):
+        return Evidence(
+            "launch gaps",
+            bool(long),
+            "; ".join([*long, "most runs were made side by side: gaps say nothing"]),
+        )
+    stands_out, found, *figures = _weighed(runs, apart)
+    if long and not stands_out:
+        figures = []
+    return Evidence("launch gaps", bool(long) or stands_out, "; ".join([*long, found, *beside]), *figures)
+
+
+def _weighed(runs: RunSet, apart: Sequence[_Gap]) -> tuple[Any, ...]:
+    """Return whether gaps are holes, in words, the likelihood ratio and its p-value."""
+    gaps, known = [gap for _, _, gap, _ in apart], [known for *_, known in apart]
     if all(known) or min(gaps) > SLOW_SCRIPT:
         what = "the script's count tells of each" if all(known) else "runs were started one by one"
-        return Evidence("launch gaps", False, f"{what}: gaps say nothing")
+        return False, f"{what}: gaps say nothing"
     paused, left_out, number = _likelihoods(runs, gaps, known)
     ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
-    gap = int(np.argmax(left_out))
-    usual = f"{statistics.median(gaps) * runs.length:,.0f} s between runs"
-    holes = [(pair, length, n[gap]) for pair, length, n in zip(pairs, gaps, number, strict=True) if n[gap]]
+    likeliest = int(np.argmax(left_out))
+    holes = [(*one, n[likeliest]) for one, n in zip(apart, number, strict=True) if n[likeliest]]
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
-        return Evidence("launch gaps", False, f"{usual}; no hole of a run", ratio, min(1.0, 1 / ratio))
+        usual, longest = statistics.median(gaps), max(gap for _, _, gap, known in apart if not known)
+        text = "no hole of a run"
+        if longest > max(1.5 * usual, LEAST_HOLE):
+            fits = "may be a pause" if holes else "fits no whole number of runs"
+            text = f"the longest, {longest * runs.length:,.0f} s, {fits}"
+        return False, f"{usual * runs.length:,.0f} s between runs; {text}", ratio, min(1.0, 1 / ratio)
     where = [
-        f"{length * runs.length / 60:.1f} minutes between {a.path.name} and {b.path.name} "
+        f"{gap * runs.length / 60:.1f} minutes between {before.path.name} and {after.path.name} "
         f"have room for {_runs(n)}"
-        for (a, b), length, n in holes
+        for before, after, gap, _, n in holes
     ]
-    return Evidence("launch gaps", True, "; ".join(where), ratio, 1 / ratio)
+    return True, "; ".join(where), ratio, 1 / ratio
 
 
-def _is_known(runs: RunSet, before: ResultLog, after: ResultLog) -> bool:
-    """Return whether it is known what a gap is: the script counts on or anew after it, or an unfinished run
-    lies in it. Scripts that announce one run are called by others."""
-    first, then = before.trial, after.trial
-    if first and then and then[1] > 1 and (not _goes_on(first, then) or then[0] == first[0] + 1):
-        return True
-    start, end = before.run_stop_ms or 0, after.run_start_ms or 0
-    return any(start <= run.log.events[0].time_ms < end for run in runs.unfinished if run.log.events)
+def _known(runs: RunSet) -> list[bool]:
+    """Return for each gap whether the script's count tells what it is: it goes on after the gap, or begins
+    anew there and goes on before or after it. One that begins anew with every run tells nothing."""
+    unfinished, on, anew = {run.log.trial for run in runs.unfinished}, [False], []
+    for before, after in itertools.pairwise(log.trial for log in runs.logs):
+        between, announced = _between(before, after), after[1] if before and after else 0
+        on.append(between is not None and all((one, announced) in unfinished for one in between))
+        anew.append(between is None and announced > 1)
+    return [on[i + 1] or (new and any(on[i : i + 3])) for i, new in enumerate(anew)]
+
+
+def _long(runs: RunSet) -> list[str]:
+    """Say which runs have an initialisation, or records after their end, that are longer than those of
+    another by the length of a run or nearly."""
+    return [
+        f"{log.path.name} has {seconds / 60:.1f} minutes {where}, another run {least / 60:.1f}"
+        for log, beside in zip(runs.logs, runs.beside, strict=True)
+        for where, seconds, least in zip(
+            ("before run_start", "after run_stop"), beside, runs.least, strict=True
+        )
+        if seconds - least > MUCH_LONGER * runs.length
+    ]
 
 
 def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[bool]) -> tuple[Any, Any, list[Any]]:
@@ -228,17 +324,14 @@ def _log_mean(logarithms: Any) -> float:
 
 
 def _overlap(runs: RunSet) -> bool:
-    return any(gap < -0.08 for gap in runs.gaps)
+    return any(gap < OVERLAP for gap in runs.gaps)
 
 
-def _goes_on(before: Trial, after: Trial) -> bool:
-    """Return whether one call of a script counted both."""
-    return before[1] == after[1] and before[0] < after[0]
-
-
-def _absent(first: int, end: Trial, present: Container[Trial | None]) -> list[int]:
-    """Return the trials from ``first`` to before ``end`` that are not ``present``."""
-    return [number for number in range(first, end[0]) if (number, end[1]) not in present]
+def _between(before: Trial | None, after: Trial | None) -> range | None:
+    """Return the numbers between two trials of one call of a script; None where they are of none."""
+    if before and after and before[1] == after[1] and before[0] < after[0]:
+        return range(before[0] + 1, after[0])
+    return None
 
 
 def _runs(number: int) -> str:

@@ -17,6 +17,8 @@ _LONGEST_START = 3_600_000
 """Milliseconds of initialisation beyond which ``init_start`` is of another clock or job."""
 _LONGEST_END = 600_000
 """The same of records after ``run_stop``."""
+_LONGER = 0.1
+"""What either takes more than the least of the set, in lengths of a run, beyond which that is a gap."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +50,43 @@ class RunSet:
         return [run.log for run in self.runs]
 
     @functools.cached_property
-    def spans(self) -> list[tuple[float, float]]:
-        """Begin and end of each run in seconds, with initialisation and the records after ``run_stop``."""
-        spans = []
-        for log in self.logs:
-            start, stop = log.run_start_ms or 0, log.run_stop_ms or 0
-            first = log.first("init_start") or log.events[0]
-            begin = first.time_ms if 0 <= start - first.time_ms <= _LONGEST_START else start
-            last = log.events[-1].time_ms
-            spans.append((begin / 1000, (last if 0 <= last - stop <= _LONGEST_END else stop) / 1000))
-        return spans
+    def beside(self) -> list[tuple[float, float]]:
+        """Seconds of initialisation and of records after ``run_stop`` of each run, as its log says."""
+        firsts = [log.first("init_start") or log.events[0] for log in self.logs]
+        return [
+            (
+                _within((log.run_start_ms or 0) - first.time_ms, _LONGEST_START),
+                _within(log.events[-1].time_ms - (log.run_stop_ms or 0), _LONGEST_END),
+            )
+            for log, first in zip(self.logs, firsts, strict=True)
+        ]
+
+    @functools.cached_property
+    def least(self) -> tuple[float, float]:
+        """The least of these; of initialisations the least that a log tells."""
+        before, after = zip(*self.beside, strict=True)
+        return min(filter(None, before), default=0.0), min(after)
 
     @functools.cached_property
     def length(self) -> float:
-        """Median seconds of a run, at least a millisecond."""
-        return max(0.001, statistics.median(end - begin for begin, end in self.spans))
+        """Median seconds of a run with these, at least a millisecond."""
+        taken = [
+            60 * (log.minutes or 0) + sum(beside) for log, beside in zip(self.logs, self.beside, strict=True)
+        ]
+        return max(0.001, statistics.median(taken))
+
+    @functools.cached_property
+    def spans(self) -> list[tuple[float, float]]:
+        """Begin and end of each run in seconds, with initialisation and the records after ``run_stop`` where
+        these take about as long as in the others."""
+        spans = []
+        for log, beside in zip(self.logs, self.beside, strict=True):
+            before, after = (
+                taken if taken <= least + _LONGER * self.length else least
+                for taken, least in zip(beside, self.least, strict=True)
+            )
+            spans.append(((log.run_start_ms or 0) / 1000 - before, (log.run_stop_ms or 0) / 1000 + after))
+        return spans
 
     @functools.cached_property
     def gaps(self) -> list[float]:
@@ -114,10 +138,20 @@ class Evidence:
     """p adjusted by Benjamini and Hochberg for all tests of the audit."""
 
 
+def not_tested(test: str, why: str) -> Evidence:
+    """Return what is said of a test that could not be made."""
+    return Evidence(test, False, f"not tested: {why}")
+
+
 def number_of(run: Run) -> int | None:
     """Return the last number in the name of a run's file; None without one."""
     match = re.search(r"(\d+)\D*$", run.file.name)
     return int(match.group(1)) if match else None
+
+
+def _within(milliseconds: float, longest: float) -> float:
+    """Return seconds; 0 for those that are none, or too many."""
+    return milliseconds / 1000 if 0 <= milliseconds <= longest else 0.0
 
 
 def ratio_of(logarithm: float) -> float:

@@ -14,7 +14,8 @@ RUN_S, INIT_S, GAP_S = 1600.0, 30.0, 20.0
 
 
 def run(number, **changes):
-    """One run: where it stands in its campaign, its seed and its curve; ``changes`` replace them."""
+    """One run: where it stands in its campaign, its seed and its curve; ``changes`` replace them. ``begun``
+    is when it says that it began, and ``trailing`` how long after its end it says something, in seconds."""
     generator = random.Random(number)
     curve = [top_1 + generator.gauss(0, spread) for top_1, spread in zip(TOP_1, SPREAD, strict=True)]
     made = {
@@ -29,6 +30,8 @@ def run(number, **changes):
         "batch": 3264,
         "division": "closed",
         "platform": "8xBox",
+        "begun": 0.0,
+        "trailing": 0.0,
     }
     return {**made, **changes}
 
@@ -61,7 +64,7 @@ def _records(at, made):
     yield record("submission_benchmark", rules.BENCHMARK)
     yield record("submission_division", made["division"])
     yield record("submission_platform", made["platform"])
-    yield record("init_start")
+    yield record("init_start", after=made["begun"])
     yield record("seed", made["seed"])
     yield record("global_batch_size", made["batch"])
     yield record("opt_name", made["optimizer"])
@@ -82,3 +85,5 @@ def _records(at, made):
     reached = math.isfinite(made["curve"][-1]) and made["curve"][-1] >= rules.TARGET_ACCURACY
     status = "success" if reached else "aborted"
     yield record("run_stop", None, INIT_S + made["seconds"], status=status)
+    if made["trailing"]:
+        yield record("weights_saved", None, INIT_S + made["seconds"] + made["trailing"])
