@@ -1,8 +1,9 @@
 """Output: all text for people and scripts goes through this module.
 
 Names, logs and configurations may be a stranger's. Their text is shown and never interpreted: no escape
-sequence, no new line that forges one of ours, no markup, no emoji code. On a terminal, tables fit its width
-and sentences are folded between words; in a pipe, nothing is folded.
+sequence, no new line that forges one of ours, no markup, no emoji code, no command of a CI job that keeps the
+output. On a terminal, tables fit its width and sentences are folded between words; in a pipe, nothing is
+folded.
 """
 
 import contextlib
@@ -30,6 +31,10 @@ UNFOLDED = 1_000_000
 
 _WORD = re.compile(r"'[^']*'\S*|\S+")
 """A word; a quoted name of a file is one, with its spaces."""
+_COMMAND = re.compile(r"#[^\n -~]*#(?=[^\n -~]*\[)|^[^\n!-~]*:(?=[^\n -~]*:[^:])", re.MULTILINE)
+"""The beginning of a command of GitHub's runner, up to a character that spoils it: ``##[cmd]`` anywhere in a
+line, ``::cmd::`` at its start (src/Runner.Common/ActionCommand.cs of actions/runner). Its comparison skips some
+characters that are not ASCII."""
 
 
 def safe(text: str) -> str:
@@ -47,6 +52,12 @@ def _shown(character: str) -> str:
     if character.isspace() and character > "\x85" and character not in "\u2028\u2029":
         return " "
     return character.encode("unicode_escape").decode("ascii")
+
+
+def inert(text: str) -> str:
+    r"""Return lines for people without a command of a CI job's runner in them: ``##[error]`` becomes
+    ``#\x23[error]``. A job's containers do not know that they are in one, so this is done everywhere."""
+    return _COMMAND.sub(lambda command: f"{command[0][:-1]}\\x{ord(command[0][-1]):x}", text)
 
 
 def styled(text: str, style: str) -> Text:
@@ -102,13 +113,13 @@ class Terminal(Console):
             options.setdefault("soft_wrap", True)
             if self.live and len(objects) == 1:
                 objects = (self.folded(objects[0]),)
-        if self._on_screen:
-            super().print(*objects, **options)
-            return
         with self.capture() as captured:
             super().print(*objects, **options)
         # Cells that fill their column would make every line of a table as long as its longest one.
-        self.file.write(re.sub(" +(?=\n)", "", captured.get()))
+        text = captured.get() if self._on_screen else re.sub(" +(?=\n)", "", captured.get())
+        self.file.write(inert(text))
+        if self._on_screen:
+            self.file.flush()
 
     def show_cursor(self, show: bool = True) -> bool:
         """Leave the cursor alone: a bar that hides it would leave it hidden where the process is killed."""
@@ -159,19 +170,29 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def say(line: str, err: bool = False) -> None:
     """Print one line on standard output; with ``err`` on standard error, over the remains of a progress
     bar."""
-    line, console = safe(line), Terminal(stderr=err)
+    line, console = inert(safe(line)), Terminal(stderr=err)
     if console.live:
         line = ("\r\x1b[2K" if err else "") + console.folded(line).plain
     click.echo(line, err=err)
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines for machines as they are, on a terminal too."""
+    click.echo("\n".join(lines))
+
+
+def json_text(value: Any) -> str:
+    """Return records, or plain data, as JSON. NaN and infinity, which JSON does not know, become null."""
+    return json.dumps(printed.as_json(value), indent=1, allow_nan=False).replace("##[", r"#\u0023[")
+
+
 def print_json(value: Any) -> None:
-    """Print records, or plain data, as JSON. NaN and infinity, which JSON does not know, become null."""
-    click.echo(json.dumps(printed.as_json(value), indent=1, allow_nan=False))
+    """Print records, or plain data, as JSON."""
+    click.echo(json_text(value))
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV; text is ``safe`` as on a terminal, and spreadsheet formulas are quoted."""
+    """Return rows as CSV; text is as on a terminal, and spreadsheet formulas are quoted."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     for row in rows:
@@ -180,7 +201,7 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
             f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@")) else text
             for text in texts
         )
-    return table.getvalue()
+    return inert(table.getvalue())
 
 
 def prepare() -> None:

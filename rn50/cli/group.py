@@ -184,7 +184,7 @@ def _shown_safely() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = terminal.safe(error.message)
+        error.message = terminal.inert(terminal.safe(error.message))
         raise
     finally:
         terminal.flush()

@@ -16,7 +16,7 @@ from rn50.cli.hyperparameters import sources
 from rn50.cli.numbers import Percent, Whole
 from rn50.errors import Status, UserError, UserErrors
 from rn50.progress import counting
-from rn50.terminal import Terminal, print_json, print_rows, say
+from rn50.terminal import Terminal, print_json, print_lines, print_rows, say
 
 verb = group.main.under("Results and weights")
 
@@ -154,8 +154,7 @@ def check_results(
     with counting("checking") as progress:
         report = check.check(paths, rulesets, progress)
     if form != "text":
-        for line in annotations.lines(report, form):
-            say(line)
+        print_lines(annotations.lines(report, form))
     else:
         print_json(report) if as_json else check.print_report(report, Terminal())
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)

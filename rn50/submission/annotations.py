@@ -5,11 +5,11 @@ documentation; the JUnit format as Jenkins and GitLab read it; SARIF 2.1.0, an O
 relative to the working folder where they lie below it, because GitHub shows a line of no other file.
 """
 
-import json
 import os
 import pathlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
@@ -18,14 +18,19 @@ import rn50
 from rn50.results.validity.explain import CHECKER
 from rn50.results.validity.findings import ERROR, Finding
 from rn50.submission.check import CheckReport, summary
-from rn50.terminal import safe
+from rn50.terminal import inert, json_text, safe
 
 _MESSAGE, _PROPERTY = "%\r\n", "%\r\n:,"
 """Characters that a message of a workflow command escapes, and a property of one."""
 
 
 def lines(report: CheckReport, form: str) -> Iterator[str]:
-    """Return the lines of a report as ``form``: github, junit or sarif."""
+    """Return the lines of a report as ``form``: github, junit or sarif. A finding on a folder names the first
+    of its runs, because no machine shows a folder."""
+    runs = [(v.file.parent.resolve() / v.file.name, v.file) for v in reversed(report.verdicts)]
+    first = {folder: file for run, file in runs for folder in run.parents}
+    on_files = (replace(each, file=first.get(each.file.resolve(), each.file)) for each in report.findings)
+    report = replace(report, findings=tuple(on_files))
     return map(safe, {"github": _github, "junit": _junit, "sarif": _sarif}[form](report))
 
 
@@ -34,11 +39,11 @@ def _github(report: CheckReport) -> Iterator[str]:
         place = {"file": str(_relative(finding.file)), "line": finding.line, "title": finding.rule}
         properties = (f"{name}={_escaped(str(value), _PROPERTY)}" for name, value in place.items() if value)
         yield f"::{finding.severity} {','.join(properties)}::{_escaped(_text(finding), _MESSAGE)}"
-    yield summary(report)
+    yield inert(summary(report))
 
 
 def _escaped(text: str, characters: str) -> str:
-    return re.sub(f"[{characters}]", lambda match: f"%{ord(match[0]):02X}", text)
+    return re.sub(f"[{characters}]", lambda match: f"%{ord(match[0]):02X}", inert(text))
 
 
 def _text(finding: Finding) -> str:
@@ -76,7 +81,7 @@ def _junit(report: CheckReport) -> Iterator[str]:
             ElementTree.SubElement(case, tag, about).text = f"{place}: {_text(finding)}"
     suite.set("failures", str(len(suite.findall("testcase[failure]"))))
     ElementTree.indent(suite)
-    yield from ElementTree.tostring(suite).decode("ascii").splitlines()
+    yield from ElementTree.tostring(suite).decode("ascii").replace("##[", "#&#35;[").splitlines()
 
 
 def _rules(finding: Finding) -> list[str]:
@@ -101,4 +106,4 @@ def _sarif(report: CheckReport) -> Iterator[str]:
     driver = {"name": "rn50", "version": rn50.__version__, "rules": list(rules.values())}
     schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
     run = {"tool": {"driver": driver}, "results": results}
-    yield from json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=1).splitlines()
+    yield from json_text({"$schema": schema, "version": "2.1.0", "runs": [run]}).splitlines()

@@ -20,6 +20,8 @@ from rn50.submission import annotations
 from rn50.submission.check import CheckReport
 from tests.results.mutations import change
 from tests.results.scored import write_runs
+from tests.support.typed import on_terminal
+from tests.system.job import RN50
 
 pytestmark = pytest.mark.usefixtures("official_checkers")
 SCHEMA = pathlib.Path(__file__).parent / "sarif-schema-2.1.0.json"
@@ -117,7 +119,8 @@ def test_paths_outside_of_the_working_folder_are_absolute(here, tmp_path):
     folder = tmp_path / "elsewhere é"
     shutil.copytree(str(here / "results" / "bad, of: 50%"), str(folder))
     commands = of_github(check(folder, "--format", "github")[1])
-    assert {pathlib.Path(place["file"]) for _, place, _ in commands} == {folder, folder / "result_2.txt"}
+    files = {folder / "result_0.txt", folder / "result_2.txt"}
+    assert {pathlib.Path(place["file"]) for _, place, _ in commands} == files
     for result in json.loads(check(folder, "--format", "sarif")[1])["runs"][0]["results"]:
         uri = urlparse(result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
         assert uri.scheme == "file" and unquote(uri.path).startswith(str(folder))
@@ -150,6 +153,40 @@ def test_text_of_strangers_stays_text():
     schema()(json.loads(form(awkward, "sarif")))
 
 
+def test_a_command_of_strangers_is_text_that_reads_the_same():
+    """The runner takes ##[cmd] anywhere in a line."""
+    text = "##[stop-commands]x ###[a]\ufe0f##\ufe0f[error]"
+    whole = report(Finding(ERROR, pathlib.Path(f"/x/{text}"), 3, text, text, text))
+    said = {name: form(whole, name) for name in FORMS}
+    assert "##[" not in "".join(said.values()).replace("\ufe0f", "")
+    assert json.loads(said["sarif"])["runs"][0]["results"][0]["message"]["text"] == f"{text}; {text}"
+    assert ElementTree.fromstring(said["junit"]).find("testcase").get("name") == text
+    [(_, place, message)] = of_github(said["github"])
+    assert message.replace("\\x23", "#") == f"{text}; {text}" and "line" in place
+
+
+@pytest.mark.parametrize("where, uri", [("results/good", "results/good/"), (".", "")])
+def test_a_finding_of_the_whole_result_is_shown_on_its_first_file(here, monkeypatch, where, uri):
+    (here / "results" / "good" / "result_4.txt").unlink()
+    monkeypatch.chdir(here if uri else here / "results" / "good")
+    [(_, place, message)] = of_github(check(where, "--format", "github")[1])
+    assert "4 runs of 5" in message and place["file"] == f"{uri}result_0.txt"
+    [result] = json.loads(check(where, "--format", "sarif")[1])["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert place["uri"] == f"{uri}result_0.txt"
+    [said] = ElementTree.fromstring(check(where, "--format", "junit")[1]).findall("testcase/system-out")
+    assert said.text.startswith(f"{uri}result_0.txt: 4 runs of 5")
+
+
+def test_a_narrow_terminal_folds_no_form(here):
+    """On a terminal, and not in this process: both forms in which blanks would stand in strings."""
+    for name in ("github", "sarif"):
+        verb = [*RN50, "check", "--format", name, "--ruleset", "4.0.0", "results"]
+        shown = on_terminal(verb, columns=60, cwd=here)
+        lines = [line.rpartition("\x1b[2K")[2] for line in shown.raw.splitlines()]
+        assert "\n".join(lines).endswith(check("results", "--format", name)[1].rstrip("\n")), shown.text
+
+
 def test_properties_are_escaped_as_the_runner_wants():
     file = pathlib.Path("/x/a%b,c:d\n.txt")
     [(_, place, _)] = of_github(form(report(Finding(ERROR, file, 7, "a: b, c", "m", "r")), "github"))
@@ -171,13 +208,13 @@ def test_every_run_has_a_case_of_every_rule_and_ruleset():
     suite = ElementTree.fromstring(form(whole, "junit"))
     cases = {(pathlib.Path(case.get("classname")).name, case.get("name")): case for case in suite}
     rules_ = ("a rule", "compliance checker 1.0.0", "compliance checker 4.0.0", "of five")
-    assert set(cases) == {(file.name, rule) for file in files for rule in rules_} | {("x", "of five")}
+    assert set(cases) == {(file.name, rule) for file in files for rule in rules_}
     failed = {place for place, case in cases.items() if case.find("failure") is not None}
     assert failed == {
         ("result_0.txt", "a rule"),
         *(("result_1.txt", f"compliance checker {ruleset}") for ruleset in ("1.0.0", "4.0.0")),
     }
-    assert suite.get("failures") == "3" and cases["x", "of five"].find("system-out") is not None
+    assert suite.get("failures") == "3" and cases["result_0.txt", "of five"].find("system-out") is not None
 
 
 def test_a_run_that_only_the_official_checker_fails_is_a_failure_unless_it_is_excused():
