@@ -4,14 +4,16 @@ Mean, deviation, bound and pruning are those of the official checker's class, to
 as one of its tables. The bound is the least mean of a result's three middle runs that a one-sided t-test at
 5 % does not call faster. MLPerf measures the convergence of this benchmark in epochs.
 
-How likely five runs pass is estimated by the bootstrap (B. Efron, Ann. Statist. 7, 1979): fives are drawn
-from the runs, with replacement. Its interval is the percentile one, over resamples of the runs, each with one
-run more that none of them showed: one of no epochs for the lower end, one of endlessly many for the upper.
-Without it ten equal runs would leave no doubt, and rare slow runs would be outside of most intervals.
+How likely five runs pass is the share of all fives that can be drawn from the runs, with replacement. Its
+interval is the percentile one of the bootstrap (B. Efron, Ann. Statist. 7, 1979), over resamples of the runs
+and of what none of them showed: a run of no epochs and one that misses the target for the lower end, one of
+endlessly many epochs for the upper. Without them ten equal runs would leave no doubt, and what one run in ten
+does would be outside of a third of the intervals.
 """
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import pathlib
@@ -33,12 +35,14 @@ RUNS = 2 * rules.RUNS
 _LEAST = 3
 """Runs of which a mean without the fastest and the slowest can be taken."""
 _FIVES, _RESAMPLES = 1000, 250
+_DIFFERENT = 30
+"""Different epochs of runs of which all fives, 278,256, are counted; those of more are drawn."""
 _LATE = 1e9
 """Epochs later than any run's."""
 
 
 class Chance(NamedTuple):
-    """How likely five runs pass a bound, by the bootstrap."""
+    """How likely five runs pass a bound."""
 
     probability: Share
     """Share of the fives that pass."""
@@ -49,6 +53,15 @@ class Chance(NamedTuple):
     runs: int | None
     """Runs, made in fives, after which one five has passed with 95 %; null: none passes. The rules forbid to
     choose it."""
+
+
+class Counting(NamedTuple):
+    """The reference's point of a batch size."""
+
+    mean: float
+    """Mean of its epochs without the fastest and the slowest."""
+    bound: float
+    """Least mean of a result that passes."""
 
 
 class Point(NamedTuple):
@@ -82,7 +95,11 @@ class Point(NamedTuple):
     bound: float = math.nan
     """Least mean of a result that passes."""
     pruned: bool = False
-    """True if the official checker leaves the point out, because other batch sizes need fewer epochs."""
+    """True if the official checker leaves the point that counts out, because other batch sizes need fewer
+    epochs."""
+    reference: Counting | None = None
+    """The reference's point of this batch size, which counts in its place beside the official ones; null:
+    there is none."""
 
     @property
     def chance(self) -> Chance:
@@ -95,7 +112,7 @@ prints(
     lambda r: {"Benchmark": r.benchmark, "Creator": r.creator, "When": r.when, "Platform": r.platform},
     lambda r: {"BS": r.batch_size, "Hyperparams": r.hyperparameters, "Epochs to converge": r.epochs},
     lambda r: {"RCP Mean": r.mean, "RCP Stdev": r.deviation, "Max Speedup": r.speedup, "Min Epochs": r.bound},
-    lambda r: (r.missed, r.pruned, r.label, r.chance),
+    lambda r: (r.missed, r.pruned, r.reference, r.label, r.chance),
 )
 
 
@@ -137,12 +154,22 @@ def points(paths: Sequence[pathlib.Path], progress: Progress = silent) -> dict[s
 def measured(bare: Mapping[str, Point], beside: Mapping[str, Any]) -> dict[str, Point]:
     """Return points with what the official checker computes of them ``beside`` others of a table."""
     checker = rcp.reference(json.dumps({**beside, **as_json(bare)}))
+    every = checker.rcp_data
+    official = {every[name]["BS"]: every[name] for name in beside}
+    # Of two points of a batch size the checker finds the first, and they confuse what prunes them.
+    checker.rcp_data = {
+        name: one for name, one in every.items() if name in beside or one["BS"] not in official
+    }
+    checker._prune_rcps()
+    kept = {one["BS"] for one in checker.pruned_rcp_data.values()}
     keys = {"mean": "RCP Mean", "deviation": "RCP Stdev", "speedup": "Max Speedup", "bound": "Min Epochs"}
     whole = {}
     for name, point in bare.items():
-        of_point, pruned = checker.rcp_data[name], name not in checker.pruned_rcp_data
-        computed: dict[str, Any] = {field: float(of_point[key]) for field, key in keys.items()}
-        whole[name] = point._replace(**computed, pruned=pruned)
+        computed: dict[str, Any] = {field: float(every[name][key]) for field, key in keys.items()}
+        counts = official.get(point.batch_size)
+        reference = Counting(float(counts["RCP Mean"]), float(counts["Min Epochs"])) if counts else None
+        pruned = point.batch_size not in kept
+        whole[name] = point._replace(**computed, pruned=pruned, reference=reference)
     return whole
 
 
@@ -190,22 +217,38 @@ def likelihood(epochs: tuple[float, ...], bound: float, seed: int = 0) -> Chance
 
     random = np.random.default_rng(seed)
 
-    def shares(samples: Any, fives: int) -> Any:
-        """Return the share of fives that pass, of each sample of the runs."""
-        drawn = random.integers(0, len(samples[0]), (len(samples), fives, rules.RUNS))
-        of_runs = np.sort(np.asarray(samples)[np.arange(len(samples))[:, None, None], drawn], axis=-1)
-        means = of_runs[..., 1:-1].mean(axis=-1)
-        return ((means >= bound) & np.isfinite(means)).mean(axis=-1)
+    def passes(fives: Any) -> Any:
+        """Return which of the fives, each in ascending order, pass."""
+        means = fives[..., 1:-1].mean(axis=-1)
+        return (means >= bound) & np.isfinite(means)
 
-    resamples = random.choice(epochs, (_RESAMPLES, len(epochs)))
-    fast, slow = (np.pad(resamples, ((0, 0), (0, 1)), constant_values=one) for one in (0, _LATE))
-    low = float(np.percentile(shares(fast, _FIVES), 2.5))
-    high = float(np.percentile(shares(slow, _FIVES), 97.5))
-    passing = float(shares([epochs], 10 * _FIVES)[0])
-    # Fives needed until one has passed: all of them pass, or none, or (1 - passing) ** fives is 5 %.
-    fives = math.log(0.05) / math.log1p(-passing) if 0 < passing < 1 else passing
+    def shares(samples: Any, fives: int) -> Any:
+        """Return the share of ``fives`` drawn ones that pass, of each sample of runs."""
+        drawn = random.integers(0, samples.shape[1], (len(samples), fives * rules.RUNS))
+        of_runs = np.take_along_axis(samples, drawn, axis=1).reshape(len(samples), fives, rules.RUNS)
+        return passes(np.sort(of_runs)).mean(axis=-1)
+
+    def resampled(*more: float) -> Any:
+        """Return the shares of resamples of the runs and ``more``."""
+        runs = (*epochs, *more)
+        return shares(random.choice(runs, (_RESAMPLES, len(runs))), _FIVES)
+
+    values, counts = np.unique(epochs, return_counts=True)
+    if len(values) > _DIFFERENT:
+        share = float(shares(np.array([epochs]), 10 * _FIVES)[0])
+    else:
+        chosen = np.array([*itertools.combinations_with_replacement(range(len(values)), rules.RUNS)])
+        # The ways to draw a five: of each of its values one of the runs, in 5! orders, which all fives share,
+        # over those of equal values.
+        orders = np.tril(chosen[:, :, None] == chosen[:, None, :]).sum(axis=-1).prod(axis=-1)
+        ways = counts[chosen].prod(axis=-1, dtype=float) / orders
+        share = float(np.average(passes(values[chosen]), weights=ways))
+    low = float(np.percentile(resampled(0, math.inf), 2.5))
+    high = float(np.percentile(resampled(_LATE), 97.5))
+    # Fives needed until one has passed: all of them pass, or none, or (1 - share) ** fives is 5 %.
+    fives = math.log(0.05) / math.log1p(-share) if 0 < share < 1 else share
     runs = rules.RUNS * math.ceil(fives) or None
-    return Chance(passing, min(low, passing), max(high, passing), runs)
+    return Chance(share, min(low, share), max(high, share), runs)
 
 
 def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
@@ -249,6 +292,9 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
             if runs >= RUNS
             else f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more",
         ]
+        if point.reference:
+            counts = f"mean {point.reference.mean:.2f}, bound {point.reference.bound:.2f}"
+            lines += [f"the reference has a point of this batch size, which counts in its place: {counts}"]
         lines += ["pruned: other batch sizes need fewer epochs; the checker leaves it out"] * point.pruned
         rows += [(name, line) for line in lines]
     if outcome:
