@@ -83,7 +83,7 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
     yield from _label_smoothing(run)
-    yield from _accuracies(run)
+    yield from accuracies(run)
     of_benchmark = () if run.label else (_samples, _cadence)
     for checker in (_format, _types, _repeated, _values, _momentum, _caches, _words, *of_benchmark):
         yield from checker(run.log)
@@ -188,7 +188,8 @@ def _samples(log: ResultLog) -> Iterator[Finding]:
         yield finding(log, event.line, rule, message, remedy, WARNING if accepted else ERROR)
 
 
-def _accuracies(run: Run) -> Iterator[Finding]:
+def accuracies(run: Run) -> Iterator[Finding]:
+    """Yield a finding on accuracies that are no whole number of right answers."""
     log = run.log
     logged = log.eval_samples or 0
     samples = logged if logged > 0 and (run.label or _almost_all(logged)) else rules.EVAL_SAMPLES
