@@ -13,10 +13,10 @@ from rn50.benchmark.recipe import Recipe
 from rn50.errors import UserError, UserErrors, did_you_mean, excerpt
 from rn50.process import environment
 from rn50.settings import relations
-from rn50.settings.config_file import is_ours, unknown_names
+from rn50.settings.config_file import every_name, is_ours, known_names, unknown_names
 from rn50.settings.fields import RUNS_OWN, SECTIONS, Data, Hyperparameters, InputPipeline, Run, variables
 from rn50.settings.libraries import PASSED_THROUGH
-from rn50.settings.variables import FIXED, LIBRARIES, UNUSED, Variable
+from rn50.settings.variables import FIXED, LIBRARIES, Variable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,16 +116,6 @@ class Config:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return section -> field -> value, to save as JSON beside a result file."""
         return {section: dataclasses.asdict(getattr(self, section)) for section in SECTIONS}
-
-
-def known_names() -> set[str]:
-    """Return the name of every variable that is read or checked here, without the aliases of other makers."""
-    return {variable.name for _, _, variable in variables()} | set(FIXED) | set(UNUSED)
-
-
-def every_name() -> set[str]:
-    """Return ``known_names`` and the aliases of other makers."""
-    return known_names() | {alias for _, _, variable in variables() for alias in variable.aliases}
 
 
 def patterns_of_names() -> list[str]:

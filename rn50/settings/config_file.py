@@ -13,9 +13,10 @@ from rn50 import process
 from rn50.errors import UserError, did_you_mean, excerpt
 from rn50.files import PACKAGES, ROOT
 from rn50.settings import parsers
-from rn50.settings.fields import VARIABLES
+from rn50.settings.fields import VARIABLES, variables
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.shell import assignments
+from rn50.settings.variables import FIXED, UNUSED
 
 CONFIGS = (PACKAGES / "rn50" / "configs").resolve()
 """Folder of our own files. An unknown name is an error in our files, and ignored in any other."""
@@ -101,6 +102,16 @@ def is_ours(path: str) -> bool:
     return Path(os.path.realpath(path)).parent == CONFIGS
 
 
+def known_names() -> set[str]:
+    """Return the name of every variable that is read or checked here, without the aliases of other makers."""
+    return {variable.name for _, _, variable in variables()} | set(FIXED) | set(UNUSED)
+
+
+def every_name() -> set[str]:
+    """Return ``known_names`` and the aliases of other makers."""
+    return known_names() | {alias for _, _, variable in variables() for alias in variable.aliases}
+
+
 def is_passed_through(name: str) -> bool:
     """Return True if a variable belongs to a library or launcher, to which it is passed unchanged."""
     return name.startswith(PASSED_THROUGH)
@@ -136,21 +147,34 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
     The shell starts with a default PATH and the variables of ``environ`` only. Its working directory is the
     folder of the file, as in ``configs/load.sh``.
 
-    Raises UserError if the file cannot be read, or if the shell reports an error, ends within the file,
-    prints more than ``MOST_PRINTED`` bytes or takes longer than ``TIME_LIMIT_S``.
+    Raises UserError if the file cannot be read or is no configuration, or if the shell reports an error, ends
+    within the file, prints more than ``MOST_PRINTED`` bytes or takes longer than ``TIME_LIMIT_S``.
     """
-    names_set_by(path)  # raises our own error for a bad path
+    _refuse_other(path)
     given = {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})}
     status, output, complaint = _shell(Path(path).resolve(), given)
     if status == 0 and not output:
         status, complaint = 1, "it ends the shell"
     if status != 0:
         complaint = complaint or f"exit status {status}"
-        if ":::MLLOG" in assignments.text_of(Path(path)):
-            raise UserError(path, "a log of a run, no configuration", "rn50 score reads it")
         raise UserError(path, f"cannot be sourced ({complaint})", "keep plain `export NAME=value` lines")
     pairs = (entry.split("=", 1) for entry in output.split("\0") if "=" in entry)
     return {name: value for name, value in pairs if name not in ("PATH", "PWD", "OLDPWD", "SHLVL", "_")}
+
+
+def _refuse_other(path: str) -> None:
+    """Raise UserError for a file that cannot be read, that starts a job, or that sets no known variable: a
+    look at somebody's script must not run it."""
+    parsed = assignments.read(Path(path))
+    names = {*parsed.values, *parsed.doubtful}
+    if not (parsed.anything or names & every_name() or any(map(is_passed_through, names))):
+        if ":::MLLOG" in assignments.text_of(Path(path)):
+            raise UserError(path, "a log of a run, no configuration", "rn50 score reads it")
+        raise UserError(path, "sets no variable of this benchmark", f"{assignments.PLAIN}, as in configs/")
+    if parsed.starts:
+        place, command = parsed.starts
+        problem = f"runs {excerpt(command)}, so it is a script and no configuration"
+        raise UserError(place, problem, assignments.PLAIN)
 
 
 def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:

@@ -54,7 +54,7 @@ def test_a_style_is_read_as_bash_reads_it(tmp_path, text):
     written(tmp_path, COMMON, "common.sh")
     (tmp_path / "common").mkdir()
     written(tmp_path / "common", "export LR=3\nsource ./common.sh\n", "more.sh")
-    file = written(tmp_path, text)
+    file = written(tmp_path, f"MOM=0.8\n{text}")
     found = assignments.read(file)
     by_bash = config_file.source(str(file))
     assert found.values == by_bash
@@ -153,6 +153,7 @@ HOSTILE = {
     + ")\ny;"
     + "\tz \t" * 10_000
     + "&\n",
+    "assignments for a slow search": "x & " + "do a=" * 50_000,
     "very many statements": "A=$A;" * 40_000,
 }
 

@@ -36,14 +36,14 @@ def test_a_misspelled_name_in_our_file_is_an_error_with_the_nearest_name(monkeyp
 
 
 UNSOURCEABLE = [
-    ("exit 3\n", "exit status 3"),
+    ("LR=1\nexit 3\n", "exit status 3"),
     ("export LR=1\nexit 0\n", "ends the shell"),
-    ("set -e\nfalse\n", "exit status 1"),
-    ("foo(\n", "cannot be sourced"),
-    (':::MLLOG {"key": "it\'s"}\n', "a log of a run, no configuration"),
-    ("sleep 60\n", "longer than"),
-    ("yes flood >&2\n", "prints more than 4,194,304 bytes"),
-    ("while :; do echo x >&2; done\n", "longer than|prints more than"),
+    ("set -e\nLR=1\nfalse\n", "exit status 1"),
+    ("LR=1\nfoo(\n", "cannot be sourced"),
+    ("python train.py\n:::MLLOG {it's}\n", "a log of a run, no configuration"),
+    ("LR=1\nsleep 60\n", "longer than"),
+    ("LR=1\nyes flood >&2\n", "prints more than 4,194,304 bytes"),
+    ("LR=1\nwhile :; do echo x >&2; done\n", "longer than|prints more than"),
     ("\ufeffexport LR=1\n", "byte order mark"),
     ("source ./common.sh\n", r":1: sources \./common\.sh, which is not there"),
     ('. "$(dirname ${BASH_SOURCE[0]})/common.sh"\n', "sources common.sh, which is not there"),
@@ -64,6 +64,64 @@ def test_a_file_that_cannot_be_sourced(tmp_path, monkeypatch, content, reason):
     assert time.monotonic() - began < 5
 
 
+def refused_before_it_is_sourced(folder, name, content):
+    """Returns the line that refuses a file whose first command would show that a shell had it."""
+    file = folder / name
+    file.write_text(f"touch {folder}/STARTED || :\n{content}\n")
+    with pytest.raises(UserError) as refused:
+        config_file.source(str(file))
+    assert not (folder / "STARTED").exists()
+    assert str(refused.value).startswith(str(file))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "content, line, command",
+    [
+        ("#SBATCH -N 2\nexport LR=1\nsrun --mpi=pmix ./run_and_time.sh", 4, "srun"),
+        ("LR=1\nif true; then # srun\n  MOM=1 time mpirun -np 8 hostname\nfi", 4, "mpirun"),
+        ("export LR=$(python3.11 -c 'print(1)')", 2, "python3.11"),
+        ("LR=1; ./run_and_time.sh & wait", 2, "./run_and_time.sh"),
+        ("for LR in 1 2; do\n\n  exec torchrun train.py\ndone", 4, "torchrun"),
+        ("LR=1\ntrain() {\n  docker run x\n}", 4, "docker"),
+        ("LR=`ssh host cat lr`", 2, "ssh"),
+        ("LR=1\n! /opt/slurm/bin/sbatch job", 3, "/opt/slurm/bin/sbatch"),
+    ],
+)
+def test_a_script_that_starts_a_job_is_no_configuration(tmp_path, content, line, command):
+    said = refused_before_it_is_sourced(tmp_path, "train.sh", content)
+    assert f"train.sh:{line}: runs {command}, so it is a script and no configuration" in said
+
+
+NO_CONFIGURATIONS = [
+    ("args.yaml", "lr: 0.5\nsmoothing: 0.1", ": a YAML file, no configuration"),
+    ("train.py", "LR = 0.1\nimport torch", ": a Python file, no configuration"),
+    ("notes.txt", "Learning rate: 0.1", ": sets no variable of this benchmark"),
+    ("env.sh", "export FOO=1 PS1=x", ": sets no variable of this benchmark"),
+]
+
+
+@pytest.mark.parametrize("name, content, reason", NO_CONFIGURATIONS)
+def test_a_file_that_is_no_configuration_is_not_sourced(tmp_path, name, content, reason):
+    assert name + reason in refused_before_it_is_sourced(tmp_path, name, content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "module load cuda || :\nulimit -s 8192\nexport LR=1",
+        "NCCL_DEBUG=INFO",
+        'source "$(dirname "$0")/none.sh" 2>/dev/null || :',
+        "LR=1 # python x\n[ -z y ] || echo 'python'; # (srun)\n[ $LR = 1 ] && echo srun.log > /dev/null",
+        "DGXNSOCKET=1\ncase x in\n  docker) : ;;\nesac",
+    ],
+)
+def test_a_file_that_may_set_a_variable_and_starts_nothing_is_sourced(tmp_path, content):
+    file = tmp_path / "env.sh"
+    file.write_text(f"{content}\nA=1\n")
+    assert config_file.source(str(file))["A"] == "1"
+
+
 @pytest.mark.parametrize("line", ["export LR = 2.0", "LR = 2.0", "export LR= 2.0", "  export LR =2.0"])
 def test_a_blank_beside_the_equals_sign(tmp_path, line):
     file = tmp_path / "config_X.sh"
@@ -77,13 +135,13 @@ def test_a_blank_beside_the_equals_sign(tmp_path, line):
 )
 def test_a_blank_that_a_shell_takes_as_it_is_meant(tmp_path, line):
     file = tmp_path / "config_X.sh"
-    file.write_text(f"{line}\n:\n")
+    file.write_text(f"MOM=1\n{line}\n:\n")
     config_file.source(str(file))
 
 
 def test_what_a_file_starts_ends_with_it_and_is_not_waited_for(tmp_path):
     file = tmp_path / "config_X.sh"
-    file.write_text("sleep 300 &\nexport CHILD=$!\n")
+    file.write_text("sleep 300 &\nexport LR=1 CHILD=$!\n")
     began = time.monotonic()
     child = int(config_file.source(str(file))["CHILD"])
     assert time.monotonic() - began < 60

@@ -25,6 +25,9 @@ LARGEST_FILE = 1 << 18
 _MOST_FILES = 20
 _LONGEST_VALUE = 10_000
 _DEEPEST = 20
+PLAIN = "give a file of plain `export NAME=value` lines"
+_OTHERS = {".py": "Python", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON", ".toml": "TOML"}
+"""Ending of a file that is no configuration -> what it is."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
 _EXPORTED = re.compile(r"[A-Za-z_]\w*(\+?=.*)?", re.DOTALL)
 _BLANK = re.compile(r"(?:export[ \t]+)?([A-Z]\w*)[ \t]+=|export[ \t]+(\w+)=[ \t]+\S")
@@ -55,6 +58,14 @@ _SETS_ITS_WORDS = re.compile(
 _SETS_ANYTHING = re.compile(
     r"^[$`]|\bexport\s+\w*[$`]|(?<![^\s;&|({])(?:eval|source)\s|(?<![^\s;&|({])\.\s+[^\s;&|<>()-]"
 )
+_STARTS = re.compile(
+    r"(?:^|[;&|(`{!\n]|\b(?:then|do|else|if|while|until|time|exec|nohup)[ \t])[ \t]*"
+    r"(?:\w+=\S{0,200}[ \t]+){0,9}((?:[\w.$-]*/)*(?:[bq]sub|srun|sbatch|salloc|mpirun|mpiexec|orterun|ssh"
+    r"|horovodrun|torchrun|fleetrun|accelerate|deepspeed|python[\d.]*|docker|podman|singularity|apptainer"
+    r"|enroot|kubectl|rn50|(?:ba)?sh|[\w.-]+\.(?:sh|py)))(?=[\s;&|`]|$)"
+)
+"""Command that starts a job or another script: whoever looks at a configuration wants none started."""
+_COMMENT = re.compile(r"(?<!\S)#.*")
 _ENDS = {"function", "declare", "typeset", "readonly", "alias", "shopt", "exec", "trap", "return", "exit"}
 """Commands behind which what looks like an assignment may be something else, or is not reached."""
 
@@ -75,12 +86,15 @@ class NotRead:
 @dataclass
 class Assignments:
     """Result of reading a file. ``values`` are by name, in the order of their first assignment. ``doubtful``
-    says why a name has no value. ``files`` were read, in this order."""
+    says why a name has no value, and ``anything`` why any name may have one. ``files`` were read, in this
+    order. ``starts`` are the place and the name of the first command that starts a job."""
 
     values: dict[str, str] = field(default_factory=dict)
     doubtful: dict[str, str] = field(default_factory=dict)
     not_read: list[NotRead] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+    anything: str = ""
+    starts: tuple[str, str] | None = None
 
 
 def read(path: Path, text: str | None = None) -> Assignments:
@@ -102,6 +116,9 @@ def text_of(path: Path) -> str:
 
     Raises UserError as ``read`` does.
     """
+    other = _OTHERS.get(path.suffix.lower())
+    if other:
+        raise UserError(path, f"a {other} file, no configuration", PLAIN)
     text = files.read_text(path, LARGEST_FILE, "give a configuration file", "surrogateescape")
     if "\0" in text:
         raise UserError(path, "holds bytes that are not text", "give a configuration file")
@@ -115,8 +132,6 @@ class _Reader:
     def __init__(self, is_written: bool) -> None:
         self.result, self._is_written = Assignments(), is_written
         self._open: list[Path] = []
-        self._anything = ""
-        """Why a name that has no value may have one."""
         self._end = ""
         """Why nothing more is read."""
 
@@ -145,12 +160,16 @@ class _Reader:
     def _doubt(self, statement: Statement, reason: str) -> None:
         """List a statement, and put in doubt the names that it may set."""
         doubt, text = self._note(statement, reason), statement.text
+        started = _STARTS.search(_COMMENT.sub("", text))
+        if started and not self.result.starts:
+            line = statement.line + started.string.count("\n", 0, started.start(1))
+            self.result.starts = f"{self._open[-1]}:{line}", started[1]
         names = {name for pair in _SETS.findall(text) for name in pair if name}
         if _SETS_ITS_WORDS.search(text):
             names |= set(re.findall(r"[A-Za-z_]\w*", text))
         if _SETS_ANYTHING.search(re.sub(r"[\\'\"]", "", text)):
             names |= set(self.result.values)
-            self._anything = doubt
+            self.result.anything = doubt
         tokens = [re.sub(r"[\\'\"]", "", token) for token in statement.tokens]
         here_document = any(token.startswith("<<") and token != "<<<" for token in tokens)
         function = ("(", ")") in itertools.pairwise(tokens)
@@ -220,7 +239,7 @@ class _Reader:
         between machines."""
         if name in self.result.values:
             return self.result.values[name]
-        doubt = self.result.doubtful.get(name, self._anything)
+        doubt = self.result.doubtful.get(name, self.result.anything)
         if doubt:
             raise NotPlainError(f"takes {name}, which is in doubt ({doubt})"[:200])
         if _ELSEWHERE.fullmatch(name):
