@@ -199,8 +199,9 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
         if why:
             differences = [replace(change, shown=False, sentence=why) for change in differences]
         parts = tuple(differences), tuple(_settings(first, other)), tuple(_cautions(first, other))
-        rest = len(tests), confidence, None if why else _split(first, other), why == SAME_LOGS
-        comparisons.append(Comparison(first.name, other.name, *parts, *rest))
+        split = None if why else _split(first, other)
+        same = why == SAME_LOGS
+        comparisons.append(Comparison(first.name, other.name, *parts, len(tests), confidence, split, same))
     return comparisons
 
 
@@ -217,12 +218,12 @@ class _Side:
     def __init__(self, source: SystemScore | PublishedResult, name: str) -> None:
         self.name, self.samples = name, dict[str, list[float]]()
         self.hashes, self.data, self.targets = [name], {rules.TRAIN_SAMPLES}, {rules.TARGET_ACCURACY}
+        self._source = source
         self.label: str | None = None
         self.refusal: str | None = None
         self.runs: Sequence[Run] = ()
         if isinstance(source, PublishedResult):
-            machine = _machine(source.accelerators, source.accelerator_model)
-            self.logged = _texts(source.organisation, source.system, source.recipe, machine)
+            self.recipes = [source.recipe]
             self.number, self.missed = len(source.runs), source.runs.count(None)
             minutes = zip(source.runs, source.minutes, strict=True)
             self.samples["epochs"] = source.epochs_to_target
@@ -239,11 +240,19 @@ class _Side:
             "accuracy": [run.accuracy for run in source.runs if run.accuracy is not None],
         }
         self.runs, self.label, self.refusal = source.runs, source.label, source.refusal
-        self.logged = _merged(_logged, source.runs) | _machine_of(source)
+        self.recipes = [recipe.of_log(log) for log in logs]
         self.number, self.missed = len(logs), len(logs) - len(converged)
         self.data = {log.train_samples or 0 for log in logs} if source.label else self.data
         self.targets = {log.target for log in logs}
         self.hashes = sorted(files.sha256(log.path) for log in logs)
+
+    def settings(self, recipes: Iterator[Recipe]) -> dict[str, str]:
+        """Return its logged settings and its machine, with the next of ``recipes`` in place of its own."""
+        if isinstance(self._source, SystemScore):
+            return _merged(lambda run: _logged(run, next(recipes)), self.runs) | _machine_of(self._source)
+        row = self._source
+        machine = _machine(row.accelerators, row.accelerator_model)
+        return _texts(row.organisation, row.system, next(recipes), machine)
 
 
 def _in_both(first: _Side, second: _Side) -> list[str]:
@@ -360,7 +369,8 @@ def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str
     saved = [_merged(_saved, runs) for runs in (a, b)]
     beside = list(_differing(*saved)) if all(saved) else []
     names = {name for name, _, _ in beside}
-    for setting in _differing(*(_merged(_logged, runs) for runs in (a, b))):
+    recipes = iter(recipe.in_one_unit([recipe.of_log(run.log) for run in (*a, *b)]))
+    for setting in _differing(*(_merged(lambda run: _logged(run, next(recipes)), runs) for runs in (a, b))):
         if _VARIABLE_OF_LOGGED.get(setting[0]) not in names:
             yield setting
     yield from beside
@@ -370,7 +380,9 @@ def _settings(first: _Side, second: _Side) -> Iterator[tuple[str, str, str]]:
     """Yield the settings that differ; beside a published result those that are known of both."""
     if first.runs and second.runs:
         return settings(first.runs, second.runs)
-    return (setting for setting in _differing(first.logged, second.logged) if "-" not in setting)
+    recipes = iter(recipe.in_one_unit([*first.recipes, *second.recipes]))
+    both = (side.settings(recipes) for side in (first, second))
+    return (setting for setting in _differing(*both) if "-" not in setting)
 
 
 def _merged(source: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
@@ -385,11 +397,9 @@ def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[tuple[
             yield name, first.get(name, "-"), second.get(name, "-")
 
 
-def _logged(run: Run) -> dict[str, str]:
-    log, logged = run.log, recipe.of_log(run.log)
-    more: dict[str, Any] = {"training images": log.train_samples, "validation images": log.eval_samples}
-    if logged.decay_steps is not None:
-        more[HYPERPARAMETERS["decay_epochs"].shown] = logged.decay_steps
+def _logged(run: Run, logged: Recipe) -> dict[str, str]:
+    log = run.log
+    more = {"training images": log.train_samples, "validation images": log.eval_samples}
     return _texts(log.org, log.platform, logged, more)
 
 

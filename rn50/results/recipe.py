@@ -8,6 +8,7 @@ import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rn50.benchmark import rules, schedule
@@ -46,6 +47,19 @@ def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
         return Recipe(**values)
     epochs = steps * batch / train_samples if batch else None
     return Recipe(**{**values, "decay_epochs": epochs, "decay_steps": steps})
+
+
+def in_one_unit(recipes: Sequence[Recipe]) -> list[Recipe]:
+    """Return recipes of which equal decays are equal. Some programs log steps, of which an epoch has one more
+    or less: such a decay becomes the whole number of epochs of another recipe, up to a step an epoch away."""
+    decays = {epochs for one in recipes if (epochs := finite(one.decay_epochs))}
+
+    def equal(one: Recipe) -> Recipe:
+        epochs, step = finite(one.decay_epochs) or 0.0, (one.global_batch_size or 0) / rules.TRAIN_SAMPLES
+        near = (whole for whole in sorted(decays) if whole % 1 == 0 and abs(whole - epochs) <= whole * step)
+        return replace(one, decay_epochs=next(near, one.decay_epochs)) if epochs % 1 else one
+
+    return [equal(one) for one in recipes]
 
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> list[dict[str, Any]]:

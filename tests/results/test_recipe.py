@@ -12,12 +12,13 @@ from rn50.benchmark import rules
 from rn50.benchmark.recipe import COLUMN_OF, FIXED, HYPERPARAMETERS, SHARED, departures
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow import origin
-from rn50.results import compare, published, recipe, run
+from rn50.results import compare, published, recipe, run, score
 from rn50.results.parse import read_log
 from rn50.results.report import recipes
 from rn50.results.validity import log_rules, sidecar_rules
 from rn50.run import provenance
 from rn50.settings.fields import VARIABLE_OF
+from tests.results import scored
 from tests.results.mutations import delete, value
 from tests.support import imagenet_run
 
@@ -133,3 +134,40 @@ def test_what_departs_from_the_closed_rules_is_an_error_in_a_log(log, optimizer,
 def test_a_value_that_the_rules_fix_is_not_borrowed_otherwise(log, name):
     with pytest.raises(UserError, match=f"{HYPERPARAMETERS[name].shown} is .*, and only {FIXED[name]} is"):
         origin.find(str(log("lars", name)))
+
+
+@pytest.mark.parametrize(
+    "batch_size, steps, epochs, equal",
+    [(3264, 14504, 37, True), (3264, 14541, 37, True), (3264, 14700, 37, False), (32768, 2400, 60, True)],
+)
+def test_a_decay_in_steps_is_that_in_epochs_wherever_recipes_are_compared(
+    tmp_path, batch_size, steps, epochs, equal
+):
+    """392 or 393 steps an epoch of 3,264 images, 39 or 40 of 32,768: one of two programs logs them."""
+    for name, decay in (("epochs", epochs), ("steps", steps)):
+        scored.write_runs(tmp_path / name, 100, 101, 102, global_batch_size=batch_size)
+        for log in (tmp_path / name).glob("*.txt"):
+            log.write_text(value("lars_opt_learning_rate_decay_steps", decay)(log.read_text()))
+    mixed = tmp_path / "mixed"
+    for number, source in enumerate(("epochs", "steps")):
+        mixed.mkdir(exist_ok=True)
+        (mixed / f"result_{number}.txt").write_text((tmp_path / source / f"result_{number}.txt").read_text())
+    systems = score.score([tmp_path / "epochs", tmp_path / "steps"])
+    [found] = compare.compare(systems)
+    assert ("decay" in {name for name, *_ in found.settings}) is not equal
+    [together] = score.score([mixed])
+    assert any("not of one configuration" in reason for reason in together.reasons) is not equal
+    if equal:
+        assert origin.find(str(mixed)).values["NUMEPOCHS"] == str(epochs)
+    else:
+        with pytest.raises(UserError, match="decay differs"):
+            origin.find(str(mixed))
+
+
+def test_a_published_decay_in_steps_is_that_of_logs_in_epochs(tmp_path):
+    scored.write_runs(tmp_path / "mine", 100, 101, 102, global_batch_size=2048)
+    for log in (tmp_path / "mine").glob("*.txt"):
+        log.write_text(value("lars_opt_learning_rate_decay_steps", 33)(log.read_text()))
+    name = pathlib.Path("v3.1/Intel-HabanaLabs/HLS-Gaudi2-PT")
+    [found] = compare.compare(compare.sides([tmp_path / "mine", name]))
+    assert "decay" not in {setting for setting, *_ in found.settings}

@@ -114,7 +114,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
 def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     runs_of_logs = [read_run(path) for path in paths]
     logs = [run.log for run in runs_of_logs]
-    recipes = [recipe.of_log(log) for log in logs]
+    recipes = recipe.in_one_unit([recipe.of_log(log) for log in logs])
     first = recipes[0]
     for path, other in zip(paths, recipes, strict=True):
         names = [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]
@@ -193,6 +193,8 @@ def of_file(name: str, path: pathlib.Path) -> Origin:
                 problem = f"{set_as}={excerpt(text)} {error}"
                 raise UserError(path, problem, "borrow from a file that can be run") from None
             values[variable.name] = variable.write(value)
+    if not (values or doubtful):
+        raise UserError(path, "holds no hyperparameter that is known", f"give {FORMS}")
     for fixed, rule in FIXED.items():
         if assigned.values.get(fixed) and not re.fullmatch(rule.pattern, assigned.values[fixed]):
             raise UserError(path, f"{fixed}={excerpt(assigned.values[fixed])} {rule.refusal}")

@@ -20,7 +20,7 @@ from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS
 from rn50.gathered import gathered
-from rn50.results import sidecar
+from rn50.results import recipe, sidecar
 from rn50.results.parse import SAMPLE_ORDER, ResultLog, finite
 from rn50.results.run import Run, median_set
 from rn50.results.validity import clock_rules, log_rules, sidecar_rules, timeline_rules
@@ -93,7 +93,7 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
                     for fault in run_findings
                 ]
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
-    findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *_configuration(runs), *labels(runs)]
+    findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *configuration(runs), *labels(runs)]
     labelled = next((run.label for run in runs if run.label), None)
     excused = missed[0] if len(missed) == 1 else None
     return Judgement(tuple(findings), labelled, tuple(chosen), excused=excused)
@@ -177,12 +177,18 @@ def _course(log: ResultLog) -> list[tuple[str, int]]:
     return [(event.key, event.time_ms - events[0].time_ms) for event in events]
 
 
-def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
+def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
+    """Yield findings on settings that differ between the runs, as logged or as saved beside the logs."""
     rule, remedy = (
         "the runs of a result are of one configuration",
         "make all of them with one, or leave out the others",
     )
     logged = [_logged(run.log) for run in runs]
+    recipes = [recipe.of_log(run.log) for run in runs]
+    for values, before, after in zip(logged, recipes, recipe.in_one_unit(recipes), strict=True):
+        if before != after and before.decay_steps:  # one program logged steps, another epochs
+            of_key = {key: after.decay_epochs for key in values if values[key] == before.decay_steps}
+            values.update(of_key)
     in_all = set(logged[0]).intersection(*logged)
     common = [{key: value for key, value in values.items() if key in in_all} for values in logged]
     files = [run.log.path for run in runs]

@@ -147,8 +147,10 @@ def test_of_more_runs_the_median_set_is_shown(tmp_path):
 
 
 def test_several_results_side_by_side(tmp_path):
-    slow = [4 * each for each in (10_000, 9_000, 11_000, 12_000, 10_500)]
-    page = page_of(write_result(tmp_path / "a"), write_result(tmp_path / "b", slow, platform="other"))
+    for name, factor in (("a", 1), ("b", 4)):
+        seconds = [factor * each for each in (100, 90, 110, 120, 105)]
+        scored.write_runs(tmp_path / name, *seconds, platform=name, epochs=4)
+    page = page_of(tmp_path / "a", tmp_path / "b")
     overview = page.split("<section")[0]
     assert '<th scope="row">scaled minutes' in overview and overview.count('class="bad">FAILED') == 2
     assert "p-values and intervals are corrected for 3 tests" in overview
