@@ -149,7 +149,7 @@ def test_of_more_runs_the_median_set_is_shown(tmp_path):
 def test_several_results_side_by_side(tmp_path):
     for name, factor in (("a", 1), ("b", 4)):
         seconds = [factor * each for each in (100, 90, 110, 120, 105)]
-        scored.write_runs(tmp_path / name, *seconds, platform=name, epochs=4)
+        scored.write_runs(tmp_path / name, *seconds, platform=name, epochs=12)
     page = page_of(tmp_path / "a", tmp_path / "b")
     overview = page.split("<section")[0]
     assert '<th scope="row">scaled minutes' in overview and overview.count('class="bad">FAILED') == 2
