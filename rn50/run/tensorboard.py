@@ -41,7 +41,8 @@ class TensorBoardDisplay(Display):
         batch_size = config.hyperparameters.batch_size
         self._steps = schedule.steps_per_epoch(config.epoch_samples, config.ranks, batch_size)
         log = pathlib.Path(config.run.result_file or "run")
-        self._new_writer = lambda: SummaryWriter(str(folder_of(folder, log)), flush_secs=5)
+        curves = str(folder_of(folder, log))
+        self._new_writer = lambda step: SummaryWriter(curves, purge_step=step, flush_secs=5)
         self._writer: Any = None
         self._epoch, self._epoch_begin = 0, 0.0
 
@@ -53,7 +54,8 @@ class TensorBoardDisplay(Display):
 
     def epoch_begins(self, epoch: int) -> None:
         self._shown.epoch_begins(epoch)
-        self._writer = self._writer or self._new_writer()  # rank 0 alone gets here
+        # Rank 0 alone gets here. From its first step on, TensorBoard drops the points of an earlier attempt.
+        self._writer = self._writer or self._new_writer((epoch - 1) * self._steps + 1)
         self._epoch, self._epoch_begin = epoch, time.monotonic()
 
     def trained(self, samples: int, loss: float) -> None:
