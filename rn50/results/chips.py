@@ -1,8 +1,9 @@
 """Accelerator names: one spelling for the many that submitters and ``nvidia-smi`` write."""
 
 import difflib
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rn50.errors import UserError
 from rn50.results.published import PublishedResult
@@ -55,7 +56,8 @@ def known(results: Iterable[PublishedResult]) -> list[str]:
 
 
 def find(query: str, names: Iterable[str]) -> str:
-    """Return the one of ``names`` that equals or contains ``query``; spaces, dashes and case do not matter.
+    """Return the one of ``names`` that equals ``query`` or has its words, whole and in a row: H20 is no H200.
+    Spaces, dashes, case and the unit of memory do not matter.
 
     Raises:
         UnknownError: none does.
@@ -64,9 +66,7 @@ def find(query: str, names: Iterable[str]) -> str:
     names = list(names)
     sought = {_plain(query), _plain(_word(query))} - {""}
     matches = [accelerator for accelerator in names if _plain(accelerator) in sought]
-    matches = matches or [
-        accelerator for accelerator in names if any(part in _plain(accelerator) for part in sought)
-    ]
+    matches = matches or [accelerator for accelerator in names if sought & {*_parts(accelerator)}]
     matches = matches or [accelerator for accelerator in names if accelerator == name(query)]
     if len(matches) == 1:
         return matches[0]
@@ -93,6 +93,14 @@ def nearest(model: str, names: Iterable[str]) -> str:
     models = {_BOARD.sub("", accelerator).lower(): accelerator for accelerator in reversed(names)}
     near = difflib.get_close_matches(name(model).lower(), models | whole, n=1)
     return (models | whole)[near[0]] if near else ""
+
+
+def _parts(name: str) -> Iterator[str]:
+    """Yield the words of a name, and every row of them, with and without the unit of memory at the end."""
+    words = re.findall(r"[a-z]{3,}(?=\d)|[a-z0-9]+", name.lower())  # Ascend910 is two
+    for first, last in itertools.combinations(range(len(words) + 1), 2):
+        row = "".join(words[first:last])
+        yield from (row, row.removesuffix("gb"))
 
 
 def _plain(text: str) -> str:

@@ -51,6 +51,22 @@ def test_names_that_nvidia_smi_gives_gpus(gpu, expected):
     assert chips.among(chips.known(published.results()), gpu) == expected
 
 
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("H20", None), ("A10", None), ("RTX 4090 D", None), ("GH200", None), ("L4", "L4"), ("4090", "RTX-4090"),
+        ("h200", "H200-SXM-141GB"), ("h100 sxm5 80", "H100-SXM-80GB"), ("v3", "TPU-v3"), ("v100s", "V100S-PCIe-32GB"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_a_part_of_a_word_is_another(query, expected):
+    names = chips.known(published.results())
+    if expected:
+        assert chips.find(query, names) == expected
+    else:
+        with pytest.raises(chips.UnknownError, match=chips.NOBODY):
+            chips.find(query, names)
+
+
 def test_a_whole_name_goes_before_a_part():
     names = chips.known(published.results())
     assert [chips.find(each, names) for each in names] == names  # Gaudi beside Gaudi2, L40 beside L40S
