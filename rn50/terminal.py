@@ -33,8 +33,8 @@ _WORD = re.compile(r"'[^']*'\S*|\S+")
 """A word; a quoted name of a file is one, with its spaces."""
 _COMMAND = re.compile(r"#[^\n -~]*#(?=[^\n -~]*\[)|^[^\n!-~]*:(?=[^\n -~]*:[^:])", re.MULTILINE)
 """The beginning of a command of GitHub's runner, up to a character that spoils it: ``##[cmd]`` anywhere in a
-line, ``::cmd::`` at its start (src/Runner.Common/ActionCommand.cs of actions/runner). Its comparison skips some
-characters that are not ASCII."""
+line, ``::cmd::`` at its start (src/Runner.Common/ActionCommand.cs of actions/runner). Where it compares, it
+skips some characters that are not ASCII."""
 
 
 def safe(text: str) -> str:

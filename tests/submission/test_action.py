@@ -110,6 +110,39 @@ def test_several_paths_and_a_file(workspace):
     assert (status, written) == (1, "") and '"startLine"' in (workspace / "x.sarif").read_text()
 
 
+@pytest.mark.parametrize("form", ("text", "junit", "sarif", "github"))
+def test_only_annotations_are_commands_of_the_job(workspace, form):
+    status, written, said = act(workspace, path="results/good one", ruleset="4.0.0", format=form)
+    fence = re.fullmatch(r"::stop-commands::(\w{32,})\n(.*)::\1::\n", written, re.DOTALL)
+    assert status == 0 and bool(fence) == (form != "github"), said
+
+
+@pytest.mark.parametrize(
+    "output, says",
+    [
+        ("results/good one/result_2.txt", "output: a result log; name another file"),
+        ("results", "cannot overwrite directory"),
+        ("nowhere/x", "No such file"),
+    ],
+)
+def test_an_output_in_place_of_something_else_is_refused(workspace, output, says):
+    before = {file: file.is_file() and file.read_text() for file in workspace.rglob("*")}
+    status, written, said = act(workspace, path="results/good one", ruleset="4.0.0", output=output)
+    assert (status, written) == (2, "") and says in said
+    assert {file: file.is_file() and file.read_text() for file in workspace.rglob("*")} == before
+
+
+@pytest.mark.parametrize("output", ("-f", "-", "--help"))
+def test_the_name_of_an_output_is_no_option(workspace, output):
+    for _ in range(2):
+        status, written, said = act(
+            workspace, path="results/bad", ruleset="4.0.0", format="text", output=output
+        )
+        assert (status, written) == (1, "") and "not everything holds" in (workspace / output).read_text(), (
+            said
+        )
+
+
 def test_what_cannot_be_checked_writes_no_file(workspace):
     status, _, said = act(workspace, path="nowhere", format="sarif", output="x.sarif")
     assert status == 2 and "no such file or folder" in said and not (workspace / "x.sarif").exists()

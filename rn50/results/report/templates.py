@@ -2,12 +2,20 @@
 
 import functools
 import pathlib
+import re
+from typing import Any
 
 import jinja2
 
 import rn50
 from rn50 import files
 from rn50.results.report import plots
+from rn50.terminal import safe
+
+
+def _shown(value: Any) -> Any:
+    """Return what is no markup of ours as text whose lines are ``safe``: HTML forbids control characters."""
+    return value if hasattr(value, "__html__") else re.sub("[^\n\t]+", lambda part: safe(part[0]), str(value))
 
 
 @functools.cache  # with the compiled templates
@@ -17,6 +25,7 @@ def in_folder_of(module: str) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([pathlib.Path(module).parent, pathlib.Path(__file__).parent]),
         autoescape=True,
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

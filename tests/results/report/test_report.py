@@ -207,8 +207,9 @@ def test_minutes_have_two_decimals_and_two_digits(value, text):
 
 
 def test_what_a_log_says_is_text_and_not_html(tmp_path):
-    page = page_of(write_result(tmp_path / "box", platform="<script>alert(1)</script>"))
-    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
+    page = page_of(write_result(tmp_path / "box\x07", platform="<script>alert(1)</script>\x1b[31m"))
+    assert "<script" not in page and r"&lt;script&gt;alert(1)&lt;/script&gt;\x1b[31m" in page
+    assert r"box\x07" in page and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", page)
 
 
 def test_a_run_that_missed_and_runs_that_are_no_result(tmp_path):
