@@ -65,6 +65,9 @@ _CAUSES = {
     rb"\x1f\x8b|BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04": "is compressed; unpack it",
     rb"(\xff\xfe|\xfe\xff)?(.\0|\0.){4}": "is UTF-16 text; iconv -f UTF-16 -t UTF-8 makes a log of it",
     rb'.*"\w+": *"[^"]*:::MLLOG *{\\': "is JSON with a log in it, as docker has it; jq -rj .log takes it out",
+    rb"version https://git-lfs": "is a Git LFS pointer, not the log; git lfs pull fetches the log",
+    rb".*:::MLPv0\.5": "is a log of round v0.5; rn50 reads those of v0.7 to v4.0",
+    rb".*:::MLL \d": "is a log of round v0.6; rn50 reads those of v0.7 to v4.0",
     rb".*:::MLLOG.*[^}\s]\s*\Z": "its records are cut off; log without a limit of columns",
 }
 """First line of a file in which no record can be read, or the first broken record: problem and remedy."""
@@ -262,6 +265,7 @@ def _read(stream: BinaryIO) -> tuple[list[Event], list[str], dict[str, Any], byt
         if b"Beginning trial" in line and (trial := _TRIAL.search(line)):
             stated.setdefault("trial", (int(trial.group(1)), int(trial.group(2))))
         if TOKEN.encode() not in line:
+            odd = line if b":::ML" in line and b":::ML" not in odd else odd  # of an older round
             continue
         # A progress bar ends its lines with a carriage return only, which also ends a line for the official
         # checker.

@@ -94,11 +94,19 @@ def columns(text, width):
     return "".join(line[:width] + "\n" for line in text.splitlines())
 
 
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 51234\n"
+OLD = {
+    "v0.5": "Beginning trial 1 of 1\n0: :::MLPv0.5.0 resnet 1541710225.58 (run.py:9) run_start\n",
+    "v0.6": 'Beginning trial 1 of 1\n0: :::MLL 1556733699.504 run_start: {"value": null}\n',
+}
 FORMS = {
     "docker": (lambda text: docker(text).encode(), "is JSON with a log in it, as docker has it; jq -rj .log"),
     "UTF-16": (lambda text: text.encode("utf-16"), "is UTF-16 text; iconv -f UTF-16 -t UTF-8"),
     "UTF-16 without a mark": (lambda text: text.encode("utf-16-be"), "is UTF-16 text"),
     "gzip": (lambda text: gzip.compress(text.encode()), "is compressed; unpack it"),
+    "a pointer": (lambda text: LFS, "is a Git LFS pointer, not the log; git lfs pull fetches the log"),
+    "v0.5": (lambda text: OLD["v0.5"].encode(), "is a log of round v0.5; rn50 reads those of v0.7 to v4.0"),
+    "v0.6": (lambda text: OLD["v0.6"].encode(), "is a log of round v0.6; rn50 reads those of v0.7 to v4.0"),
     "80 columns": (lambda text: columns(text, 80).encode(), "its records are cut off; log without a limit"),
     "132 columns": (lambda text: columns(text, 132).encode(), "its records are cut off; log without a limit"),
     "single quotes": (

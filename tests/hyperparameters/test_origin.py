@@ -127,6 +127,19 @@ def test_what_is_no_source(name, message):
         origin.find(name)
 
 
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("args.txt", "holds no hyperparameter that is known; give a result log"),
+        ("args.yml", "a YAML file, no configuration"),
+    ],
+)
+def test_a_file_without_hyperparameters_is_no_source(tmp_path, name, message):
+    (tmp_path / name).write_text("lr: 0.5\nsmoothing: 0.1\n")
+    with pytest.raises(UserError, match=f"{name}: {message}"):
+        origin.find(str(tmp_path / name))
+
+
 def test_a_base_without_sections_is_refused(tmp_path):
     with pytest.raises(UserError, match="no section `# --- hyperparameters`"):
         borrow.borrow(origin.find("rcp/3264"), foreign(tmp_path))

@@ -20,7 +20,7 @@ from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError, excerpt
 from rn50.printed import Hidden
 from rn50.results import published, recipe, score, tree
-from rn50.results.parse import TOKEN, finite
+from rn50.results.parse import finite
 from rn50.results.result_files import find_result_files
 from rn50.results.run import read_run
 from rn50.settings.config_file import is_passed_through
@@ -80,7 +80,8 @@ def find(name: str, forms: str = FORMS) -> Origin:
         return _of_logs(name, find_result_files([path]))
     if os.path.exists(path):
         content = files.read_text(path, remedy=f"give {FORMS}", errors="replace")
-        is_log = TOKEN in content.replace("\0", "") or content.startswith("\x1f\ufffd")  # UTF-16, gzip
+        # UTF-16, of an older round; gzip, a pointer to a log.
+        is_log = ":::ML" in content.replace("\0", "") or content.startswith(("\x1f\ufffd", "version http"))
         return _of_logs(name, [path]) if is_log else of_file(name, path)
     if name.startswith("rcp/"):
         return _of_reference(name)
