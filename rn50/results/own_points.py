@@ -24,7 +24,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.printed import Share, as_json, prints
 from rn50.progress import Progress, silent
-from rn50.results import rcp, recipe, score
+from rn50.results import published, rcp, recipe, score, scoreboard
 from rn50.results.report.what_ran import date
 from rn50.results.run import Run
 from rn50.results.score import SystemScore
@@ -116,6 +116,18 @@ prints(
 )
 
 
+class Comparable(NamedTuple):
+    """Published results of the same optimizer, the nearest in batch size: rounds may refuse a result that
+    fails by comparison with them."""
+
+    name: str
+    """Result."""
+    batch_size: int | None
+    """Global batch size."""
+    mean: float | None
+    """Mean of its epochs, as ``mean`` of the result."""
+
+
 class Passing(NamedTuple):
     """Verdict on a result by the point of its batch size."""
 
@@ -129,9 +141,15 @@ class Passing(NamedTuple):
     """Verdict of the official checker with these points."""
     chance: Chance
     """Chance of another five like its own."""
+    published: Sequence[Comparable]
+    """At most three; none for what is not the benchmark."""
 
 
-prints(Passing, lambda r: (r.system, r.verdict.passed, r.verdict.message, r.mean, r.bound, r.chance))
+prints(
+    Passing,
+    lambda r: (r.system, r.verdict.passed, r.verdict.message, r.verdict.factor, r.verdict.scaled_minutes),
+    lambda r: (r.mean, r.bound, r.chance, r.published),
+)
 
 
 def points(paths: Sequence[pathlib.Path], progress: Progress = silent) -> dict[str, Point]:
@@ -270,8 +288,29 @@ def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
         raise UserError(result, f"{problem}, but of {sizes}", "give runs of the same task and batch size")
     judged = tuple(of_run if math.isfinite(of_run) else None for of_run in epochs)
     verdict = rcp.judge(rules.RULESETS[-1], size, judged, json.dumps(as_json(by_name)))
-    mean = sum(epochs[1:-1]) / (rules.RUNS - 2) if math.isfinite(epochs[-2]) else None
-    return Passing(system.name, mean, of_task[0].bound, verdict, likelihood(epochs, of_task[0].bound))
+    if verdict.passed and system.olympic_minutes:
+        verdict = dataclasses.replace(verdict, scaled_minutes=system.olympic_minutes * verdict.factor)
+    chance = likelihood(epochs, of_task[0].bound)
+    return Passing(system.name, _mean(epochs), of_task[0].bound, verdict, chance, _comparable(system))
+
+
+def _mean(epochs: Sequence[float]) -> float | None:
+    """Return the mean of ascending epochs without the first and the last; None if several runs missed."""
+    return sum(epochs[1:-1]) / (rules.RUNS - 2) if math.isfinite(epochs[-2]) else None
+
+
+def _comparable(system: SystemScore) -> list[Comparable]:
+    """Return the published results to compare with, without the one whose logs these are."""
+    logs = [run.log for run in system.runs]
+    nearest = published.nearest(
+        _batch_size(system), recipe.of_log(logs[0]).optimizer or "", system.accelerators, 9
+    )
+    others = [one for one in nearest if not system.label and not one.is_of(log.minutes for log in logs)]
+    missed = math.inf
+    return [
+        Comparable(one.name, one.global_batch_size, _mean(sorted(epochs or missed for epochs in one.runs)))
+        for one in others[:3]
+    ]
 
 
 def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console: Terminal) -> None:
@@ -300,13 +339,19 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
     if outcome:
         mean = f" with a mean of {outcome.mean:.2f}" if outcome.mean is not None else ""
         passes = "passes" if outcome.verdict.passed else "FAILS"
-        rows += [("result", f"{outcome.system}: {passes}{mean} ({outcome.verdict.message})")]
+        changed = f", {scoreboard.scaled(outcome.verdict, 'the point')}" * outcome.verdict.passed
+        rows += [("result", f"{outcome.system}: {passes}{mean} ({outcome.verdict.message}){changed}")]
         rows += [("result", _likely(outcome.chance))]
+        rows += [
+            ("published", f"{one.name}: {one.mean:.2f} epochs, batch {one.batch_size:,}")
+            for one in outcome.published
+        ]
     print_rows(rows, console)
 
 
 def _likely(chance: Chance) -> str:
-    number = f"of {chance.runs} runs, made in fives, a five passes with 95 %"
+    fives = counted((chance.runs or 0) // rules.RUNS, "five")
+    number = f"{chance.runs} runs ({fives}) are needed for a passing five with a probability of 95 %"
     interval = f"95 % interval {chance.low:.1%} to {chance.high:.1%}"
     likely = f"another five runs pass with a probability of {chance.probability:.1%} ({interval})"
-    return f"{likely}; {number if chance.runs else 'no number of runs has a five that does'}"
+    return f"{likely}; {number if chance.runs else 'no five of such runs passes'}"

@@ -159,16 +159,21 @@ def _of_equal_epochs(system: SystemScore) -> str:
     return f"; {100 * spread:.1f} % among the {len(most)} that took {epochs:g} epochs"
 
 
+def scaled(convergence: Convergence, than: str = "the reference") -> str:
+    """Return by what a score is scaled that passes, in words."""
+    if convergence.factor <= 1 or convergence.scaled_minutes is None:
+        return "not scaled"
+    changed = f"minutes x {convergence.factor:.7f} = {minutes(convergence.scaled_minutes)} minutes"
+    return f"faster than {than}, so {changed}"
+
+
 def _convergence(system: SystemScore, convergence: Convergence) -> str:
     if not convergence.passed and system.division == "open":
         verdict = "FAILED, which the open division may"
     elif not convergence.passed:
         verdict = "FAILED: no score that can be published"
-    elif convergence.factor <= 1:
-        verdict = "passed; not scaled"
-    elif system.scaled_minutes is not None:
-        verdict = "passed; faster than the reference, so minutes x "
-        verdict += f"{convergence.factor:.7f} = {minutes(system.scaled_minutes)} minutes{_unverified(system)}"
+    elif convergence.factor <= 1 or convergence.scaled_minutes is not None:
+        verdict = f"passed; {scaled(convergence)}{_unverified(system) * (convergence.factor > 1)}"
     else:
         since = rules.SCALED_RULESETS[0][:3]
         verdict = f"passed; faster than the reference, but scores are scaled from round v{since} on only"

@@ -4,6 +4,7 @@ import collections
 import itertools
 import json
 import math
+import re
 import shutil
 import subprocess
 
@@ -17,7 +18,7 @@ from rn50.cli import main
 from rn50.errors import Status
 from rn50.files import ROOT
 from rn50.process import python
-from rn50.results import own_points, rcp, recipe
+from rn50.results import own_points, published, rcp, recipe
 from tests.results.scored import write_run, write_runs
 from tests.support import documented, imagenet_run
 
@@ -176,7 +177,7 @@ def test_what_is_printed(demo):
         "mean without the fastest and the slowest: 7.00; "
         "a result passes with 6.06 or more, at most 1.155 times as fast",
         "another five runs pass with a probability of 100.0% (95 % interval 77.7% to 100.0%); "
-        "of 5 runs, made in fives, a five passes with 95 %",
+        "5 runs (1 five) are needed for a passing five with a probability of 95 %",
         "result    DEMO_CPU: passes with a mean of 7.00 (RCP found)",
     ):
         assert text in said
@@ -210,6 +211,42 @@ def test_a_result_that_converges_too_fast_fails(tmp_path):
     status, said, _ = rn50(tmp_path / "own", "--passes", tmp_path / "fast")
     assert status == Status.FAULT and "FAILS with a mean of 31.00 (RCP found)" in said
     assert "another five runs pass with a probability of 0.0% (95 % interval 0.0% to " in said
+
+
+def test_a_result_faster_than_the_point_is_scaled_and_stands_beside_published_ones(tmp_path):
+    for number in range(10):
+        write_run(tmp_path / "own" / f"result_{number}.txt", 100 + number, epochs=33 + 4 * (number % 2))
+    for number in range(5):
+        write_run(tmp_path / "fast" / f"result_{number}.txt", 1200 + number, epochs=34)
+    status, said, _ = rn50(tmp_path / "own", "--passes", tmp_path / "fast")
+    assert status == Status.SUCCESS
+    assert (
+        "8xBox: passes with a mean of 34.00 (RCP found), faster than the point, so minutes x 1.0294118 = "
+        "20.62 minutes" in said
+    )
+    printed = json.loads(rn50(tmp_path / "own", "--passes", tmp_path / "fast", "--json")[1])
+    assert printed["factor"] == pytest.approx(35 / 34) and printed["scaled_minutes"] == 20.6225
+    nearest = published.nearest(3264, "lars", number=3)
+    assert [one["name"] for one in printed["published"]] == [one.name for one in nearest]
+    assert {one["batch_size"] for one in printed["published"]} == {3264}
+    for one, found in zip(printed["published"], nearest, strict=True):
+        assert one["mean"] == pytest.approx(sum(sorted(found.epochs)[1:-1]) / 3)
+        assert f"{one['name']}: {one['mean']:.2f} epochs, batch 3,264" in said
+
+
+def test_a_published_result_is_not_compared_with_itself_nor_a_demo_with_any(demo, tmp_path):
+    known = published.nearest(3264, "lars", number=1)[0]
+    write_runs(tmp_path / "own", *range(100, 110))
+    for number, minutes in enumerate(known.minutes):
+        file = tmp_path / "known" / f"result_{number}.txt"
+        write_run(file, 60 * minutes)
+        text = file.read_text().replace(f'"value": {60 * minutes}', f'"value": {7 * number}')
+        file.write_text(re.sub(r"0\.50\d+", f"0.5{number}", text))
+    points = own_points.points([tmp_path / "own"])
+    names = [one.name for one in own_points.passing(tmp_path / "known", points).published]
+    assert len(names) == 3 and known.name not in names
+    points = own_points.points([demo / "own"])
+    assert own_points.passing(demo / "five", points).published == []
 
 
 def test_a_point_beside_the_references(tmp_path):
