@@ -7,15 +7,18 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rn50 import files
 from rn50.audit import clock, convergence, curves, launches
 from rn50.audit.run_set import Evidence, RunSet
 from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
+from rn50.gathered import gathered
 from rn50.progress import Progress, silent
 from rn50.results import published, run, significance
-from rn50.results.parse import ResultLog
+from rn50.results.result_files import find_result_files
+from rn50.results.validity import log_rules, result_rules
 from rn50.terminal import Terminal, counted, table
 
 NOTHING, NO_RUN = "nothing stands out", "nothing to test"
@@ -40,6 +43,9 @@ class Test:
 
 
 TESTS = tuple(Test(*row) for row in files.table_beside(__file__, "tests.csv"))
+ORDER = [test.name for test in TESTS]
+LONGEST = 300
+"""Characters of a difference between runs that are shown."""
 
 
 @dataclass(frozen=True)
@@ -79,44 +85,45 @@ class Report:
         return any(one.stands_out for one in self.audits)
 
 
-def audit(paths: Sequence[pathlib.Path]) -> Report:
-    """Audit every set of runs below ``paths``.
+@dataclass(frozen=True)
+class _Alone:
+    """What is known of a set without the others, once its logs are let go."""
+
+    name: str
+    folder: pathlib.Path
+    begun: tuple[int | None, ...]
+    published: list[str]
+    notes: list[str]
+    evidence: list[Evidence]
+
+
+def audit(
+    paths: Sequence[pathlib.Path], progress: Progress = silent, unread: list[UserError] | None = None
+) -> Report:
+    """Audit every set of runs below ``paths``, one after the other. ``progress(done, total)`` counts sets,
+    and ``unread``, where given, takes the errors of files, whose sets are left out.
 
     Raises:
-        UserError: as ``run.read_folders`` and ``of_folders``.
+        UserError: as ``run.read_folders``, or no run has a time.
     """
-    return of_folders(run.read_folders(paths))
-
-
-def of_folders(folders: Mapping[pathlib.Path, Sequence[run.Run]], progress: Progress = silent) -> Report:
-    """Audit the runs of each folder. ``progress(done, total)`` counts folders.
-
-    Raises:
-        UserError: no run has a time.
-    """
-    sets = [RunSet.of(folder, runs) for folder, runs in folders.items()]
-    if not any(one.runs for one in sets):
-        raise UserError(
-            next(iter(folders)), "no run took time from run_start to run_stop", "give finished runs"
-        )
-    audits = []
-    progress(0, len(sets))
-    for done, one in enumerate(sets, 1):
-        audits.append(_of(one, sets))
-        progress(done, len(sets))
+    folders = gathered((file.parent.resolve(), file) for file in find_result_files(paths))
+    sets, every = [], curves.Curves()
+    progress(0, len(folders))
+    for done, files_of_set in enumerate(folders.values(), 1):
+        for folder, runs in run.read_folders(files_of_set, unread=unread).items():
+            sets.append(_alone(RunSet.of(folder, runs), every))
+        progress(done, len(folders))
+    if sets and not any(one.begun for one in sets):
+        raise UserError(sets[0].folder, "no run took time from run_start to run_stop", "give finished runs")
+    names = gathered((frozenset(one.begun), one.name) for one in sets if one.begun)
+    audits = [_beside_others(one, every.alike(number), names) for number, one in enumerate(sets)]
     return Report(tuple(_adjusted(audits)))
 
 
-def _of(runs: RunSet, sets: Sequence[RunSet]) -> Audit:
-    others = [other for other in sets if other is not runs]
-    begun = {log.run_start_ms for log in runs.logs}
-    strangers = [log for other in others for log in other.logs if log.run_start_ms not in begun]
-    evidence = tuple(_tests(runs, strangers)) if runs.runs else ()
-    again = [other.name for other in others if begun and begun == {log.run_start_ms for log in other.logs}]
-    again += [
-        row.name for row in published.results() if runs.are_of(row) and row.name not in (runs.name, *again)
-    ]
-    notes = [f"the same logs: {', '.join(again)}"] if again else []
+def _alone(runs: RunSet, every: curves.Curves) -> _Alone:
+    """Return what the tests of a set alone find; ``every`` takes what others are compared with."""
+    every.add(runs)
+    notes = []
     if names := [run.file.name for run in runs.unfinished]:
         more = f" and {len(names) - rules.RUNS} more" if len(names) > rules.RUNS else ""
         notes.append(f"no time from start to stop: {', '.join(names[: rules.RUNS])}{more}")
@@ -126,30 +133,49 @@ def _of(runs: RunSet, sets: Sequence[RunSet]) -> Audit:
         notes.append(f"most tests take {FEW} to {rules.RUNS} runs")
     if runs.label:
         notes.append(runs.label)
-    names = [one.test for one in evidence if one.stands_out]
-    verdict = f"look at: {', '.join(names)}" if names else NOTHING if runs.runs else NO_RUN
-    return Audit(runs.name, runs.folder, len(runs.logs), verdict, tuple(notes), evidence)
+    begun = tuple(log.run_start_ms for log in runs.logs)
+    names = [row.name for row in published.results() if runs.are_of(row)]
+    evidence = [*_tests(runs)] if runs.runs else []
+    return _Alone(runs.name, runs.folder, begun, names, notes, evidence)
+
+
+def _beside_others(one: _Alone, alike: Evidence, names: Mapping[frozenset[Any], Sequence[str]]) -> Audit:
+    """Return the audit of a set with what its runs have in common with others."""
+    again = [
+        name
+        for name in dict.fromkeys([*names.get(frozenset(one.begun), ()), *one.published])
+        if name != one.name
+    ]
+    notes = [f"the same logs: {', '.join(again)}"] if again else []
+    evidence = one.evidence
+    if evidence and all(known.test != alike.test for known in evidence):
+        evidence = [*evidence, alike]
+    evidence = sorted(evidence, key=lambda known: ORDER.index(known.test))
+    standing = [known.test for known in evidence if known.stands_out]
+    verdict = f"look at: {', '.join(standing)}" if standing else NOTHING if one.begun else NO_RUN
+    return Audit(one.name, one.folder, len(one.begun), verdict, (*notes, *one.notes), tuple(evidence))
 
 
 def _setup(runs: RunSet) -> Evidence | None:
-    """Look for runs that differ in what those of one result have in common."""
-    of_runs: dict[str, Sequence[int | str | None]] = {
-        "batch sizes": [log.global_batch_size for log in runs.logs],
-        "systems": [log.platform for log in runs.logs],
-    }
-    mixed = []
-    for what, values in of_runs.items():
-        if len(different := {value for value in values if value is not None}) > 1:
-            listed = ", ".join(excerpt(str(value)) for value in sorted(different)[: rules.RUNS])
-            mixed.append(f"runs of {len(different)} {what}, tested as if of one: {listed}")
-    text = "; ".join(mixed) or "one batch size, one system"
-    return Evidence("setup", bool(mixed), text, len(mixed)) if len(runs.logs) > 1 else None
+    """Look for runs that differ in what those of one result have in common, as the rules of a result do."""
+    if len(runs.logs) < 2:
+        return None
+    mixed = [excerpt(finding.message, LONGEST) for finding in result_rules.configuration(runs.runs)]
+    odd = [(run, finding.message) for run in runs.runs for finding in log_rules.accuracies(run)]
+    if len(odd) < len(runs.runs):
+        mixed += [
+            f"{run.file.name}: {excerpt(message, LONGEST)}; all of the others are" for run, message in odd
+        ]
+    text = "; ".join(mixed) or "one configuration"
+    if len(odd) == len(runs.runs):
+        text += f"; every log has accuracies that are no multiples of 1/{rules.EVAL_SAMPLES:,}"
+    return Evidence("setup", bool(mixed), text, len(mixed))
 
 
-def _tests(runs: RunSet, strangers: Sequence[ResultLog]) -> Iterator[Evidence]:
+def _tests(runs: RunSet) -> Iterator[Evidence]:
     yield from filter(None, (_setup(runs),))
     yield from launches.tests(runs)
-    yield from curves.tests(runs, strangers)
+    yield from curves.tests(runs)
     yield from convergence.tests(runs)
     yield from clock.tests(runs)
 

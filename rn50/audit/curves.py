@@ -5,8 +5,10 @@ changed differs by the same small amount everywhere. The two explanations of eac
 likelihood ratio; its inverse bounds the p-value (see ``launches``).
 """
 
+import functools
 import itertools
 import math
+import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,8 +23,10 @@ DEVIATIONS = (0.0165, 0.0186, 0.0194, 0.0167, 0.0128, 0.0087, 0.0055, 0.0030, 0.
 rounds v0.7 to v2.1."""
 CHANGED = np.geomspace(3e-5, 2.5e-3, 12)
 """Standard deviations of the difference of a copy whose digits were changed."""
-FEWEST = 5
-"""Evaluations that two runs must share."""
+FEWEST, MOST = 5, 100
+"""Evaluations that two runs must share, and of a run that are compared."""
+NEAREST = 16
+"""Logs for which the likelihood ratio is computed: those whose accuracies are nearest."""
 ALIKE = 1000.0
 """Likelihood ratio from which a pair of runs of one set stands out; of published pairs the highest, but for
 one log that is there twice, is 194."""
@@ -50,29 +54,63 @@ def likeness(one: Sequence[float], others: Any, epochs: Sequence[float]) -> Any:
     return np.logaddexp.reduce(copies) - math.log(len(CHANGED))
 
 
-def alike(runs: RunSet, others: Sequence[ResultLog] = ()) -> Evidence | None:
-    """Look for copies among the runs of a set, and of these in ``others``; None with too few evaluations."""
+def copies(runs: RunSet) -> Evidence | None:
+    """Look for logs that share their accuracies or their times with another of the set."""
     for one, two in itertools.combinations(runs.logs, 2):
         for text in result_rules.alike(two, one):
             return Evidence("curves alike", True, f"{two.path.name}: {text} those of {one.path.name}")
-    best, tried = (-math.inf, ""), 0
-    for index, log in enumerate(runs.logs):
-        curve, epochs = _of(log), sorted(_of(log))
-        rest = [one for one in (*runs.logs[index + 1 :], *others) if [*_of(one)][:FEWEST] == epochs[:FEWEST]]
-        if len(epochs) < FEWEST or not rest:
-            continue
-        tried += len(rest)
-        table = np.array([[_of(one).get(epoch, math.nan) for epoch in epochs] for one in rest])
-        ratios = likeness([curve[epoch] for epoch in epochs], table, epochs)
-        nearest = rest[int(ratios.argmax())]
-        name = nearest.path.name if nearest in runs.logs else nearest.path
-        best = max(best, (float(ratios.max()), f"{log.path.name} and {name}"))
-    if not tried:
-        return not_tested("curves alike", f"no two runs share {FEWEST} evaluations")
-    ratio = ratio_of(best[0])
-    stands_out = ratio > ALIKE * max(1, tried / 10)
-    text = f"{best[1]} have nearly the same accuracies at every epoch" if stands_out else "all differ"
-    return Evidence("curves alike", stands_out, text, ratio, min(1.0, tried / ratio))
+    return None
+
+
+class Curves:
+    """The accuracies of the logs of all sets, which are compared with each other."""
+
+    def __init__(self) -> None:
+        self._sets = 0
+        self._logs: list[tuple[int, pathlib.Path, int, list[tuple[float, float]]]] = []
+
+    def add(self, runs: RunSet) -> None:
+        """Keep the accuracies of a set."""
+        curves = ((log, sorted(_of(log).items())[:MOST]) for log in runs.logs)
+        self._logs += [(self._sets, log.path, log.run_start_ms or 0, curve) for log, curve in curves]
+        self._sets += 1
+
+    @functools.cached_property
+    def _table(self) -> Any:
+        """Number of the set, begin of the run, epochs and accuracies of each log."""
+        table = np.full((2, len(self._logs), MOST), math.nan)
+        for row, (*_, curve) in enumerate(self._logs):
+            table[:, row, : len(curve)] = np.array(curve).T.reshape(2, len(curve))
+        return *(np.array([log[column] for log in self._logs]) for column in (0, 2)), *table
+
+    def alike(self, number: int) -> Evidence:
+        """Look for copies among the runs of set ``number`` by the order in which they were added, and of
+        these in other sets."""
+        sets, begun, epochs, top_1 = self._table
+        own = np.flatnonzero(sets == number)
+        strangers = ~np.isin(begun, begun[own])
+        best, tried = (-math.inf, ""), 0
+        for row in own:
+            n = np.count_nonzero(~np.isnan(epochs[row]))
+            others = strangers.copy()
+            others[row + 1 : own[-1] + 1] = True
+            rest = np.flatnonzero(others & (epochs[:, :FEWEST] == epochs[row, :FEWEST]).all(axis=1))
+            if n < FEWEST or not len(rest):
+                continue
+            tried += len(rest)
+            shared = np.where(epochs[rest, :n] == epochs[row, :n], top_1[rest, :n], math.nan)
+            apart = np.nanmean((shared - top_1[row, :n]) ** 2, axis=1)
+            near = np.argsort(apart, kind="stable")[:NEAREST]
+            ratios = likeness(top_1[row, :n], shared[near], epochs[row, :n])
+            path, other = self._logs[row][1], self._logs[rest[near[ratios.argmax()]]]
+            name = other[1].name if other[0] == number else other[1]
+            best = max(best, (float(ratios.max()), f"{path.name} and {name}"))
+        if not tried:
+            return not_tested("curves alike", f"no two runs share {FEWEST} evaluations")
+        ratio = ratio_of(best[0])
+        stands_out = ratio > ALIKE * max(1, tried / 10)
+        text = f"{best[1]} have nearly the same accuracies at every epoch" if stands_out else "all differ"
+        return Evidence("curves alike", stands_out, text, ratio, min(1.0, tried / ratio))
 
 
 def shifted(runs: RunSet) -> Evidence | None:
@@ -116,6 +154,6 @@ def _normal(value: Any, deviation: Any) -> Any:
     return -((value / deviation) ** 2) / 2 - np.log(deviation)
 
 
-def tests(runs: RunSet, others: Sequence[ResultLog]) -> Iterator[Evidence]:
-    """Yield what the tests of the curves found."""
-    yield from filter(None, (alike(runs, others), shifted(runs)))
+def tests(runs: RunSet) -> Iterator[Evidence]:
+    """Yield what the tests of the curves of a set found, without other sets."""
+    yield from filter(None, (copies(runs), shifted(runs)))

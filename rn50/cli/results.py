@@ -174,18 +174,15 @@ def audit_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     Exit status: 0 nothing stands out, 1 something does, 2 something to fix.
     """
     from rn50.audit import audit
-    from rn50.results import run
 
-    with counting("reading result files") as progress:
-        unread: list[UserError] = []
-        folders = run.read_folders(paths, progress, unread)
-    if not folders:
-        raise UserErrors(*unread)
+    unread: list[UserError] = []
     try:
         with counting("auditing") as progress:
-            report = audit.of_folders(folders, progress)
+            report = audit.audit(paths, progress, unread)
     except UserError as error:
         raise UserErrors(*unread, error) from error
+    if not report.audits:
+        raise UserErrors(*unread)
     print_json(report) if as_json else audit.print_report(report, Terminal(), len(unread))
     if unread:
         raise UserErrors(*unread)

@@ -20,7 +20,7 @@ def run(number, **changes):
     curve = [top_1 + generator.gauss(0, spread) for top_1, spread in zip(TOP_1, SPREAD, strict=True)]
     made = {
         "seconds": RUN_S * (1 + generator.gauss(0, 0.001)),
-        "curve": [round(top_1, 5) for top_1 in curve],
+        "curve": [round(50_000 * top_1) / 50_000 for top_1 in curve],
         "late": [0.0, *(generator.gauss(0, 0.1) for _ in range(EPOCHS[-1] - 1)), 0.0],
         "seed": generator.randrange(32768),
         "epochs": EPOCHS,
@@ -30,6 +30,7 @@ def run(number, **changes):
         "batch": 3264,
         "division": "closed",
         "platform": "8xBox",
+        "rate": 10.5,
         "begun": 0.0,
         "trailing": 0.0,
     }
@@ -68,6 +69,7 @@ def _records(at, made):
     yield record("seed", made["seed"])
     yield record("global_batch_size", made["batch"])
     yield record("opt_name", made["optimizer"])
+    yield record("lars_opt_base_learning_rate", made["rate"])
     yield record("run_start", after=INIT_S)
     yield record("train_samples", rules.TRAIN_SAMPLES, INIT_S)
     last = made["epochs"][-1]

@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 import subprocess
+import weakref
 
 import pytest
 
@@ -252,6 +253,72 @@ def test_a_test_that_is_left_out_says_so(tmp_path, changes, test, why):
     one, _ = found(made.write(tmp_path / "r", placed))
     (told,) = (evidence for evidence in one.evidence if evidence.test == test)
     assert told.found.startswith(f"not tested: {why}") and not told.stands_out
+
+
+@pytest.mark.parametrize(
+    "runs, changes, says, stands_out",
+    [
+        ((), {}, "one configuration", False),
+        (
+            (1,),
+            {"rate": 10.0},
+            "the runs are not of one configuration: lars_opt_base_learning_rate is "
+            "10.5 in result_0.txt, result_2.txt, result_3.txt, result_4.txt, 10.0 in result_1.txt",
+            True,
+        ),
+        ((1, 2), {"rate": 10.50}, "one configuration", False),
+        (
+            (3,),
+            {"curve": [0.123456, *made.TOP_1[1:]]},
+            "result_3.txt: eval_accuracy 0.123456 is not a multiple of 1/50,000 (1 of 9 are not); "
+            "all of the others are",
+            True,
+        ),
+        (
+            range(5),
+            {"curve": [0.123456, *made.TOP_1[1:]]},
+            "one configuration; every log has accuracies that are no multiples of 1/50,000",
+            False,
+        ),
+    ],
+)
+def test_settings_and_accuracies_of_some_runs(tmp_path, runs, changes, says, stands_out):
+    placed = made.campaign(5)
+    for number in runs:
+        placed[number][1].update(changes)
+    one, _ = found(made.write(tmp_path / "r", placed))
+    (told,) = (evidence for evidence in one.evidence if evidence.test == "setup")
+    assert (told.found, told.stands_out) == (says, stands_out)
+
+
+def test_the_logs_of_a_set_are_let_go_before_the_next_is_read(tmp_path, monkeypatch):
+    read, made_of = [], audit.RunSet.of
+    for number in range(3):
+        made.write(tmp_path / str(number), made.campaign(5))
+
+    def of(folder, runs):
+        assert not [log for log in read if log() is not None]
+        read.extend(weakref.ref(run.log) for run in runs)
+        return made_of(folder, runs)
+
+    monkeypatch.setattr(audit.RunSet, "of", of)
+    assert len(audit.audit([tmp_path]).audits) == 3 and len(read) == 15
+
+
+def test_a_copy_is_found_among_many_sets(tmp_path):
+    for number in range(8):
+        placed = [(at + 1e6 * number, made.run(5 * number + i)) for i, (at, _) in enumerate(made.campaign(5))]
+        if number == 7:
+            placed[2][1]["curve"] = [round(top_1 + 0.0002, 5) for top_1 in made.run(3)["curve"]]
+        made.write(tmp_path / str(number), placed)
+    seen = {
+        one.folder.name: [evidence.test for evidence in one.stands_out]
+        for one in audit.audit([tmp_path]).audits
+    }
+    assert {name: tests for name, tests in seen.items() if tests} == {
+        "0": ["curves alike"],
+        "7": ["curves alike"],
+    }
 
 
 def test_files_that_were_numbered_anew(tmp_path):
