@@ -45,6 +45,8 @@ _PIECE = 1 << 20
 _LARGEST = 1 << 62
 """Bound of times in ms and of whole numbers: a product with a larger one could overflow."""
 _MOST_EPOCHS = 10_000_000
+INSTEAD = "; log "
+"""Words in a finding before what to log in its place."""
 _REMEDY = "give a result file"
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
 _TRIAL = re.compile(rb"\bBeginning trial (\d{1,4}) of (\d{1,4})\b")
@@ -95,7 +97,7 @@ class Evaluation:
     epoch: float
     """Epoch of the evaluation."""
     accuracy: float
-    """Its top-1, a fraction."""
+    """Its top-1, a fraction; 0 where NaN was logged, as of a run that diverged."""
     time_ms: Hidden[int] = field(default=0, compare=False)
 
 
@@ -365,10 +367,13 @@ def _value(key: str, kind: type, by_key: _ByKey, findings: list[str]) -> Any:
 
 def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
     for event in by_key.get("eval_accuracy", ()):
-        accuracy, epoch = finite(event.value), epoch_number(event.metadata.get("epoch_num"))
+        accuracy = 0.0 if is_nan(event.value) else finite(event.value)
+        epoch = epoch_number(event.metadata.get("epoch_num"))
         if accuracy is None or not 0 <= accuracy <= 1:
             problem = f"eval_accuracy {excerpt(repr(event.value))} is not a fraction between 0 and 1"
-            findings.append(f"line {event.line}: {problem}; not counted")
+            is_percent = accuracy is not None and 1 < accuracy <= 100
+            instead = f"{INSTEAD}the fraction: {accuracy / 100:.7g}" if accuracy and is_percent else ""
+            findings.append(f"line {event.line}: {problem}; not counted{instead}")
         elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
         else:
@@ -377,6 +382,11 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
                 problem = f"{TOP_5} {excerpt(repr(event.metadata[TOP_5]))} is not a fraction from top-1 to 1"
                 findings.append(f"line {event.line}: {problem}")
             yield Evaluation(int(epoch) if epoch == int(epoch) else epoch, accuracy, event.time_ms)
+
+
+def is_nan(value: Any) -> bool:
+    """Return whether a JSON value is NaN, as the accuracy of a run that diverged."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def finite(value: Any) -> float | None:

@@ -98,7 +98,10 @@ BAD = {
         value("eval_accuracy", 0.75898, LAST),
         "the status is success, but no evaluation reaches 0.759",
     ),
-    "NaN": (value("eval_accuracy", float("nan"), 2), "eval_accuracy nan is not a fraction"),
+    "NaN": (
+        value("eval_accuracy", float("nan"), 2),
+        "eval_accuracy is NaN, which is below the target (1 of 9 are)",
+    ),
     "Closed": (value("submission_division", "Closed"), 'submission_division is "Closed"'),
     "a status that there is not": (
         value("submission_status", "available"),

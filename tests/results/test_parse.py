@@ -120,11 +120,23 @@ def test_a_broken_record_is_a_finding_and_the_rest_is_read(read, broken):
     assert len(log.findings) == 1 and log.findings[0].startswith("line 2: not an MLPerf record")
 
 
-@pytest.mark.parametrize("value", [75.95, "0.76", {"accuracy": 0.76}, None, True, float("nan"), -0.1])
+@pytest.mark.parametrize("value", [75.95, "0.76", {"accuracy": 0.76}, None, True, float("inf"), -0.1])
 def test_an_accuracy_that_is_no_fraction_is_not_counted(read, value):
     log = read(record("eval_accuracy", value, epoch_num=3))
     assert log.evaluations == ()
     assert "line 1: eval_accuracy" in log.findings[0] and "not a fraction" in log.findings[0]
+
+
+def test_an_accuracy_in_percent_is_told_its_fraction(read):
+    log = read(record("eval_accuracy", 31.948, epoch_num=3))
+    assert log.findings[0].endswith(
+        "is not a fraction between 0 and 1; not counted; log the fraction: 0.31948"
+    )
+
+
+def test_nan_is_an_evaluation_below_the_target(read):
+    log = read(record("eval_accuracy", float("nan"), epoch_num=3), record("eval_accuracy", 0.76, epoch_num=7))
+    assert log.findings == () and [one.accuracy for one in log.evaluations] == [0, 0.76]
 
 
 def test_an_accuracy_without_its_epoch_is_not_counted(read):

@@ -169,6 +169,25 @@ def test_the_compliance_checker_fails_the_run_that_missed_and_the_check_does_not
     assert alone.ok and [finding.rule for finding in alone.findings] == [rules.ONE_MAY_MISS]
 
 
+def test_a_run_that_diverged_is_one_that_missed_and_one_warning(results):
+    miss(results, "result_2.txt")
+    for number in range(4, 9):
+        rewrite(results, value("eval_accuracy", float("nan"), number), ["result_2.txt"])
+    assert score.score([results])[0].valid
+    report = check.check([results], ["4.0.0"])
+    assert report.ok and {finding.severity for finding in report.findings} == {WARNING}
+    [said] = [finding.message for finding in report.findings if "NaN" in finding.message]
+    assert said == "eval_accuracy is NaN, which is below the target (5 of 9 are)"
+    assert len(report.findings) == 2
+
+
+def test_percent_in_place_of_a_fraction_is_told_the_fraction(results):
+    rewrite(results, value("eval_accuracy", 31.948, 3))
+    told = {finding.message: finding.remedy for finding in score.score([results])[0].errors}
+    said = "eval_accuracy 31.948 is not a fraction between 0 and 1; not counted"
+    assert told[said] == "log the fraction: 0.31948"
+
+
 def test_a_package_may_hold_a_run_that_missed(results, checkout, tmp_path):
     miss(results, "result_2.txt")
     outcome = packaged(results, tmp_path / "submission", checkout)

@@ -14,7 +14,7 @@ from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS, MOMENTUM, SMOOTHING
 from rn50.errors import excerpt
 from rn50.results import sidecar
-from rn50.results.parse import Event, ResultLog, epoch_number, finite
+from rn50.results.parse import INSTEAD, Event, ResultLog, epoch_number, finite, is_nan
 from rn50.results.run import Run
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
@@ -102,7 +102,15 @@ def _format(log: ResultLog) -> Iterator[Finding]:
     for text in log.findings:
         match = re.match(r"line (\d+): (.*)", text, re.DOTALL)
         line, message = (int(match.group(1)), match.group(2)) if match else (None, text)
-        yield finding(log, line, rule, message, remedy)
+        message, _, instead = message.partition(INSTEAD)
+        yield finding(log, line, rule, message, f"log {instead}" if instead else remedy)
+    nan = [event for event in log.by_key.get("eval_accuracy", ()) if is_nan(event.value)]
+    if nan:
+        message = f"eval_accuracy is NaN, which is below the target ({len(nan)} of "
+        message += f"{len(log.by_key['eval_accuracy'])} are)"
+        remedy = "log the fraction of right answers, 0 of a run that diverged"
+        # A run whose weights are NaN reaches no target any more.
+        yield finding(log, nan[0].line, rule, message, remedy, ERROR if log.reached else WARNING)
 
 
 def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
