@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -261,23 +262,27 @@ def test_the_next_command_of_a_changed_configuration_can_be_typed(tmp_path):
     )
 
 
-def test_after_a_changed_configuration_comes_its_comparison(tmp_path):
-    """Or first the runs to compare it with."""
-    before, after = tmp_path / "DEMO_CPU", tmp_path / "DEMO_CPU+LR=1"
+@pytest.mark.parametrize("name", ["DEMO_CPU+LR=1", "my run"])
+@pytest.mark.parametrize("in_checkout", [True, False])
+def test_after_a_changed_configuration_comes_its_comparison(tmp_path, monkeypatch, in_checkout, name):
+    """Or first the runs to compare it with, made where the comparison looks for them."""
+    monkeypatch.setattr(summary, "ROOT", tmp_path if in_checkout else tmp_path / "elsewhere")
+    before, after = tmp_path / "results" / "DEMO_CPU", tmp_path / "results" / name
     write_runs(after, 60, 61, 62, 63, 64)
     [system] = score.score([after])
     unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
-    compared = f"rn50 compare {before} {after}"
-    told = dict(summary.lines(system, unchecked, None, after.name))["Next"]
-    assert "rn50 run DEMO_CPU    |    " in told and told.endswith(compared)
+    compared = f"rn50 compare {before} {shlex.quote(str(after))}"
+    told = dict(summary.lines(system, unchecked, None, "DEMO_CPU+LR=1"))["Next"]
+    output = "" if in_checkout else f" -o {before}"
+    assert f"rn50 run DEMO_CPU{output}    |    " in told and told.endswith(compared)
     write_run(before / "result_0.txt", 60)
-    told = dict(summary.lines(system, unchecked, None, after.name))["Next"]
+    told = dict(summary.lines(system, unchecked, None, "DEMO_CPU+LR=1"))["Next"]
     assert told.endswith(compared) and " run " not in told
     write_run(after / "result_0.txt", 60, accuracy=0.7, status="aborted")
     for number in range(1, 5):
         (after / f"result_{number}.txt").unlink()
     [system] = score.score([after])  # four more such runs are not what comes next
-    assert dict(summary.lines(system, unchecked, None, after.name))["Next"] == told
+    assert dict(summary.lines(system, unchecked, None, "DEMO_CPU+LR=1"))["Next"] == told
 
 
 def test_no_further_runs_are_advised_that_give_no_result(tmp_path):

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from rn50.benchmark import rules
 from rn50.errors import Status, UserError
+from rn50.files import ROOT
 from rn50.packages import needed_for
 from rn50.process import environment
 from rn50.progress import counting
@@ -126,10 +127,11 @@ def _next(score: SystemScore, system: str) -> str:
         command = f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS},"
         return f"{command} makes the other {rules.RUNS - len(score.runs)} runs"
     folder = score.runs[0].file.parent
-    of_both = shlex.join(map(str, (folder.parent / base, folder)))
     if changes:
-        first = "" if any((folder.parent / base).glob("result_*.txt")) else f"{rn50} run {base}    |    "
-        return f"{first}{rn50} compare {of_both}"
+        before = folder.parent / base
+        into = "" if before.absolute() == ROOT / "results" / base else f" -o {shlex.quote(str(before))}"
+        first = "" if any(before.glob("result_*.txt")) else f"{rn50} run {base}{into}    |    "
+        return f"{first}{rn50} compare {shlex.join(map(str, (before, folder)))}"
     if score.label:
         return f"{rn50} bench input {system}    |    docs/borrowing.md"
     return f"{rn50} package {shlex.quote(str(folder))} -o submission    |    docs/submission.md"
