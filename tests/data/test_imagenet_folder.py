@@ -241,6 +241,42 @@ def test_the_development_kit_is_found_by_itself(flat, tmp_path):
     )
 
 
+@pytest.mark.parametrize("given", ["", "ILSVRC", "ILSVRC/Data/CLS-LOC"])
+def test_the_layout_of_kaggle_is_taken_from_its_root_on(flat, tmp_path, monkeypatch, given):
+    source, truth = flat
+    images = tmp_path / "kaggle" / "ILSVRC" / "Data" / "CLS-LOC"
+    images.parent.mkdir(parents=True)
+    shutil.move(source, images)
+    (images / "test").mkdir()
+    monkeypatch.chdir(tmp_path / "kaggle" / given)
+    with pytest.raises(UserError, match="val: 21 images without class folders"):
+        pack(Path(), tmp_path / "out")
+    solution = [f"{Path(name).stem},{class_names(7)[label]} 1 2 3 4\n" for name, label in truth.items()]
+    (tmp_path / "kaggle" / "LOC_val_solution.csv").write_text("ImageId,Prediction\n" + "".join(solution))
+    pack(Path(), tmp_path / "out")
+    assert sorted(int(header.label) for header, _ in records(tmp_path / "out", "val")) == sorted(
+        truth.values()
+    )
+
+
+@pytest.mark.parametrize("ending", ["{}", "{}.copy", "n99999999"])
+def test_names_that_end_in_their_class_need_no_list(flat, tmp_path, ending):
+    """As those of Hugging Face; all of them, and only classes of train/."""
+    source, truth = flat
+    for name, label in truth.items():
+        image = source / "val" / name
+        image.rename(image.with_stem(f"{image.stem}_{ending.format(class_names(7)[label])}"))
+    if ending == "{}":
+        pack(source, tmp_path / "out")
+        entries = read_list(tmp_path / "out", "val")
+        assert {entry.path: entry.label for entry in entries} == {
+            f"{Path(name).stem}_{class_names(7)[label]}.JPEG": label for name, label in truth.items()
+        }
+    else:
+        with pytest.raises(UserError, match="val: 21 images without class folders"):
+            pack(source, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     "text, says",
     [

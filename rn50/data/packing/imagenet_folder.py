@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,10 @@ from rn50.errors import UserError
 SUFFIXES = (".jpeg", ".jpg", ".png")
 FIRST_IMAGE, ITS_CLASS = "ILSVRC2012_val_00000001.JPEG", "n01751748"
 """A validation image of ImageNet."""
+_WITH_CLASS = re.compile(r".*_(n\d{8})\.\w+", re.DOTALL)
+"""Name of an image that ends in its class, as Hugging Face has them."""
+_KAGGLES = ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
+"""Where the images are below Kaggle's folder, and below its ILSVRC/."""
 
 
 class Image(NamedTuple):
@@ -57,10 +62,13 @@ class ImageFolder(NamedTuple):
 def scan(folder: Path, truth: Path | None = None) -> ImageFolder:
     """List ``folder/train/<class>/*`` and ``folder/val``, which has the same class folders or is flat.
 
-    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads. The official
-    list is found automatically if the development kit lies in the folder or beside it. Raises UserError for
-    any other layout.
+    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads, unless the
+    names of its images end in their classes. The official list is found automatically if the development kit
+    lies in the folder or beside it, and Kaggle's where that has it. ``folder`` may be Kaggle's too, or its
+    ILSVRC/. Raises UserError for any other layout.
     """
+    layouts = (folder, *(folder / below for below in _KAGGLES))
+    folder = next((each for each in layouts if (each / "train").is_dir()), folder)
     for path in (folder, folder / "train", folder / "val"):
         if not path.is_dir():
             raise UserError(path, "no such folder", "give a folder with train/<class>/*.JPEG and val/")
@@ -144,12 +152,16 @@ def _images(split: Path, class_name: str = "", label: int = 0) -> list[Image]:
 
 def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
     images = _images(folder / "val")
-    if truth is None:
+    named = [match[1] for image in images if (match := _WITH_CLASS.fullmatch(image.path))]
+    if truth is None and len(named) == len(images) and set(named) <= set(classes):
+        labels = {image.path: classes.index(name) for image, name in zip(images, named, strict=True)}
+    elif truth is None:
         unknown = "so nobody knows their classes"
         why = "packed like that, a network trains to the end and is never right"
         problem = f"{len(images):,} images without class folders, {unknown} ({why})"
         lists = f"the development kit's {validation_truth.OFFICIAL.name}, or lines of name and class"
         remedy = f"give the list of their classes with --val-truth FILE: {lists}"
         raise UserError(folder / "val", problem, remedy)
-    labels = validation_truth.read(truth, [image.path for image in images], classes, folder)
+    else:
+        labels = validation_truth.read(truth, [image.path for image in images], classes, folder)
     return [image._replace(label=labels[image.path]) for image in images]

@@ -22,6 +22,8 @@ from rn50.data.packing.packing_list import natural, read_lines
 from rn50.errors import UserError, excerpt
 
 OFFICIAL = Path("ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt")
+KAGGLES = Path("../../../LOC_val_solution.csv")
+"""Kaggle's list, from its folder of images."""
 META = "meta.mat"
 _WORD = re.compile(r'[^\s,;"\ufeff]+')
 """A word of a list. Windows programs write U+FEFF before the first."""
@@ -36,8 +38,9 @@ Meanings = dict[str, dict[str, int]]
 
 
 def find(source: Path) -> Path | None:
-    """Return the official list of a development kit unpacked in the source folder or beside it, if any."""
-    places = source / OFFICIAL, source.parent / OFFICIAL, source / OFFICIAL.name
+    """Return the official list of a development kit unpacked in the source folder or beside it, or Kaggle's,
+    if any."""
+    places = source / OFFICIAL, source.parent / OFFICIAL, source / OFFICIAL.name, source / KAGGLES
     return next((path for path in places if path.is_file()), None)
 
 
