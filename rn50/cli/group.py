@@ -235,7 +235,17 @@ def end_at_once(status: int) -> NoReturn:
     os._exit(status)
 
 
-PATH = click.Path(path_type=pathlib.Path)
+class _Path(click.Path):
+    """A path. An empty one, as of a variable that is not set, is refused: it would mean the working
+    folder."""
+
+    def convert(self, value: Any, *where: Any) -> Any:
+        if not os.fspath(value):
+            raise UserError("''", "an empty name", "name a file or a folder, . for the working folder")
+        return super().convert(value, *where)
+
+
+PATH = _Path(path_type=pathlib.Path)
 paths = click.argument("paths", nargs=-1, required=True, type=PATH)
 
 

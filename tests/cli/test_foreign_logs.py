@@ -171,3 +171,13 @@ def test_the_next_step_of_several_results_names_them(runs, tmp_path):
         (folder / "result_0.txt").write_text("".join(lines))
     said = CliRunner().invoke(main, ["score", *map(str, folders)]).output.replace("\n", " ")
     assert "next: rn50 check" in said and "PATHS" not in said and str(folders[1]) in said.split("next:")[1]
+
+
+@pytest.mark.parametrize(
+    "verb", [("audit",), ("score",), ("check",), ("compare", "x"), ("rcp",), ("verify",), ("pack", "x")]
+)
+def test_an_empty_name_is_not_the_working_folder(tmp_path, monkeypatch, verb):
+    monkeypatch.chdir(tmp_path)
+    done = invoke(*verb, "")
+    assert done.exit_code == 2 and done.stdout == "" and not [*tmp_path.iterdir()]
+    assert done.stderr == "rn50: '': an empty name; name a file or a folder, . for the working folder\n"

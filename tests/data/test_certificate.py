@@ -178,6 +178,9 @@ def test_a_missing_file_is_one_line(data, name):
     (data / name).unlink()
     with pytest.raises(UserError, match=f"{name}: no such file; give a folder with"):
         certify(data)
+    (data / name).mkdir()
+    with pytest.raises(UserError, match=f"{name}: a folder, no file; give a folder with"):
+        certify(data, write_index=True)
 
 
 @pytest.mark.parametrize(

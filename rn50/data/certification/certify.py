@@ -94,7 +94,8 @@ def certify(
             recordio.write_index(path)
         if not path.is_file():
             remedy = f"give a folder with {', '.join(layout.FILES)} (rn50 pack makes them)"
-            raise UserError(path, "no such file", recordio.remedy_for(path, remedy))
+            problem = "a folder, no file" if path.is_dir() else "no such file"
+            raise UserError(path, problem, recordio.remedy_for(path, remedy))
     known = certificate.expected(folder)
     given: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
     if given:
