@@ -106,6 +106,22 @@ def test_a_script_works_from_any_folder_with_paths_relative_to_it(checkout, here
     assert f"{here}/my data: No such file or directory; set DATADIR" in said and len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "image, said",
+    [("image.sqsh", "{here}/image.sqsh"), ("./image.sqsh", "{here}/image.sqsh"), ("rn50:pytorch-gpu", None)],
+)
+def test_an_image_file_of_a_slurm_job_is_where_the_user_stands(checkout, here, image, said):
+    """pyxis takes a name without a slash in front for an image of a registry."""
+    shutil.copy(str(ROOT / "run.sub"), str(checkout))
+    (here / "image.sqsh").write_text("")
+    sbatch = checkout / "sbatch"
+    sbatch.write_text('#!/bin/sh\necho "CONT: $CONT"\n')
+    sbatch.chmod(0o755)
+    environ = {"CONT": image, "SLURM_JOB_ID": "", "DGXSYSTEM": "DEMO_CPU", "PATH": str(checkout)}
+    status, printed = run([checkout / "run.sub"], here, **environ)
+    assert (status, printed) == (0, f"CONT: {(said or image).format(here=here)}\n")
+
+
 def test_results_are_relative_to_where_the_user_stands(checkout, here):
     (here / "mine").mkdir()
     (here / "mine" / "result_0.txt").write_text("no log\n")
@@ -163,7 +179,7 @@ def test_a_sourced_file_that_is_missing_is_named(checkout, here):
         )
 
 
-@pytest.mark.parametrize("content", ["export LR=1\nexit 0\n", "set -e\nfalse\n", "exit 3\n"])
+@pytest.mark.parametrize("content", ["export LR=1\nexit 0\n", "LR=1\nset -e\nfalse\n", "LR=1\nexit 3\n"])
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_configuration_that_ends_the_shell_is_an_error(checkout, here, script, content):
     (here / "ends.sh").write_text(content)
