@@ -1,6 +1,7 @@
 """One verdict: what ``rn50 score`` refuses, no verb uses without a word."""
 
 import json
+import pathlib
 import re
 
 import pytest
@@ -47,6 +48,9 @@ def test_every_verb_that_computes_with_a_refused_result_says_so(
     said = called.output + (page.read_text() if page.exists() else "")
     assert says in re.sub(r"\s+", " ", said)
     assert "show that bad is faster" not in said and "Traceback" not in said
+    if words[0] == "atlas":
+        CliRunner().invoke(main, ["atlas", str(refused / "good"), "-o", "good.html"])
+        assert 'href="#own-1"' in pathlib.Path("good.html").read_text() and 'href="#own-1"' not in said
     if words[0] == "compare":
         [found] = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)["comparisons"]
         assert not any(change["shown"] for change in found["differences"]) and found["split"] is None

@@ -118,7 +118,7 @@ def series(rows: Sequence[Row]) -> dict[str, int]:
 
 def points(rows: Iterable[Row], x: str, y: str, colours: dict[str, int]) -> list[plots.Point]:
     """Return the points of a chart, of the rows that know both fields and have no 0 there, which no logarithm
-    shows."""
+    shows. What the rules of a result do not allow is in the table alone."""
     return [
         plots.Point(
             getattr(row, x),
@@ -129,4 +129,5 @@ def points(rows: Iterable[Row], x: str, y: str, colours: dict[str, int]) -> list
         )
         for row in rows
         if (finite(getattr(row, x)) or 0) > 0 and (finite(getattr(row, y)) or 0) > 0
+        if not (row.score and row.score.refusal)
     ]
