@@ -5,8 +5,8 @@ ones it finds something.
 
 ROUNDS holds published result trees, training_results_v1.0 and so on. Campaigns of any length are made of the
 runs of sets with the same number of accelerators and the same batch size: their times are scaled to those of
-one set, and they follow each other with its gaps. What scripts print beside the records is left out, for it
-would give most forgeries away. Seeded.
+one set, they have its settings, and they follow each other with its gaps. What scripts print beside the
+records is left out, for it would give most forgeries away. Seeded.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import math
 import pathlib
 import random
 import re
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ class Forged:
 
     records: list[dict]
     length: float
+    said: str = ""
+    """What its script printed before it."""
 
     @property
     def end(self) -> float:
@@ -92,6 +95,15 @@ def read(runs: RunSet) -> Source:
     return Source(runs, made, spans)
 
 
+HIDDEN = (
+    "told by another, noise 0.002",
+    "best, holes closed",
+    "best, of two machines",
+    "best, started irregularly",
+    "last accuracy raised by 0.002",
+    "whole set x 0.9, rates, gaps",
+)
+"""Kinds of which few are found, or none."""
 Placed = list[tuple[float, Forged]]
 """Runs and when each begins, in ms."""
 Forgery = tuple[Placed, list[int]]
@@ -157,6 +169,114 @@ def ahead(made: Forged) -> Forged:
     return Forged([*kept, *moved], made.length)
 
 
+def on_grid(accuracy: float) -> float:
+    """Return the accuracy of a whole number of right answers."""
+    return min(max(round(accuracy * rules.EVAL_SAMPLES), 0), rules.EVAL_SAMPLES) / rules.EVAL_SAMPLES
+
+
+def with_accuracies(made: Forged, accuracies: Sequence[float]) -> Forged:
+    """Return a run with other accuracies at its own times."""
+    values = dict(zip(evaluations(made), accuracies, strict=False))
+    records = [
+        {**record, "value": on_grid(values[index])} if index in values else record
+        for index, record in enumerate(made.records)
+    ]
+    return Forged(records, made.length)
+
+
+def retold(made: Forged, other: Forged, noise: float, generator: random.Random) -> Forged:
+    """Return a run that has the accuracies of another, with noise, but for its last."""
+    told = [other.records[index]["value"] for index in evaluations(other)]
+    number = min(len(told), len(evaluations(made))) - 1
+    changed = [min(one + generator.gauss(0, noise), 0.75899) for one in told[:number]]
+    return with_accuracies(made, changed)
+
+
+def raised(made: Forged) -> Forged:
+    accuracies = [made.records[index]["value"] for index in evaluations(made)]
+    return with_accuracies(made, [*accuracies[:-1], accuracies[-1] + 0.002])
+
+
+def holes(placed: Placed, source: Source) -> list[int]:
+    """Return the indices of the runs before which others were left out."""
+    pairs = enumerate(itertools.pairwise(placed), 1)
+    return [i for i, ((at, made), (then, _)) in pairs if then - at - made.end > 0.7 * source.ms]
+
+
+def laid_in(placed: Placed, source: Source, generator: random.Random) -> Placed:
+    """Lay the first 12 records of another run into each hole."""
+    laid = [
+        (
+            placed[i - 1][0] + placed[i - 1][1].end + source.gap(generator),
+            Forged(placed[0][1].records[:12], 0),
+        )
+        for i in holes(placed, source)
+    ]
+    return [*placed, *laid]
+
+
+def overlapping(placed: Placed, source: Source, generator: random.Random) -> Placed:
+    """Begin the last run before the one before it has ended."""
+    before, made = placed[-2]
+    return [*placed[:-1], (before + made.end - 0.1 * source.ms, placed[-1][1])]
+
+
+def begun_early(placed: Placed, source: Source, generator: random.Random) -> Placed:
+    """Have each run after a hole say that it began when the one before had ended."""
+    filled = list(placed)
+    for i in holes(placed, source):
+        (before, made), (at, after) = placed[i - 1], placed[i]
+        began = before + made.end + source.gap(generator) - at
+        records = [{**r, "time_ms": began} if r["key"] == "init_start" else r for r in after.records]
+        filled[i] = at, Forged(records, after.length)
+    return filled
+
+
+def trailing(placed: Placed, source: Source, generator: random.Random) -> Placed:
+    """Have each run before a hole say something up to ten minutes after its end."""
+    filled = list(placed)
+    for i in holes(placed, source):
+        (before, made), (at, _) = placed[i - 1], placed[i]
+        late = min(at - before - source.gap(generator), made.end + 590_000)
+        record = {**made.records[-1], "key": "status", "value": "saved", "time_ms": late}
+        filled[i - 1] = before, Forged([*made.records, record], made.length)
+    return filled
+
+
+def closed(placed: Placed, source: Source, generator: random.Random) -> Placed:
+    """Move whole logs so that no hole is left."""
+    at, moved = placed[0][0], []
+    for _, made in placed:
+        moved.append((at, made))
+        at += made.end + source.gap(generator)
+    return moved
+
+
+def typed(placed: Placed, source: Source, generator: random.Random) -> Placed:
+    return [(at, dataclasses.replace(made, said="Beginning trial 1 of 5")) for at, made in placed]
+
+
+def two_machines(placed: Placed, generator: random.Random) -> Placed:
+    """Return the best of a campaign, every other run of which another machine made."""
+    ms = statistics.median(made.end for _, made in placed)
+    both = []
+    for machine in (0, 1):
+        at = placed[0][0] + machine * ms / 2
+        for _, made in placed[machine::2]:
+            both.append((at, made))
+            at += made.end + 0.03 * ms
+    return best(both)
+
+
+def irregular(placed: Placed, generator: random.Random) -> Placed:
+    """Return the best of a campaign that somebody started run by run."""
+    at, moved = placed[0][0], []
+    for _, made in placed:
+        moved.append((at, made))
+        at += made.end * (1 + generator.uniform(0.2, 3))
+    return best(moved)
+
+
 def copied(made: Forged, noise: float, generator: random.Random) -> Forged:
     """Return a copy whose accuracies, seed and times were changed."""
     copy = made.scaled(1 + generator.gauss(0, 0.002))
@@ -165,7 +285,7 @@ def copied(made: Forged, noise: float, generator: random.Random) -> Forged:
         accuracy = copy.records[index]["value"] + generator.gauss(0, noise)
         reached = index == at[-1] and made.records[index]["value"] >= rules.TARGET_ACCURACY
         accuracy = max(accuracy, rules.TARGET_ACCURACY) if reached else min(accuracy, 0.75899)
-        copy.records[index] = {**copy.records[index], "value": round(max(accuracy, 0.0), 5)}
+        copy.records[index] = {**copy.records[index], "value": on_grid(accuracy)}
     for record in copy.records:
         if record["key"] == "seed" and record["value"] is not None:
             record["value"] = generator.randrange(32768)
@@ -188,6 +308,30 @@ def forgeries(pools: dict) -> dict[str, Forger]:
             return choose(campaign(source, pool, length, generator), generator), list(range(rules.RUNS))
 
         return forge
+
+    def disguised(change: Callable) -> Forger:
+        forge_best = selected(8, lambda placed, _: best(placed))
+
+        def forge(source: Source, generator: random.Random) -> Forgery | None:
+            outcome = forge_best(source, generator)
+            if outcome is None or not holes(outcome[0], source):
+                return None
+            placed = change(outcome[0], source, generator)
+            return placed, [*range(rules.RUNS), *range(20, 20 + len(placed) - rules.RUNS)]
+
+        return forge
+
+    def retold_with(noise: float) -> Callable:
+        def change(source: Source, index: int, generator: random.Random) -> Forged:
+            others = [made for i, made in enumerate(source.made) if i != index]
+            return retold(source.made[index], generator.choice(others), noise, generator)
+
+        return change
+
+    def whole_set(source: Source, generator: random.Random) -> Forgery:
+        begin = source.spans[0][0]
+        placed = [(begin + 0.9 * (at - begin), made.scaled(0.9)) for at, made in untouched(source)]
+        return placed, list(range(len(placed)))
 
     def renumbered(source: Source, generator: random.Random) -> Forgery:
         order = list(range(len(source.made)))
@@ -240,6 +384,19 @@ def forgeries(pools: dict) -> dict[str, Forger]:
         "copied, noise 0.0005": of_one(copy_of(5e-4)),
         "copied, noise 0.001": of_one(copy_of(1e-3)),
         "copied, noise 0.002": of_one(copy_of(2e-3)),
+        "told by another, noise 0.0005": of_one(retold_with(5e-4)),
+        "told by another, noise 0.001": of_one(retold_with(1e-3)),
+        "told by another, noise 0.002": of_one(retold_with(2e-3)),
+        "best, each says trial 1 of 5": disguised(typed),
+        "best, 12 records in the holes": disguised(laid_in),
+        "best, the last overlaps": disguised(overlapping),
+        "best, init_start moved": disguised(begun_early),
+        "best, a record 10 minutes late": disguised(trailing),
+        "best, holes closed": disguised(closed),
+        "best, of two machines": selected(8, two_machines),
+        "best, started irregularly": selected(8, irregular),
+        "last accuracy raised by 0.002": of_one(lambda source, i, _: raised(source.made[i])),
+        "whole set x 0.9, rates, gaps": whole_set,
         "clock: one run 2 to 8 % faster": of_one(faster(with_rates=False)),
         "clock: one run, with its rates": of_one(faster(with_rates=True)),
         "clock: all runs 3 to 8 % faster": all_faster,
@@ -264,11 +421,16 @@ def write(placed: Placed, numbers: Sequence[int], source: Source, folder: pathli
     if place.description.exists():
         (organisation / "systems").mkdir()
         (organisation / "systems" / place.description.name).write_bytes(place.description.read_bytes())
-    system = {"value": source.runs.logs[0].platform}  # of all runs, whatever campaign they are of
+    settings = {  # of all runs, whatever campaign they are of
+        key: {"value": events[0].value}
+        for key, events in source.runs.logs[0].by_key.items()
+        if key not in ("seed", "eval_accuracy") and len({json.dumps(event.value) for event in events}) == 1
+    }
     for number, (at, made) in zip(numbers, placed, strict=True):
         with (results / f"result_{number}.txt").open("w") as log:
+            print(made.said, file=log)
             for record in made.records:
-                changed = system if record["key"] == "submission_platform" else {}
+                changed = settings.get(record["key"], {})
                 moved = {**record, **changed, "time_ms": round(at + record["time_ms"])}
                 print(TOKEN, json.dumps(moved), file=log)
     return results

@@ -1,6 +1,7 @@
 """The clock: rates that a log states beside its time stamps, runs faster than the others, gaps that make up
 for it, and images/s against equivalent hardware."""
 
+import functools
 import math
 import statistics
 from collections.abc import Iterator
@@ -121,16 +122,22 @@ def hardware(runs: RunSet) -> Evidence | None:
         return None
     measured = statistics.median(rate for rate in rates if rate)
     system = f"{place.organisation.name}/{place.system}".lower()
-    rest = [one for one in published.distinct("lars") if images_per_second.system(one) != system]
-    model_of_all = ThroughputModel([one for one in rest if not runs.are_of(one)])
+    every = published.distinct("lars")
+    own = (one for one in every if images_per_second.system(one) == system or runs.are_of(one))
+    model_of_others = _model_without(frozenset(one.name for one in own))
     name = chips.name(model)
-    if name not in model_of_all.accelerators:
+    if name not in model_of_others.accelerators:
         return Evidence("hardware", False, f"nobody else published {excerpt(name)}")
-    rate = model_of_all.predict(Conditions(name, number, batch_size / number))
+    rate = model_of_others.predict(Conditions(name, number, batch_size / number))
     deviations = math.log(measured / rate.images_per_second) / math.hypot(rate.spread, 0.03)
     text = f"{measured:,.0f} images/s per accelerator, {rate.images_per_second:,.0f} predicted from others"
     p = math.erfc(deviations / math.sqrt(2)) / 2
     return Evidence("hardware", deviations > DEVIATIONS_FASTER, text, deviations, p)
+
+
+@functools.lru_cache(maxsize=8)  # what was not published is all the same to it
+def _model_without(names: frozenset[str]) -> ThroughputModel:
+    return ThroughputModel([one for one in published.distinct("lars") if one.name not in names])
 
 
 def _rate(log: ResultLog, accelerators: int | None) -> float | None:
