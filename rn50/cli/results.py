@@ -98,9 +98,22 @@ def reproduce(
     "Version of the rules and reference convergence points [default: that of the round a folder of "
     f"a published tree names, else {rules.RULESETS[-1]}].",
 )
-@group.as_json("rn50.results.scoreboard.Scores")
+@group.as_json("rn50.results.scoreboard.Scores", **{"--against": "rn50.results.against_table.Against"})
 @flag("--csv", "Print CSV, a row a run.", "as_csv")
-def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json: bool, as_csv: bool) -> None:
+@option(
+    "--against",
+    "Table of results (CSV, as the official summarizer writes it): say what it lacks, what has no logs, and "
+    "which minutes differ.",
+    "table",
+    type=PATH,
+)
+def score_results(
+    paths: tuple[pathlib.Path, ...],
+    ruleset: str | None,
+    as_json: bool,
+    as_csv: bool,
+    table: pathlib.Path | None,
+) -> None:
     """Score result files, result folders or a published tree: the mean of the middle three of five runs.
 
     Of more than five runs, the set of five consecutive ones with the median score counts. A mean that the
@@ -108,14 +121,19 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
     convergence scales, from round v2.1 on, is shown apart. Images/s per accelerator are reported where the
     folder has a description of the system beside it.
 
-    Exit status: 0 also for a score that is not valid; "valid" of --json tells.
+    Exit status: 0 also for a score that is not valid; "valid" of --json tells. With --against 1 if the table
+    differs from the logs.
     """
-    from rn50.results import score, scoreboard
+    from rn50.results import against_table, score, scoreboard
 
-    if as_json and as_csv:
-        raise UserError("--json and --csv", "one form at a time", "leave one out")
+    if as_csv and (as_json or table):
+        raise UserError("--csv with --json or --against", "one form at a time", "leave one out")
     with counting("reading result files") as progress:
         scores = score.score(paths, ruleset, progress)
+    if table:
+        held = against_table.hold(scores, table)
+        print_json(held) if as_json else against_table.print_differences(held, Terminal())
+        sys.exit(Status.FAULT if held.differences else Status.SUCCESS)
     if as_json:
         print_json(scoreboard.Scores(scores))
     elif as_csv:
