@@ -109,7 +109,8 @@ class RunLog:
 
     def samples(self, config: Config, precision: str, certificate: dict[str, str] | None = None) -> None:
         """Log the sizes of the two sets, with input library, precision and the certificate's hashes by name
-        as metadata, because the rules have no key for them; then lowest precisions and parallelism.
+        as metadata, because the rules have no key for them; then lowest precisions, parallelism and the name
+        of the configuration's file.
         """
         library = input_library.chosen(config)
         metadata = {"input_library": library, "precision": precision, **(certificate or {})}
@@ -127,6 +128,8 @@ class RunLog:
         of_rank = {constants.MICRO_BATCH_SIZE: config.hyperparameters.batch_size}  # and the whole network
         for key, value in {**dict.fromkeys(rules.PARALLELISM, 1), **of_rank}.items():
             self._log(key, value)
+        if file := config.environment.get("CONFIG_FILE"):
+            self._log(constants.CONFIG_FILENAME, pathlib.Path(file).name)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:
         """Log the start of a block: the epochs up to and including the next one that is evaluated."""

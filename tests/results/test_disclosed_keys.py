@@ -25,12 +25,13 @@ OURS = {
     "context_parallelism": 1,
     "expert_parallelism": 1,
     "micro_batch_size": 408,
+    "config_filename": "config_MINE.sh",
 }
 
 
 @pytest.fixture
 def log(tmp_path):
-    return imagenet_run.write(tmp_path / "result_0.txt")
+    return imagenet_run.write(tmp_path / "result_0.txt", CONFIG_FILE="/home/me/my configs/config_MINE.sh")
 
 
 def test_every_ruleset_accepts_a_log_of_ours_with_them(log):
@@ -43,7 +44,7 @@ def test_keys_and_values_are_those_of_the_newest_ruleset():
     folder = pathlib.Path(mlperf_logging.__file__).parent / "compliance_checker" / "training_6.1.0"
     records = [r["KEY"] for r in yaml.safe_load((folder / "common.yaml").read_text()) if "KEY" in r]
     checks = {record["NAME"]: record.get("CHECK", "") for record in records}
-    for key in (*rules.PARALLELISM, *rules.LOWEST_PRECISIONS):
+    for key in (*rules.PARALLELISM, *rules.LOWEST_PRECISIONS, "config_filename"):
         assert key in checks
     for key, value in OURS.items():
         assert eval(checks[key], {"v": {"value": value}, "is_integer": lambda n: n == int(n)})
