@@ -15,7 +15,7 @@ from rn50.cli import main
 from rn50.errors import UserError
 from rn50.hyperparameters.atlas import atlas, lineage, rows
 from rn50.hyperparameters.borrow import origin
-from rn50.results import published, score
+from rn50.results import published, rcp, score
 from tests.results import scored
 from tests.support.four_epochs import write_result
 
@@ -48,7 +48,9 @@ def test_every_published_result_has_a_row_and_its_numbers(page):
     heading, *table = cells(page, "table")
     assert heading[:6] == ["system", "minutes", "number", "accelerator", "organisation", "round"]
     assert len(table) == len(published.results())
-    for row, each in zip(table, published.results(), strict=True):
+    assert [row[5] for row in table] == sorted((row[5] for row in table), reverse=True)
+    newest_first = sorted(published.results(), key=lambda each: each.round, reverse=True)
+    for row, each in zip(table, newest_first, strict=True):
         assert row[0].startswith(each.system) and float(row[1]) == pytest.approx(
             each.olympic_minutes, rel=0.03
         )
@@ -71,6 +73,13 @@ def test_the_page_needs_nothing_but_itself_and_runs_no_script_but_its_own(page):
         f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'" in page
     )
     assert not re.search(r"\b(?:fetch|XMLHttpRequest|import|eval)\b", script)
+
+
+def test_the_epochs_of_a_reference_point_are_those_that_scale_a_score(page):
+    """Without the fastest and the slowest run, as the official checker and rn50 rcp have them."""
+    official = rcp.reference().rcp_data.values()
+    means = {f"{point['BS']:,}": f"{point['RCP Mean']:.4g}" for point in official}
+    assert {row[0]: row[4] for row in cells(page, "references")[1:]} == means and means["13,056"] == "45.5"
 
 
 def test_every_link_leads_to_a_place_on_the_page(page):
@@ -170,8 +179,9 @@ def test_logs_that_were_submitted_again_are_said_to_be_the_same(page):
 
 def test_own_results_stand_beside_them_and_a_demo_apart(tmp_path):
     scored.write_runs(tmp_path / "mine", 1300, 1301, 1302, 1303, 1304, platform="Mine")
-    demo = write_result(tmp_path / "demo", train_samples=10_000, platform=f"Tiny ({rules.NOT_A_RESULT})")
-    page = atlas_of(tmp_path / "mine", demo)
+    facts = {"train_samples": 10_000, "platform": f"Tiny ({rules.NOT_A_RESULT})"}
+    scored.write_runs(tmp_path / "demo", 50, 51, 52, 53, 54, **facts)
+    page = atlas_of(tmp_path / "mine", tmp_path / "demo")
     mine, *known = cells(page, "table")[1:]
     assert mine[0] == "Mine" and mine[1] == "21.70" and mine[5] == "own"
     assert mine[-1] == f"rn50 borrow {tmp_path}/mine"
@@ -180,7 +190,7 @@ def test_own_results_stand_beside_them_and_a_demo_apart(tmp_path):
     assert 'href="#own-2"' not in section(page, "charts") and "around: your own" in section(page, "charts")
     apart = section(page, "others")
     assert f'<p class="label">{rules.NOT_A_RESULT}</p>' in apart and 'href="#own-2"' in apart
-    assert cells(page, "others")[1][0] == "Tiny not valid"
+    assert cells(page, "others")[1][0] == "Tiny"
     assert '<section id="others"' not in atlas.render()
     assert f"({len(published.results())} published, 1 of yours)" in page
     assert " and 2 of yours, not verified by MLCommons Association unless" in page.split("<footer>")[1]
