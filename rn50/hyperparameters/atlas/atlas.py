@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import pathlib
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from rn50.benchmark.recipe import Recipe
 from rn50.hyperparameters.atlas import lineage, rows
 from rn50.hyperparameters.atlas.rows import Row
 from rn50.progress import Progress, silent
-from rn50.results import published, recipe
+from rn50.results import published, rcp, recipe
 from rn50.results import score as scoring
 from rn50.results.report import plots, recipes, templates
 from rn50.results.score import SystemScore
@@ -36,18 +35,18 @@ class Page(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A reference convergence point: the name by which ``rn50 borrow`` finds it, and the epochs of its
-    runs."""
+    """A reference convergence point: the name by which ``rn50 borrow`` finds it, the epochs of its runs, and
+    the mean of them that the official checker scales scores by."""
 
     name: str
     recipe: Recipe
     epochs: Sequence[float]
+    mean: float
 
     @property
     def point(self) -> plots.Point:
         """Its mean epochs over its batch size."""
-        mean = statistics.mean(self.epochs)
-        return plots.Point(self.recipe.global_batch_size, mean, 0, rows.anchor(self.name))
+        return plots.Point(self.recipe.global_batch_size, self.mean, 0, rows.anchor(self.name))
 
 
 def write(paths: Sequence[pathlib.Path], output: pathlib.Path, progress: Progress = silent) -> pathlib.Path:
@@ -78,7 +77,7 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
     environment = templates.in_folder_of(__file__)
     environment.filters |= {"number": recipes.number, "minutes": minutes}
     return environment.get_template("atlas.html.j2").render(
-        results=[*ours, *known],
+        results=[*ours, *sorted(known, key=lambda row: row.round, reverse=True)],
         others=others,
         labels=list(dict.fromkeys(label for _, label in read if label)),
         figures=_figures([*known, *ours], colours, references),
@@ -96,11 +95,13 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
 
 
 def _references() -> list[Reference]:
-    """Return the reference convergence points of the newest ruleset."""
-    ruleset = rules.RULESETS[-1]
+    """Return the reference convergence points of the newest ruleset by batch size, in the checker's order."""
+    names, points = f"rcp/{rules.RULESETS[-1]}/", recipe.convergence_points(rules.RULESETS[-1])
     return [
-        Reference(f"rcp/{ruleset}/{point['BS']}", recipe.of_point(point), point["Epochs to converge"])
-        for point in sorted(recipe.convergence_points(ruleset).values(), key=lambda point: point["BS"])
+        Reference(
+            f"{names}{one['BS']}", recipe.of_point(points[key]), one["Epochs to converge"], one["RCP Mean"]
+        )
+        for key, one in rcp.reference().rcp_data.items()
     ]
 
 
