@@ -40,7 +40,6 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
         return from_environment(environ)
     file = config_file.find(name)
     given = changes(file, values, environ)
-    system(file, given)
     return from_environment(changed(config_file.sourced_environment(file, environ), given))
 
 
@@ -48,11 +47,13 @@ def changes(file: Path, values: Sequence[str], environ: Mapping[str, str]) -> di
     """Return variable -> value of NAME=VALUE, without those that the configuration of a file has anyway.
 
     Raises UserError for a variable that no configuration can set, or that differs from run to run, and if the
-    file cannot be sourced.
+    file cannot be sourced or ``system`` has no name for it.
     """
     given = dict(map(_pair, values))
     sourced = config_file.sourced_environment(file, environ) if given else {}
-    return {name: text for name, text in given.items() if _value(name, given) != _value(name, sourced)}
+    given = {name: text for name, text in given.items() if _value(name, given) != _value(name, sourced)}
+    system(file, given)
+    return given
 
 
 def _value(name: str, environ: Mapping[str, str]) -> Any:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.settings import config_file, header, named
+from rn50.settings import config_file, header, named, show
 from rn50.settings.fields import RUNS_OWN_NAMES
 from tests.support import campaigns
 from tests.system.job import configuration_file
@@ -164,10 +164,11 @@ def test_a_path_begins_where_the_user_is(tmp_path, monkeypatch):
     assert config_file.system_of(file) == "DEMO_CPU+DATADIR=mine"
 
 
-@pytest.mark.parametrize("name", ["LR", "MOM", "NOBODYS", "SEED"])
-def test_a_long_value_is_not_printed_whole(name):
+@pytest.mark.parametrize("look", [named.read, lambda *given: show.show(*given, False, False)])
+@pytest.mark.parametrize("name", ["LR", "MOM", "NOBODYS", "SEED", "SUBMISSION_ORG"])
+def test_a_long_value_is_refused_and_not_printed_whole(look, name):
     with pytest.raises(UserError) as refused:
-        named.read(DEMO, [f"{name}={'9' * 100_000}"])
+        look(DEMO, [f"{name}={'9' * 100_000}"])
     assert len(str(refused.value)) < 400
 
 
