@@ -172,9 +172,7 @@ def _refuse_other(path: str) -> None:
             raise UserError(path, "a log of a run, no configuration", "rn50 score reads it")
         raise UserError(path, "sets no variable of this benchmark", f"{assignments.PLAIN}, as in configs/")
     if parsed.starts:
-        place, command = parsed.starts
-        problem = f"runs {excerpt(command)}, so it is a script and no configuration"
-        raise UserError(place, problem, assignments.PLAIN)
+        raise UserError(*parsed.starts, assignments.PLAIN)
 
 
 def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:

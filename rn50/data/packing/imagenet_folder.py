@@ -15,8 +15,6 @@ FIRST_IMAGE, ITS_CLASS = "ILSVRC2012_val_00000001.JPEG", "n01751748"
 """A validation image of ImageNet."""
 _WITH_CLASS = re.compile(r".*_(n\d{8})\.\w+", re.DOTALL)
 """Name of an image that ends in its class, as Hugging Face has them."""
-_KAGGLES = ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
-"""Where the images are below Kaggle's folder, and below its ILSVRC/."""
 
 
 class Image(NamedTuple):
@@ -67,7 +65,7 @@ def scan(folder: Path, truth: Path | None = None) -> ImageFolder:
     lies in the folder or beside it, and Kaggle's where that has it. ``folder`` may be Kaggle's too, or its
     ILSVRC/. Raises UserError for any other layout.
     """
-    layouts = (folder, *(folder / below for below in _KAGGLES))
+    layouts = [folder / below for below in ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")]
     folder = next((each for each in layouts if (each / "train").is_dir()), folder)
     for path in (folder, folder / "train", folder / "val"):
         if not path.is_dir():
@@ -156,9 +154,8 @@ def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
     if truth is None and len(named) == len(images) and set(named) <= set(classes):
         labels = {image.path: classes.index(name) for image, name in zip(images, named, strict=True)}
     elif truth is None:
-        unknown = "so nobody knows their classes"
-        why = "packed like that, a network trains to the end and is never right"
-        problem = f"{len(images):,} images without class folders, {unknown} ({why})"
+        problem = f"{len(images):,} images without class folders, so nobody knows their classes "
+        problem += "(packed like that, a network trains to the end and is never right)"
         lists = f"the development kit's {validation_truth.OFFICIAL.name}, or lines of name and class"
         remedy = f"give the list of their classes with --val-truth FILE: {lists}"
         raise UserError(folder / "val", problem, remedy)

@@ -65,7 +65,6 @@ _STARTS = re.compile(
     r"|enroot|kubectl|rn50|(?:ba)?sh|[\w.-]+\.(?:sh|py)))(?=[\s;&|`]|$)"
 )
 """Command that starts a job or another script: whoever looks at a configuration wants none started."""
-_COMMENT = re.compile(r"(?<!\S)#.*")
 _ENDS = {"function", "declare", "typeset", "readonly", "alias", "shopt", "exec", "trap", "return", "exit"}
 """Commands behind which what looks like an assignment may be something else, or is not reached."""
 
@@ -87,7 +86,7 @@ class NotRead:
 class Assignments:
     """Result of reading a file. ``values`` are by name, in the order of their first assignment. ``doubtful``
     says why a name has no value, and ``anything`` why any name may have one. ``files`` were read, in this
-    order. ``starts`` are the place and the name of the first command that starts a job."""
+    order. ``starts`` are the place of the first command that starts a job, and what is wrong with it."""
 
     values: dict[str, str] = field(default_factory=dict)
     doubtful: dict[str, str] = field(default_factory=dict)
@@ -116,8 +115,7 @@ def text_of(path: Path) -> str:
 
     Raises UserError as ``read`` does.
     """
-    other = _OTHERS.get(path.suffix.lower())
-    if other:
+    if other := _OTHERS.get(path.suffix.lower()):
         raise UserError(path, f"a {other} file, no configuration", PLAIN)
     text = files.read_text(path, LARGEST_FILE, "give a configuration file", "surrogateescape")
     if "\0" in text:
@@ -160,10 +158,11 @@ class _Reader:
     def _doubt(self, statement: Statement, reason: str) -> None:
         """List a statement, and put in doubt the names that it may set."""
         doubt, text = self._note(statement, reason), statement.text
-        started = _STARTS.search(_COMMENT.sub("", text))
+        started = _STARTS.search(re.sub(r"(?<!\S)#.*", "", text))  # without comments
         if started and not self.result.starts:
             line = statement.line + started.string.count("\n", 0, started.start(1))
-            self.result.starts = f"{self._open[-1]}:{line}", started[1]
+            problem = f"runs {excerpt(started[1])}, so it is a script and no configuration"
+            self.result.starts = f"{self._open[-1]}:{line}", problem
         names = {name for pair in _SETS.findall(text) for name in pair if name}
         if _SETS_ITS_WORDS.search(text):
             names |= set(re.findall(r"[A-Za-z_]\w*", text))
