@@ -71,19 +71,18 @@ def hold(scores: Sequence[SystemScore], table: pathlib.Path) -> Against:
     Raises:
         UserError: the table cannot be read or has no minutes of ResNet-50.
     """
-    names, row_of = [*map(_names, scores)], dict[int, Row]()
-    rows = _rows(table)
-    pairs = [
-        (abs(float(row.minutes) - (_minutes(system) or 0)), i, row)
-        for i, system in enumerate(scores)
-        for row in rows
-        if _folded(row.submitter) in names[i][0] and _folded(row.system) in names[i][1]
-    ]
+    rows, row_of, times = _rows(table), dict[int, Row](), []
+    pairs = []
+    for i, system in enumerate(scores):
+        submitters, systems = _names(system)
+        times.append(system.scaled_minutes or system.olympic_minutes)
+        fitting = (r for r in rows if _folded(r.submitter) in submitters and _folded(r.system) in systems)
+        pairs += [(abs(float(row.minutes) - (times[i] or 0)), i, row) for row in fitting]
     for _, i, row in sorted(pairs):
         if i not in row_of and row in rows:
             row_of[i] = row
             rows.remove(row)
-    held = [_held(system, row_of.get(i)) for i, system in enumerate(scores)]
+    held = [_held(system, times[i], row_of.get(i)) for i, system in enumerate(scores)]
     held += [Held(_name(*row[:2]), None, float(row.minutes), "no logs", None) for row in rows]
     return Against(table, sum(one.difference is not None for one in held), held)
 
@@ -125,18 +124,12 @@ def _names(system: SystemScore) -> tuple[set[str], set[str]]:
     return {*map(_folded, submitters)}, {*map(_folded, systems)}
 
 
-def _minutes(system: SystemScore) -> float | None:
-    return system.scaled_minutes or system.olympic_minutes
-
-
-def _held(system: SystemScore, row: Row | None) -> Held:
-    of_logs, difference = _minutes(system), None
-    if not row:
-        difference = "not in the table" if of_logs else None
-    elif not row.equals(of_logs):
-        before = minutes(system.olympic_minutes)
-        unscaled = f" ({before} unscaled)" if before != minutes(of_logs) else ""
-        difference = f"{minutes(of_logs)} minutes by the logs{unscaled}, {row.minutes} in the table"
+def _held(system: SystemScore, of_logs: float | None, row: Row | None) -> Held:
+    difference = "not in the table" if of_logs and not row else None
+    if row and not row.equals(of_logs):
+        said, before = minutes(of_logs), minutes(system.olympic_minutes)
+        said += " minutes by the logs" + f" ({before} unscaled)" * (before != said)
+        difference = f"{said}, {row.minutes} in the table"
     of_table = float(row.minutes) if row else None
     return Held(_name(system.submitter, system.name), of_logs, of_table, difference, system.refusal)
 

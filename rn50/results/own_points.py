@@ -175,9 +175,7 @@ def measured(bare: Mapping[str, Point], beside: Mapping[str, Any]) -> dict[str, 
     every = checker.rcp_data
     official = {every[name]["BS"]: every[name] for name in beside}
     # Of two points of a batch size the checker finds the first, and they confuse what prunes them.
-    checker.rcp_data = {
-        name: one for name, one in every.items() if name in beside or one["BS"] not in official
-    }
+    checker.rcp_data = {n: one for n, one in every.items() if n in beside or one["BS"] not in official}
     checker._prune_rcps()
     kept = {one["BS"] for one in checker.pruned_rcp_data.values()}
     keys = {"mean": "RCP Mean", "deviation": "RCP Stdev", "speedup": "Max Speedup", "bound": "Min Epochs"}
@@ -236,24 +234,20 @@ def likelihood(epochs: tuple[float, ...], bound: float, seed: int = 0) -> Chance
     random = np.random.default_rng(seed)
 
     def passes(fives: Any) -> Any:
-        """Return which of the fives, each in ascending order, pass."""
-        means = fives[..., 1:-1].mean(axis=-1)
+        """Return which of the fives pass."""
+        means = np.sort(fives)[..., 1:-1].mean(axis=-1)
         return (means >= bound) & np.isfinite(means)
 
-    def shares(samples: Any, fives: int) -> Any:
-        """Return the share of ``fives`` drawn ones that pass, of each sample of runs."""
-        drawn = random.integers(0, samples.shape[1], (len(samples), fives * rules.RUNS))
-        of_runs = np.take_along_axis(samples, drawn, axis=1).reshape(len(samples), fives, rules.RUNS)
-        return passes(np.sort(of_runs)).mean(axis=-1)
-
-    def resampled(*more: float) -> Any:
-        """Return the shares of resamples of the runs and ``more``."""
+    def shares(*more: float) -> Any:
+        """Return the share of fives that pass, of each resample of the runs and ``more``."""
         runs = (*epochs, *more)
-        return shares(random.choice(runs, (_RESAMPLES, len(runs))), _FIVES)
+        drawn = random.integers(0, len(runs), (_RESAMPLES, _FIVES * rules.RUNS))
+        fives = np.take_along_axis(random.choice(runs, (_RESAMPLES, len(runs))), drawn, axis=1)
+        return passes(fives.reshape(_RESAMPLES, _FIVES, rules.RUNS)).mean(axis=-1)
 
     values, counts = np.unique(epochs, return_counts=True)
     if len(values) > _DIFFERENT:
-        share = float(shares(np.array([epochs]), 10 * _FIVES)[0])
+        share = float(passes(random.choice(epochs, (10 * _FIVES, rules.RUNS))).mean())
     else:
         chosen = np.array([*itertools.combinations_with_replacement(range(len(values)), rules.RUNS)])
         # The ways to draw a five: of each of its values one of the runs, in 5! orders, which all fives share,
@@ -261,12 +255,11 @@ def likelihood(epochs: tuple[float, ...], bound: float, seed: int = 0) -> Chance
         orders = np.tril(chosen[:, :, None] == chosen[:, None, :]).sum(axis=-1).prod(axis=-1)
         ways = counts[chosen].prod(axis=-1, dtype=float) / orders
         share = float(np.average(passes(values[chosen]), weights=ways))
-    low = float(np.percentile(resampled(0, math.inf), 2.5))
-    high = float(np.percentile(resampled(_LATE), 97.5))
+    low, high = np.percentile(shares(0, math.inf), 2.5), np.percentile(shares(_LATE), 97.5)
     # Fives needed until one has passed: all of them pass, or none, or (1 - share) ** fives is 5 %.
     fives = math.log(0.05) / math.log1p(-share) if 0 < share < 1 else share
     runs = rules.RUNS * math.ceil(fives) or None
-    return Chance(share, min(low, share), max(high, share), runs)
+    return Chance(share, min(float(low), share), max(float(high), share), runs)
 
 
 def passing(result: pathlib.Path, by_name: Mapping[str, Point]) -> Passing:
@@ -301,15 +294,12 @@ def _mean(epochs: Sequence[float]) -> float | None:
 
 def _comparable(system: SystemScore) -> list[Comparable]:
     """Return the published results to compare with, without the one whose logs these are."""
-    logs = [run.log for run in system.runs]
-    nearest = published.nearest(
-        _batch_size(system), recipe.of_log(logs[0]).optimizer or "", system.accelerators, 9
-    )
-    others = [one for one in nearest if not system.label and not one.is_of(log.minutes for log in logs)]
-    missed = math.inf
+    times, optimizer = [run.log.minutes for run in system.runs], recipe.of_log(system.runs[0].log).optimizer
+    nearest = published.nearest(_batch_size(system), optimizer or "", system.accelerators, 9)
+    others = [one for one in nearest if not system.label and not one.is_of(times)][:3]
+    runs = [sorted(epochs or math.inf for epochs in one.runs) for one in others]
     return [
-        Comparable(one.name, one.global_batch_size, _mean(sorted(epochs or missed for epochs in one.runs)))
-        for one in others[:3]
+        Comparable(one.name, one.global_batch_size, _mean(of)) for one, of in zip(others, runs, strict=True)
     ]
 
 
