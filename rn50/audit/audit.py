@@ -5,9 +5,8 @@ Nothing here accuses anybody: a set that stands out may have a reason that logs 
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rn50 import files
 from rn50.audit import clock, convergence, curves, launches
@@ -85,44 +84,50 @@ class Report:
         return any(one.stands_out for one in self.audits)
 
 
-@dataclass(frozen=True)
-class _Alone:
-    """What is known of a set without the others, once its logs are let go."""
-
-    name: str
-    folder: pathlib.Path
-    begun: tuple[int | None, ...]
-    published: list[str]
-    notes: list[str]
-    evidence: list[Evidence]
+_Alone = tuple[Audit, range, frozenset[int | None], list[str]]
+"""What is found of a set without others, the rows of its curves, when its runs began, and published results
+of these runs."""
 
 
 def audit(
     paths: Sequence[pathlib.Path], progress: Progress = silent, unread: list[UserError] | None = None
 ) -> Report:
-    """Audit every set of runs below ``paths``, one after the other. ``progress(done, total)`` counts sets,
-    and ``unread``, where given, takes the errors of files, whose sets are left out.
+    """Audit every set of runs below ``paths``, one after the other: of each its findings are kept, and what
+    others are compared with. ``progress(done, total)`` counts sets, and ``unread``, where given, takes the
+    errors of files, whose sets are left out.
 
     Raises:
         UserError: as ``run.read_folders``, or no run has a time.
     """
     folders = gathered((file.parent.resolve(), file) for file in find_result_files(paths))
-    sets, every = [], curves.Curves()
+    alone: list[_Alone] = []
+    every = curves.Curves()
     progress(0, len(folders))
     for done, files_of_set in enumerate(folders.values(), 1):
-        for folder, runs in run.read_folders(files_of_set, unread=unread).items():
-            sets.append(_alone(RunSet.of(folder, runs), every))
+        alone += _each(files_of_set, unread, every)
         progress(done, len(folders))
-    if sets and not any(one.begun for one in sets):
-        raise UserError(sets[0].folder, "no run took time from run_start to run_stop", "give finished runs")
-    names = gathered((frozenset(one.begun), one.name) for one in sets if one.begun)
-    audits = [_beside_others(one, every.alike(number), names) for number, one in enumerate(sets)]
+    if alone and not any(begun for _, _, begun, _ in alone):
+        what = "no run took time from run_start to run_stop"
+        raise UserError(alone[0][0].folder, what, "give finished runs")
+    names = gathered((begun, found.name) for found, _, begun, _ in alone)
+    audits = [
+        _beside_others(found, every.alike(rows), [*names[begun], *again]) if begun else found
+        for found, rows, begun, again in alone
+    ]
     return Report(tuple(_adjusted(audits)))
 
 
-def _alone(runs: RunSet, every: curves.Curves) -> _Alone:
-    """Return what the tests of a set alone find; ``every`` takes what others are compared with."""
-    every.add(runs)
+def _each(
+    files_of_set: Sequence[pathlib.Path], unread: list[UserError] | None, every: curves.Curves
+) -> Iterator[_Alone]:
+    """Yield what is found of a set without others, unless a file cannot be read; its logs are then let go."""
+    for folder, read in run.read_folders(files_of_set, unread=unread).items():
+        runs = RunSet.of(folder, read)
+        again = [row.name for row in published.results() if runs.are_of(row)]
+        yield _alone(runs), every.add(runs), frozenset(log.run_start_ms for log in runs.logs), again
+
+
+def _alone(runs: RunSet) -> Audit:
     notes = []
     if names := [run.file.name for run in runs.unfinished]:
         more = f" and {len(names) - rules.RUNS} more" if len(names) > rules.RUNS else ""
@@ -133,27 +138,19 @@ def _alone(runs: RunSet, every: curves.Curves) -> _Alone:
         notes.append(f"most tests take {FEW} to {rules.RUNS} runs")
     if runs.label:
         notes.append(runs.label)
-    begun = tuple(log.run_start_ms for log in runs.logs)
-    names = [row.name for row in published.results() if runs.are_of(row)]
-    evidence = [*_tests(runs)] if runs.runs else []
-    return _Alone(runs.name, runs.folder, begun, names, notes, evidence)
+    evidence = tuple(_tests(runs)) if runs.runs else ()
+    return Audit(runs.name, runs.folder, len(runs.logs), NO_RUN, tuple(notes), evidence)
 
 
-def _beside_others(one: _Alone, alike: Evidence, names: Mapping[frozenset[Any], Sequence[str]]) -> Audit:
-    """Return the audit of a set with what its runs have in common with others."""
-    again = [
-        name
-        for name in dict.fromkeys([*names.get(frozenset(one.begun), ()), *one.published])
-        if name != one.name
-    ]
-    notes = [f"the same logs: {', '.join(again)}"] if again else []
-    evidence = one.evidence
-    if evidence and all(known.test != alike.test for known in evidence):
-        evidence = [*evidence, alike]
-    evidence = sorted(evidence, key=lambda known: ORDER.index(known.test))
-    standing = [known.test for known in evidence if known.stands_out]
-    verdict = f"look at: {', '.join(standing)}" if standing else NOTHING if one.begun else NO_RUN
-    return Audit(one.name, one.folder, len(one.begun), verdict, (*notes, *one.notes), tuple(evidence))
+def _beside_others(one: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
+    """Return an audit with what its runs have in common with others; ``same`` names sets of the same logs."""
+    again = ", ".join(name for name in dict.fromkeys(same) if name != one.name)
+    evidence = {known.test: known for known in (alike, *one.evidence)}  # a copy in the set comes first
+    in_order = tuple(sorted(evidence.values(), key=lambda known: ORDER.index(known.test)))
+    names = [known.test for known in in_order if known.stands_out]
+    verdict = f"look at: {', '.join(names)}" if names else NOTHING
+    notes = (f"the same logs: {again}", *one.notes) if again else one.notes
+    return dataclasses.replace(one, verdict=verdict, notes=notes, evidence=in_order)
 
 
 def _setup(runs: RunSet) -> Evidence | None:
@@ -164,7 +161,7 @@ def _setup(runs: RunSet) -> Evidence | None:
     odd = [(run, finding.message) for run in runs.runs for finding in log_rules.accuracies(run)]
     if len(odd) < len(runs.runs):
         mixed += [
-            f"{run.file.name}: {excerpt(message, LONGEST)}; all of the others are" for run, message in odd
+            f"{run.file.name}: {excerpt(message, LONGEST)}; others are" for run, message in odd
         ]
     text = "; ".join(mixed) or "one configuration"
     if len(odd) == len(runs.runs):

@@ -43,16 +43,13 @@ def epochs(runs: RunSet) -> Evidence | None:
     optimizer = next((name for name in logged if isinstance(name, str)), "an optimizer that is not logged")
     if len(runs.logs) < 3:
         return None
-    if not runs.is_closed:
-        return not_tested("epochs", "not of the closed division")
-    if not batch_size:
-        return not_tested("epochs", "no log has a batch size above 0")
-    if len(reached) < 3:
-        return not_tested("epochs", "fewer than 3 runs reached the target")
+    if not (runs.is_closed and batch_size):
+        why = "no log has a batch size above 0" if runs.is_closed else "not of the closed division"
+        return not_tested("epochs", why)
     known = _known(batch_size, optimizer, runs)
-    if known is None:
-        text = f"too little is known of {excerpt(optimizer)} at a batch size of {batch_size:,}"
-        return not_tested("epochs", text)
+    if known is None or len(reached) < 3:
+        little = f"too little is known of {excerpt(optimizer)} at a batch size of {batch_size:,}"
+        return not_tested("epochs", "fewer than 3 runs reached the target" if known else little)
     mean = float(np.mean(reached)) - reference.at(batch_size).mean
     means = _drawn(known, (DRAWS, len(reached))).mean(1)
     p = max(float((means <= mean + TIE).mean()), 1 / DRAWS)

@@ -66,45 +66,44 @@ class Curves:
     """The accuracies of the logs of all sets, which are compared with each other."""
 
     def __init__(self) -> None:
-        self._sets = 0
-        self._logs: list[tuple[int, pathlib.Path, int, list[tuple[float, float]]]] = []
+        self._logs: list[tuple[pathlib.Path, int, list[tuple[float, float]]]] = []
 
-    def add(self, runs: RunSet) -> None:
-        """Keep the accuracies of a set."""
-        curves = ((log, sorted(_of(log).items())[:MOST]) for log in runs.logs)
-        self._logs += [(self._sets, log.path, log.run_start_ms or 0, curve) for log, curve in curves]
-        self._sets += 1
+    def add(self, runs: RunSet) -> range:
+        """Keep the accuracies of a set; return their rows."""
+        begin = len(self._logs)
+        self._logs += [
+            (log.path, log.run_start_ms or 0, sorted(_of(log).items())[:MOST]) for log in runs.logs
+        ]
+        return range(begin, len(self._logs))
 
     @functools.cached_property
     def _table(self) -> Any:
-        """Number of the set, begin of the run, epochs and accuracies of each log."""
+        """Begin, epochs and accuracies of each run."""
         table = np.full((2, len(self._logs), MOST), math.nan)
         for row, (*_, curve) in enumerate(self._logs):
-            table[:, row, : len(curve)] = np.array(curve).T.reshape(2, len(curve))
-        return *(np.array([log[column] for log in self._logs]) for column in (0, 2)), *table
+            table[:, row, : len(curve)] = np.reshape(curve, (-1, 2)).T
+        return np.array([begun for _, begun, _ in self._logs]), *table
 
-    def alike(self, number: int) -> Evidence:
-        """Look for copies among the runs of set ``number`` by the order in which they were added, and of
-        these in other sets."""
-        sets, begun, epochs, top_1 = self._table
-        own = np.flatnonzero(sets == number)
-        strangers = ~np.isin(begun, begun[own])
+    def alike(self, own: range) -> Evidence:
+        """Look for copies among the runs of a set, which are in these rows, and of them in other sets."""
+        begun, epochs, top_1 = self._table
         best, tried = (-math.inf, ""), 0
         for row in own:
             n = np.count_nonzero(~np.isnan(epochs[row]))
-            others = strangers.copy()
-            others[row + 1 : own[-1] + 1] = True
-            rest = np.flatnonzero(others & (epochs[:, :FEWEST] == epochs[row, :FEWEST]).all(axis=1))
-            if n < FEWEST or not len(rest):
+            others = ~np.isin(begun, begun[own.start : own.stop])
+            others[row + 1 : own.stop] = True
+            others &= (epochs[:, :FEWEST] == epochs[row, :FEWEST]).all(axis=1)
+            if not others.any():
                 continue
-            tried += len(rest)
-            shared = np.where(epochs[rest, :n] == epochs[row, :n], top_1[rest, :n], math.nan)
+            tried += np.count_nonzero(others)
+            shared = np.where(epochs[others, :n] == epochs[row, :n], top_1[others, :n], math.nan)
             apart = np.nanmean((shared - top_1[row, :n]) ** 2, axis=1)
             near = np.argsort(apart, kind="stable")[:NEAREST]
             ratios = likeness(top_1[row, :n], shared[near], epochs[row, :n])
-            path, other = self._logs[row][1], self._logs[rest[near[ratios.argmax()]]]
-            name = other[1].name if other[0] == number else other[1]
-            best = max(best, (float(ratios.max()), f"{path.name} and {name}"))
+            nearest = int(np.flatnonzero(others)[near[ratios.argmax()]])
+            path = self._logs[nearest][0]
+            names = f"{self._logs[row][0].name} and {path.name if nearest in own else path}"
+            best = max(best, (float(ratios.max()), names))
         if not tried:
             return not_tested("curves alike", f"no two runs share {FEWEST} evaluations")
         ratio = ratio_of(best[0])

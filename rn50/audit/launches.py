@@ -65,13 +65,17 @@ _Gap = tuple[ResultLog, ResultLog, float, bool]
 
 
 def trials(runs: RunSet) -> Evidence | None:
-    """Compare with the count that a script prints, ``Beginning trial 2 of 8``; None without one."""
-    counts = [log.trial for log in runs.logs]
+    """Compare with the count that a script prints, ``Beginning trial 2 of 8``; None without one. Where runs
+    overlap, calls of the script cannot be told apart, but each made trial 1 before trial 2."""
+    counts, often = [log.trial for log in runs.logs], collections.Counter(_counted(runs))
     if not any(counts):
         return None
-    missing = _fewer(runs) if _overlap(runs) else _left_out(runs)
-    begun = [trial for trial in _counted(runs) if trial[1] > 1]
-    if len(begun) > 1 and {number for number, _ in begun} == {1}:
+    missing = _left_out(runs)
+    if any(gap < OVERLAP for gap in runs.gaps):
+        fewer = [(k - 1, n) for (k, n), there in sorted(often.items()) if k > 1 and there > often[k - 1, n]]
+        missing = [f"trial {number} of {announced}" for number, announced in fewer]
+    begun = [number for number, announced in often.elements() if announced > 1]
+    if len(begun) > 1 and {*begun} == {1}:
         missing.append(f"trial 2 after each of {len(begun)} runs that are trial 1")
     text = ", ".join(f"{c[0]} of {c[1]}" if c else "-" for c in counts)
     text += f"; {rest} are not here" if (rest := not_here(runs)) else ""
@@ -101,27 +105,10 @@ def _left_out(runs: RunSet) -> list[str]:
     return missing
 
 
-def _fewer(runs: RunSet) -> list[str]:
-    """Return the trials of which fewer are there than of a later one, whichever call they are of."""
-    counted, missing = collections.Counter(_counted(runs)), []
-    for announced in dict.fromkeys(of for _, of in counted):
-        numbers = [number for number, of in counted if of == announced]
-        fewer = [
-            number
-            for number in range(1, max(numbers))
-            if counted[number, announced]
-            < max(counted[later, announced] for later in numbers if later > number)
-        ]
-        missing += [f"trial {_listed(fewer)} of {announced}"] if fewer else []
-    return missing
-
-
 def not_here(runs: RunSet) -> str:
     """Say which trials after the last were announced and are not here; empty where all are."""
-    last: dict[int, int] = {}
-    for number, announced in _counted(runs):
-        last[announced] = max(number, last.get(announced, 0))
-    rest = {announced: [*range(number + 1, announced + 1)] for announced, number in last.items()}
+    last = {announced: number for number, announced in sorted(_counted(runs))}
+    rest = {announced: range(number + 1, announced + 1) for announced, number in last.items()}
     return ", ".join(f"{_listed(numbers)} of {announced}" for announced, numbers in rest.items() if numbers)
 
 
@@ -162,16 +149,16 @@ def seeds(runs: RunSet) -> Evidence | None:
     if len(runs.logs) < 3:
         return None
     logged = [(log.seed, log.path.name) for log in runs.logs if log.seed is not None]
+    # Libraries take the lower 32 bits; some submissions set the upper ones alone.
     for same in gathered((seed % 2**32 or seed, (seed, name)) for seed, name in logged).values():
-        if len(same) > 1:  # libraries take the lower 32 bits; some submissions set the upper ones alone
-            return Evidence(
-                "seeds", True, f"seed {same[0][0]} in {' and '.join(name for _, name in same)}", 1
-            )
+        if len(same) > 1:
+            text = f"seed {same[0][0]} in {' and '.join(name for _, name in same)}"
+            return Evidence("seeds", True, text, 1)
     if without := [log.path.name for log in runs.logs if log.seed is None]:
         return not_tested("seeds", f"{without[0]} has no number as its seed")
     in_order = sorted(seed for seed, _ in logged)
     steps = [after - before for before, after in itertools.pairwise(in_order)]
-    if sorted(steps)[:-1] == [1] * (len(steps) - 1) and len(steps) > 2 and 1 < max(steps) <= MOST_LEFT_OUT:
+    if steps.count(1) == len(steps) - 1 > 1 and max(steps) <= MOST_LEFT_OUT:
         absent = in_order[steps.index(max(steps))] + 1
         return Evidence("seeds", True, f"they count up by 1, and {absent} is not there", 1)
     return Evidence("seeds", False, f"count up by {steps[0]}" if len({*steps}) == 1 else "all differ", 0)
@@ -183,37 +170,33 @@ def holes(runs: RunSet) -> Evidence | None:
     if len(runs.logs) < 3:
         return None
     long, beside, apart = _long(runs), [], []
-    pairs = zip(
-        itertools.pairwise(runs.logs), itertools.pairwise(runs.spans), runs.gaps, _known(runs), strict=True
-    )
-    for (before, after), ((_, ended), (begun, _)), gap, known in pairs:
-        lasted = 0.0
-        for run in runs.unfinished:
-            first, last = (run.log.events[end].time_ms / 1000 for end in (0, -1))
-            if ended <= first <= begun:
-                lasted += min(last, begun) - first
-                beside.append(
-                    f"{run.file.name} is unfinished: it lasted {lasted:,.0f} of {begun - ended:,.0f} s"
-                )
-        if gap < OVERLAP:
-            beside.append(f"{before.path.name} and {after.path.name} overlap")
+    ends = [
+        (run.file.name, run.log.events[0].time_ms / 1000, run.log.events[-1].time_ms / 1000)
+        for run in runs.unfinished
+    ]
+    pairs = itertools.pairwise(zip(runs.logs, runs.spans, strict=True))
+    for ((before, (_, end)), (after, (begin, _))), gap, known in zip(
+        pairs, runs.gaps, _known(runs), strict=True
+    ):
+        inside = [(name, min(last, begin) - first) for name, first, last in ends if end <= first <= begin]
+        beside += [f"{name} is unfinished: it lasted {s:,.0f} of {begin - end:,.0f} s" for name, s in inside]
+        lasted = sum(lasted for _, lasted in inside) / runs.length
+        if gap >= OVERLAP:
+            apart.append((before, after, max(gap - lasted, GAPS[0]), known))
         else:
-            apart.append((before, after, max(gap - lasted / runs.length, GAPS[0]), known))
-    if 2 * len(apart) < len(runs.gaps):
-        return Evidence(
-            "launch gaps",
-            bool(long),
-            "; ".join([*long, "most runs were made side by side: gaps say nothing"]),
-        )
+            beside.append(f"{before.path.name} and {after.path.name} overlap")
     stands_out, found, *figures = _weighed(runs, apart)
-    if long and not stands_out:
-        figures = []
-    return Evidence("launch gaps", bool(long) or stands_out, "; ".join([*long, found, *beside]), *figures)
+    text = "; ".join([*long, found, *beside])
+    return Evidence(
+        "launch gaps", bool(long) or stands_out, text, *(figures if stands_out or not long else ())
+    )
 
 
 def _weighed(runs: RunSet, apart: Sequence[_Gap]) -> tuple[Any, ...]:
     """Return whether gaps are holes, in words, the likelihood ratio and its p-value."""
     gaps, known = [gap for _, _, gap, _ in apart], [known for *_, known in apart]
+    if 2 * len(apart) < len(runs.gaps):
+        return False, "most runs were made side by side: gaps say nothing"
     if all(known) or min(gaps) > SLOW_SCRIPT:
         what = "the script's count tells of each" if all(known) else "runs were started one by one"
         return False, f"{what}: gaps say nothing"
@@ -250,14 +233,16 @@ def _known(runs: RunSet) -> list[bool]:
 def _long(runs: RunSet) -> list[str]:
     """Say which runs have an initialisation, or records after their end, that are longer than those of
     another by the length of a run or nearly."""
-    return [
-        f"{log.path.name} has {seconds / 60:.1f} minutes {where}, another run {least / 60:.1f}"
-        for log, beside in zip(runs.logs, runs.beside, strict=True)
+    found = []
+    for log, beside in zip(runs.logs, runs.beside, strict=True):
         for where, seconds, least in zip(
             ("before run_start", "after run_stop"), beside, runs.least, strict=True
-        )
-        if seconds - least > MUCH_LONGER * runs.length
-    ]
+        ):
+            if seconds - least > MUCH_LONGER * runs.length:
+                found.append(
+                    f"{log.path.name} has {seconds / 60:.1f} minutes {where}, another run {least / 60:.1f}"
+                )
+    return found
 
 
 def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[bool]) -> tuple[Any, Any, list[Any]]:
@@ -321,10 +306,6 @@ def _normal(value: float, mean: Any, deviation: Any) -> Any:
 
 def _log_mean(logarithms: Any) -> float:
     return float(logarithms.max() + np.log(np.exp(logarithms - logarithms.max()).mean()))
-
-
-def _overlap(runs: RunSet) -> bool:
-    return any(gap < OVERLAP for gap in runs.gaps)
 
 
 def _between(before: Trial | None, after: Trial | None) -> range | None:

@@ -52,14 +52,13 @@ class RunSet:
     @functools.cached_property
     def beside(self) -> list[tuple[float, float]]:
         """Seconds of initialisation and of records after ``run_stop`` of each run, as its log says."""
-        firsts = [log.first("init_start") or log.events[0] for log in self.logs]
-        return [
-            (
-                _within((log.run_start_ms or 0) - first.time_ms, _LONGEST_START),
-                _within(log.events[-1].time_ms - (log.run_stop_ms or 0), _LONGEST_END),
-            )
-            for log, first in zip(self.logs, firsts, strict=True)
-        ]
+        beside = []
+        for log in self.logs:
+            before = (log.run_start_ms or 0) - (log.first("init_start") or log.events[0]).time_ms
+            after = log.events[-1].time_ms - (log.run_stop_ms or 0)
+            within = before * (0 <= before <= _LONGEST_START), after * (0 <= after <= _LONGEST_END)
+            beside.append((within[0] / 1000, within[1] / 1000))
+        return beside
 
     @functools.cached_property
     def least(self) -> tuple[float, float]:
@@ -70,21 +69,16 @@ class RunSet:
     @functools.cached_property
     def length(self) -> float:
         """Median seconds of a run with these, at least a millisecond."""
-        taken = [
-            60 * (log.minutes or 0) + sum(beside) for log, beside in zip(self.logs, self.beside, strict=True)
-        ]
-        return max(0.001, statistics.median(taken))
+        pairs = zip(self.logs, self.beside, strict=True)
+        return max(0.001, statistics.median(60 * (log.minutes or 0) + sum(beside) for log, beside in pairs))
 
     @functools.cached_property
     def spans(self) -> list[tuple[float, float]]:
         """Begin and end of each run in seconds, with initialisation and the records after ``run_stop`` where
         these take about as long as in the others."""
-        spans = []
+        spans, most = [], [least + _LONGER * self.length for least in self.least]
         for log, beside in zip(self.logs, self.beside, strict=True):
-            before, after = (
-                taken if taken <= least + _LONGER * self.length else least
-                for taken, least in zip(beside, self.least, strict=True)
-            )
+            before, after = (one if one <= most[i] else self.least[i] for i, one in enumerate(beside))
             spans.append(((log.run_start_ms or 0) / 1000 - before, (log.run_stop_ms or 0) / 1000 + after))
         return spans
 
@@ -147,11 +141,6 @@ def number_of(run: Run) -> int | None:
     """Return the last number in the name of a run's file; None without one."""
     match = re.search(r"(\d+)\D*$", run.file.name)
     return int(match.group(1)) if match else None
-
-
-def _within(milliseconds: float, longest: float) -> float:
-    """Return seconds; 0 for those that are none, or too many."""
-    return milliseconds / 1000 if 0 <= milliseconds <= longest else 0.0
 
 
 def ratio_of(logarithm: float) -> float:
