@@ -100,13 +100,7 @@ def reproduce(
 )
 @group.as_json("rn50.results.scoreboard.Scores", **{"--against": "rn50.results.against_table.Against"})
 @flag("--csv", "Print CSV, a row a run.", "as_csv")
-@option(
-    "--against",
-    "Table of results (CSV, as the official summarizer writes it): say what it lacks, what has no logs, and "
-    "which minutes differ.",
-    "table",
-    type=PATH,
-)
+@option("--against", "CSV of published scores: say what differs from the logs.", "table", type=PATH)
 def score_results(
     paths: tuple[pathlib.Path, ...],
     ruleset: str | None,
@@ -121,8 +115,11 @@ def score_results(
     convergence scales, from round v2.1 on, is shown apart. Images/s per accelerator are reported where the
     folder has a description of the system beside it.
 
-    Exit status: 0 also for a score that is not valid; "valid" of --json tells. With --against 1 if the table
-    differs from the logs.
+    --against takes the CSV of the official summarizer, or any with columns submitter, system and resnet, and
+    says which result of the logs it lacks, which of its rows has no logs, and which minutes differ.
+
+    Exit status: 0 also for a score that is not valid; "valid" of --json tells. With --against 1 if anything
+    differs.
     """
     from rn50.results import against_table, score, scoreboard
 
