@@ -117,9 +117,7 @@ class Terminal(Console):
             super().print(*objects, **options)
         # Cells that fill their column would make every line of a table as long as its longest one.
         text = captured.get() if self._on_screen else re.sub(" +(?=\n)", "", captured.get())
-        self.file.write(inert(text))
-        if self._on_screen:
-            self.file.flush()
+        print(inert(text), end="", file=self.file, flush=self._on_screen)
 
     def show_cursor(self, show: bool = True) -> bool:
         """Leave the cursor alone: a bar that hides it would leave it hidden where the process is killed."""

@@ -7,19 +7,28 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
+import psutil
 import pytest
+from click.testing import CliRunner
 
 from rn50 import process
+from rn50.cli import group, main
 from rn50.files import ROOT
 from rn50.launch import job
 from rn50.launch.campaign import watch
 from rn50.process import python
+from rn50.reproduction import reproduction
+from rn50.results import rcp
+from rn50.results.validity import compliance
 from rn50.speed import worker
 from tests.conftest import with_changes
+from tests.results.scored import write_runs
 from tests.support.ended import all_end, is_alive
 
+ENDS = (signal.SIGTERM, signal.SIGHUP)
 SOURCES = sorted((ROOT / "rn50").rglob("*.py"))
 
 
@@ -80,6 +89,30 @@ def verb():
 
 main(["verb"])
 """
+CTRL_C_WHILE_A_LIBRARY_LOADS = """
+from rn50.cli import group
+from rn50.__main__ import main
+
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == "sched":  # as NumPy does, whose C code prints the error and raises another
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                sys.excepthook(*sys.exc_info())
+                raise ImportError("numpy._core.multiarray failed to import")
+
+sys.meta_path.insert(0, Finder)
+
+@group.main.command()
+def verb():
+    import sched
+
+main(["verb"])
+"""
+
+
+STOPPED = "rn50: stopped by SIGINT; the same command starts again\n"
 
 
 @pytest.mark.parametrize("ignored", [False, True])
@@ -88,9 +121,10 @@ main(["verb"])
     [
         (CTRL_C_DURING_IMPORT, ""),
         (CTRL_C_DURING_FORK, ""),
-        (CTRL_C_IN_A_VERB, "rn50: stopped by SIGINT; the same command starts again\n"),
+        (CTRL_C_IN_A_VERB, STOPPED),
+        (CTRL_C_WHILE_A_LIBRARY_LOADS, STOPPED),
     ],
-    ids=["import", "fork", "verb"],
+    ids=["import", "fork", "verb", "library"],
 )
 def test_ctrl_c_ends_a_command_from_its_first_import_on_unless_it_is_ignored(code, said, ignored):
     done = subprocess.run(
@@ -101,6 +135,80 @@ def test_ctrl_c_ends_a_command_from_its_first_import_on_unless_it_is_ignored(cod
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
     )
     assert (done.returncode, done.stderr) == ((0, "") if ignored else (128 + signal.SIGINT, said))
+
+
+@pytest.fixture
+def copying(tmp_path, monkeypatch):
+    """Sends a signal where a verb has written into its temporary folder; the test, and not its process, fails
+    where nothing answers it."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    rcp.judge.cache_clear()
+    answered = {number: signal.signal(number, lambda *_: pytest.fail("ends at once")) for number in ENDS}
+
+    def signalled(number, owner, name):
+        def end(*_, **__):
+            assert list((tmp_path / "temporary").iterdir())
+            os.kill(os.getpid(), number)
+
+        monkeypatch.setattr(owner, name, end)
+
+    yield signalled
+    rcp.judge.cache_clear()
+    for number, handler in answered.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", ENDS)
+@pytest.mark.parametrize(
+    "verb, owner, name",
+    [
+        ("check {}", compliance, "copy_records"),
+        ("report {} -o {}/../page.html", compliance, "copy_records"),
+        ("score {}", rcp, "_write_log"),
+        ("compare {} {}", rcp, "_write_log"),
+        ("atlas {} -o {}/../page.html", rcp, "_write_log"),
+        ("rcp {}", rcp, "_write_log"),
+        ("reproduce {} --dry-run", reproduction, "plan"),
+    ],
+)
+def test_a_signal_that_ends_a_verb_leaves_no_copy(tmp_path, copying, verb, owner, name, number):
+    write_runs(tmp_path / "results", 100, 101, 103, 106, 110)
+    copying(number, owner, name)
+    done = CliRunner().invoke(main, [word.format(*2 * [tmp_path / "results"]) for word in verb.split()])
+    assert done.exit_code == 128 + number, done.output
+    assert not list((tmp_path / "temporary").iterdir()) and not list(tmp_path.glob("page*"))
+
+
+def test_no_verb_on_results_forgets_it():
+    assert {
+        type(each) for each in main.commands.values() if each.callback.__module__ == "rn50.cli.results"
+    } == {group.CleanedUpVerb}
+
+
+def test_a_signal_to_a_check_ends_its_checkers_too(tmp_path):
+    """In a process of its own: SIGTERM comes while official checkers run, one of which takes a minute."""
+    write_runs(tmp_path / "results", 100, 101, 103, 106, 110)
+    (tmp_path / "temporary").mkdir()
+    slow = "from rn50.results.validity import compliance as c, checkers\nrun = checkers.run\n"
+    slow += (
+        "checkers.run = lambda *_: run('import time; time.sleep(60)')\nfrom rn50.__main__ import main; main()"
+    )
+    command = [*python("-c", slow), "check", str(tmp_path / "results")]
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    ) as verb:
+
+        def forks():
+            return [each.pid for each in psutil.Process(verb.pid).children(recursive=True)]
+
+        while len(forks()) < 2:  # what forks, and a checker
+            assert verb.poll() is None
+            time.sleep(0.05)
+        children = forks()
+        verb.terminate()
+        assert verb.wait(30) == 128 + signal.SIGTERM
+    assert all_end(lambda: children) and not list((tmp_path / "temporary").iterdir())
 
 
 def test_no_other_place_handles_a_hang_up():

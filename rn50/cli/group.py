@@ -24,22 +24,24 @@ from rn50.settings.config_file import systems
 from rn50.settings.fields import RUNS_OWN_NAMES, variables
 from rn50.terminal import say
 
+_came: list[int] = []
+"""Signals that were answered. A library that one interrupts while it loads raises an error of its own."""
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP, by number, which ends a verb as Ctrl-C does."""
+
+def _interrupt(number: int, _: object) -> None:
+    _came.append(number)
+    if number != signal.SIGINT:
+        signal.signal(number, signal.SIG_DFL)
+    raise KeyboardInterrupt(number)
 
 
 def cleaned_up() -> contextlib.AbstractContextManager[None]:
     """Return a context in which SIGTERM and SIGHUP raise an exception, so that unfinished work is cleaned up.
 
     Use it only for verbs that have something to clean up, because native code that hangs would delay the
-    exception for ever.
+    exception for ever; a second signal ends even that.
     """
-
-    def end(number: int, _: object) -> None:
-        raise _Terminated(number)
-
-    return process.handling(dict.fromkeys(process.not_ignored(signal.SIGTERM, signal.SIGHUP), end))
+    return process.handling(dict.fromkeys(process.not_ignored(signal.SIGTERM, signal.SIGHUP), _interrupt))
 
 
 class _Verb(click.Command):
@@ -54,6 +56,14 @@ class _Verb(click.Command):
             if meant:
                 raise click.UsageError(f"{error.message}; {meant}", context) from None
             raise
+
+
+class CleanedUpVerb(_Verb):
+    """A verb that has temporary folders, and removes them when a signal ends it."""
+
+    def invoke(self, context: click.Context) -> Any:
+        with cleaned_up():
+            return super().invoke(context)
 
 
 def _as_set(given: Sequence[str]) -> str:
@@ -92,9 +102,9 @@ class Verbs(click.Group):
 
         return add
 
-    def under(self, heading: str) -> Callable[..., Any]:
+    def under(self, heading: str, cls: type[click.Command] = _Verb) -> Callable[..., Any]:
         """Return ``verb`` for the verbs under ``heading``."""
-        return functools.partial(self.verb, heading=heading)
+        return functools.partial(self.verb, heading=heading, cls=cls)
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         try:
@@ -143,21 +153,22 @@ class _Group(Verbs):
             return super().make_context(*args, **options)
 
     def invoke(self, context: click.Context) -> Any:
+        _came.clear()
         try:
             ctrl_c = process.not_ignored(signal.SIGINT)
-            with _shown_safely(), process.handling(dict.fromkeys(ctrl_c, signal.default_int_handler)):
+            with _shown_safely(), process.handling(dict.fromkeys(ctrl_c, _interrupt)):
                 _warn_of_other_checkout()
                 process.keep_working_folder_off_paths()
                 process.refuse_little_memory()
                 return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
             raise
-        except _Terminated as signalled:
-            context.exit(128 + signalled.args[0])
-        except KeyboardInterrupt:
-            say("rn50: stopped by SIGINT; the same command starts again", err=True)
-            context.exit(128 + signal.SIGINT)
         except BaseException as error:  # a library's panic in Rust is not an Exception
+            if _came or isinstance(error, KeyboardInterrupt):
+                number = (*_came, signal.SIGINT)[0]
+                if number == signal.SIGINT:
+                    say("rn50: stopped by SIGINT; the same command starts again", err=True)
+                context.exit(128 + number)
             if isinstance(error, BrokenPipeError) and terminal.reader_has_gone():
                 context.exit(128 + signal.SIGPIPE)
             if context.params["debug"]:
@@ -219,6 +230,8 @@ def _fixable(error: BaseException) -> str:
     """Return what is wrong and the remedy, if the user can fix an error of Python's own; else nothing."""
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         return f"{error.filename}: {error.strerror}; name another file or folder, or fix this one"
+    if isinstance(error, OSError) and error.errno == errno.ENOENT:  # of what no name was given for
+        return "the working folder: it was removed; change to another one"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         another = "name another place for the output or for temporary files (TMPDIR)"
         return f"{error.strerror}; free some, or {another}"

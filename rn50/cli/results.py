@@ -18,7 +18,7 @@ from rn50.errors import Status, UserError, UserErrors
 from rn50.progress import counting
 from rn50.terminal import Terminal, print_json, print_lines, print_rows, say
 
-verb = group.main.under("Results and weights")
+verb = group.main.under("Results and weights", group.CleanedUpVerb)
 
 
 def _results(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -315,7 +315,7 @@ def package_results(
     """
     from rn50.submission import package
 
-    with group.cleaned_up(), counting("checking") as progress:
+    with counting("checking") as progress:
         outcome = package.package(paths, folder, details, rulesets, progress)
     for warning in outcome.warnings:
         say(f"warning: {warning}", err=True)

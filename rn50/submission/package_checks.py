@@ -7,8 +7,6 @@ line they print; a missing verdict is a crash.
 """
 
 import ast
-import concurrent.futures
-import os
 import pathlib
 import re
 import shutil
@@ -159,7 +157,6 @@ def official_checks(place: Place | None, rulesets: Sequence[str]) -> list[tuple[
     return jobs
 
 
-@checkers.started()
 def check_tree(
     place: Place,
     logs: Sequence[ResultLog],
@@ -184,7 +181,7 @@ def check_tree(
         if place.description.is_file():
             shutil.copyfile(str(place.description), str(copy.description))
         jobs = [_Job(*chosen, place, copy, logs) for chosen in official_checks(place, rulesets)]
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        with checkers.at_once() as pool:
             official: list[tuple[str, Finding]] = []
             for job, reported in zip(jobs, pool.map(_Job.findings, jobs), strict=True):
                 official += [(job.ruleset, finding) for finding in reported]

@@ -3,7 +3,6 @@
 import functools
 import pathlib
 import re
-from typing import Any
 
 import jinja2
 
@@ -13,7 +12,7 @@ from rn50.results.report import plots
 from rn50.terminal import safe
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     """Return what is no markup of ours as text whose lines are ``safe``: HTML forbids control characters."""
     return value if hasattr(value, "__html__") else re.sub("[^\n\t]+", lambda part: safe(part[0]), str(value))
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from resource import RLIMIT_CPU, setrlimit
 from typing import Any
 
@@ -50,6 +51,17 @@ def started() -> Iterator[socket.socket]:
             yield ours
         finally:
             _started = None
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[Executor]:
+    """Yield threads for calls of ``run``, one a processor. A signal ends the checkers that run then."""
+    with started() as connection, ThreadPoolExecutor(os.cpu_count()) as threads:
+        try:
+            yield threads
+        except KeyboardInterrupt:
+            connection.shutdown(socket.SHUT_RDWR)
+            raise
 
 
 def run(checker: str, *arguments: str, cwd: pathlib.Path | None = None) -> tuple[int, str]:

@@ -5,12 +5,10 @@ both for a file that failed and for a crash.
 """
 
 import itertools
-import os
 import pathlib
 import re
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rn50 import files
@@ -41,7 +39,6 @@ class CheckerVerdict:
     """Its reasons or, on a pass, its warnings."""
 
 
-@checkers.started()
 def check(
     logs: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
 ) -> list[CheckerVerdict]:
@@ -54,7 +51,7 @@ def check(
     tree.refuse_unknown(rulesets)
     with needed_for("the official checkers"):
         import mlperf_logging  # noqa: F401  (another process runs it)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+    with tempfile.TemporaryDirectory() as folder, checkers.at_once() as pool:
         copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(logs)}
         for file, copy in copies.items():
             copy_records(file, copy)
