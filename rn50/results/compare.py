@@ -218,12 +218,12 @@ class _Side:
     def __init__(self, source: SystemScore | PublishedResult, name: str) -> None:
         self.name, self.samples = name, dict[str, list[float]]()
         self.hashes, self.data, self.targets = [name], {rules.TRAIN_SAMPLES}, {rules.TARGET_ACCURACY}
-        self._source = source
         self.label: str | None = None
         self.refusal: str | None = None
         self.runs: Sequence[Run] = ()
         if isinstance(source, PublishedResult):
-            self.recipes = [source.recipe]
+            machine = _machine(source.accelerators, source.accelerator_model)
+            self.logged = _texts(source.organisation, source.system, source.recipe, machine)
             self.number, self.missed = len(source.runs), source.runs.count(None)
             minutes = zip(source.runs, source.minutes, strict=True)
             self.samples["epochs"] = source.epochs_to_target
@@ -240,19 +240,11 @@ class _Side:
             "accuracy": [run.accuracy for run in source.runs if run.accuracy is not None],
         }
         self.runs, self.label, self.refusal = source.runs, source.label, source.refusal
-        self.recipes = [recipe.of_log(log) for log in logs]
+        self.logged = _merged(_logged, source.runs) | _machine_of(source)
         self.number, self.missed = len(logs), len(logs) - len(converged)
         self.data = {log.train_samples or 0 for log in logs} if source.label else self.data
         self.targets = {log.target for log in logs}
         self.hashes = sorted(files.sha256(log.path) for log in logs)
-
-    def settings(self, recipes: Iterator[Recipe]) -> dict[str, str]:
-        """Return its logged settings and its machine, with the next of ``recipes`` in place of its own."""
-        if isinstance(self._source, SystemScore):
-            return _merged(lambda run: _logged(run, next(recipes)), self.runs) | _machine_of(self._source)
-        row = self._source
-        machine = _machine(row.accelerators, row.accelerator_model)
-        return _texts(row.organisation, row.system, next(recipes), machine)
 
 
 def _in_both(first: _Side, second: _Side) -> list[str]:
@@ -369,8 +361,7 @@ def settings(a: Sequence[Run], b: Sequence[Run]) -> Iterator[tuple[str, str, str
     saved = [_merged(_saved, runs) for runs in (a, b)]
     beside = list(_differing(*saved)) if all(saved) else []
     names = {name for name, _, _ in beside}
-    recipes = iter(recipe.in_one_unit([recipe.of_log(run.log) for run in (*a, *b)]))
-    for setting in _differing(*(_merged(lambda run: _logged(run, next(recipes)), runs) for runs in (a, b))):
+    for setting in _differing(*(_merged(_logged, runs) for runs in (a, b))):
         if _VARIABLE_OF_LOGGED.get(setting[0]) not in names:
             yield setting
     yield from beside
@@ -380,9 +371,7 @@ def _settings(first: _Side, second: _Side) -> Iterator[tuple[str, str, str]]:
     """Yield the settings that differ; beside a published result those that are known of both."""
     if first.runs and second.runs:
         return settings(first.runs, second.runs)
-    recipes = iter(recipe.in_one_unit([*first.recipes, *second.recipes]))
-    both = (side.settings(recipes) for side in (first, second))
-    return (setting for setting in _differing(*both) if "-" not in setting)
+    return (setting for setting in _differing(first.logged, second.logged) if "-" not in setting)
 
 
 def _merged(source: Callable[[Run], dict[str, str]], runs: Sequence[Run]) -> dict[str, str]:
@@ -397,10 +386,10 @@ def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[tuple[
             yield name, first.get(name, "-"), second.get(name, "-")
 
 
-def _logged(run: Run, logged: Recipe) -> dict[str, str]:
+def _logged(run: Run) -> dict[str, str]:
     log = run.log
     more = {"training images": log.train_samples, "validation images": log.eval_samples}
-    return _texts(log.org, log.platform, logged, more)
+    return _texts(log.org, log.platform, recipe.of_log(log), more)
 
 
 def _machine_of(system: SystemScore) -> dict[str, str]:

@@ -8,7 +8,6 @@ import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from rn50.benchmark import rules, schedule
@@ -41,25 +40,17 @@ def _value(logged: Mapping[str, Any], optimizer: Any, end: str) -> Any:
 
 
 def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
-    """Return a recipe whose decay, in steps or epochs, is in epochs."""
+    """Return a recipe whose decay, in steps or epochs, is in epochs: whole ones where that is a step off at
+    most, whether an epoch has its last step, which is not full, or not."""
     steps, batch = finite(values["decay_epochs"]), values["global_batch_size"]
     if steps is None or steps < STEPS_FROM:
         return Recipe(**values)
-    epochs = steps * batch / train_samples if batch else None
-    return Recipe(**{**values, "decay_epochs": epochs, "decay_steps": steps})
-
-
-def in_one_unit(recipes: Sequence[Recipe]) -> list[Recipe]:
-    """Return recipes of which equal decays are equal. Some programs log steps, of which an epoch has one more
-    or less: such a decay becomes the whole number of epochs of another recipe, up to a step an epoch away."""
-    decays = {epochs for one in recipes if (epochs := finite(one.decay_epochs))}
-
-    def equal(one: Recipe) -> Recipe:
-        epochs, step = finite(one.decay_epochs) or 0.0, (one.global_batch_size or 0) / rules.TRAIN_SAMPLES
-        near = (whole for whole in sorted(decays) if whole % 1 == 0 and abs(whole - epochs) <= whole * step)
-        return replace(one, decay_epochs=next(near, one.decay_epochs)) if epochs % 1 else one
-
-    return [equal(one) for one in recipes]
+    if not batch:
+        return Recipe(**{**values, "decay_epochs": None, "decay_steps": steps})
+    of_epoch = train_samples / batch
+    whole = {of: round(steps / of) for of in (of_epoch, math.ceil(of_epoch), math.floor(of_epoch)) if of}
+    near = (epochs for of, epochs in whole.items() if abs(steps - epochs * of) <= 1)
+    return Recipe(**{**values, "decay_epochs": next(near, steps / of_epoch), "decay_steps": steps})
 
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> list[dict[str, Any]]:

@@ -115,7 +115,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
 def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
     runs_of_logs = [read_run(path) for path in paths]
     logs = [run.log for run in runs_of_logs]
-    recipes = recipe.in_one_unit([recipe.of_log(log) for log in logs])
+    recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
     for path, other in zip(paths, recipes, strict=True):
         names = [name for name in HYPERPARAMETERS if getattr(other, name) != getattr(first, name)]

@@ -98,7 +98,7 @@ def _rows(columns: Sequence[Column]) -> Iterator[RecipeRow]:
         values = [getattr(column.recipe, name) for column in columns]
         if name == "decay_epochs":
             # The table of published results has hundredths of an epoch.
-            epochs = [finite(one.decay_epochs) for one in recipe.in_one_unit([one.recipe for one in columns])]
+            epochs = [finite(value) for value in values]
             near = [epochs[0] is None or other is None or abs(other - epochs[0]) < 0.01 for other in epochs]
             row = _row(hyperparameter.shown, [_decay(column.recipe) for column in columns])
             differs = [other and not same for same, other in zip(near, row.differs, strict=True)]

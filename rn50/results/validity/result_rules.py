@@ -185,9 +185,9 @@ def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     )
     logged = [_logged(run.log) for run in runs]
     recipes = [recipe.of_log(run.log) for run in runs]
-    for values, before, after in zip(logged, recipes, recipe.in_one_unit(recipes), strict=True):
-        if before != after and before.decay_steps:  # one program logged steps, another epochs
-            of_key = {key: after.decay_epochs for key in values if values[key] == before.decay_steps}
+    if len({one.decay_steps is None for one in recipes}) > 1:  # one program logged steps, another epochs
+        for values, one in zip(logged, recipes, strict=True):
+            of_key = {key: one.decay_epochs for key in values if values[key] == one.decay_steps}
             values.update(of_key)
     in_all = set(logged[0]).intersection(*logged)
     common = [{key: value for key, value in values.items() if key in in_all} for values in logged]
