@@ -7,10 +7,12 @@ import pickle
 import re
 
 import pytest
+from click.testing import CliRunner
 
-from rn50.cli import group
+from rn50.cli import group, main
 from rn50.cli.group import report
 from rn50.errors import DivergedError, RankLostError, Status, UserError, UserErrors
+from tests.results import scored
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -86,3 +88,14 @@ def test_too_little_memory_has_many_names(capsys, monkeypatch, error, limit, sta
     with pytest.raises(Ended, match=str(int(status))):
         report(error)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["audit {}", "check {} --format sarif --ruleset 4.0.0"])
+def test_a_working_folder_that_was_removed_is_a_line(tmp_path, monkeypatch, verb):
+    scored.write_runs(tmp_path / "results", 100, 101, 103, 106, 110)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    done = CliRunner(mix_stderr=False).invoke(main, verb.format(tmp_path / "results").split())
+    assert (done.exit_code, done.stdout) == (Status.USER_ERROR, "")
+    assert done.stderr.endswith("rn50: the working folder: it was removed; change to another one\n")

@@ -157,7 +157,7 @@ def file_in(into: Path | str | None, name: str | None, values: Sequence[str]) ->
         yield write(folder, name, values), folder
     finally:
         if set(folder.glob("*")) - before <= {file}:
-            if earlier is not None:
+            if earlier is not None and not (file.exists() and file.read_bytes() == earlier):
                 files.write(file, earlier, files.ANY)
             with contextlib.suppress(OSError):  # what could not be made
                 if earlier is None:

@@ -112,10 +112,13 @@ def test_the_name_of_a_file_is_no_command(tmp_path, monkeypatch):
 
 
 def contents_below(folder):
-    return {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+    stats = {path: path.stat() for path in folder.rglob("*")}
+    return {path: path.is_file() and (path.read_bytes(), s.st_mode, s.st_nlink) for path, s in stats.items()}
 
 
-@pytest.mark.parametrize("there", ["nothing", "runs of another configuration", "its file"])
+@pytest.mark.parametrize(
+    "there", ["nothing", "runs of another configuration", "its file", "a file of the user"]
+)
 def test_a_command_that_is_refused_leaves_nothing_behind(tmp_path, monkeypatch, there):
     """The doctor of ``run_experiments.sh`` refuses it: there are no data, or other runs."""
     folder = tmp_path / "new" / "results"
@@ -124,6 +127,12 @@ def test_a_command_that_is_refused_leaves_nothing_behind(tmp_path, monkeypatch, 
     if there == "its file":
         kept = named.write(folder, DEMO, ["LR=2"])
         kept.write_text(f"{kept.read_text()}# of the runs in this folder\n")
+    if there == "a file of the user":
+        kept = folder / "config_DEMO_CPU+LR=2.sh"
+        folder.mkdir(parents=True)
+        kept.write_text("export LR=2\n")
+        kept.chmod(0o600)
+        (tmp_path / "its link").hardlink_to(kept)
     before = contents_below(tmp_path)
     monkeypatch.setenv("DATADIR", str(tmp_path / "no data"))
     done = CliRunner().invoke(main, ["run", DEMO, "--set", "LR=2", "-o", str(folder)])

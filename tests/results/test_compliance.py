@@ -12,7 +12,7 @@ from rn50.printed import as_json
 from rn50.results import run, tree
 from rn50.results.parse import copy_records, read_log
 from rn50.results.result_files import find_result_files
-from rn50.results.validity import checkers, compliance, result_rules
+from rn50.results.validity import checkers, compliance, explain, result_rules
 from rn50.submission import check, package_checks
 from rn50.terminal import Terminal
 from tests.support import imagenet_run
@@ -170,6 +170,16 @@ def test_every_reason_is_a_message(tmp_path):
     assert "Required EXACTLY_ONE occurrence of 'run_stop' but found 0" in verdict.messages
     assert "Failed checks for eval_accuracy : v['value'] >= 0.7590 and v['value'] < 1.0" in verdict.messages
     assert "Log lines had parsing errors." in verdict.messages
+
+
+@pytest.mark.parametrize("value", ["half a rec", '{"key": "made_up", "value": "\x1b[2J", "metadata": {}}'])
+def test_a_record_that_the_checker_cannot_read_is_one_error(tmp_path, value):
+    """The checker prints the record and the reason in lines of their own."""
+    log = write_log(tmp_path / "result_0.txt")
+    log.write_text(f":::MLLOG {value}\n{log.read_text()}")
+    found = check.check([log], ["1.0.0"]).findings
+    assert found[0].line == 1 and found[0].message.startswith("not an MLPerf record (JSONDecodeError")
+    assert not [finding for finding in found if finding.rule.startswith(explain.CHECKER)]
 
 
 def test_a_checker_that_crashes_is_no_pass(tmp_path):

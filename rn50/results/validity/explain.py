@@ -88,7 +88,7 @@ def explain(verdicts: Sequence[CheckerVerdict], log: ResultLog) -> Iterator[Find
 def _sentence(message: str, log: ResultLog) -> Sentence | None:
     """Explain a message; None for one that says what our own rules report."""
     ours = {
-        "Found parsing errors:": True,
+        r"Found parsing errors:|:::MLLOG |\^\^ ": True,  # the lines of which _UNREADABLE is the sum
         _UNREADABLE: any("not an MLPerf record" in finding for finding in log.findings),
         _MISSED: log.reached is None,  # our rules decide whether this run may
     }
