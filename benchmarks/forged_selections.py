@@ -29,6 +29,7 @@ from rn50.benchmark import rules
 from rn50.progress import counting
 from rn50.results import run, tree
 from rn50.results.parse import TOKEN
+from rn50.results.validity import log_rules
 
 RECORD = re.compile(rf"{TOKEN} *({{.*}})")
 
@@ -404,11 +405,13 @@ def forgeries(pools: dict) -> dict[str, Forger]:
 
 
 def kind(runs: RunSet) -> tuple:
-    """Return what sets of one pool share: number of accelerators, batch size, optimizer, time within 20 %."""
+    """Return what sets of one pool share: number of accelerators, batch size, optimizer, time within 20 %,
+    and whether their accuracies are numbers of right answers."""
     log = runs.logs[0]
     optimizer = next((event.value for event in log.by_key.get("opt_name", ())), None)
     number = tree.accelerators(runs.folder)
-    return number, log.global_batch_size, optimizer, round(math.log(runs.length) / 0.2)
+    rounded = any(log_rules.accuracies(runs.runs[0]))
+    return number, log.global_batch_size, optimizer, round(math.log(runs.length) / 0.2), rounded
 
 
 def write(placed: Placed, numbers: Sequence[int], source: Source, folder: pathlib.Path) -> pathlib.Path:

@@ -84,14 +84,14 @@ class Report:
         return any(one.stands_out for one in self.audits)
 
 
+_Files = Sequence[pathlib.Path]
+_Unread = list[UserError] | None
 _Alone = tuple[Audit, range, frozenset[int | None], list[str]]
 """What is found of a set without others, the rows of its curves, when its runs began, and published results
 of these runs."""
 
 
-def audit(
-    paths: Sequence[pathlib.Path], progress: Progress = silent, unread: list[UserError] | None = None
-) -> Report:
+def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) -> Report:
     """Audit every set of runs below ``paths``, one after the other: of each its findings are kept, and what
     others are compared with. ``progress(done, total)`` counts sets, and ``unread``, where given, takes the
     errors of files, whose sets are left out.
@@ -117,9 +117,7 @@ def audit(
     return Report(tuple(_adjusted(audits)))
 
 
-def _each(
-    files_of_set: Sequence[pathlib.Path], unread: list[UserError] | None, every: curves.Curves
-) -> Iterator[_Alone]:
+def _each(files_of_set: _Files, unread: _Unread, every: curves.Curves) -> Iterator[_Alone]:
     """Yield what is found of a set without others, unless a file cannot be read; its logs are then let go."""
     for folder, read in run.read_folders(files_of_set, unread=unread).items():
         runs = RunSet.of(folder, read)
@@ -160,9 +158,7 @@ def _setup(runs: RunSet) -> Evidence | None:
     mixed = [excerpt(finding.message, LONGEST) for finding in result_rules.configuration(runs.runs)]
     odd = [(run, finding.message) for run in runs.runs for finding in log_rules.accuracies(run)]
     if len(odd) < len(runs.runs):
-        mixed += [
-            f"{run.file.name}: {excerpt(message, LONGEST)}; others are" for run, message in odd
-        ]
+        mixed += [f"{one.file.name}: {excerpt(text, LONGEST)}; others are" for one, text in odd]
     text = "; ".join(mixed) or "one configuration"
     if len(odd) == len(runs.runs):
         text += f"; every log has accuracies that are no multiples of 1/{rules.EVAL_SAMPLES:,}"

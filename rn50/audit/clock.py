@@ -26,6 +26,8 @@ MADE_UP = 20.0
 DEVIATIONS_FASTER = 4.0
 """Standard deviations above the predicted images/s that stand out."""
 
+_model_of = functools.lru_cache(maxsize=8)(ThroughputModel)  # the same for all that were not published
+
 
 def order(runs: RunSet) -> Evidence:
     """Look for epochs and evaluations that lie outside of the clock, or before one above them."""
@@ -122,22 +124,16 @@ def hardware(runs: RunSet) -> Evidence | None:
         return None
     measured = statistics.median(rate for rate in rates if rate)
     system = f"{place.organisation.name}/{place.system}".lower()
-    every = published.distinct("lars")
-    own = (one for one in every if images_per_second.system(one) == system or runs.are_of(one))
-    model_of_others = _model_without(frozenset(one.name for one in own))
+    rest = [one for one in published.distinct("lars") if images_per_second.system(one) != system]
+    model_of_all = _model_of(tuple(one for one in rest if not runs.are_of(one)))
     name = chips.name(model)
-    if name not in model_of_others.accelerators:
+    if name not in model_of_all.accelerators:
         return Evidence("hardware", False, f"nobody else published {excerpt(name)}")
-    rate = model_of_others.predict(Conditions(name, number, batch_size / number))
+    rate = model_of_all.predict(Conditions(name, number, batch_size / number))
     deviations = math.log(measured / rate.images_per_second) / math.hypot(rate.spread, 0.03)
     text = f"{measured:,.0f} images/s per accelerator, {rate.images_per_second:,.0f} predicted from others"
     p = math.erfc(deviations / math.sqrt(2)) / 2
     return Evidence("hardware", deviations > DEVIATIONS_FASTER, text, deviations, p)
-
-
-@functools.lru_cache(maxsize=8)  # what was not published is all the same to it
-def _model_without(names: frozenset[str]) -> ThroughputModel:
-    return ThroughputModel([one for one in published.distinct("lars") if one.name not in names])
 
 
 def _rate(log: ResultLog, accelerators: int | None) -> float | None:

@@ -50,13 +50,10 @@ MOST_ABSENT = 100
 """Numbers absent from names, beyond which they do not count runs."""
 SLOW_SCRIPT = 4.0
 """Gap of a script, in lengths of a run, from which runs were rather queued or started by hand."""
-LEAST_HOLE = 0.2
-"""Gap, in lengths of a run, from which one that is longer than the others is spoken of."""
-OVERLAP = -0.08
-"""Gap, in lengths of a run, below which two runs were made side by side."""
-MUCH_LONGER = 0.5
-"""Lengths of a run by which an initialisation, or what follows the end, stands out: of published ones the
-largest is 0.37."""
+OVERLAP, LEAST_HOLE, MUCH_LONGER = -0.08, 0.2, 0.5
+"""Lengths of a run: a gap below which two runs were made side by side; one that is spoken of; and what an
+initialisation, or what follows the end, takes more than that of another run where it stands out: of published
+ones the most is 0.37."""
 
 Trial = tuple[int, int]
 """Number of a run by the script that made it, and how many it announced."""
@@ -233,15 +230,12 @@ def _known(runs: RunSet) -> list[bool]:
 def _long(runs: RunSet) -> list[str]:
     """Say which runs have an initialisation, or records after their end, that are longer than those of
     another by the length of a run or nearly."""
-    found = []
+    found, ends = [], ("before run_start", "after run_stop")
     for log, beside in zip(runs.logs, runs.beside, strict=True):
-        for where, seconds, least in zip(
-            ("before run_start", "after run_stop"), beside, runs.least, strict=True
-        ):
-            if seconds - least > MUCH_LONGER * runs.length:
-                found.append(
-                    f"{log.path.name} has {seconds / 60:.1f} minutes {where}, another run {least / 60:.1f}"
-                )
+        for end, took, least in zip(ends, beside, runs.least, strict=True):
+            if took - least > MUCH_LONGER * runs.length:
+                minutes = f"{took / 60:.1f} minutes {end}, another run {least / 60:.1f}"
+                found.append(f"{log.path.name} has {minutes}")
     return found
 
 

@@ -56,8 +56,8 @@ class RunSet:
         for log in self.logs:
             before = (log.run_start_ms or 0) - (log.first("init_start") or log.events[0]).time_ms
             after = log.events[-1].time_ms - (log.run_stop_ms or 0)
-            within = before * (0 <= before <= _LONGEST_START), after * (0 <= after <= _LONGEST_END)
-            beside.append((within[0] / 1000, within[1] / 1000))
+            within = 0 <= before <= _LONGEST_START, 0 <= after <= _LONGEST_END
+            beside.append((before / 1000 * within[0], after / 1000 * within[1]))
         return beside
 
     @functools.cached_property

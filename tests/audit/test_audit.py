@@ -270,8 +270,7 @@ def test_a_test_that_is_left_out_says_so(tmp_path, changes, test, why):
         (
             (3,),
             {"curve": [0.123456, *made.TOP_1[1:]]},
-            "result_3.txt: eval_accuracy 0.123456 is not a multiple of 1/50,000 (1 of 9 are not); "
-            "others are",
+            "result_3.txt: eval_accuracy 0.123456 is not a multiple of 1/50,000 (1 of 9 are not); others are",
             True,
         ),
         (
