@@ -42,7 +42,7 @@ class Forged:
     records: list[dict]
     length: float
     said: str = ""
-    """What its script printed before it."""
+    """Text that its script printed before it."""
 
     @property
     def end(self) -> float:
@@ -187,9 +187,9 @@ def with_accuracies(made: Forged, accuracies: Sequence[float]) -> Forged:
 
 def retold(made: Forged, other: Forged, noise: float, generator: random.Random) -> Forged:
     """Return a run that has the accuracies of another, with noise, but for its last."""
-    told = [other.records[index]["value"] for index in evaluations(other)]
-    number = min(len(told), len(evaluations(made))) - 1
-    changed = [min(one + generator.gauss(0, noise), 0.75899) for one in told[:number]]
+    accuracies = [other.records[index]["value"] for index in evaluations(other)]
+    number = min(len(accuracies), len(evaluations(made))) - 1
+    changed = [min(one + generator.gauss(0, noise), 0.75899) for one in accuracies[:number]]
     return with_accuracies(made, changed)
 
 

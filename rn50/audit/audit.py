@@ -87,8 +87,8 @@ class Report:
 _Files = Sequence[pathlib.Path]
 _Unread = list[UserError] | None
 _Alone = tuple[Audit, range, frozenset[int | None], list[str]]
-"""What is found of a set without others, the rows of its curves, when its runs began, and published results
-of these runs."""
+"""Audit of a set without others, the rows of its curves, when its runs began, and published results of
+these runs."""
 
 
 def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) -> Report:
@@ -109,10 +109,10 @@ def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) ->
     if alone and not any(begun for _, _, begun, _ in alone):
         what = "no run took time from run_start to run_stop"
         raise UserError(alone[0][0].folder, what, "give finished runs")
-    names = gathered((begun, found.name) for found, _, begun, _ in alone)
+    names = gathered((begun, one.name) for one, _, begun, _ in alone)
     audits = [
-        _beside_others(found, every.alike(rows), [*names[begun], *again]) if begun else found
-        for found, rows, begun, again in alone
+        _beside_others(one, every.alike(rows), [*names[begun], *again]) if begun else one
+        for one, rows, begun, again in alone
     ]
     return Report(tuple(_adjusted(audits)))
 

@@ -84,14 +84,14 @@ class Curves:
             table[:, row, : len(curve)] = np.reshape(curve, (-1, 2)).T
         return np.array([begun for _, begun, _ in self._logs]), *table
 
-    def alike(self, own: range) -> Evidence:
+    def alike(self, rows: range) -> Evidence:
         """Look for copies among the runs of a set, which are in these rows, and of them in other sets."""
         begun, epochs, top_1 = self._table
         best, tried = (-math.inf, ""), 0
-        for row in own:
+        for row in rows:
             n = np.count_nonzero(~np.isnan(epochs[row]))
-            others = ~np.isin(begun, begun[own.start : own.stop])
-            others[row + 1 : own.stop] = True
+            others = ~np.isin(begun, begun[rows.start : rows.stop])
+            others[row + 1 : rows.stop] = True
             others &= (epochs[:, :FEWEST] == epochs[row, :FEWEST]).all(axis=1)
             if not others.any():
                 continue
@@ -102,7 +102,7 @@ class Curves:
             ratios = likeness(top_1[row, :n], shared[near], epochs[row, :n])
             nearest = int(np.flatnonzero(others)[near[ratios.argmax()]])
             path = self._logs[nearest][0]
-            names = f"{self._logs[row][0].name} and {path.name if nearest in own else path}"
+            names = f"{self._logs[row][0].name} and {path.name if nearest in rows else path}"
             best = max(best, (float(ratios.max()), names))
         if not tried:
             return not_tested("curves alike", f"no two runs share {FEWEST} evaluations")

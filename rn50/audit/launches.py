@@ -69,7 +69,7 @@ def trials(runs: RunSet) -> Evidence | None:
         return None
     missing = _left_out(runs)
     if any(gap < OVERLAP for gap in runs.gaps):
-        fewer = [(k - 1, n) for (k, n), there in sorted(often.items()) if k > 1 and there > often[k - 1, n]]
+        fewer = [(k - 1, n) for (k, n), times in sorted(often.items()) if k > 1 and times > often[k - 1, n]]
         missing = [f"trial {number} of {announced}" for number, announced in fewer]
     begun = [number for number, announced in often.elements() if announced > 1]
     if len(begun) > 1 and {*begun} == {1}:
@@ -182,8 +182,8 @@ def holes(runs: RunSet) -> Evidence | None:
             apart.append((before, after, max(gap - lasted, GAPS[0]), known))
         else:
             beside.append(f"{before.path.name} and {after.path.name} overlap")
-    stands_out, found, *figures = _weighed(runs, apart)
-    text = "; ".join([*long, found, *beside])
+    stands_out, text, *figures = _weighed(runs, apart)
+    text = "; ".join([*long, text, *beside])
     return Evidence(
         "launch gaps", bool(long) or stands_out, text, *(figures if stands_out or not long else ())
     )
@@ -230,13 +230,13 @@ def _known(runs: RunSet) -> list[bool]:
 def _long(runs: RunSet) -> list[str]:
     """Say which runs have an initialisation, or records after their end, that are longer than those of
     another by the length of a run or nearly."""
-    found, ends = [], ("before run_start", "after run_stop")
+    texts, ends = [], ("before run_start", "after run_stop")
     for log, beside in zip(runs.logs, runs.beside, strict=True):
         for end, took, least in zip(ends, beside, runs.least, strict=True):
             if took - least > MUCH_LONGER * runs.length:
                 minutes = f"{took / 60:.1f} minutes {end}, another run {least / 60:.1f}"
-                found.append(f"{log.path.name} has {minutes}")
-    return found
+                texts.append(f"{log.path.name} has {minutes}")
+    return texts
 
 
 def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[bool]) -> tuple[Any, Any, list[Any]]:

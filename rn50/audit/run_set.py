@@ -18,7 +18,7 @@ _LONGEST_START = 3_600_000
 _LONGEST_END = 600_000
 """The same of records after ``run_stop``."""
 _LONGER = 0.1
-"""What either takes more than the least of the set, in lengths of a run, beyond which that is a gap."""
+"""Lengths of a run by which either takes more than the least of the set, beyond which that is a gap."""
 
 
 @dataclass(frozen=True)
