@@ -13,6 +13,7 @@ from rn50.errors import Status
 from rn50.results import score, scoreboard
 from tests.results.scored import write_runs
 from tests.results.test_published import published_tree
+from tests.support import documented
 
 DESCRIPTION = {
     "submitter": "The Org",
@@ -117,6 +118,7 @@ def test_of_two_systems_of_one_name_the_nearest_minutes_belong_together(tree):
 def test_json_and_the_tables_of_our_own(tree):
     status, said, _ = against(tree, edited(tree[1], gone), "--json")
     printed = json.loads(said)
+    assert documented.differences("score --against", printed) == []
     assert (status, printed["differences"]) == (Status.FAULT, 1)
     assert [one["difference"] for one in printed["results"]] == ["not in the table", None, None]
     assert against(tree, scoreboard.to_csv(score.score([tree[0]])))[0] == Status.SUCCESS
