@@ -406,12 +406,12 @@ def forgeries(pools: dict) -> dict[str, Forger]:
 
 def kind(runs: RunSet) -> tuple:
     """Return what sets of one pool share: number of accelerators, batch size, optimizer, time within 20 %,
-    and whether their accuracies are numbers of right answers."""
+    and how their accuracies are written."""
     log = runs.logs[0]
     optimizer = next((event.value for event in log.by_key.get("opt_name", ())), None)
     number = tree.accelerators(runs.folder)
-    rounded = any(log_rules.accuracies(runs.runs[0]))
-    return number, log.global_batch_size, optimizer, round(math.log(runs.length) / 0.2), rounded
+    written = log.eval_samples, any(log_rules.accuracies(runs.runs[0]))
+    return number, log.global_batch_size, optimizer, round(math.log(runs.length) / 0.2), written
 
 
 def write(placed: Placed, numbers: Sequence[int], source: Source, folder: pathlib.Path) -> pathlib.Path:
