@@ -139,5 +139,5 @@ def print_differences(outcome: Against, console: Terminal) -> None:
     for one in outcome.results:
         if said := "; ".join(text for text in (one.difference, one.refusal) if text):
             console.print(f"{one.name}: {said}")
-    every = counted(len(outcome.results), "result")
-    console.print(f"{outcome.table}: {outcome.differences} of {every} differ")
+    differ, every = counted(outcome.differences, "difference"), counted(len(outcome.results), "result")
+    console.print(f"{outcome.table}: {differ} in {every}")

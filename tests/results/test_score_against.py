@@ -102,7 +102,8 @@ def test_what_differs_from_the_official_table(tree, change, says):
     *lines, summary = said.splitlines()
     assert len(lines) == len(says) and all(map(str.startswith, lines, says)), said
     assert status == (Status.FAULT if says else Status.SUCCESS)
-    assert summary == f"summary.csv: {len(says)} of {4 if change is another else 3} results differ"
+    differ = f"{len(says)} difference" + "s" * (len(says) != 1)
+    assert summary == f"summary.csv: {differ} in {4 if change is another else 3} results"
 
 
 def test_of_two_systems_of_one_name_the_nearest_minutes_belong_together(tree):
@@ -112,7 +113,10 @@ def test_of_two_systems_of_one_name_the_nearest_minutes_belong_together(tree):
         in_other_words(rows)
         del rows[0]
 
-    assert "v3.0/Org/a_mxnet: not in the table\nsummary.csv: 1 of 3" in against(tree, edited(tree[1], one))[1]
+    assert (
+        "v3.0/Org/a_mxnet: not in the table\nsummary.csv: 1 difference in 3"
+        in against(tree, edited(tree[1], one))[1]
+    )
 
 
 def test_json_and_the_tables_of_our_own(tree):
