@@ -100,12 +100,11 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
         refuse_irregular(path, os.stat(path).st_mode, remedy)
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
         stream = os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "r+b")
-        try:
+        with contextlib.ExitStack() as opened:
+            opened.push(stream)
             # The open file counts, even if another has its name by now.
             refuse_irregular(path, os.fstat(descriptor).st_mode, remedy)
-        except BaseException:
-            stream.close()
-            raise
+            opened.pop_all()
         return stream
     except FileNotFoundError as error:
         raise MissingError(path, f"cannot be read ({error.strerror})", remedy) from error
@@ -130,10 +129,8 @@ def errors_of(path: Path, remedy: str, problem: str = "cannot be read") -> Itera
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
     # ValueError: the name has a null byte or a character that the system's encoding lacks.
-    return "no file can have this name"
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "no file can have this name"
 
 
 def read_bytes(path: Path, limit: int = LARGEST, remedy: str = "give a regular file") -> bytes:
@@ -152,19 +149,17 @@ def read_text(
 ) -> str:
     """Return the text of a regular UTF-8 file; ``errors`` as for ``bytes.decode``. Raises as ``read_bytes``
     does."""
-    content = read_bytes(path, limit, remedy)
     try:
-        return content.decode("utf-8", errors)
+        return read_bytes(path, limit, remedy).decode("utf-8", errors)
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        line = error.object.count(b"\n", 0, error.start) + 1
         raise UserError(path, f"line {line}: bytes that are no UTF-8 text", remedy) from error
 
 
 def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file") -> Any:
     """Return the JSON value of a file. Raises as ``read_bytes`` does, and UserError if it is not JSON."""
-    text = read_text(path, limit, remedy)
     try:
-        return parse_json(text)
+        return parse_json(read_text(path, limit, remedy))
     except ValueError as error:
         problem = str(error) if "has two values" in str(error) else f"no JSON ({error})"
         raise UserError(path, problem, remedy) from error
@@ -322,8 +317,7 @@ def refuse_to_replace(
 
 
 def _kind_of(content: bytes) -> str:
-    begins = content[:_MARKED_WITHIN]
-    return next((kind for pattern, kind in _KINDS if pattern.match(begins)), BINARY)
+    return next((kind for pattern, kind in _KINDS if pattern.match(content[:_MARKED_WITHIN])), BINARY)
 
 
 def path_part(name: object) -> str:

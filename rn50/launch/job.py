@@ -109,8 +109,8 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
         return 128 + stop.asked
     number = -status if status < 0 else status - 128
     if number in set(signal.Signals):
-        cause = _cause(number, oom_kills)
-        _say(f"{who} was killed by {signal.Signals(number).name}{cause}; start the run again")
+        name, cause = signal.Signals(number).name, _cause(number, oom_kills)
+        _say(f"{who} was killed by {name}{cause}; start the run again")
         return 128 + number
     return status
 
@@ -215,8 +215,7 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
         # mpirun gives the reason first and explains it afterwards; horovodrun gives it at the end of a
         # traceback.
         words = words or ["it does not say why"]
-        reason = words[0 if launcher == "mpirun" else -1]
-        _say(f"{launcher} ended with status {job_status}: {reason}")
+        _say(f"{launcher} ended with status {job_status}: {words[0 if launcher == 'mpirun' else -1]}")
     return launcher, job_status
 
 

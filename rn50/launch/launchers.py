@@ -6,7 +6,7 @@ import os
 import pathlib
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import psutil
@@ -29,9 +29,9 @@ class Start(NamedTuple):
 
     launcher: str
     argv: list[str]
-    environ: dict[str, str]
+    environ: Mapping[str, str] = {}
     """Variables for the ranks in addition to this process's environment, which overrides them."""
-    rank: int | None
+    rank: int | None = None
     """The rank that ``argv`` becomes; None if it starts all ranks."""
 
 
@@ -123,14 +123,13 @@ def _slots(config: Config) -> str:
 
 def _python(config: Config, rank_argv: list[str]) -> Start:
     if config.ranks == 1:
-        return Start("python", rank_argv, {}, 0)
+        return Start("python", rank_argv, rank=0)
     if not _local_launcher_can(config):
         which = "CPU" if traits(config.run.framework).horovod else "machine"
         problem = f"starts one rank, or those of one {which}; this run has {config.ranks} with "
         problem += f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}"
         raise UserError("LAUNCHER=python", problem, "set LAUNCHER=auto")
-    argv = python("-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv)
-    return Start("python", argv, {}, None)
+    return Start("python", python("-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv))
 
 
 def _local_launcher_can(config: Config) -> bool:
@@ -156,7 +155,7 @@ def _frameworks_own(config: Config, rank_argv: list[str]) -> Start:
     if importlib.util.find_spec(package) is None:
         raise UserError(subject, f"no module {package}", traits(framework).install(config.run.device))
     start_all = ("rn50.launch.framework_launcher", framework, launcher, str(config.ranks))
-    return Start(launcher, python("-m", *start_all, *rank_argv), {}, None)
+    return Start(launcher, python("-m", *start_all, *rank_argv))
 
 
 def _horovodrun(config: Config, rank_argv: list[str]) -> Start:
@@ -166,7 +165,7 @@ def _horovodrun(config: Config, rank_argv: list[str]) -> Start:
     run = "from horovod.runner.launch import run_commandline as run; run()"
     horovodrun = f"import implementations.{config.run.framework}; {run}"
     argv = python("-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", _slots(config), *rank_argv)
-    return Start("horovodrun", argv, {}, None)
+    return Start("horovodrun", argv)
 
 
 def _mpirun(config: Config, rank_argv: list[str]) -> Start:
@@ -195,7 +194,7 @@ def _mpirun(config: Config, rank_argv: list[str]) -> Start:
     for name in sorted({**defaults, **config.environment}):
         if _wanted_everywhere(name):
             argv += ["-x", name]
-    return Start("mpirun", argv + rank_argv, defaults, None)
+    return Start("mpirun", argv + rank_argv, defaults)
 
 
 def _wanted_everywhere(name: str) -> bool:
@@ -223,7 +222,7 @@ def _srun(config: Config, rank_argv: list[str]) -> Start:
         raise UserError(f"{started}, not {configured}; use ./run.sub, which gives srun these numbers")
     rank, node = int(environ["SLURM_PROCID"]), int(environ["SLURM_NODEID"])
     if config.ranks == 1:
-        return Start("srun", rank_argv, {}, rank)
+        return Start("srun", rank_argv, rank=rank)
     machines = hosts.expand(environ["SLURM_STEP_NODELIST"])
     # Two jobs on a machine have different ports, below the kernel's ephemeral ones.
     port = 10000 + (int(environ["SLURM_JOB_ID"]) * 100 + int(environ["SLURM_STEP_ID"])) % 20000

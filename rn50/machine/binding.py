@@ -61,12 +61,11 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
 
 def apply(binding: RankBinding) -> str:
     """Bind this process and the threads it will start. Returns a line that reports it; raises nothing."""
-    line = describe(binding)
     try:
         os.sched_setaffinity(0, binding.cpus)
     except (OSError, ValueError, OverflowError) as error:
-        return f"{line}: not bound ({error}); the rank runs on any CPU it may use"
-    return line
+        return f"{describe(binding)}: not bound ({error}); the rank runs on any CPU it may use"
+    return describe(binding)
 
 
 def describe(binding: RankBinding) -> str:
@@ -97,8 +96,7 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
             poorest = min(on_socket, key=lambda pool: sum(map(len, pool.cpus)) / len(pool.ranks))
             poorest.cpus.append(cpus[node])
     for pool in pools:
-        cores = {(cpu.socket, cpu.core) for group in pool.cpus for cpu in group}
-        if len(cores) < len(pool.ranks):
+        if len({(cpu.socket, cpu.core) for group in pool.cpus for cpu in group}) < len(pool.ranks):
             return None
     return pools
 

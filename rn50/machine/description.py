@@ -95,8 +95,7 @@ def _accelerators(machine: Machine) -> dict[str, str]:
     if not machine.gpus:
         return {}
     links = collections.Counter(machine.links)
-    pcie = "PCIe" if links else ""
-    nvlink = any(link.startswith("NV") for link in links)
+    link = "NVLink" if any(link.startswith("NV") for link in links) else "PCIe" if links else ""
     number = len(machine.links)
     pairs = ", ".join(f"{link} between {count} of {number} pairs" for link, count in links.items())
     first = machine.gpus[0]
@@ -106,7 +105,7 @@ def _accelerators(machine: Machine) -> dict[str, str]:
         "accelerator_host_interconnect": first.pcie or "",
         "accelerator_frequency": f"{first.clock_mhz:.0f} MHz" if first.clock_mhz else "",
         "accelerator_memory_capacity": f"{first.memory_mib:.0f} MiB" if first.memory_mib else "",
-        "accelerator_interconnect": "NVLink" if nvlink else pcie,
+        "accelerator_interconnect": link,
         "accelerator_interconnect_topology": pairs,
         "cuda_driver_version": first.driver,
     }

@@ -168,8 +168,8 @@ def _cpus(source: Sources, cpuset: tuple[int, ...] | None) -> tuple[tuple[Cpu, .
     # The mask may name CPUs that do not exist: in many virtual machines it goes up to the largest possible
     # number.
     usable = [cpu for cpu in online if cpu.number in allowed] or online
-    inside = [cpu for cpu in usable if cpuset is None or cpu.number in cpuset] or usable
-    return tuple(online), tuple(inside)
+    inside = [cpu for cpu in usable if cpuset is None or cpu.number in cpuset]
+    return tuple(online), tuple(inside or usable)
 
 
 def _resource_limit(source: Sources, name: str) -> int | None:
@@ -195,10 +195,8 @@ def _infiniband(source: Sources) -> Iterator[str]:
 
 
 def _nvidia_hardware(source: Sources) -> bool:
-    if source.text("proc/driver/nvidia/version"):
-        return True
     devices = (f"sys/bus/pci/devices/{name}" for name in source.names("sys/bus/pci/devices"))
-    return any(
+    return bool(source.text("proc/driver/nvidia/version")) or any(
         source.text(f"{device}/vendor") == "0x10de" and source.text(f"{device}/class").startswith("0x03")
         for device in devices
     )

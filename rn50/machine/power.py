@@ -185,6 +185,6 @@ def read_meter(how: str, begin: int) -> tuple[list[tuple[int, float]], int]:
 def _reading(line: bytes, ahead: int) -> tuple[int, float] | None:
     with contextlib.suppress(ValueError, OverflowError):
         at, watts, *_ = map(float, line.replace(b'"', b"").split(b",")[:2])
-        at_ms = round(at * 1000) - ahead  # not of NaN or infinity
-        return (at_ms, watts) if 0 <= watts <= LARGEST_WATTS else None
+        if 0 <= watts <= LARGEST_WATTS:
+            return round(at * 1000) - ahead, watts  # not of NaN or infinity
     return None  # the heading, or a line that is being written

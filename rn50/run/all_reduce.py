@@ -42,8 +42,7 @@ def time_sums(communicator: Communicator, size: int, repeats: int) -> Timing:
 
 def of_gradients(config: Config, communicator: Communicator) -> Timing:
     """Time the all-reduce of the network's gradients. All ranks call it."""
-    size = FLOAT_BYTES * round(rules.PARAMETERS * config.data.width**2)
-    return time_sums(communicator, size, REPEATS)
+    return time_sums(communicator, FLOAT_BYTES * round(rules.PARAMETERS * config.data.width**2), REPEATS)
 
 
 def before_the_clock(

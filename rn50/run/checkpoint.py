@@ -180,18 +180,12 @@ def _statistics_of_ranks(
     weights: Mapping[str, np.ndarray], communicator: Communicator
 ) -> dict[str, np.ndarray]:
     """Return the running statistics of every rank but the first, by name."""
-    running = {name: array for name, array in weights.items() if _RUNNING in name}
-    if communicator.size == 1 or not running:
-        return {}
-    # A communicator sums integers only, so each rank places the bits of its numbers among zeros.
-    bits = np.concatenate([array.reshape(-1).view(np.int32) for array in running.values()]).astype(np.int64)
-    table = np.zeros((communicator.size, len(bits)), np.int64)
-    table[communicator.rank] = bits
-    table = all_reduce.in_pieces(communicator, table.reshape(-1)).reshape(table.shape)
-    ends = np.cumsum([array.size for array in running.values()])[:-1]
     statistics = {}
-    for rank in range(1, communicator.size):
-        parts = np.split(table[rank].astype(np.int32).view(np.float32), ends)
-        for (name, array), part in zip(running.items(), parts, strict=True):
-            statistics[f"rank{rank}/{name}"] = part.reshape(array.shape)
+    for name in (name for name in weights if _RUNNING in name):
+        # A communicator sums integers only, so each rank places the bits of its numbers among zeros.
+        table = np.zeros((communicator.size, weights[name].size), np.int64)
+        table[communicator.rank] = weights[name].reshape(-1).view(np.int32)
+        bits = all_reduce.in_pieces(communicator, table.reshape(-1)).astype(np.int32)
+        of_ranks = bits.view(np.float32).reshape(communicator.size, *weights[name].shape)
+        statistics.update({f"rank{rank}/{name}": of_ranks[rank] for rank in range(1, communicator.size)})
     return statistics

@@ -46,6 +46,5 @@ def _batches(config: Config) -> Any:
     try:
         return frameworks.module(framework, "dali_batches").DaliBatches
     except UserError as error:
-        install = frameworks.traits(framework).install(config.run.device)
-        remedy = f"{install}, or set INPUT_LIBRARY=auto"
+        remedy = f"{frameworks.traits(framework).install(config.run.device)}, or set INPUT_LIBRARY=auto"
         raise UserError("INPUT_LIBRARY=dali", error.__cause__, remedy) from error

@@ -38,11 +38,9 @@ class LocalRanks:
 
     def __init__(self, environ: Mapping[str, str]):
         self.rank = self.local_rank = int(environ[RANK])
-        self._peers: list[socket.socket | None] = [
-            socket.socket(fileno=int(descriptor)) if descriptor else None
-            for descriptor in environ[SOCKETS].split(",")
-        ]
-        self.size = len(self._peers)
+        sockets = dict(enumerate(environ[SOCKETS].split(",")))
+        self.size = len(sockets)
+        self._peers = {rank: socket.socket(fileno=int(number)) for rank, number in sockets.items() if number}
         self._memory, self._bytes = int(environ[MEMORY]), 0
         self._shared: list[list[np.ndarray]] = []
         """The arrays of all ranks for each array of ``shared``, in their order."""
@@ -107,17 +105,16 @@ class LocalRanks:
 
     def close(self) -> None:
         """Close the connections. A second call does nothing."""
-        for peer in self._peers:
-            if peer is not None:
-                peer.close()
+        for peer in self._peers.values():
+            peer.close()
 
     def _exchange(self, words: bytes) -> list[bytes]:
         """Return the messages of all ranks, in the order of the ranks. All messages have the same length."""
         try:
-            for peer in self._peers:
-                if peer is not None:
-                    peer.sendall(words)
-            return [words if peer is None else _receive(peer, len(words)) for peer in self._peers]
+            for peer in self._peers.values():
+                peer.sendall(words)
+            received = {rank: _receive(peer, len(words)) for rank, peer in self._peers.items()}
+            return [received.get(rank, words) for rank in range(self.size)]
         except OSError as error:
             raise RankLostError from error
 

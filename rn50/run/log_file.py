@@ -99,12 +99,11 @@ def _lock(stream: IO[Any]) -> bool:
 
     Return True on a file system without locks.
     """
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
     return True
 
 

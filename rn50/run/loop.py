@@ -242,7 +242,8 @@ class LearningRates:
         steps = schedule.steps_per_epoch(config.data.train_samples, config.ranks, h.batch_size)
         batches = record_set.batches(config.data.train_samples, config.ranks, h.batch_size)
         self._steps_per_epoch = min(batches, config.run.benchmark_steps or batches)
-        self._schedule = schedule.of_recipe(config.recipe, steps)
+        self.of = schedule.of_recipe(config.recipe, steps)
+        """Function that returns the learning rate of a step, counted from 1."""
         self._step = 0
 
     def go_on_after(self, epoch: int) -> None:
@@ -253,7 +254,3 @@ class LearningRates:
         """Begin the next step and return its learning rate."""
         self._step += 1
         return self.of(self._step)
-
-    def of(self, step: int) -> float:
-        """Return the learning rate of a step, counted from 1."""
-        return self._schedule(step)

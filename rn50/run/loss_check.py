@@ -36,17 +36,15 @@ class LossCheck:
             subject = f"the training loss is {loss} in epoch {epoch}"
             raise DivergedError(subject, f"{rate} is too high, or an image is not one", "lower LR")
         self._seen += 1
-        compared = f"where guessing one of {self._classes} classes gives {self._guess:.2f}"
         if self._seen == 1 and not self._trained:
             if abs(loss - self._guess) > START_TOLERANCE * self._guess:
-                line = f"the first training loss is {loss:.2f} {compared}"
-                self._say(f"{line}: labels or initial weights are wrong")
+                self._say(f"the first training loss is {loss:.2f}", "labels or initial weights are wrong")
         elif loss > TOO_HIGH * self._guess:
-            line = f"the training loss is {loss:.2f} in epoch {epoch} {compared}"
-            self._say(f"{line}: {rate} is too high, or the labels are wrong")
+            cause = f"{rate} is too high, or the labels are wrong"
+            self._say(f"the training loss is {loss:.2f} in epoch {epoch}", cause)
         elif epoch == 1 and not self._trained and loss < TOO_LOW * self._guess:
-            line = f"the training loss is down to {loss:.2f} in epoch 1 {compared}"
-            self._say(f"{line}: are the labels all alike, or sorted?")
+            cause = "are the labels all alike, or sorted?"
+            self._say(f"the training loss is down to {loss:.2f} in epoch 1", cause)
 
     def look_at_top1(self, accuracy: float, images: int, loss: float) -> None:
         """Check the top-1 of the first evaluation, of ``images`` images, against the mean training loss: who
@@ -60,7 +58,8 @@ class LossCheck:
             line = f"training learns, validation does not: {seen}, and guessing gives {guessed}; {cause}"
             self._warn(f"{line}: pack it again from class folders, or with --val-truth")
 
-    def _say(self, line: str) -> None:
+    def _say(self, line: str, cause: str) -> None:
         if not self._said:
             self._said = True
-            self._warn(line)
+            compared = f"where guessing one of {self._classes} classes gives {self._guess:.2f}"
+            self._warn(f"{line} {compared}: {cause}")

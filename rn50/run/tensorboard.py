@@ -40,8 +40,7 @@ class TensorBoardDisplay(Display):
         self._config, self._rates = config, LearningRates(config)
         batch_size = config.hyperparameters.batch_size
         self._steps = schedule.steps_per_epoch(config.epoch_samples, config.ranks, batch_size)
-        log = pathlib.Path(config.run.result_file or "run")
-        curves = str(folder_of(folder, log))
+        curves = str(folder_of(folder, pathlib.Path(config.run.result_file or "run")))
         self._new_writer = lambda step: SummaryWriter(curves, purge_step=step, flush_secs=5)
         self._writer: Any = None
         self._epoch, self._epoch_begin = 0, 0.0

@@ -79,7 +79,7 @@ def run(config: Config, create: Callable[[Config], Rank], display: Display) -> R
                 communicator.barrier()
                 # The clock runs.
                 log.run_start()
-                watch.start_the_clock()
+                watch.heartbeats.start_the_clock()
                 result = timed.train_to_target()
                 log.run_stop("success" if result.reached_target else "aborted")
                 # The clock has stopped: the log is renamed from its .partial name, and the weights are saved.
@@ -232,8 +232,7 @@ def top1_of(rank: Rank, expected: int) -> float:
 
     Raises UserError unless exactly ``expected`` samples were counted.
     """
-    local = np.array(rank.evaluate(), dtype=np.int64)
-    correct, total = map(int, rank.communicator.all_reduce(local))
+    correct, total = map(int, rank.communicator.all_reduce(np.array(rank.evaluate(), dtype=np.int64)))
     refuse_other_count(total, expected)
     return correct / total
 

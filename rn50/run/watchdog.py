@@ -14,7 +14,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,7 +81,7 @@ class Heartbeats:
     """Heartbeats of some of the ``size`` ranks, advanced once a second; says which rank is silent and which
     has stalled."""
 
-    def __init__(self, ranks: list[int], size: int, limits: Limits):
+    def __init__(self, ranks: Iterable[int], size: int, limits: Limits):
         self.ranks = {rank: RankState() for rank in ranks}
         self._size, self._limits = size, limits
         self._clock_runs = False
@@ -130,8 +130,7 @@ class Heartbeats:
         if self._still < share * limit:
             return None
         since = f"no step has ended for {self._still} s"
-        starved = [rank for rank, seen in self.ranks.items() if seen.doing == WAITING_FOR_DATA]
-        if starved:
+        if starved := [rank for rank, seen in self.ranks.items() if seen.doing == WAITING_FOR_DATA]:
             line = f"{since}: {self._names(starved)} {WAITING_FOR_DATA}{self._waiting_for(starved)}"
             return f"{line}; look at DATADIR there"
         behind = [rank for rank, seen in self.ranks.items() if seen.steps == least]
@@ -167,8 +166,7 @@ class Watchdog:
         self._warn, self._end = warn, end
         self._rank, self._size = watched.communicator.rank, watched.communicator.size
         self._host = socket.gethostname()
-        heard = list(range(self._size)) if self._rank == 0 else [0]
-        self._heartbeats = Heartbeats(heard, self._size, limits)
+        self.heartbeats = Heartbeats(range(self._size if self._rank == 0 else 1), self._size, limits)
         self._peers: dict[int, Any] = {}
         """Address of each other rank's last heartbeat, on rank 0."""
         self._warned = False
@@ -180,7 +178,7 @@ class Watchdog:
         self._token, self._rank_0 = self._agree_on_rank_0()
         threading.Thread(target=self._run, daemon=True).start()
         if not self._all_heard.wait(FIRST_WORDS_S) and self._rank == 0:
-            unheard = ", ".join(str(rank) for rank, seen in self._heartbeats.ranks.items() if not seen.heard)
+            unheard = ", ".join(str(rank) for rank, seen in self.heartbeats.ranks.items() if not seen.heard)
             problem = f"no datagram (UDP) of rank {unheard} reaches rank 0"
             self._warn(f"{problem}: should it stop, nobody can say so")
         return self
@@ -188,13 +186,9 @@ class Watchdog:
     def __exit__(self, *_: object) -> None:
         self._closed.set()
 
-    def start_the_clock(self) -> None:
-        """Apply the limit of the timed part from now on."""
-        self._heartbeats.start_the_clock()
-
     def hosts(self) -> dict[int, str]:
         """Return rank -> host name; on rank 0 that of every rank."""
-        return {rank: seen.host for rank, seen in self._heartbeats.ranks.items()}
+        return {rank: seen.host for rank, seen in self.heartbeats.ranks.items()}
 
     def _agree_on_rank_0(self) -> tuple[int, list[tuple[str, int]]]:
         """Return a random number that identifies this run, and the addresses of rank 0; the same on every
@@ -213,7 +207,7 @@ class Watchdog:
             while not self._closed.is_set():
                 self._speak()
                 self._listen()
-                self._heartbeats.turn()
+                self.heartbeats.turn()
                 if not self._closed.is_set():
                     self._judge()
 
@@ -259,18 +253,17 @@ class Watchdog:
                 self._end(None)
 
     def _hear(self, rank: int, host: str, steps: int, doing: str) -> None:
-        self._heartbeats.hear(rank, host, steps, doing)
-        if not self._all_heard.is_set() and all(seen.heard for seen in self._heartbeats.ranks.values()):
+        self.heartbeats.hear(rank, host, steps, doing)
+        if not self._all_heard.is_set() and all(seen.heard for seen in self.heartbeats.ranks.values()):
             self._all_heard.set()
 
     def _judge(self) -> None:
-        fault = self._heartbeats.gone() or (self._heartbeats.still() if self._rank == 0 else None)
-        if fault:
+        if fault := self.heartbeats.gone() or (self.heartbeats.still() if self._rank == 0 else None):
             for address in self._peers.values():
                 self._send(address, end=True)
             self._end(fault)
         if self._rank == 0:
-            warning = self._heartbeats.gone(WARN_AFTER) or self._heartbeats.still(WARN_AFTER)
+            warning = self.heartbeats.gone(WARN_AFTER) or self.heartbeats.still(WARN_AFTER)
             if warning and not self._warned:
                 self._warn(warning)
             self._warned = bool(warning)

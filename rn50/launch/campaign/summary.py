@@ -93,9 +93,7 @@ def _score(score: SystemScore) -> str:
     converged = sum(run.converged for run in score.runs)
     target = f"to {rules.TARGET_ACCURACY * 100:.1f} % top-1"
     if score.olympic_minutes is not None:
-        note = "fastest and slowest dropped"
-        if not score.valid:
-            note = f"{scoring.NOT_VALID}: {score.reasons[0]}"
+        note = "fastest and slowest dropped" if score.valid else f"{scoring.NOT_VALID}: {score.reasons[0]}"
         runs = f"{converged} of {len(score.runs)} converged"
         return f"{minutes(score.olympic_minutes)} min {target}   ({runs}; {note})"
     if score.mean_minutes is None:

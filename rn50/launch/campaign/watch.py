@@ -105,9 +105,6 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
 def _signals_passed_on(child: "subprocess.Popen[bytes]") -> contextlib.AbstractContextManager[None]:
     """Return a context that leaves Ctrl-C to ``child``, which also gets it from the terminal, and passes on
     SIGTERM and SIGHUP: ``child`` ends the run."""
-
-    def end(*_: object) -> None:
-        child.send_signal(signal.SIGTERM)
-
-    numbers = (signal.SIGTERM, *not_ignored(signal.SIGHUP))
-    return handling({signal.SIGINT: lambda *_: None, **dict.fromkeys(numbers, end)})
+    ending = (signal.SIGTERM, *not_ignored(signal.SIGHUP))
+    passed_on = dict.fromkeys(ending, lambda *_: child.send_signal(signal.SIGTERM))
+    return handling({signal.SIGINT: lambda *_: None, **passed_on})
