@@ -11,7 +11,8 @@ from rn50.cli import main
 from rn50.errors import UserError
 from rn50.results import parse
 from tests.results.mutations import position
-from tests.support import imagenet_run
+from tests.support import campaigns, imagenet_run
+from tests.support.foreign_text import KEYS, print_all
 
 START_MS = 1_700_000_000_000
 AN_HOUR_MS = 3_600_000
@@ -181,3 +182,10 @@ def test_an_empty_name_is_not_the_working_folder(tmp_path, monkeypatch, verb):
     done = invoke(*verb, "")
     assert done.exit_code == 2 and done.stdout == "" and not [*tmp_path.iterdir()]
     assert done.stderr == "rn50: '': an empty name; name a file or a folder, . for the working folder\n"
+
+
+@pytest.mark.usefixtures("official_checkers")
+def test_no_text_of_a_log_or_a_name_is_a_command_or_a_control_byte(tmp_path):
+    campaign = campaigns.make(tmp_path / "NF5688M6", "0" * 40, {})
+    texts = dict.fromkeys(KEYS[:3], "##[add-mask]e\n::error::\ufe0f\x07")
+    print_all(campaign, "::stop-commands::##[x]\x1b[2J", texts)

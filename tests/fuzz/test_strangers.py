@@ -2,15 +2,12 @@
 name of its folder, nor a name that is passed on to ``--set``, nor, by the runner of a CI job that keeps the
 output, a text in a log."""
 
-import csv
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import tempfile
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, note, settings
@@ -21,8 +18,8 @@ from rn50.results import sidecar
 from rn50.settings import config
 from rn50.submission import source
 from tests.fuzz.victim import assert_answers, rn50
-from tests.results.mutations import change
 from tests.support import campaigns
+from tests.support.foreign_text import KEYS, print_all
 from tests.support.planted import marks, plant
 
 
@@ -142,11 +139,6 @@ def test_a_line_for_a_shell_is_what_was_meant_or_refused(name, value):
     assert got == value and not done.stderr and int(count) <= 4  # with those of every shell
 
 
-COMMAND = re.compile(r"##\[|^\s*::(?!:)", re.MULTILINE)
-"""What GitHub's runner takes for a command (ActionCommand.cs of actions/runner)."""
-IGNORED = re.compile("[\u034f\ufe00-\ufe0f]")
-"""Characters that its comparison, which is ICU's, skips."""
-CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 PIECES = (
     "##[",
     "##",
@@ -162,36 +154,6 @@ PIECES = (
 )
 PIECE = st.sampled_from(PIECES)
 FOREIGN = st.builds(lambda first, more: first + "".join(more), PIECE, st.lists(PIECE | TEXT, max_size=4))
-KEYS = ("submission_org", "submission_status", "submission_platform", "submission_division", "opt_name")
-PRINTED = {
-    "check --ruleset 4.0.0": str,
-    "check --ruleset 4.0.0 --json": json.loads,
-    "check --ruleset 4.0.0 --format junit": ElementTree.fromstring,
-    "check --ruleset 4.0.0 --format sarif": json.loads,
-    "check --ruleset 4.0.0 --format github": str,
-    "score": str,
-    "score --json": json.loads,
-    "score --csv": lambda text: list(csv.reader(text.splitlines(), strict=True)),
-    "audit": str,
-    "audit --json": json.loads,
-    "compare": str,
-    "compare --json": json.loads,
-    "rcp": str,
-    "rcp --json": json.loads,
-    "report --ruleset 4.0.0 -o ../report.html": str,
-    "atlas -o ../atlas.html": str,
-}
-"""Verbs that print what a log says, and what reads their output."""
-
-
-@pytest.mark.smoke
-@pytest.mark.usefixtures("official_checkers")
-def test_no_text_of_a_log_or_a_name_is_a_command_or_a_control_byte(campaign):
-    print_all(
-        campaign,
-        "::stop-commands::##[x]\x1b[2J",
-        dict.fromkeys(KEYS[:3], "##[add-mask]e\n::error::\ufe0f\x07"),
-    )
 
 
 @pytest.mark.usefixtures("official_checkers")
@@ -199,26 +161,3 @@ def test_no_text_of_a_log_or_a_name_is_a_command_or_a_control_byte(campaign):
 @given(FOREIGN, st.dictionaries(st.sampled_from(KEYS), FOREIGN, max_size=2))
 def test_text_of_any_characters_is_no_command(campaign, folder, texts):
     print_all(campaign, folder, texts)
-
-
-def print_all(campaign, folder, texts):
-    """Hold every verb to it, and what it prints for machines to its form."""
-    with tempfile.TemporaryDirectory() as name:
-        raw = re.sub(b"[/\0]", b"", folder.encode("utf-8", "replace")[:200])
-        results = pathlib.Path(name) / "in" / os.fsdecode(raw if raw.strip(b".") else b"x")
-        shutil.copytree(campaign, results)
-        for log in results.glob("result_*.txt") if texts else ():
-            for key, text in texts.items():
-                log.write_text(change(key, value=text)(log.read_text()))
-        for verb, read in PRINTED.items():
-            paths = (results.name, campaign) if verb.startswith("compare") else (results.name,)
-            done = rn50(*verb.split(), "--", *paths, cwd=results.parent, GITHUB_ACTIONS="true")
-            assert_answers(done, "--json" in verb)
-            if done.out:
-                read(done.out)
-            ours = "^::(?:error|warning) [^:]*::" if "github" in verb else "^$"
-            said = re.sub(ours, "", done.out, flags=re.MULTILINE) + done.err
-            assert not COMMAND.search(IGNORED.sub("", said)), (verb, said)
-            assert not CONTROL.search(said), (verb, said)
-        for page in pathlib.Path(name).glob("*.html"):
-            assert not CONTROL.search(page.read_text(encoding="utf-8")), page
