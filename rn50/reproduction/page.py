@@ -25,7 +25,7 @@ Row = tuple[str, str]
 def answer(outcome: Reproduction) -> str:
     """Return whether it is the same, in a sentence."""
     missed = f" {counted(outcome.missed, 'run')} missed the target." if outcome.missed else ""
-    refused = "".join(f" The {side} is {text}." for side, text in outcome.refused.items())
+    refused = "".join(f" The {side} is {text}." for side, text in outcome.refused.items() if outcome.judged)
     return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed + refused
 
 

@@ -262,7 +262,7 @@ def _incomparable(first: _Side, second: _Side) -> str | None:
     if first.data != second.data:
         return "not comparable: other data"
     refused = next((side.name for side in (first, second) if side.refusal), None)
-    return refused and f"it says nothing: {refused} is {score.NOT_VALID}"
+    return refused and f"nothing is concluded: {refused} is {score.NOT_VALID}"
 
 
 def _split(first: _Side, second: _Side) -> Split | None:

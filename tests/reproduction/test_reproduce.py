@@ -145,6 +145,21 @@ def test_on_another_machine_only_epochs_decide(tmp_path):
     assert judged.judged[1].words.startswith("minutes: not comparable; 27.49 claimed, 44.17 found, 1.6")
 
 
+@pytest.mark.parametrize("refused", ["claimed", "results"])
+def test_of_a_result_that_is_not_valid_nothing_is_concluded(tmp_path, refused):
+    write_runs(tmp_path / "claimed", 1643, 1650, 1661, 1639, 1655)
+    write_runs(tmp_path / "results", 1640, 1651, 1662, 1645, 1656)
+    for log in ("result_0.txt", "result_1.txt"):
+        file = tmp_path / refused / log
+        file.write_text(re.sub('"seed", "value": [0-9]+', '"seed", "value": 1', file.read_text()))
+    told = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")
+    save_beside(tmp_path / "results", told.here.config)
+    judged = reproduction.judge(told, tmp_path / "results")
+    assert judged.verdict == UNDECIDED and judged.next == "rn50 check tells what is wrong"
+    side = {"claimed": "claim", "results": "result here"}[refused]
+    assert f"The {side} is NOT A VALID RESULT: result_1.txt, line 8: seed 1 is that of" in page.answer(judged)
+
+
 def test_runs_that_miss_the_target_are_no_reproduction(tmp_path):
     write_runs(tmp_path / "claimed", 1643, 1650, 1661, 1639, 1655)
     told = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")

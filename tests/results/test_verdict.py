@@ -29,7 +29,7 @@ def refused(tmp_path_factory):
         ("score bad", f"{NOT_VALID}: result_1.txt, line 8: seed 80 is that of result_0.txt too"),
         ("check bad", "seed 80 is that of result_0.txt too"),
         ("compare good bad", f"caution: bad is {NOT_VALID}: result_1.txt, line 8: seed 80 is that of"),
-        ("compare bad good", f"minutes to target: it says nothing: bad is {NOT_VALID}"),
+        ("compare bad good", f"minutes to target: nothing is concluded: bad is {NOT_VALID}"),
         ("rcp bad", "line 8: seed 80 is that of result_0.txt too"),
         ("rcp good --passes bad", "line 8: seed 80 is that of result_0.txt too"),
         ("reproduce bad --dry-run", f"the claim is {NOT_VALID}: result_1.txt, line 8: seed 80"),
