@@ -21,9 +21,7 @@ def _end_if_interrupted(ignored: "sys.UnraisableHookArgs") -> None:
 
 sys.unraisablehook = _end_if_interrupted
 # C code of a library that is interrupted while it loads prints that, and raises an error of its own.
-sys.excepthook = lambda kind, *rest: (
-    None if issubclass(kind, KeyboardInterrupt) else sys.__excepthook__(kind, *rest)
-)
+sys.excepthook = lambda kind, *rest: None if kind is KeyboardInterrupt else sys.__excepthook__(kind, *rest)
 try:
     with needed_for("the command line"):
         from rn50.cli import main

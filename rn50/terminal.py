@@ -191,14 +191,12 @@ def print_json(value: Any) -> None:
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     """Return rows as CSV; text is as on a terminal, and spreadsheet formulas are quoted."""
+
+    def shown(cell: Any) -> Any:
+        return re.sub("^(?=[-=+@])", "'", safe(cell)) if isinstance(cell, str) else cell
+
     table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    for row in rows:
-        texts = (safe(cell) if isinstance(cell, str) else cell for cell in row)
-        writer.writerow(
-            f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@")) else text
-            for text in texts
-        )
+    csv.writer(table, lineterminator="\n").writerows(map(shown, row) for row in rows)
     return inert(table.getvalue())
 
 
