@@ -12,7 +12,7 @@ from rn50.machine import power
 from rn50.printed import Inline
 from rn50.rates import Rates, of_rounds
 from rn50.run import all_reduce, precision
-from rn50.run.loop import LearningRates, Rank, opened
+from rn50.run.loop import Rank, opened
 from rn50.settings.config import Config
 from rn50.speed import measured_steps, worker
 from rn50.speed.meter import Meter
@@ -150,27 +150,24 @@ def as_rank(config: Config, model: str, kinds: Sequence[str], seconds: float, ro
                 watts += [energy.watts()] if kind == kinds[0] else []
         counted = {kind: rates[1:] for kind, rates in measured.items()}
         rate, mean_watts = statistics.median(counted[kinds[0]]), meter.over_ranks(statistics.mean(watts[1:]))
-        step = _step(config, rank, meter, rate, is_ours)
-        step = step._replace(images_per_joule=rate / mean_watts if mean_watts else None)
+        step = _step(config, rank, meter, rate, mean_watts, is_ours)
         if ranks.rank == 0:
             taken = precision.shown(config, rank.precision)
             worker.report({"precision": taken, "images_per_second": counted, "step": step})
 
 
-def _step(config: Config, rank: Rank, meter: Meter, rate: float, is_ours: bool) -> Step:
-    """Measure the breakdown of a step as one rank, from its images per second."""
+def _step(config: Config, rank: Rank, meter: Meter, rate: float, watts: float, is_ours: bool) -> Step:
+    """Measure the breakdown of a step as one rank, from its images per second and what they took, 0 watts
+    where that is not measured."""
     batch, ranks = config.hyperparameters.batch_size, rank.communicator
     seconds = batch * ranks.size / rate
     forward = meter.over_ranks(batch / rank.forward_seconds)
     sums = 0.0
     if is_ours and ranks.size > 1:
         sums = meter.over_ranks(all_reduce.of_gradients(config, ranks).seconds) / ranks.size
-    schedule = LearningRates(config)
-    loss = measured_steps.loss_after(
-        rank, meter.open(None).batches, [schedule.next() for _ in range(LOSS_STEPS)]
-    )
-    mean = meter.over_ranks(loss) / ranks.size
-    return Step(seconds, forward, sums / seconds if is_ours else None, mean, None)
+    loss = measured_steps.loss_after(rank, meter.open(None).batches, LOSS_STEPS)
+    mean, communication = meter.over_ranks(loss) / ranks.size, sums / seconds if is_ours else None
+    return Step(seconds, forward, communication, mean, rate / watts if watts else None)
 
 
 def run(cell: Cell, config: Config, kinds: tuple[str, ...], seconds: float, rounds: int, log: Path) -> Result:

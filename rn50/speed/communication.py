@@ -46,11 +46,8 @@ def as_rank(config: Config, largest_mib: int, as_json: bool) -> None:
 def _show(config: Config, communicator: Communicator, timings: list[Timing], as_json: bool) -> None:
     if as_json:
         of_one_rank = "|".join(filter(None, (OF_ONE_RANK, traits(config.run.framework).of_one_rank)))
-        used = {
-            name: value
-            for name, value in sorted(environment().items())
-            if name.startswith(PASSED_THROUGH) and not re.match(of_one_rank, name)
-        }
+        settings = sorted(name for name in environment() if name.startswith(PASSED_THROUGH))
+        used = {name: environment()[name] for name in settings if not re.match(of_one_rank, name)}
         print_json(AllReduces(communicator.library, communicator.size, config.run.nodes, used, timings))
         return
     title = f"all-reduces of float32 numbers over {communicator.size} ranks ({communicator.library})"

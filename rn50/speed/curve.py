@@ -16,9 +16,7 @@ def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, fl
     several = len({result.cell.placed for result in results}) > 1
     curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for cell, rates, *_ in sorted(results, key=lambda result: result.cell.batch_size):
-        name = f"{cell.framework} {cell.model} {cell.precision}"
-        if several:
-            name += f", {cell.placed} rank{'s' * (cell.placed != '1')}"
+        name = f"{cell.framework} {cell.model} {', '.join(cell.heading[: 1 + several])}"
         for kind, rate in rates.items():
             curves.setdefault((name, kind), []).append((cell.batch_size, rate.median))
     return curves

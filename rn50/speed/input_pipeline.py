@@ -9,7 +9,7 @@ from rn50.printed import IfKnown, prints
 from rn50.progress import counting
 from rn50.rates import Comparison, Rates
 from rn50.run import precision
-from rn50.run.loop import EpochResult, Rank, opened
+from rn50.run.loop import Rank, opened
 from rn50.settings.config import Config
 from rn50.speed import overlap
 from rn50.speed.meter import Meter
@@ -126,7 +126,7 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
     meter.tell(rounds + 1, (rounds + 1) * len(stages) * slot)
     measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}
-    waits: list[EpochResult] = []
+    waits: list[tuple[float, ...]] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
         for round_ in range(rounds + 1):
             for index, name in enumerate(measured):
@@ -136,18 +136,14 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
                     result = meter.train(inputs[name], steps[name])
                     rate = result.samples / result.seconds
                     if name == "real" and round_:
-                        waits.append(result)
+                        reader, batch = result.data_wait_seconds / steps[name], result.seconds / steps[name]
+                        waits.append((reader / batch, reader, batch, rate))
                 if round_:
                     measured[name].append(rate)
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
     of_rounds = {name: rates.of_rounds(values) for name, values in measured.items()}
     compared = rates.compare(measured["real"], measured["synthetic"])
-    waiting = Waiting(
-        statistics.median(result.data_wait_seconds / result.seconds for result in waits),
-        statistics.median(result.data_wait_seconds for result in waits) / steps["real"],
-        statistics.median(result.seconds for result in waits) / steps["real"],
-        of_rounds["real"].median,
-    )
+    waiting = Waiting(*map(statistics.median, zip(*waits, strict=True)))
     slowest = bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared)
     shown = precision.shown(config, rank.precision)
     run, lost = config.run, overlap.of_rounds(config, *(measured[name] for name in inputs))

@@ -22,11 +22,6 @@ class Setting(NamedTuple):
     field: str
     values: tuple[Any, ...]
 
-    @property
-    def name(self) -> str:
-        """Return the variable that sets it."""
-        return NAMES[self.field]
-
     def directions(self, current: Any) -> list[list[Any]]:
         """Return the values above ``current``, nearest first, and those below it, nearest first."""
         above = [value for value in self.values if value > current]
@@ -73,7 +68,7 @@ def turned(config: Config, values: Mapping[str, Any]) -> Config:
 
 def in_effect(config: Config, setting: Setting) -> bool:
     """Return whether the value that ``config`` has for a setting is in effect."""
-    return show.why_no_effect(setting.name, config) is None
+    return show.why_no_effect(NAMES[setting.field], config) is None
 
 
 def changes(before: Config, after: Config) -> dict[str, tuple[str, str]]:

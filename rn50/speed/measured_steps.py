@@ -4,12 +4,11 @@ import dataclasses
 import itertools
 import pathlib
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from rn50 import frameworks
 from rn50.data.pipeline.batches import Batches
-from rn50.run.loop import EpochResult, Rank
+from rn50.run.loop import EpochResult, LearningRates, Rank
 from rn50.settings.fields import InputPipeline
 
 
@@ -57,13 +56,13 @@ def take(batches: Batches, lead_in: int, steps: int) -> EpochResult:
     return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
 
 
-def loss_after(rank: Rank, batches: Batches, learning_rates: Sequence[float]) -> float:
-    """Return the mean loss of this rank's samples in the last of as many steps as there are learning rates.
+def loss_after(rank: Rank, batches: Batches, steps: int) -> float:
+    """Return the mean loss of this rank's samples in the last of the first ``steps`` of a run.
 
     ``batches`` have no end. It changes the weights, so it comes last.
     """
-    losses, rates = [], iter(learning_rates)
-    rank.train(batches, len(learning_rates), lambda: next(rates), lambda samples, loss: losses.append(loss))
+    losses: list[float] = []
+    rank.train(batches, steps, LearningRates(rank.config).next, lambda _, loss: losses.append(loss))
     return losses[-1]
 
 
@@ -72,9 +71,6 @@ def profile(
 ) -> tuple[EpochResult, list[Operator]]:
     """Run ``train`` under the framework's own profiler, which slows it, and write the timeline to ``trace``
     in Chrome's tracing format. Return also the seconds of every operator."""
-    run, on_gpu = rank.config.run, rank.config.run.device == "gpu"
+    run = rank.config.run
     measure = frameworks.module(run.framework, "measure")
-    profiled: tuple[EpochResult, list[Operator]] = measure.profile(
-        lambda: train(rank, batches, 0, steps), trace, on_gpu
-    )
-    return profiled
+    return measure.profile(lambda: train(rank, batches, 0, steps), trace, run.device == "gpu")

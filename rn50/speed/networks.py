@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rn50.errors import UserError
@@ -28,36 +28,34 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
 
     Raises UserError for a model that no zoo of these frameworks has, and if a zoo is not installed.
     """
-    zoos = {} if set(models) == {OURS} else {framework: zoo(framework) for framework in frameworks}
-    available: list[Network] = []
-    for framework in frameworks:
-        for model in models:
-            if model == OURS:
-                available.append(Network(framework, OURS, None))
-                continue
-            same = [item for item in zoos[framework].items() if _bare(item[0]) == _bare(model)]
-            available += [Network(framework, name, size) for name, size in same]
-    names = {_bare(network.model) for network in available}
+    is_ours = set(models) == {OURS}
+    zoos = {framework: {OURS: None, **({} if is_ours else zoo(framework))} for framework in frameworks}
+    available = [
+        Network(framework, name, size)
+        for framework, known in zoos.items()
+        for model in models
+        for name, size in known.items()
+        if _bare(name) == _bare(model)
+    ]
     for model in models:
-        if model != OURS and _bare(model) not in names:
+        if _bare(model) not in (_bare(network.model) for network in available):
             problem = f"{model} is in the zoo of none of {', '.join(frameworks)}"
-            raise UserError("--models", problem, _close(model, zoos))
+            raise UserError("--models", problem, _close(model, zoos.values()))
     return available
 
 
-def zoo(framework: str) -> dict[str, int]:
+def zoo(framework: str) -> dict[str, int | None]:
     """Return the models of the framework's own zoo: name -> side of the input in pixels. Raises UserError if
     framework or zoo is not installed."""
-    models: dict[str, int] = module(framework, "zoo").models()
-    return models
+    return module(framework, "zoo").models()
 
 
 def _bare(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _close(model: str, zoos: dict[str, dict[str, int]]) -> str:
-    names = {_bare(name): name for zoo in zoos.values() for name in zoo}
+def _close(model: str, zoos: Iterable[Iterable[str]]) -> str:
+    names = {_bare(name): name for zoo in zoos for name in zoo}
     close = difflib.get_close_matches(_bare(model), names, n=5)
     if not close:
         return f"there are {', '.join(sorted(names.values()))}"

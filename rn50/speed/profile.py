@@ -4,8 +4,6 @@ change."""
 import pathlib
 from typing import Annotated, Any, NamedTuple
 
-from rich.table import Table
-
 from rn50 import files, frameworks
 from rn50.errors import UserError
 from rn50.printed import Mark, as_json, prints
@@ -15,7 +13,7 @@ from rn50.settings.config import Config
 from rn50.speed import input_pipeline as input_bench
 from rn50.speed import measured_steps, worker
 from rn50.speed.meter import Meter
-from rn50.terminal import Terminal
+from rn50.terminal import Terminal, table
 
 REPORT_FILE = "profile.json"
 TOP = 12
@@ -64,21 +62,15 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
     """Run one of ``JOBS`` as one rank; rank 0 reports."""
     with opened(config) as rank:
         if what == "rate":
-            report = input_bench.measure(config, rank, seconds, rounds)
-            reported = as_json(report)
+            reported = as_json(input_bench.measure(config, rank, seconds, rounds))
         else:
             batches = Meter(config, rank).open(config.input_pipeline).batches
             measured_steps.train(rank, batches, 2, 1)
             trace = pathlib.Path(folder, f"trace_{rank.communicator.rank}.json")
             result, operators = measured_steps.profile(rank, batches, steps, trace)
-            reported = {
-                "steps": steps,
-                "step_seconds": result.seconds / steps,
-                "operators_a_step": [
-                    (name, calls / steps, 1e3 * seconds_ / steps)
-                    for name, calls, seconds_ in sorted(operators, key=lambda operator: -operator.seconds)
-                ],
-            }
+            longest_first = sorted(operators, key=lambda operator: -operator.seconds)
+            a_step = [(one.name, one.calls / steps, 1e3 * one.seconds / steps) for one in longest_first]
+            reported = {"steps": steps, "step_seconds": result.seconds / steps, "operators_a_step": a_step}
         rank.communicator.barrier()  # rank 0 reports when all are done
         if rank.communicator.rank == 0:
             worker.report(reported)
@@ -156,17 +148,15 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
     steps = f"{now.steps} steps of {now.profiled_step_seconds * 1e3:.1f} ms under the profiler"
     idle = f"no operator ran in {now.idle:.1%} of the time"
     console.print(f"2 profile: {steps}; {idle}; timeline: {folder}/trace_*.json")
-    table = Table(title_justify="left")
+    rows = table(("operator", "calls", "ms a step", "share", *(("before",) if before else ())), ("operator",))
     # The name of a GPU's kernel may have hundreds of characters; --json has it whole.
-    table.add_column("operator", no_wrap=True, max_width=max(20, console.width - 44))
-    for heading in ("calls", "ms a step", "share", *(("before",) if before else ())):
-        table.add_column(heading, justify="right")
+    rows.columns[0].no_wrap, rows.columns[0].max_width = True, max(20, console.width - 44)
     for name, calls, milliseconds in now.operators[:TOP]:
         row = [name, f"{calls:g}", f"{milliseconds:.2f}", f"{milliseconds / now.milliseconds():.1%}"]
         if before:
             row.append(f"{before.milliseconds(name):.2f}")
-        table.add_row(*row)
-    console.print(table)
+        rows.add_row(*row)
+    console.print(rows)
     top = now.operators[0]
     console.print(f"3 bottleneck: {now.rate['bottleneck']}; of the operators {top.name} takes most")
     if now.gain:

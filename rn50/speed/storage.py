@@ -211,18 +211,14 @@ def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
     for name, (folder, records, size, *_) in zip(names, measured, strict=True):
         console.print(f"{name:<5} {folder}: {records:,} images, {size / 1e6:,.1f} MB")
     columns = [heading for name in names for heading in (f"{name}: MB/s (rounds)", "s/epoch")]
-    if two:
-        columns.append("difference")
-    kinds = table(("train.rec", *columns), ("train.rec", "difference"))
+    kinds = table(("train.rec", *columns, *["difference"] * two), ("train.rec", "difference"))
     by_kind = rows(measured)
     for row in by_kind:
         cells = [row.kind]
         for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch, strict=True):
             megabytes = "{:,.0f} ({:,.0f}-{:,.0f})".format(*(value / 1e6 for value in speed))
             cells += [megabytes, f"{seconds:,.3g}"]
-        if two:
-            cells.append(row.meaning)
-        kinds.add_row(*cells)
+        kinds.add_row(*cells, *[row.meaning] * two)
     console.print(kinds)
     if len({(measurement.records, measurement.bytes) for measurement in measured}) > 1:
         console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}")

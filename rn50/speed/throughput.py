@@ -38,13 +38,11 @@ def matrix(
     machines: Sequence[Sequence[str]] = (("localhost",),),
 ) -> list[Cell]:
     """Return all combinations, the fewest ranks first, because scaling is reported relative to them."""
-    places = [(count, len(names), ",".join(names)) for names in machines for count in ranks]
+    hosts = [(len(names), ",".join(names) if len(names) > 1 else None) for names in machines]
+    places = [(count, *names) for names in hosts for count in ranks]
     places.sort(key=lambda place: (place[0] * place[1], place[1]))
     combinations = itertools.product(places, networks, precisions, batch_sizes)
-    every = (
-        Cell(*network, precision, batch_size, count, nodes, names if nodes > 1 else None)
-        for (count, nodes, names), network, precision, batch_size in combinations
-    )
+    every = (Cell(*network, precision, batch, *place) for place, network, precision, batch in combinations)
     return list(dict.fromkeys(every))
 
 
@@ -142,14 +140,11 @@ class Bench:
     @property
     def measured(self) -> list[MeasuredCell]:
         """Return the results so far, with their scaling."""
+        ours = self.config.data.image_size
+        scaling = [{kind: self._scaling(result, kind) for kind in result.rates} for result in self.results]
         return [
-            MeasuredCell(
-                result,
-                result.cell.image_size or self.config.data.image_size,
-                {kind: self._scaling(result, kind) for kind in result.rates},
-                self._to_float32(result),
-            )
-            for result in self.results
+            MeasuredCell(result, result.cell.image_size or ours, scaled, self._to_float32(result))
+            for result, scaled in zip(self.results, scaling, strict=True)
         ]
 
     def _scaling(self, result: Result, kind: str) -> float | None:
@@ -174,12 +169,10 @@ class Bench:
         return None
 
     @property
-    def _tables(self) -> list[tuple[str, Sequence[str], list[tables.Row]]]:
-        """Return title, headings and rows of the tables that follow the overview."""
+    def _tables(self) -> list[tables.Titled]:
+        """Return the tables that follow the overview."""
         measured = self.measured
-        titles = {kind: f"Every cell on {kind} data" for kind in self.kinds}
-        every = [(titles[kind], tables.DETAILS, tables.details(measured, kind)) for kind in self.kinds]
-        return [*every, ("A step of every cell", *tables.steps(measured))]
+        return [*(tables.details(measured, kind) for kind in self.kinds), tables.steps(measured)]
 
     def write(self) -> pathlib.Path:
         """Write the report and its picture, each whole or not at all."""
@@ -220,11 +213,8 @@ class Bench:
         pattern = "|".join(traits.packages for traits in frameworks.every().values())
         versions = [f"{name} {installed[name]}" for name in sorted(installed) if re.fullmatch(pattern, name)]
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
-        sizes = dict.fromkeys(
-            f"{model} of {framework} {size}x{size}"
-            for framework, model, size, *_ in self.cells
-            if model != OURS
-        )
+        others = dict.fromkeys(cell[:3] for cell in self.cells if cell.model != OURS)
+        models = ", ".join(f"{model} of {framework} {size}x{size}" for framework, model, size in others)
         return Facts(
             f"{cpus} CPUs, {machine.get('host_processor_model_name', 'unknown')}",
             machine.get("accelerator_model_name", "unknown") if device == "gpu" else None,
@@ -232,7 +222,7 @@ class Bench:
             f"Python {platform.python_version()}, {', '.join(versions)}",
             software.commit() or "unknown",
             task if self.config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}",
-            f"{', '.join(sizes)}; trained for their throughput alone" if sizes else None,
+            f"{models}; trained for their throughput alone" if models else None,
         )
 
 

@@ -14,6 +14,8 @@ from rn50.speed.cell import Cell, Result
 from rn50.terminal import Terminal, safe
 
 Row = list[str]
+Titled = tuple[str, Sequence[str], list[Row]]
+"""Title, headings and rows of a table."""
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
 LEFT = ("framework", "precision", "data", "second / first")
 """Headings of the columns whose cells begin on the left."""
@@ -79,8 +81,8 @@ def overview(results: Sequence[Result], kind: str, linked: bool = False) -> list
     return [[name, *(row.get(column, "") for column in columns(results))] for name, row in rows.items()]
 
 
-def details(results: Sequence[MeasuredCell], kind: str) -> list[Row]:
-    """Return a row of ``DETAILS`` for every result of a kind of data."""
+def details(results: Sequence[MeasuredCell], kind: str) -> Titled:
+    """Return title, headings and a row of ``DETAILS`` for every result of a kind of data."""
     rows = []
     for result, _, scaling, _ in results:
         if kind in result.rates:
@@ -90,11 +92,11 @@ def details(results: Sequence[MeasuredCell], kind: str) -> list[Row]:
             rows.append([*result.cell.names, median, f"{lowest} to {highest}", scaled])
         elif not result.rates:
             rows.append([*result.cell.names, "", result.failure, ""])
-    return rows
+    return f"Every cell on {kind} data", DETAILS, rows
 
 
-def steps(results: Sequence[MeasuredCell]) -> tuple[Row, list[Row]]:
-    """Return headings and a row of ``STEPS`` for every result with figures."""
+def steps(results: Sequence[MeasuredCell]) -> Titled:
+    """Return title, headings and a row of ``STEPS`` for every result with figures."""
     rows = []
     for result, _, _, apart in results:
         if step := result.step:
@@ -109,7 +111,7 @@ def steps(results: Sequence[MeasuredCell]) -> tuple[Row, list[Row]]:
             ]
             rows.append(row)
     width = len(STEPS) if any(row[-1] for row in rows) else len(STEPS) - 1
-    return list(STEPS[:width]), [row[:width] for row in rows]
+    return "A step of every cell", STEPS[:width], [row[:width] for row in rows]
 
 
 def show_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:

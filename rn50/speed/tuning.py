@@ -100,7 +100,7 @@ class Tuner:
         self._search_seconds = seconds * (1 - FINAL_SHARE)
         self._before = self._best = config
         self._settings = input_settings.of(config, self._meter.agreed(cores))
-        self._best_input = self._opened(config)
+        self._best_input = self._meter.open(config.input_pipeline)
         self._trials: list[Trial] = []
         self._compared: set[tuple[Config, Config]] = set()
         self._longest_trial = 0.0
@@ -112,22 +112,16 @@ class Tuner:
         with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
             values = sum(len(setting.values) - 1 for setting in self._settings)
             steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
-            helped = True
-            while helped:
-                helped = False
-                for setting in self._settings:
-                    helped = self._turn(setting, steps) or helped
-                for change in input_settings.together(self._best):
-                    helped = self._tried(change, steps) or helped
+            helped = [True]
+            while any(helped):
+                helped = [self._turn(setting, steps) for setting in self._settings]
+                helped += [self._tried(change, steps) for change in input_settings.together(self._best)]
             return self._confirm()
 
     def _elapsed(self) -> float:
         elapsed, total = time.monotonic() - self._begin, max(1, round(self._seconds))
         self._progress(min(round(elapsed), total), total)
         return elapsed
-
-    def _opened(self, config: Config) -> Input:
-        return self._meter.open(config.input_pipeline)
 
     def _steps(self, seconds: float, measurements: int) -> int:
         """Return the steps of one of ``measurements`` measurements."""
@@ -168,7 +162,7 @@ class Tuner:
         """Compare ``config`` with the best, and make it the best if every round finds it faster."""
         reason, candidate = "", None
         try:
-            candidate = self._opened(config)
+            candidate = self._meter.open(config.input_pipeline)
         except (UserError, RuntimeError) as error:  # such as too little memory for it
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if self._meter.over_ranks(float(candidate is None)):
@@ -196,13 +190,13 @@ class Tuner:
         """Compare the best with the initial configuration, both measured again, and with synthetic data."""
         changed = self._best != self._before
         # Both are opened again, so that nothing of the search, such as a full cache, favours one of them.
-        self._best_input = self._opened(self._best)
+        self._best_input = self._meter.open(self._best.input_pipeline)
         synthetic = self._meter.open(None)
         measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 3 * rates.ROUNDS
         steps = self._steps(self._seconds - self._elapsed(), measurements)
         compared = None
         if changed:
-            both = [self._opened(self._before), self._best_input]
+            both = [self._meter.open(self._before.input_pipeline), self._best_input]
             self._in_turn(both, 1, steps)  # not counted, because the first round fills caches
             before, after = self._in_turn(both, FINAL_ROUNDS, steps)
             compared = rates.compare(after, before)

@@ -74,8 +74,7 @@ def failure(status: int, text: str) -> str:
     """Return why a job that printed ``text`` has ended with ``status``."""
     if any(words.search(text) for words in (process.OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, _OF_ALLOCATORS)):
         return OUT_OF_MEMORY
-    message = re.search("^rn50: (.+)$", text, re.MULTILINE)
-    if message:
+    if message := re.search("^rn50: (.+)$", text, re.MULTILINE):
         return message[1]
     if status - 128 in set(signal.Signals):
         return f"killed by {signal.Signals(status - 128).name}"

@@ -147,10 +147,12 @@ def test_images_a_joule_are_of_the_counted_energy(tiny_environment):
     step = Step(*told["step"])
     assert step.images_per_joule == pytest.approx(sum(told["images_per_second"]["synthetic"]) / 2 / 50, 1e-3)
     cell = Cell("mxnet", OURS, None, "float32", 8, 1)
-    headings, (row,) = throughput_tables.steps([MeasuredCell(Result(cell, {}, "", "", step), 32, {}, None)])
+    _, headings, (row,) = throughput_tables.steps(
+        [MeasuredCell(Result(cell, {}, "", "", step), 32, {}, None)]
+    )
     assert headings[-1] == "img/s/W" and float(row[-1]) == pytest.approx(step.images_per_joule, 0.01)
     unmeasured = Result(cell, {}, "", "", step._replace(images_per_joule=None))
-    headings, (row,) = throughput_tables.steps([MeasuredCell(unmeasured, 32, {}, None)])
+    _, headings, (row,) = throughput_tables.steps([MeasuredCell(unmeasured, 32, {}, None)])
     assert len(headings) == len(row) == 9
 
 

@@ -91,7 +91,7 @@ def test_what_has_no_figure_is_told_in_a_word_and_what_was_not_measured_is_empty
         ["paddle", "out of memory", ""],
     ]
     assert [row[0] for row in tables.overview(results, "real")] == ["mxnet", "paddle"]
-    rows = tables.details(measured(results), "synthetic")
+    *_, rows = tables.details(measured(results), "synthetic")
     assert ["mxnet", "bfloat16", "64", "1", "", "DATADIR: a long story", ""] in rows
 
 
@@ -121,8 +121,8 @@ def test_details_fold_between_words(terminal, model):
         each._replace(cell=each.cell._replace(model=model, precision=f"{each.cell.precision} (auto)"))
         for each in THREE
     ]
-    rows = tables.details(measured(results), "synthetic")
-    tables.show_table(tables.DETAILS, rows, terminal)
+    _, headings, rows = tables.details(measured(results), "synthetic")
+    tables.show_table(headings, rows, terminal)
     text = "\n".join(lines(terminal))
     for word in (
         "framework",
@@ -143,7 +143,7 @@ def test_details_fold_between_words(terminal, model):
 def test_a_step_of_every_cell_fits_in_parts_that_name_their_cells(terminal, joules):
     step = Step(0.0613, 34567.0, 0.123, 1.9876, joules)
     results = [tables.MeasuredCell(each._replace(step=step), 32, {}, 0.0012) for each in THREE[2:5]]
-    headings, rows = tables.steps(results)
+    _, headings, rows = tables.steps(results)
     tables.show_table(headings, rows, terminal)
     text = "\n".join(lines(terminal))
     assert text.count("mxnet") == 2 * 2 and text.count("pytorch") == 2 and "+0.0012" in text
