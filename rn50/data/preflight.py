@@ -74,8 +74,7 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
         if len(reader) != expected_samples:
             problem = f"lists {len(reader)} records, but {variable} is {expected_samples}"
             raise UserError(idx, problem, f"set {variable}={len(reader)} or pack the data again")
-        again = repeated(reader.offsets)
-        if again:
+        if again := repeated(reader.offsets):
             problem = f"line {again[0] + 1} names the record at byte {reader.offsets[again[0]]} a second time"
             raise UserError(idx, problem, "copy or pack the file again")
         # A truncated file lacks the record that lies farthest in it; a truncated index ends in a wrong
@@ -104,8 +103,7 @@ def find_bad_record(
                 header, image = reader.read(position)
                 otherwise = "does not decode" if stumbled_over else None
                 damage = damage_of(image, decode=bool(stumbled_over)) or otherwise
-                fault = label_fault(header, classes) or (f"{damage}; {REPLACE}" if damage else None)
-                if fault:
+                if fault := label_fault(header, classes) or (f"{damage}; {REPLACE}" if damage else None):
                     return reader.named(position, fault)
     except UserError as error:
         return str(error)

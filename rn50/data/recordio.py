@@ -99,11 +99,7 @@ def encode_image(key: int, label: float, image: bytes) -> bytes:
     Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``; raises ``ValueError``
     where that does.
     """
-    header, size = encode_header(key, label), IMAGE_START + len(image)
-    if MAGIC in header or _aligned_magic(image) or size > MAX_RECORD_BYTES:
-        return encode_record(header + image)
-    # The same with fewer copies of the image.
-    return b"".join((_PART.pack(MAGIC, size), header, image, bytes(-size % ALIGNMENT)))
+    return encode_record(encode_header(key, label) + image)
 
 
 def image_bytes(size: int) -> int:

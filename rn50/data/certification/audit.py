@@ -43,9 +43,8 @@ class AuditedSplit:
         """In the order of the index; -1 where a record has no valid class index."""
         self.digests = np.zeros((self.records, DIGEST_BYTES), np.uint8)
         """SHA-256 of every image; zeros where no image was found."""
-        self.again = "pack the data again, or take them from another copy"
-        if source:
-            self.again = f"pack it again: rn50 pack {source}"
+        unknown = "pack the data again, or take them from another copy"
+        self.again = f"pack it again: rn50 pack {source}" if source else unknown
 
     def read(self, descriptor: int, decode: bool, positions: np.ndarray, bounds: np.ndarray) -> "_Chunk":
         """Read from ``bounds[0]`` to ``bounds[-1]``; record ``positions[i]``, if there is one, lies from

@@ -100,8 +100,7 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
     if not isinstance(known, dict):
         raise UserError(manifest, "not the record of a demo data set", remedy)
     expected = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
-    changed = [key for key in expected if recorded.get(key) != expected[key]]
-    if changed:
+    if changed := [key for key in expected if recorded.get(key) != expected[key]]:
         differences = ", ".join(f"{key} {recorded.get(key)} instead of {expected[key]}" for key in changed)
         problem = f"a demo data set of other settings ({differences})"
         raise UserError(manifest, problem, "choose another folder or delete this one")
@@ -143,7 +142,5 @@ def generate(
                     os.replace(partial / name, folder / name)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-        if not (folder / CERTIFICATE).exists():
-            not_kept = certify(folder).certificate.not_kept
-            if not_kept:
-                raise UserError(not_kept)
+        if not (folder / CERTIFICATE).exists() and (not_kept := certify(folder).certificate.not_kept):
+            raise UserError(not_kept)

@@ -27,6 +27,7 @@ from rn50.data.packing.imagenet_folder import Image, ImageFolder, scan
 from rn50.data.recordio import MAX_RECORD_BYTES, encode_image, image_bytes
 from rn50.data.workers import Processes, writing
 from rn50.errors import UserError
+from rn50.machine.sources import HERE
 from rn50.progress import Progress, silent
 
 PARTIAL = ".pack.partial"
@@ -39,6 +40,7 @@ OVERHEAD_BYTES = 200
 """Upper estimate of a record's bytes beside its image, in all files."""
 LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
 """Limit of an image; the rest of a record is far smaller than the difference to ``MAX_RECORD_BYTES``."""
+GO_ON = "fix that, and the same command goes on where it stopped"
 STREAMS = {"train": 1, "val": 2}
 """Stream of random numbers that orders each split."""
 
@@ -99,9 +101,8 @@ def pack(
         **listed.numbers,
     }
     partial, packed = folder / PARTIAL, packing_list.Packed(folder, **listed.numbers)
-    go_on = "the same command goes on where it stopped"
-    least = f"{go_on}, --workers 1 with the least memory"
-    with writing(folder, "packing a data set", f"fix that, and {go_on}", least):
+    least = "the same command goes on where it stopped, --workers 1 with the least memory"
+    with writing(folder, "packing a data set", GO_ON, least):
         if _is_there(folder, settings, listed):
             return packed
         if packing_list.read_json(partial / layout.PACK_RECORD) is None:
@@ -147,10 +148,7 @@ def _refuse_changed(images: Iterator[Image], began_ns: int, source: Path, packed
 
 def _boot() -> str:
     """Return the ID of this boot. After another boot, the latest writes may never have reached the disk."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
+    return HERE.text("proc/sys/kernel/random/boot_id")
 
 
 def _begin(folder: Path, settings: dict[str, Any]) -> int:
@@ -166,7 +164,8 @@ def _begin(folder: Path, settings: dict[str, Any]) -> int:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     began_ns = partial.stat().st_ctime_ns  # by the clock of this file system
-    _write_json(partial / JOURNAL, {"settings": settings, "boot": _boot(), "began_ns": began_ns})
+    journal = {"settings": settings, "boot": _boot(), "began_ns": began_ns}
+    files.write(partial / JOURNAL, json.dumps(journal, indent=1) + "\n", files.ANY, GO_ON)
     return began_ns
 
 
@@ -284,8 +283,7 @@ def _read(path: str, size: int) -> bytes:
     if len(content) != size:
         remedy = "leave the folder alone and give the same command again"
         raise UserError(path, "changed while it was packed", remedy)
-    fault = jpeg.read_header(content).fault
-    if fault:
+    if fault := jpeg.read_header(content).fault:
         raise UserError(path, f"is {fault}", again)
     return content
 
@@ -295,10 +293,5 @@ def _finish(partial: Path, listed: ImageFolder, settings: dict[str, Any]) -> Non
     text = "".join(f"{name}\n" for name in listed.classes)
     (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
     lists = {name: files.sha256(partial / name) for name in (layout.CLASSES, *layout.LISTS)}
-    _write_json(partial / layout.PACK_RECORD, dict(settings, rn50=rn50.__version__, lists=lists))
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    temporary = path.with_name(f"{path.name}.partial")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    record = json.dumps(dict(settings, rn50=rn50.__version__, lists=lists), indent=1) + "\n"
+    files.write(partial / layout.PACK_RECORD, record, files.ANY, GO_ON)

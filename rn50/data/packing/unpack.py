@@ -93,8 +93,7 @@ def _write(
     for position in positions:
         header, image = reader.read(position)
         is_class = header.flag < 2 and header.is_in(len(classes) or 1 << 24)
-        no_image = read_header(image).fault
-        if no_image or not is_class:
+        if (no_image := read_header(image).fault) or not is_class:
             labels = f"{header.flag} labels" if header.flag > 1 else f"label {header.label:g}"
             fault = f"is {no_image}" if is_class else f"has {labels}, which is not a class"
             raise UserError(reader.path, f"record {position} {fault}", remedy)

@@ -63,8 +63,7 @@ def run(
 ) -> None:
     """Resize, mirror and normalise one crop."""
     height, width, size = in_shapes[0][0], in_shapes[0][1], out_shapes[0][1]
-    planar = out_shapes[0][0] == CHANNELS
-    channel_step, pixel_step = (size * size, 1) if planar else (1, CHANNELS)
+    channel_step, pixel_step = (size * size, 1) if out_shapes[0][0] == CHANNELS else (1, CHANNELS)
     crop = numba.carray(ins[0], (height, width * CHANNELS))
     out = numba.carray(outs[0], CHANNELS * size * size)
     lefts, rights, along = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float32)

@@ -50,8 +50,7 @@ class Records:
     def together(self, samples: list[Any]) -> list[np.ndarray]:
         """Collate function: return samples as one batch, which a DataLoader's processes can only hand over
         as arrays: images (B, S, S, 3) and float32 labels (B,), or the bytes of the first error line."""
-        fault = next((sample for sample in samples if isinstance(sample, str)), None)
-        if fault is not None:
+        if fault := next((sample for sample in samples if isinstance(sample, str)), ""):
             return [np.array(bytearray(fault.encode()))]
         images, labels = zip(*samples, strict=False)
         return [np.stack(images), np.array(labels, np.float32)]
