@@ -15,6 +15,7 @@ from rn50.settings import config_file, named
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Results and weights")
+cleaned_up = group.main.under("Results and weights", group.CleanedUpVerb)
 
 _output = group.output("The file to write.", required=True)
 _tolerance = option(
@@ -86,7 +87,7 @@ def _to(help_: str) -> Any:
     return option("--to", help_, "format_", default="onnx", callback=_format)
 
 
-@verb(
+@cleaned_up(
     "export",
     "Write weights as an ONNX model",
     "rn50 export results/DEMO_CPU/result_0.safetensors DEMO_CPU -o model.onnx",
@@ -149,7 +150,7 @@ def export_weights(
         say(f"top-1 {counts.top1:.4f} ({counts.correct:,} of {counts.images:,})")
 
 
-@verb(
+@cleaned_up(
     "quantize",
     "Quantise an ONNX model to int8",
     "rn50 quantize model.onnx DEMO_CPU -o int8.onnx --method all --calibration all",

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from rn50.data.packing.packing_list import Packed
 
 verb = group.main.under("Set up and data")
+cleaned_up = group.main.under("Set up and data", group.CleanedUpVerb)
 
 
-@verb("demo-data", "Generate the demo data set", "rn50 demo-data data/demo")
+@cleaned_up("demo-data", "Generate the demo data set", "rn50 demo-data data/demo")
 @click.argument("folder", type=PATH)
 @option("--seed", "Seed of the images.", default=1, type=Whole(0, 2**32 - 1))
 @flag("--tune", "Write a validation set of other images, to choose hyperparameters on.")
@@ -34,14 +35,14 @@ def demo_data(folder: Path, seed: int, tune: bool, scale: int, as_json: bool) ->
     """Generate the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
     from rn50.data.demo import dataset
 
-    with group.cleaned_up(), counting("generating the demo data set") as progress:
+    with counting("generating the demo data set") as progress:
         settings = dataset.Settings(seed=seed, val_split="tune" if tune else "val", scale=scale)
         dataset.generate(folder, settings, progress=progress)
     if as_json:
         print_json(dataset.Generated(folder, seed, settings.val_split, scale))
 
 
-@verb("pack", "Pack ImageNet's folders as RecordIO", "rn50 pack /data/ILSVRC2012 /data/imagenet")
+@cleaned_up("pack", "Pack ImageNet's folders as RecordIO", "rn50 pack /data/ILSVRC2012 /data/imagenet")
 @click.argument("source", type=PATH)
 @click.argument("folder", metavar="OUT", type=PATH)
 @option("--seed", "Seed of the order of the records.", default=0, type=Whole(0, 2**32 - 1))
@@ -68,14 +69,14 @@ def pack(
     from rn50.data.packing import pack as packer
     from rn50.data.packing import packing_list
 
-    with group.cleaned_up(), counting("packing") as progress:
+    with counting("packing") as progress:
         packed = packer.pack(source, folder, seed, val_truth, workers, progress)
     for line in packing_list.surprises(packing_list.read_classes(folder) or ()):
         say(line, err=True)
     _print_numbers(packed, f"; rn50 verify {folder} looks at every one", as_json)
 
 
-@verb("unpack", "Unpack RecordIO into class folders", "rn50 unpack /data/imagenet /data/folders")
+@cleaned_up("unpack", "Unpack RecordIO into class folders", "rn50 unpack /data/imagenet /data/folders")
 @click.argument("source", metavar="DIR", type=PATH)
 @click.argument("folder", metavar="OUT", type=PATH)
 @option("--workers", "Threads [default: cores].", type=Whole(1, MOST_WORKERS))
@@ -87,7 +88,7 @@ def unpack(source: Path, folder: Path, workers: int | None, as_json: bool) -> No
     """
     from rn50.data.packing import unpack as unpacker
 
-    with group.cleaned_up(), counting("unpacking") as progress:
+    with counting("unpacking") as progress:
         unpacked = unpacker.unpack(source, folder, workers, progress)
     _print_numbers(unpacked, "", as_json)
 

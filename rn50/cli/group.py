@@ -35,15 +35,6 @@ def _interrupt(number: int, _: object) -> None:
     raise KeyboardInterrupt(number)
 
 
-def cleaned_up() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which SIGTERM and SIGHUP raise an exception, so that unfinished work is cleaned up.
-
-    Use it only for verbs that have something to clean up, because native code that hangs would delay the
-    exception for ever; a second signal ends even that.
-    """
-    return process.handling(dict.fromkeys(process.not_ignored(signal.SIGTERM, signal.SIGHUP), _interrupt))
-
-
 class _Verb(click.Command):
     """A verb. One with ``--set`` answers ``--lr 1`` and ``LR=1`` with what sets that value."""
 
@@ -59,10 +50,15 @@ class _Verb(click.Command):
 
 
 class CleanedUpVerb(_Verb):
-    """A verb that has temporary folders, and removes them when a signal ends it."""
+    """A verb with unfinished work to clean up: SIGTERM and SIGHUP raise an exception in it.
+
+    No other verb is one, because native code that hangs would delay the exception for ever; a second signal
+    ends even that.
+    """
 
     def invoke(self, context: click.Context) -> Any:
-        with cleaned_up():
+        numbers = process.not_ignored(signal.SIGTERM, signal.SIGHUP)
+        with process.handling(dict.fromkeys(numbers, _interrupt)):
             return super().invoke(context)
 
 

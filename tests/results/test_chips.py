@@ -54,8 +54,8 @@ def test_names_that_nvidia_smi_gives_gpus(gpu, expected):
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("H20", None), ("A10", None), ("RTX 4090 D", None), ("GH200", None), ("L4", "L4"), ("4090", "RTX-4090"),
-        ("h200", "H200-SXM-141GB"), ("h100 sxm5 80", "H100-SXM-80GB"), ("v3", "TPU-v3"), ("v100s", "V100S-PCIe-32GB"),
+        ("H20", None), ("A10", None), ("RTX 4090 D", None), ("GH200", None), ("L4", "L4"), ("v3", "TPU-v3"),
+        ("h200", "H200-SXM-141GB"), ("h100 sxm5 80", "H100-SXM-80GB"), ("4090", "RTX-4090"),
     ],
 )  # fmt: skip
 def test_a_name_that_is_a_part_of_a_word_is_another(query, expected):
