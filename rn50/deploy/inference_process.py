@@ -2,6 +2,7 @@
 memory."""
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import pathlib
@@ -77,17 +78,12 @@ class Process:
         self._process = context.Process(target=_serve, args=(theirs, subject, threads, str(log)), daemon=True)
         self._process.start()
         theirs.close()
-        self._loaded = False
 
     def measure(self, load: Load) -> Round:
         """Return one round of a load, when the model is loaded. Raises UserError if the engine fails."""
-        if not self._loaded:
-            self._answer()
-            self._loaded = True
         with contextlib.suppress(BrokenPipeError):  # _answer says why
             self._pipe.send(load)
-        answer: Round = self._answer(MOST_OF_SECONDS * load.seconds)
-        return answer
+        return self._answer(MOST_OF_SECONDS * load.seconds)
 
     def close(self) -> None:
         """Ask the process to end, so that its framework can clean up, and kill it if it does not."""
@@ -96,7 +92,7 @@ class Process:
         self._process.kill()
         self._process.join()
 
-    def _answer(self, seconds: float = 0) -> Any:
+    def _answer(self, seconds: float) -> Any:
         limit = seconds + LIMIT_S
         try:
             if not self._pipe.poll(limit):
@@ -124,14 +120,11 @@ def _serve(pipe: Connection, subject: ModelOnEngine, threads: int, log: str) -> 
     set_default("NVIDIA_TF32_OVERRIDE", "0")  # else a GPU's float32 has 10 bits of 23 in convolutions
     try:
         run, make = inference_engines.create(subject, threads)
-        pipe.send(None)
-        sizes: dict[int, np.ndarray] = {}
+        images_of = functools.cache(make)
         with contextlib.suppress(EOFError):
             while True:
                 load: Load = pipe.recv()
-                if load.batch_size not in sizes:
-                    sizes[load.batch_size] = make(load.batch_size)
-                images = sizes[load.batch_size]
+                images = images_of(load.batch_size)
                 for _ in range(LEAD_IN_REQUESTS):
                     run(images)
                 pipe.send(serve(run, images, load))

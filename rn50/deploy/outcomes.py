@@ -13,8 +13,8 @@ from rn50.weights.counts import Counts
 Run = Callable[[np.ndarray], np.ndarray]
 """Images -> logits."""
 LIMIT_S = 300
-"""Time limit in seconds for a batch, or for a round of ``rn50 bench inference`` beyond its own time, because
-a model may loop forever."""
+"""Time limit in seconds for a batch, or for the start and a round of ``rn50 bench inference`` beyond the
+round's own time, because a model may loop forever."""
 
 
 class Evaluated(NamedTuple):

@@ -7,7 +7,7 @@ counted, and a model is evaluated before it is written.
 import itertools
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,19 +23,11 @@ from rn50.terminal import say
 with needed_for("quantisation"):
     import onnxruntime
     from onnx import TensorProto
-    from onnxruntime.quantization import (
-        CalibrationMethod,
-        QuantFormat,
-        QuantType,
-        quantize_dynamic,
-        quantize_static,
-    )
+    from onnxruntime import quantization as ort
+    from onnxruntime.quantization import CalibrationMethod, QuantType
 
-CALIBRATIONS = {
-    "minmax": CalibrationMethod.MinMax,
-    "entropy": CalibrationMethod.Entropy,
-    "percentile": CalibrationMethod.Percentile,
-}
+_METHODS = CalibrationMethod.MinMax, CalibrationMethod.Entropy, CalibrationMethod.Percentile
+CALIBRATIONS = {method.name.lower(): method for method in _METHODS}
 DYNAMIC, STATIC = "dynamic", "static"
 STATIC_OPERATORS = ["Conv", "Relu", "Add", "MaxPool", "GlobalAveragePool", "Flatten", "Gemm"]
 """Operators between quantised tensors; all of the network, so that activations stay int8 from the first to
@@ -78,25 +70,17 @@ def quantize(
     return choose([output], candidates, tolerance)
 
 
-class _Reader:
-    """Images as calibrators of ONNX Runtime ask for them: piece by piece, because they keep every activation
+class _Reader(list[dict[str, np.ndarray]]):
+    """Inputs as calibrators of ONNX Runtime ask for them: piece by piece, because they keep every activation
     of a piece."""
-
-    def __init__(self, name: str, images: Sequence[np.ndarray]):
-        self._name, self._images = name, images
-        self._left: Iterator[np.ndarray] = iter(images)
-
-    def __len__(self) -> int:
-        return len(self._images)
 
     def set_range(self, start_index: int, end_index: int) -> None:
         """Begin a piece."""
-        self._left = iter(self._images[start_index:end_index])
+        self._left = iter(self[start_index:end_index])
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         """Return the next input of the piece, or None at its end."""
-        image = next(self._left, None)
-        return None if image is None else {self._name: image}
+        return next(self._left, None)
 
 
 def calibration_images(model: model_file.Model, config: Config, images: int) -> list[np.ndarray]:
@@ -117,31 +101,22 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
         prepared, made = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "made.onnx"))
         settings = onnxruntime.SessionOptions()
         settings.optimized_model_filepath = prepared
-        basic = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC  # folds batch norm
-        settings.graph_optimization_level = basic
+        # Basic optimisation folds batch norm.
+        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         onnxruntime.InferenceSession(model.content, settings, [model_file.CPU])
         nodes = model_file.parse(model.name, pathlib.Path(prepared).read_bytes()).proto.graph.node
         preprocessing = itertools.takewhile(lambda node: node.op_type != "Conv", nodes)
         excluded = [node.name for node in preprocessing]
+        how: dict[str, Any] = {"nodes_to_exclude": excluded}
         if way == DYNAMIC:
             # ConvInteger has one scale per tensor, and ONNX Runtime executes it for unsigned weights alone.
-            quantize_dynamic(
-                prepared, made, DYNAMIC_OPERATORS, nodes_to_exclude=excluded, weight_type=QuantType.QUInt8
-            )
+            ort.quantize_dynamic(prepared, made, DYNAMIC_OPERATORS, weight_type=QuantType.QUInt8, **how)
         else:
-            quantize_static(
-                prepared,
-                made,
-                _Reader(model.input, images),
-                QuantFormat.QDQ,
-                STATIC_OPERATORS,
-                per_channel=True,
-                activation_type=QuantType.QUInt8,
-                weight_type=QuantType.QInt8,
-                nodes_to_exclude=excluded,
-                calibrate_method=CALIBRATIONS[way.removeprefix(f"{STATIC} ")],
-                extra_options={"CalibStridedMinMax": 1},
-            )
+            how |= {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
+            how["calibrate_method"] = CALIBRATIONS[way.removeprefix(f"{STATIC} ")]
+            how["extra_options"] = {"CalibStridedMinMax": 1}
+            reader = _Reader({model.input: image} for image in images)
+            ort.quantize_static(prepared, made, reader, ort.QuantFormat.QDQ, STATIC_OPERATORS, **how)
         proto = model_file.parse(model.name, pathlib.Path(made).read_bytes()).proto
     _shorten(proto)
     graph.label(proto, {**model.facts, "quantization": way})
@@ -154,18 +129,14 @@ def _shorten(proto: Any) -> None:
 
     ONNX Runtime refuses a classifier without zero points.
     """
-    symmetric = {
-        tensor.name
-        for tensor in proto.graph.initializer
-        if tensor.data_type == TensorProto.INT32 or len(tensor.dims) == 4
-    }
+    tensors = list(proto.graph.initializer)
+    symmetric = {one.name for one in tensors if one.data_type == TensorProto.INT32 or len(one.dims) == 4}
     dropped = set()
     for node in proto.graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in symmetric:
             dropped.add(node.input.pop(2))
-    kept = [tensor for tensor in proto.graph.initializer if tensor.name not in dropped]
     del proto.graph.initializer[:], proto.graph.value_info[:], proto.metadata_props[:]
-    proto.graph.initializer.extend(kept)
+    proto.graph.initializer.extend(tensor for tensor in tensors if tensor.name not in dropped)
     made = dict.fromkeys(output for node in proto.graph.node for output in node.output)
     short = {name: str(number) for number, name in enumerate(made) if name != proto.graph.output[0].name}
     for node in proto.graph.node:

@@ -172,7 +172,7 @@ def test_a_process_that_never_answers_is_ended(models, tmp_path, monkeypatch):
     process = inference_process.Process(
         ModelOnEngine(models / "model.onnx", "onnxruntime", "float32"), 1, tmp_path / "log"
     )
-    process._answer()  # it is loaded
+    process.measure(Load(1, 0.1, None))  # it is loaded
     monkeypatch.setattr(inference_process, "LIMIT_S", 0.2)
     with pytest.raises(UserError, match="model.onnx onnxruntime float32: no answer within 1 s; leave it out"):
         process._answer(1)  # it was asked nothing
