@@ -140,14 +140,13 @@ def make(
     chosen = choices.framework(on, software, framework)
     if base is None and recipe is None and on.device == "cpu":
         base = config_file.file_of(DEMO)
-    precision = choices.precision(on, chosen.value)
+    precision = choices.precision(on, chosen.value).value
     if base:
-        source = of_base(base, on, precision.value)
+        source = of_base(base, on, precision)
     else:
-        source = of_origin(recipe, on, precision.value) if recipe else of_plan(on, precision.value)
+        source = of_origin(recipe, on, precision) if recipe else of_plan(on, precision)
     by = argument(name, file)
-    step_mode = choices.step_mode(on, chosen.value, software)
-    behind = rewrite.section_text("run", _run(name, machine, on, chosen, precision, step_mode, source.data))
+    behind = rewrite.section_text("run", _run(name, machine, on, software, chosen, source.data))
     behind += rewrite.section_text("data", _data(source))
     behind += rewrite.section_text("input pipeline (speed only)", _inputs(by, machine, on))
     behind += rewrite.heading("environment (passed through)")
@@ -163,21 +162,15 @@ def make(
 
 
 def _run(
-    name: str,
-    machine: Machine,
-    on: Devices,
-    framework: Choice,
-    precision: Choice,
-    step_mode: Choice | None,
-    data: Data,
+    name: str, machine: Machine, on: Devices, software: Software, framework: Choice, data: Data
 ) -> Iterator[Line]:
     yield "DGXSYSTEM", name, "name of this file"
     yield "FRAMEWORK", *framework
     yield "DGXNGPU", str(on.ranks), "ranks: one per GPU" if on.device == "gpu" else "ranks"
     yield "DGXNNODES", "1", "this machine"
     yield "DEVICE", on.device, ", ".join(on.models) or f"no GPU: {machine.no_gpu}"
-    yield "PRECISION", *precision
-    if step_mode:
+    yield "PRECISION", *choices.precision(on, framework.value)
+    if step_mode := choices.step_mode(on, framework.value, software):
         yield "STEP_MODE", *step_mode
     if dataclasses.asdict(data) == dataclasses.asdict(Data(folder=data.folder)):
         yield "SUBMISSION_PLATFORM", f"1x{name}", "as the log names it"
