@@ -173,7 +173,7 @@ def test_a_path_begins_where_the_user_is(tmp_path, monkeypatch):
     assert config_file.system_of(file) == "DEMO_CPU+DATADIR=mine"
 
 
-@pytest.mark.parametrize("look", [named.read, lambda *given: show.show(*given, False, False)])
+@pytest.mark.parametrize("look", [named.read, lambda name, values: show.show(name, values, False, False)])
 @pytest.mark.parametrize("name", ["LR", "MOM", "NOBODYS", "SEED", "SUBMISSION_ORG"])
 def test_a_long_value_is_refused_and_not_printed_whole(look, name):
     with pytest.raises(UserError) as refused:
