@@ -179,8 +179,7 @@ def _resource_limit(source: Sources, name: str) -> int | None:
 
 def _mounts(source: Sources) -> Iterator[Mount]:
     for line in source.text("proc/self/mountinfo").splitlines():
-        fields = re.match(r"\S+ \S+ \S+ \S+ (\S+) .* - (\S+) (\S+) (\S+)$", line)
-        if fields:
+        if fields := re.match(r"\S+ \S+ \S+ \S+ (\S+) .* - (\S+) (\S+) (\S+)$", line):
             folder = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1])
             yield Mount(folder, *fields.groups()[1:])
 

@@ -16,6 +16,9 @@ from rn50 import frameworks, process
 from rn50.files import ROOT
 from rn50.machine.sources import HERE, Sources
 
+GIT_LIMIT_S = 60
+"""Time limit of a command of git."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Software:
@@ -107,16 +110,21 @@ def _library(traits: frameworks.Traits) -> pathlib.Path | None:
     return library if library and library.exists() else None
 
 
+def git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
+    """Return exit status and standard output of git in a checkout, and the last line of standard error."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, timeout=GIT_LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 127, b"", f"git: {getattr(error, 'strerror', error)}"
+    complaints = done.stderr.decode(errors="replace").strip().splitlines()
+    return done.returncode, done.stdout, complaints[-1] if complaints else ""
+
+
 def commit() -> str | None:
     """Return the commit of the checkout, with "-dirty" if files differ; in an image, which is not a checkout,
     RN50_COMMIT.
 
     Returns None if neither is known.
     """
-    try:
-        describe = ["git", "describe", "--always", "--dirty", "--abbrev=40"]
-        done = subprocess.run(describe, cwd=str(ROOT), capture_output=True, text=True, timeout=20)
-        described = done.stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        described = ""
-    return described or process.environment().get("RN50_COMMIT") or None
+    _, described, _ = git(ROOT, "describe", "--always", "--dirty", "--abbrev=40")
+    return described.decode().strip() or process.environment().get("RN50_COMMIT") or None

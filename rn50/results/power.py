@@ -117,8 +117,7 @@ def read(path: pathlib.Path) -> tuple[PowerLog | None, list[Finding]]:
     faults = [_fault(path, None, text) for text in logged.findings]
     start, stop = logged.first(START), logged.first(STOP)
     for key in (START, STOP):
-        number = len(logged.by_key.get(key, ()))
-        if number != 1:
+        if (number := len(logged.by_key.get(key, ()))) != 1:
             faults.append(_fault(path, None, f"{number or 'no'} record {key}, not one"))
     if start and stop and stop.time_ms <= start.time_ms:
         faults.append(_fault(path, stop.line, f"{STOP} is not later than {START}"))
@@ -242,8 +241,7 @@ def _of_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterato
     begin, end = log.run_start_ms, log.run_stop_ms
     if begin is None or end is None:
         return
-    wrong = _uncovered(node, begin, end) or _impossible(node, accelerators, begin, end)
-    if wrong:
+    if wrong := _uncovered(node, begin, end) or _impossible(node, accelerators, begin, end):
         yield _fault(node.path, None, wrong)
         return
     inside = [at for at, _ in node.readings if begin <= at <= end]
@@ -251,9 +249,7 @@ def _of_run(node: PowerLog, accelerators: int | None, log: ResultLog) -> Iterato
         text = f"{len(inside)} readings in the run, and the rules want {rules.POWER_READINGS}"
         yield _fault(node.path, None, text, WARNING)
     gaps = [(last - first) / 1000 for first, last, _ in node.spans[1:] if last > begin and first < end]
-    if not gaps:
-        return
-    usual, longest = statistics.median(gaps), max(gaps)
+    usual, longest = statistics.median(gaps or [0.0]), max(gaps, default=0.0)
     if usual > rules.POWER_INTERVAL_S * 1.05:
         yield _fault(node.path, None, f"a reading each {usual:.1f} s", WARNING)
     if longest > max(2 * usual, 2 * rules.POWER_INTERVAL_S):

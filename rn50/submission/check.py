@@ -75,8 +75,7 @@ def check(
     for folder, files in folders.items():
         place = tree.place(folder)
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
-        runs = _read(files, findings)
-        if runs:
+        if runs := _read(files, findings):
             todo.append((place, runs, chosen))
             total += len(set(chosen)) * len(runs) + len(package_checks.official_checks(place, chosen))
     numbers = itertools.count(1)
@@ -89,10 +88,8 @@ def check(
         logs = [timed_run.log for timed_run in runs]
         of_folder = compliance.check([log.path for log in logs], chosen, count)
         verdicts += of_folder
-        official: list[Finding] = []
-        for log in logs:
-            official += explain.explain([verdict for verdict in of_folder if verdict.file == log.path], log)
-        findings += _said_once(judged.findings, official)
+        explained = (explain.explain([one for one in of_folder if one.file == log.path], log) for log in logs)
+        findings += _said_once(judged.findings, [*itertools.chain(*explained)])
         findings += power.judge(logs)[1]
         findings += _incomplete(runs, paths)
         findings += _not_published(place, runs[0])

@@ -122,8 +122,7 @@ def _machine(result: OwnResult, given: Mapping[str, Any], problems: list[str]) -
     systems = [saved.get("system", {}) for saved in result.saved]
     known = {*given, *MODELS}
     reported = [{name: value for name, value in system.items() if name not in known} for system in systems]
-    different = differences([log.path.name for log in result.logs], reported)
-    if different:
+    if different := differences([log.path.name for log in result.logs], reported):
         remedy = f"make all of them on one, or say in {DETAILS} what is right"
         problems.append(f"{result.folder}: the runs are not of one system: {different}; {remedy}")
     return next((dict(system) for system in systems if system), {})

@@ -70,8 +70,7 @@ def problems(result: OwnResult) -> Iterator[str]:
     for finding in result.score.errors[:_MOST_REASONS]:
         where = finding.file if finding.line is None else f"{finding.file}: line {finding.line}"
         yield f"{where}: {finding.message}; {finding.remedy}"
-    more = len(result.score.errors) - _MOST_REASONS
-    if more > 0:
+    if (more := len(result.score.errors) - _MOST_REASONS) > 0:
         yield f"{folder}: {more} more errors; rn50 check tells them"
     if made_elsewhere(result):
         text = "no log has the result_N.json beside it that rn50 run writes"

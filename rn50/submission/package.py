@@ -5,6 +5,7 @@ destination, checked there and then renamed into place; where something is refus
 """
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -103,8 +104,7 @@ def package(
                 _build(plan, _in(built, plan))
             organisations = list(dict.fromkeys(_in(built, plan).organisation for plan in plans))
             reported = [*check.check(organisations, rulesets, progress).findings]
-            for organisation in organisations:
-                reported += package_checks.check_repository(organisation)
+            reported += itertools.chain(*map(package_checks.check_repository, organisations))
             findings = tuple(_in_place(finding, built, destination) for finding in reported)
             demo = plans[0].package.label is not None
             errors = [finding for finding in findings if finding.severity == ERROR]
@@ -173,8 +173,7 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
             yield f"{folder}: {text}; give each a system_name in {describe.DETAILS}"
         taken[place] = folder
         parts = (place.results.parent, place.description, place.implementations / place.system)
-        existing = [str(part) for part in parts if part.exists()]
-        if existing:
+        if existing := [str(part) for part in parts if part.exists()]:
             remedy = f"move {'it' if len(existing) == 1 else 'them'} away, or give another system_name in"
             yield f"{', '.join(existing)}: there already; {remedy} {folder / describe.DETAILS}"
 

@@ -11,8 +11,9 @@ import tarfile
 from collections.abc import Mapping
 from typing import Any
 
-from rn50 import files, frameworks, process
+from rn50 import files, frameworks
 from rn50.benchmark import rules
+from rn50.machine.software import git
 from rn50.results import sidecar
 from rn50.settings.fields import RUNS_OWN
 from rn50.settings.shell.exports import exported, remark
@@ -36,7 +37,7 @@ def find(result: OwnResult) -> tuple[str, str | None]:
     if commit.endswith("-dirty"):
         problem = f"made with changes that were not committed ({commit}), so the code that ran cannot be"
         return "", f"{result.folder}: {problem} submitted; commit and make the runs again"
-    status, printed, complaint = _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    status, printed, complaint = git(CHECKOUT, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     if status != 0:
         problem = f"its commit {commit} is not in {CHECKOUT}{f' ({complaint})' if complaint else ''}"
         remedy = "git fetch it, or package in the checkout that made the runs"
@@ -44,19 +45,9 @@ def find(result: OwnResult) -> tuple[str, str | None]:
     return printed.decode().strip(), None
 
 
-def _git(*arguments: str) -> tuple[int, bytes, str]:
-    """Return exit status, standard output, and the last line of standard error."""
-    try:
-        done = process.run(["git", *arguments], cwd=CHECKOUT, capture_output=True)
-    except OSError as error:
-        return 127, b"", f"git: {error.strerror}"
-    complaints = done.stderr.decode(errors="replace").strip().splitlines()
-    return done.returncode, done.stdout, complaints[-1] if complaints else ""
-
-
 def export(commit: str, folder: pathlib.Path) -> None:
     """Write the tracked files of a commit that belong to a submission to ``folder``."""
-    status, archive, complaint = _git("archive", "--format=tar", commit)
+    status, archive, complaint = git(CHECKOUT, "archive", "--format=tar", commit)
     if status != 0:
         raise OSError(status, f"git archive: {complaint}")
     folder.mkdir(parents=True)

@@ -72,8 +72,7 @@ def lines(
     checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"
     if checked.has_another_target:
         checks += "; the official accuracy check does not apply: another target"
-    errors = [finding for finding in checked.findings if finding.severity == "error"]
-    if errors:
+    if errors := [finding for finding in checked.findings if finding.severity == "error"]:
         checks += f"; {counted(len(errors), 'error')} above, of which rn50 check tells more"
     label = score.label or (f"{rules.UNVERIFIED}: {score.unverified}" if score.unverified else "")
     return [

@@ -94,8 +94,7 @@ def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple
             fill = "none" if curve.faint else colour
             if curve.points:
                 x, y = zip(*_thinned(curve.points), strict=True)
-                percent = [100 * fraction for fraction in y]
-                axes.plot(x, percent, marker, color=colour, markerfacecolor=fill)
+                axes.plot(x, [100 * top_1 for top_1 in y], marker, color=colour, markerfacecolor=fill)
             if curve.accepted:
                 at, top_1 = curve.accepted
                 axes.plot(at, 100 * top_1, "o", color=colour, markerfacecolor="none", markersize=10)

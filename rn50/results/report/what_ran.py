@@ -81,9 +81,8 @@ def _trained(run: Run) -> str:
     size, classes, width = (data.get(key) for key in ("image_size", "classes", "width"))
     if not (size and classes and width):
         return ""
-    part = ""
-    if isinstance(width, float) and width != 1:
-        part = f" with {_PARTS.get(width, f'{width:g}')} of the channels"
+    is_narrow = isinstance(width, float) and width != 1
+    part = f" with {_PARTS.get(width, f'{width:g}')} of the channels" if is_narrow else ""
     return f"ResNet-50{part}, {classes} classes, {size}x{size}"
 
 
@@ -197,5 +196,4 @@ def _beside_the_file(system: str, variables: Mapping[str, str]) -> dict[str, str
                 changed[name] = variables[name]
         except ValueError:
             return None
-    fixed = set(of_file) - {"DATADIR"}
-    return {"DGXSYSTEM": system, **changed} if fixed.isdisjoint(changed) else None
+    return {"DGXSYSTEM": system, **changed} if changed.keys() & of_file.keys() <= {"DATADIR"} else None

@@ -29,8 +29,7 @@ def check(log: ResultLog) -> Iterator[Finding]:
 
 
 def _stamps(log: ResultLog) -> Iterator[Finding]:
-    odd = [event for event in log.events if not EARLIEST_MS <= event.time_ms <= LATEST_MS]
-    if odd:
+    if odd := [event for event in log.events if not EARLIEST_MS <= event.time_ms <= LATEST_MS]:
         rule = "time stamps are milliseconds since the epoch"
         message = f"time_ms of {odd[0].key} is {odd[0].time_ms:,}, no time from 2018 on ({len(odd)} of "
         message += f"{len(log.events)} are none)"
@@ -71,8 +70,7 @@ def _before(log: ResultLog) -> Iterator[Finding]:
         return
     rule = "the clock starts before any part of the system touches the data set"
     before = log.events[: log.events.index(start)]
-    trained = next((event for event in before if event.key in _TRAINING), None)
-    if trained:
+    if trained := next((event for event in before if event.key in _TRAINING), None):
         message = f"{trained.key} comes before run_start"
         yield finding(log, trained.line, rule, message, "start the clock before the first epoch")
     samples = log.first("train_samples", "eval_samples")
@@ -124,8 +122,7 @@ def _after(log: ResultLog) -> Iterator[Finding]:
         return
     rule = "run_stop is the end of the run"
     after = log.events[log.events.index(stop) + 1 :]
-    course = [event for event in after if event.key in COURSE]
-    if course:
+    if course := [event for event in after if event.key in COURSE]:
         message = f"{course[0].key} comes after run_stop ({len(course)} events of the run do)"
         remedy = "stop the clock when the last evaluation and its block have ended, and log nothing of the "
         yield finding(log, course[0].line, rule, message, f"{remedy}run behind it")
@@ -136,14 +133,11 @@ def _after(log: ResultLog) -> Iterator[Finding]:
 
 def _status(log: ResultLog) -> Iterator[Finding]:
     stop = log.first("run_stop")
-    if stop is None:
-        return
-    rule = "run_stop has the status success where the target is reached, else aborted"
-    status, target, severity = stop.metadata.get("status"), log.target, ERROR
-    reached = log.reached
-    if not isinstance(status, str):
+    if stop is None or not isinstance(stop.metadata.get("status"), str):
         return  # the format is broken, which another finding reports
-    message = ""
+    rule = "run_stop has the status success where the target is reached, else aborted"
+    status, target, reached = stop.metadata["status"], log.target, log.reached
+    message, severity = "", ERROR
     if status == "success" and reached is None:
         message = f"the status is success, but no evaluation reaches {target}"
         remedy = "stop with success only after an evaluation at the target; this run did not converge"
@@ -155,8 +149,7 @@ def _status(log: ResultLog) -> Iterator[Finding]:
         severity = ERROR if reached else WARNING  # without it, the run missed the target anyway
     if message:
         yield finding(log, stop.line, rule, message, remedy, severity)
-    after = [evaluation for evaluation in log.evaluations if reached and evaluation.epoch > reached.epoch]
-    if reached and after:
+    if reached and (after := [one for one in log.evaluations if one.epoch > reached.epoch]):
         rule = "a run stops at its first evaluation at the target"
         message = f"the run goes on to epoch {after[-1].epoch:g} after epoch {reached.epoch:g} reached "
         message += str(target)
