@@ -125,10 +125,7 @@ def _wait_for_rest(others: set[psutil.Process]) -> None:
     A launcher that was killed may end before its ranks, and a rank that is being killed still locks the log.
     """
     deadline = time.monotonic() + GRACE_SECONDS
-    while True:
-        rest = _descendants() - others  # one that has lost its parent since can only now be waited for
-        if not rest:
-            return
+    while rest := _descendants() - others:  # one that has lost its parent since can only now be waited for
         if time.monotonic() > deadline:
             kill(rest)
         psutil.wait_procs(rest, timeout=0.1)

@@ -36,7 +36,6 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
         for second in range(first + 1, ranks):
             sockets[first][second], sockets[second][first] = socket.socketpair()
     memory = os.memfd_create("rn50")
-    prepare = ask_to_end_with_parent()
     processes = []
     for rank, peers in enumerate(sockets):
         descriptors = ",".join(str(peers[peer].fileno()) if peer in peers else "" for peer in range(ranks))
@@ -46,7 +45,7 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
             pass_fds=[memory, *(connection.fileno() for connection in peers.values())],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=prepare,
+            preexec_fn=ask_to_end_with_parent(),
         )
         processes.append(process)
     # A rank's sockets have to close when it ends, so no other process may hold them.

@@ -8,7 +8,7 @@ import os
 import pathlib
 import secrets
 import tempfile
-from typing import IO, Any, TextIO
+from typing import IO, Any
 
 from rn50 import files
 from rn50.errors import UserError
@@ -25,18 +25,35 @@ class LogFile:
     """The log of a run; it has the name ``partial_name`` until ``finish``."""
 
     def __init__(self, result_file: pathlib.Path):
-        """Raise UserError if another file has the name, another run writes the log, or it cannot be
-        written."""
+        """Open the partial log, empty and locked. The lock is needed because ranks of a killed launcher may
+        still write it.
+
+        Raises UserError if another file has the name, another run writes the log, or it cannot be written.
+        """
         self._result_file, self._partial = result_file, partial_name(result_file)
-        self.stream = _open(result_file)
+        refuse_existing(result_file)
+        try:
+            result_file.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(self._partial):  # opening a pipe would wait
+                files.refuse_irregular(self._partial, os.lstat(self._partial).st_mode, _MOVE)
+            self.stream = open(self._partial, "a+", encoding="utf-8", opener=_no_link)  # noqa: SIM115
+            if not _lock(self.stream):
+                remedy = "wait until that ends, or end it, and start again"
+                raise UserError(self._partial, "another run is writing this log", remedy)
+            # Before we had the lock, the other run may have finished and given this very file its final name.
+            refuse_existing(result_file)
+            if os.pread(self.stream.fileno(), len(_TOKEN), 0) not in (b"", _TOKEN):
+                raise UserError(self._partial, "exists, and is not a log that a run has left", _MOVE)
+            self.stream.truncate(0)
+        except OSError as error:
+            raise _unwritable(error.filename or self._partial, error) from error
 
     @property
     def is_lost(self) -> bool:
         """True if the file was moved or removed."""
-        try:
+        with contextlib.suppress(OSError):
             return not os.path.samestat(os.lstat(self._partial), os.fstat(self.stream.fileno()))
-        except OSError:
-            return True
+        return True
 
     def refuse_loss(self) -> None:
         """Raise UserError if ``is_lost``, because a run without its log gives no result."""
@@ -65,29 +82,6 @@ class LogFile:
         except OSError as error:
             problem = f"whole, but cannot be renamed to {self._result_file.name} ({error.strerror})"
             raise UserError(self._partial, problem, "rename it") from error
-
-
-def _open(result_file: pathlib.Path) -> TextIO:
-    """Open the partial log, empty and locked. The lock is needed because ranks of a killed launcher may still
-    write it."""
-    partial = partial_name(result_file)
-    refuse_existing(result_file)
-    try:
-        result_file.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(partial):  # opening a pipe would wait
-            files.refuse_irregular(partial, os.lstat(partial).st_mode, _MOVE)
-        stream = open(partial, "a+", encoding="utf-8", opener=_no_link)  # noqa: SIM115
-        if not _lock(stream):
-            remedy = "wait until that ends, or end it, and start again"
-            raise UserError(partial, "another run is writing this log", remedy)
-        # Before we had the lock, the other run may have finished and given this very file its final name.
-        refuse_existing(result_file)
-        if os.pread(stream.fileno(), len(_TOKEN), 0) not in (b"", _TOKEN):
-            raise UserError(partial, "exists, and is not a log that a run has left", _MOVE)
-        stream.truncate(0)
-    except OSError as error:
-        raise _unwritable(error.filename or partial, error) from error
-    return stream
 
 
 def _no_link(name: str, flags: int) -> int:

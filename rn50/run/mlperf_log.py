@@ -53,7 +53,6 @@ class RunLog:
     def __init__(self, rank: int, result_file: pathlib.Path | None):
         self._lock = threading.RLock()
         self._clock_runs = False
-        self._stopped = False
         self._writes = rank == 0
         self._file = LogFile(result_file) if self._writes and result_file is not None else None
         logger = logging.Logger("rn50.mlperf", logging.INFO)
@@ -113,13 +112,10 @@ class RunLog:
         of the configuration's file.
         """
         library = input_library.chosen(config)
-        metadata = {"input_library": library, "precision": precision, **(certificate or {})}
-        departures: dict[str, Any] = {}
-        if config.run.benchmark_steps:
-            departures[EPOCH_SAMPLES] = config.epoch_samples
-        if rules.OTHER_TARGET in config.labels:
-            departures[TARGET] = config.run.target
-        self._log(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **departures})
+        metadata: dict[str, Any] = {"input_library": library, "precision": precision, **(certificate or {})}
+        cut = {EPOCH_SAMPLES: config.epoch_samples} if config.run.benchmark_steps else {}
+        aimed = {TARGET: config.run.target} if rules.OTHER_TARGET in config.labels else {}
+        self._log(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **cut, **aimed})
         self._log(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
         # Keys that rounds from v6.1 on ask for. There is no attention; gradients are float32 everywhere.
         in_linear, _, in_communication = rules.LOWEST_PRECISIONS
@@ -174,8 +170,8 @@ class RunLog:
         error.
         """
         with self._lock:
-            if self._clock_runs and not self._stopped:
-                self._stopped = True
+            if self._clock_runs:
+                self._clock_runs = False
                 self._log(constants.RUN_STOP, metadata={constants.STATUS: status})
                 self._writes = False
                 if self._file is not None and self._file.is_lost:

@@ -5,14 +5,14 @@ metadata"; the system description checker requires all of them, as text.
 """
 
 import pathlib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rn50 import files, frameworks
+from rn50 import files
 from rn50.errors import UserError, did_you_mean
 from rn50.machine import description
+from rn50.results.report import what_ran
 from rn50.results.validity.result_rules import MODELS, differences
 from rn50.settings.variables import UNNAMED
 from rn50.submission import yaml_file
@@ -142,21 +142,12 @@ def _of_result(result: OwnResult) -> dict[str, str]:
 
 
 def _of_software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any]:
-    saved = result.first.get("packages", {}).items()
-    packages = {re.sub(r"[-_.]+", "-", name.lower()): number for name, number in saved}
-
-    def version(pattern: str) -> str | None:
-        return next((packages[name] for name in sorted(packages) if re.fullmatch(pattern, name)), None)
-
-    framework = result.run.get("framework", "")
-    traits = frameworks.every().get(framework)
-    name, pattern = (traits.name, traits.package) if traits else (framework, re.escape(framework))
     stack = {key: reported for key, reported in machine.items() if key not in FIELDS}  # versions
-    installed = {key: version(pattern) for key, pattern in _STACK.items()}
+    installed = {key: what_ran.version_of(result.first, pattern) for key, pattern in _STACK.items()}
     stack.update({key: number for key, number in installed.items() if number})
     stack["python_version"] = result.first.get("python", "")
     stack["rn50"] = f"{result.first.get('rn50', '')}, commit {result.first.get('commit', '')}"
-    return {"framework": " ".join(filter(None, (name, version(pattern)))), "other_software_stack": stack}
+    return {"framework": what_ran.framework_of(result.first), "other_software_stack": stack}
 
 
 def _missing(file: pathlib.Path, fields: Mapping[str, Any]) -> Iterator[str]:
@@ -166,5 +157,4 @@ def _missing(file: pathlib.Path, fields: Mapping[str, Any]) -> Iterator[str]:
         if field == "host_processors_per_node" and value and not value.isdigit():
             yield f"{file}: {field} is {value!r}, no whole number; write one, {line}"
         elif FIELDS[field] and not value:
-            text = f"{field} is missing: no machine reports it, or this one did not"
-            yield f"{file}: {text}; add a line {line}"
+            yield f"{file}: {field} is missing: no machine reports it, or this one did not; add a line {line}"

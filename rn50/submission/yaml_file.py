@@ -45,8 +45,6 @@ def _refuse_bomb(text: str) -> None:
     level = 0
     for event in yaml.parse(text, _Loader):
         level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        problem = "an alias" if isinstance(event, yaml.AliasEvent) else ""
-        if level > files.DEEPEST:
-            problem = f"nested deeper than {files.DEEPEST} levels"
-        if problem:
+        deep = f"nested deeper than {files.DEEPEST} levels" if level > files.DEEPEST else ""
+        if problem := "an alias" if isinstance(event, yaml.AliasEvent) else deep:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

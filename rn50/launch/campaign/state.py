@@ -184,9 +184,8 @@ def _run(number: int, file: pathlib.Path) -> RunState:
             logged = [event.value for event in log.by_key.get("tracked_stats", ())]
             stats = logged[-1] if logged and isinstance(logged[-1], dict) else {}
             rate, loss = (finite(stats.get(name)) for name in ("throughput", "train_loss"))
-            seconds = None
-            if epoch and log.run_start_ms is not None:
-                seconds = (log.events[-1].time_ms - log.run_start_ms) / 1000 / epoch
+            begin, end = log.run_start_ms, log.events[-1].time_ms
+            seconds = (end - begin) / 1000 / epoch if epoch and begin is not None else None
             of_log = log.evaluations, log.reached, log.minutes
             return RunState(number, state, log, epoch, rate, loss, *of_log, seconds)
     return RunState(number)

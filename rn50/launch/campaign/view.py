@@ -25,9 +25,8 @@ def render(campaign: Campaign, live: EpochProgress | None) -> RenderableType:
     if run:
         epoch, done = _position(campaign, run, live)
         of_run, left = campaign.seconds_left(done)
-        rate = live.images_per_second if live else run.images_per_second
-        loss = live.loss if live else run.loss
-        numbers = f"{_text(rate, ',.0f')} img/s  loss {_text(loss, '.3f')}"
+        latest = live or run
+        numbers = f"{_text(latest.images_per_second, ',.0f')} img/s  loss {_text(latest.loss, '.3f')}"
         last = campaign.last_epoch
         most = "-" if not last else f"~{last}" if last < campaign.evaluated[-1] else str(last)
         parts.append(_row(f"epoch {epoch}/{most}", last, done, numbers, of_run))

@@ -87,15 +87,22 @@ def _trained(run: Run) -> str:
 
 
 def _framework(run: Run) -> str:
-    framework = sidecar.section(run.saved, "run").get("framework")
-    if framework is None:
-        return str(tree.described(run.file.parent).get("framework") or "")
-    traits = frameworks.every().get(framework)
-    if traits is None:  # a framework of another checkout
-        return str(framework)
-    packages = run.saved.get("packages", {})
-    versions = [packages[name] for name in sorted(packages) if re.fullmatch(traits.package, name.lower())]
-    return " ".join([traits.name, *versions[:1]])
+    return framework_of(run.saved) or str(tree.described(run.file.parent).get("framework") or "")
+
+
+def framework_of(saved: Mapping[str, Any]) -> str:
+    """Return name and version of the framework of what was saved of a run; empty if it does not say which."""
+    framework = sidecar.section(saved, "run").get("framework", "")
+    traits = frameworks.every().get(framework)  # not one of another checkout
+    name, pattern = (traits.name, traits.package) if traits else (framework, re.escape(framework))
+    return " ".join(filter(None, (name, version_of(saved, pattern))))
+
+
+def version_of(saved: Mapping[str, Any], pattern: str) -> str:
+    """Return the version of the first of the saved packages whose names match; empty if there is none."""
+    packages = saved.get("packages", {}).items()
+    versions = {re.sub(r"[-_.]+", "-", name.lower()): version for name, version in packages}
+    return next((versions[name] for name in sorted(versions) if re.fullmatch(pattern, name)), "")
 
 
 def _precision(run: Run) -> str:
