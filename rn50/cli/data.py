@@ -48,8 +48,8 @@ def demo_data(folder: Path, seed: int, tune: bool, scale: int, as_json: bool) ->
 @option("--seed", "Seed of the order of the records.", default=0, type=Whole(0, 2**32 - 1))
 @option(
     "--val-truth",
-    "The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of "
-    "name and class [default: the development kit in SOURCE or beside it].",
+    "The classes of a flat val folder: the official ground truth (with meta.mat beside it), Kaggle's list, "
+    "or lines of name and class [default: the development kit or the list in SOURCE or beside it].",
     type=PATH,
 )
 @option(
