@@ -138,9 +138,8 @@ def _shared_memory(machine: Machine, ranks: int, of_batches: int = 0) -> Diagnos
     text = shown(size) if size else "not mounted"
     gib = math.ceil(max(SHARED_MEMORY, of_batches + ranks * NCCL_SEGMENT) / GIB)
     mount = f"remount,size={gib}G" if size else f"size={gib}G -t tmpfs tmpfs"
-    remedy = f"sudo mount -o {mount} /dev/shm"
-    if machine.in_container:
-        remedy = f"docker run --shm-size={gib}g (or --ipc=host)"
+    outside = f"sudo mount -o {mount} /dev/shm"
+    remedy = f"docker run --shm-size={gib}g (or --ipc=host)" if machine.in_container else outside
     if size < of_batches:
         text = f"{text}; batches of the DataLoader's processes take up to {shown(of_batches)}"
         remedy = f"{remedy}; or lower DALI_PREFETCH_QUEUE or DALI_THREADS, or install DALI"
@@ -160,9 +159,8 @@ def _locked_memory(machine: Machine, config: Config | None) -> Diagnosis:
         return Diagnosis(OK, "locked memory", text)
     grave = FAILURE if config is not None and config.run.nodes > 1 else WARNING
     service = "LimitMEMLOCK=infinity in the service that starts the job"
-    remedy = f"ulimit -l unlimited; where that is not allowed, {service}"
-    if machine.in_container:
-        remedy = "docker run --ulimit memlock=-1"
+    outside = f"ulimit -l unlimited; where that is not allowed, {service}"
+    remedy = "docker run --ulimit memlock=-1" if machine.in_container else outside
     return Diagnosis(grave, "locked memory", f"{text}; InfiniBand needs its buffers locked", remedy)
 
 
