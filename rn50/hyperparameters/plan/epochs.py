@@ -54,11 +54,8 @@ class EpochModel:
     those of LARS alone."""
 
     def __init__(self, results: Sequence[PublishedResult]) -> None:
-        usable = [
-            result
-            for result in results
-            if result.is_closed and result.epochs_to_target and result.global_batch_size
-        ]
+        reached = (result for result in results if result.is_closed and result.epochs_to_target)
+        usable = [result for result in reached if result.global_batch_size]
         self._recipes = [result.recipe.shared for result in usable]
         self._batch_sizes = np.array([result.global_batch_size for result in usable], dtype=float)
         needed = np.array([mean_epochs(result) for result in usable])

@@ -140,9 +140,8 @@ class SystemPlanner:
         """Predict a run with the hyperparameters of ``source``, or with the usual ones at this batch size."""
         _refuse_idle(accelerators, global_batch_size)
         epochs = self._epochs.predict(global_batch_size, source.recipe.shared if source else None)
-        rate = self.throughput.predict(
-            Conditions(accelerator, accelerators, global_batch_size / accelerators)
-        )
+        at = Conditions(accelerator, accelerators, global_batch_size / accelerators)
+        rate = self.throughput.predict(at)
         schedule = (source.first_evaluation_epoch, source.evaluation_interval) if source else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
         minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
@@ -222,10 +221,8 @@ class SystemPlanner:
         batches = {batch for batch in batches if fewest <= batch <= most}
         if not fitting:
             batches |= {fewest, most}
-        return [
-            self.plan(accelerator, accelerators, batch * accelerators, fitting)
-            for batch in sorted(batches or {most})
-        ]
+        totals = [batch * accelerators for batch in sorted(batches or {most})]
+        return [self.plan(accelerator, accelerators, total, fitting) for total in totals]
 
     def curve(self, accelerator: str) -> list[Plan]:
         """Return the best plan for each of ``SCALES``."""

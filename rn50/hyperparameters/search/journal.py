@@ -7,7 +7,7 @@ the run.
 
 import contextlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 from rn50 import files
@@ -108,11 +108,9 @@ class Journal:
         the stream has closed it."""
         parameters = {name: value for name, value in point._asdict().items() if value is not None}
         distributions: dict[str, BaseDistribution] = dict.fromkeys(parameters, FloatDistribution(0, LARGEST))
+        about: dict[str, Any] = {"params": parameters, "distributions": distributions}
         facts = {"stage": stage, "seed": seed, "host": host}
-        trial = create_trial(
-            state=TrialState.RUNNING, params=parameters, distributions=distributions, user_attrs=facts
-        )
-        self._study.add_trial(trial)
+        self._study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs=facts, **about))
         number = self._study.get_trials(deepcopy=False)[-1].number
         held = self._life(number)
         assert held is not None  # nobody else knows its number
@@ -170,18 +168,11 @@ def evidence(trials: list[Trial]) -> dict[Point, Evidence]:
 
 
 def _trial(frozen: FrozenTrial) -> Trial:
-    facts: Mapping[str, Any] = frozen.user_attrs
+    facts: dict[str, Any] = {"note": "", **frozen.user_attrs}
     values: dict[str, Any] = {name: frozen.params.get(name) for name in Point._fields}
     for name in ("batch_size", "num_epochs"):
         values[name] = int(values[name])
-    return Trial(
-        number=frozen.number,
-        point=Point(**values),
-        stage=facts["stage"],
-        seed=facts["seed"],
-        state=_STATES.get(frozen.state) or ("failed" if facts.get("note") else "interrupted"),
-        value=frozen.value if frozen.state == TrialState.COMPLETE else None,
-        note=facts.get("note", ""),
-        seconds=frozen.duration.total_seconds() if frozen.duration else None,
-        host=facts["host"],
-    )
+    state = _STATES.get(frozen.state) or ("failed" if facts["note"] else "interrupted")
+    value = frozen.value if frozen.state == TrialState.COMPLETE else None
+    seconds = frozen.duration.total_seconds() if frozen.duration else None
+    return Trial(frozen.number, Point(**values), state=state, value=value, seconds=seconds, **facts)

@@ -180,15 +180,11 @@ class _Walk:
         """
         ways: tuple[int, ...] = (1, -1)
         for _ in range(stage.most):
-            tried = [
-                (way, step)
-                for way in ways
-                for step in [stage.step(self.best, way)]
-                if step is not None and step != self.best and self.possible(step)
-            ]
-            values = [(self._verdict(step), way, step) for way, step in tried]
+            steps = ((way, stage.step(self.best, way)) for way in ways)
+            tried = [(way, step) for way, step in steps if step and step != self.best and self.possible(step)]
+            means = [(self._verdict(step), way, step) for way, step in tried]
             better = [
-                (value, way, step) for value, way, step in values if value is not None and value < self.value
+                (mean, way, step) for mean, way, step in means if mean is not None and mean < self.value
             ]
             if better:
                 self.value, way, self.best = min(better)

@@ -115,13 +115,9 @@ class Search:
         verdict = method.decided(point_evidence, plan.value, repeats)
         if verdict is not None and verdict >= plan.value:
             return "other runs of the same have ruled it out"
-        curves = []
-        if plan.value < method.MISSED:
-            curves = [
-                read_log(self._journal.result_file(trial.number)).evaluations
-                for trial in trials
-                if trial.point == plan.best and trial.state == "finished"
-            ]
+        same = [trial for trial in trials if trial.point == plan.best and trial.state == "finished"]
+        logs = [self._journal.result_file(trial.number) for trial in same if plan.value < method.MISSED]
+        curves = [read_log(log).evaluations for log in logs]
         most = method.limit(point_evidence, plan.value, repeats)
         return objective.why_stop(job.evaluations(), most, curves)
 

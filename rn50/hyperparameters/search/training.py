@@ -4,9 +4,11 @@ import contextlib
 import math
 import os
 import pathlib
-import subprocess
+import re
 import time
 from collections.abc import Sequence
+from subprocess import DEVNULL, STDOUT, Popen
+from typing import Any
 
 from rn50.errors import UserError
 from rn50.hyperparameters.search.trial_scheduler import Task
@@ -35,18 +37,11 @@ class Training:
         self._kill_at = math.inf
         self._read: tuple[int, Sequence[Evaluation]] = (-1, ())
         before_it_runs = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
+        how: dict[str, Any] = {"cwd": str(CONFIGS.parent), "env": task.config.environ()}
+        how |= {"start_new_session": True, "pass_fds": (task.held.fileno(),), "preexec_fn": before_it_runs}
         with self.output.open("wb") as output:
-            self._process = subprocess.Popen(
-                COMMAND,
-                cwd=str(CONFIGS.parent),
-                env=task.config.environ(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=(task.held.fileno(),),
-                preexec_fn=before_it_runs,
-            )
+            streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": STDOUT}
+            self._process = Popen(COMMAND, **streams, **how)
 
     def poll(self) -> int | None:
         """Return the exit status, None while it runs; kill it if it does not stop in time."""
@@ -83,9 +78,9 @@ class Training:
     @property
     def complaint(self) -> str:
         """Return the first error that it printed, else its exit status."""
-        lines = self.output.read_text(encoding="utf-8", errors="replace").splitlines()
-        complaints = [line[len("rn50: ") :] for line in lines if line.startswith("rn50: ")]
-        return complaints[0] if complaints else f"exit status {self._process.returncode}, see {self.output}"
+        printed = self.output.read_text(encoding="utf-8", errors="replace")
+        found = re.search("^rn50: (.*)$", printed, re.MULTILINE)
+        return found[1] if found else f"exit status {self._process.returncode}, see {self.output}"
 
 
 def was_killed(status: int) -> bool:

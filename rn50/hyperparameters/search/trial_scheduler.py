@@ -59,16 +59,10 @@ class TrialScheduler:
         self.ended = False
         """True once nothing is left to run."""
         console, text = Terminal(stderr=True), partial(TextColumn, markup=False)
+        columns = text("{task.description}"), BarColumn(), text("{task.fields[left]}")
         # No thread refreshes it: this process starts others, and a fork while another thread runs is unsafe.
-        self.bar = Progress(
-            text("{task.description}"),
-            BarColumn(),
-            text("{task.fields[left]}"),
-            console=console,
-            transient=True,
-            auto_refresh=False,
-            disable=not console.live,
-        )
+        how: dict[str, Any] = {"transient": True, "auto_refresh": False, "disable": not console.live}
+        self.bar = Progress(*columns, console=console, **how)
         """Progress, on a terminal; lines show it elsewhere."""
         self._task = self.bar.add_task("search", total=None, left="")
         self._begun = time.monotonic()
@@ -78,13 +72,10 @@ class TrialScheduler:
     def _agree(self) -> None:
         """Raise UserError if the folder holds another search; the first call records the identity of the
         search."""
-        confirm = subject.sizes(self.options.confirm_data) if self.options.confirm_data else None
-        chosen = {
-            "--repeats": self.options.repeats,
-            "--seeds-to-confirm": self.options.seeds_to_confirm,
-            "--confirm-data": confirm,
-        }
-        identity = {**self.subject.identity, "options": chosen}
+        options = self.options
+        confirm = subject.sizes(options.confirm_data) if options.confirm_data else None
+        numbers = {"--repeats": options.repeats, "--seeds-to-confirm": options.seeds_to_confirm}
+        identity = {**self.subject.identity, "options": {**numbers, "--confirm-data": confirm}}
         with self.journal.alone():
             if self.journal.recorded("search") is None:
                 self.journal.record("search", identity)
@@ -195,17 +186,16 @@ class TrialScheduler:
         for trial in trials:
             if trial.state == "finished" and trial.seconds:
                 took[trial.point] = max(took.get(trial.point, 0.0), trial.seconds)
-        if self.options.minutes is None or not took:
+        options = self.options
+        if options.minutes is None or not took:
             return False
         baseline = confirmation.baseline_of(self.subject.start, trials)
         # Until a point is better than the baseline, the winner is taken to be as quick as the quickest run so
         # far.
         winner = took[plan.best] if plan.best in took and plan.best != baseline else min(took.values())
         slower = took[baseline] if baseline in took else max(took.values())
-        needed = winner + confirmation.takes(
-            slower, winner, self.options.seeds_to_confirm, self.options.workers
-        )
-        return time.monotonic() - self._begun + needed > 60 * self.options.minutes
+        needed = winner + confirmation.takes(slower, winner, options.seeds_to_confirm, options.workers)
+        return time.monotonic() - self._begun + needed > 60 * options.minutes
 
     def _freeze(self, trials: list[Trial], plan: NextRuns) -> None:
         """Draw the seeds of the confirmation. If there is nothing to confirm, a call with a larger budget may
