@@ -70,9 +70,7 @@ def _show_density(evaluation: FileEvaluation, terminal: Terminal) -> None:
     if set(by_density) <= {"100.0%"}:
         return
     for percent, layers in by_density.items():
-        which = f"{len(layers)} layers, {layers[0]} to {layers[-1]}"
-        if len(layers) <= 4:
-            which = ", ".join(layers)
-        terminal.print(f"density {percent}: {which}")
+        many = f"{len(layers)} layers, {layers[0]} to {layers[-1]}"
+        terminal.print(f"density {percent}: {many if len(layers) > 4 else ', '.join(layers)}")
     sparse = "in every group of four at least two are 0"
     terminal.print(f"2:4: {sparse if evaluation.sparse else 'not in every group of four'}")

@@ -21,15 +21,11 @@ def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> Non
     confusion = counts.confusion
     assert confusion is not None
     of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    reliability = [(interval.confidence, interval.accuracy) for interval in counts.bins if interval.images]
+    points = [(interval.confidence, interval.accuracy) for interval in counts.bins if interval.images]
     template = templates.in_folder_of(__file__).get_template("page.html.j2")
-    page = template.render(
-        evaluation=evaluation,
-        worst=_worst(confusion),
-        confused=_confused(confusion),
-        reliability=plots.reliability(reliability),
-        confusion=plots.confusion(confusion / of_class),
-    )
+    tables = {"worst": _worst(confusion), "confused": _confused(confusion)}
+    pictures = {"reliability": plots.reliability(points), "confusion": plots.confusion(confusion / of_class)}
+    page = template.render(evaluation=evaluation, **tables, **pictures)
     files.write(file, page, remedy="give another file with --report")
 
 
