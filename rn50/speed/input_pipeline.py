@@ -126,7 +126,7 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
     steps = {name: meter.steps(source, shares[name] * slot) for name, source in inputs.items()}
     meter.tell(rounds + 1, (rounds + 1) * len(stages) * slot)
     measured: dict[str, list[float]] = {name: [] for name in (*stages, *inputs)}
-    waits: list[tuple[float, ...]] = []
+    waits: list[Waiting] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
         for round_ in range(rounds + 1):
             for index, name in enumerate(measured):
@@ -137,7 +137,7 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
                     rate = result.samples / result.seconds
                     if name == "real" and round_:
                         reader, batch = result.data_wait_seconds / steps[name], result.seconds / steps[name]
-                        waits.append((reader / batch, reader, batch, rate))
+                        waits.append(Waiting(reader / batch, reader, batch, rate))
                 if round_:
                     measured[name].append(rate)
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))

@@ -211,14 +211,15 @@ def show(measured: Sequence[ReadFolder], console: Terminal) -> None:
     for name, (folder, records, size, *_) in zip(names, measured, strict=True):
         console.print(f"{name:<5} {folder}: {records:,} images, {size / 1e6:,.1f} MB")
     columns = [heading for name in names for heading in (f"{name}: MB/s (rounds)", "s/epoch")]
-    kinds = table(("train.rec", *columns, *["difference"] * two), ("train.rec", "difference"))
+    last = ("difference",) if two else ()
+    kinds = table(("train.rec", *columns, *last), ("train.rec", *last))
     by_kind = rows(measured)
     for row in by_kind:
         cells = [row.kind]
         for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch, strict=True):
             megabytes = "{:,.0f} ({:,.0f}-{:,.0f})".format(*(value / 1e6 for value in speed))
             cells += [megabytes, f"{seconds:,.3g}"]
-        kinds.add_row(*cells, *[row.meaning] * two)
+        kinds.add_row(*cells, *([row.meaning] if two else []))
     console.print(kinds)
     if len({(measurement.records, measurement.bytes) for measurement in measured}) > 1:
         console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}")
