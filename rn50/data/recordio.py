@@ -257,16 +257,16 @@ def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 class IndexedRecordReader(contextlib.ExitStack):
-    """Random access to the records of a .rec file through its .idx file. A context manager; may be used from
-    several threads.
+    """Random access to the records of a .rec file through its .idx file, by default the one beside it. A
+    context manager; may be used from several threads.
 
     ``keys`` and ``offsets`` are int64 arrays of shape (records,), in the order of the index.
     """
 
-    def __init__(self, rec: Path, idx: Path) -> None:
+    def __init__(self, rec: Path, idx: Path | None = None) -> None:
         super().__init__()
         self.path = rec
-        self.keys, self.offsets = read_index(idx)
+        self.keys, self.offsets = read_index(idx or rec.with_suffix(".idx"))
         self._descriptor = self.enter_context(files.open_regular(rec, _REMEDY)).fileno()
 
     def __len__(self) -> int:

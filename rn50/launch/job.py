@@ -52,9 +52,8 @@ def rank_environment(config: Config) -> dict[str, str]:
         "OMP_NUM_THREADS": str(max(1, cores - 1 if config.run.device == "cpu" else cores)),
         "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
         "PYTHONUNBUFFERED": "1",
+        **({"CUDA_DEVICE_MAX_CONNECTIONS": "32"} if config.run.device == "gpu" else {}),
     }
-    if config.run.device == "gpu":
-        defaults["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
     environ = config.environ()
     ready = {**environ, **{name: environ.get(name) or value for name, value in defaults.items()}}
     return ready if config.input_pipeline.threads else {**ready, "DALI_THREADS": str(max(1, cores - 1))}

@@ -182,8 +182,7 @@ def _mpirun(config: Config, rank_argv: list[str]) -> Start:
     argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it truncates the names of HOSTS
     # Horovod recommends MPI's plain transports. NCCL does not use MPI's transports.
     argv += ["--mca", "pml", "ob1", "--mca", "btl", "^openib"]
-    if os.geteuid() == 0:
-        argv.append("--allow-run-as-root")  # as in containers
+    argv += ["--allow-run-as-root"] if os.geteuid() == 0 else []  # as in containers
     defaults = {
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
@@ -191,9 +190,8 @@ def _mpirun(config: Config, rank_argv: list[str]) -> Start:
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     }
     # mpirun passes only its own variables to other machines.
-    for name in sorted({**defaults, **config.environment}):
-        if _wanted_everywhere(name):
-            argv += ["-x", name]
+    passed = filter(_wanted_everywhere, sorted({**defaults, **config.environment}))
+    argv += [word for name in passed for word in ("-x", name)]
     return Start("mpirun", argv + rank_argv, defaults)
 
 

@@ -1,6 +1,7 @@
 """The sources of the facts about a machine: files below a root, commands, and the environment. Another
 machine's can replace them."""
 
+import contextlib
 import pathlib
 import signal
 import subprocess
@@ -50,17 +51,15 @@ class Sources(NamedTuple):
     def text(self, path: str) -> str:
         """Return the text of a file, stripped of white space; "" if there is no such file or it may not be
         read."""
-        try:
+        with contextlib.suppress(OSError):
             return (self.root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            return ""
+        return ""
 
     def names(self, path: str) -> list[str]:
         """Return the sorted names in a folder; none if there is no such folder."""
-        try:
+        with contextlib.suppress(OSError):
             return sorted(entry.name for entry in (self.root / path.lstrip("/")).iterdir())
-        except OSError:
-            return []
+        return []
 
     def output(self, *argv: str) -> str:
         """Return the output of a command; "" if it failed."""

@@ -137,9 +137,8 @@ class TimedRun:
             display.remark(f"goes on after epoch {begins.epoch} of {begins.checkpoint.file}; {rules.RESUMED}")
         # A slow or badly placed rank holds up all others: name it before the clock.
         self.watch.doing = "timing the ranks"
-        for line in all_reduce.before_the_clock(
-            config, rank.communicator, rank.forward_seconds, self.watch.hosts()
-        ):
+        hosts = self.watch.hosts()
+        for line in all_reduce.before_the_clock(config, rank.communicator, rank.forward_seconds, hosts):
             display.remark(line)
         self.log.hyperparameters(config, self.seed, rank.communicator.size, tensors)
 

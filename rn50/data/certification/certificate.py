@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.benchmark import rules
+from rn50.data import preflight
 from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES, PACK_RECORD, PACKED
 from rn50.data.packing import packing_list
 from rn50.errors import UserError
@@ -136,11 +137,8 @@ def check(config: Config) -> Certificate | None:
     if content.get("passed") is not True:
         problem = "rn50 verify found these data at fault"
         raise UserError(certificate.path, problem, f"{again}, which says where and what to do")
-    for key, configured, variable in (
-        ("classes", data.classes, "NUMCLASSES"),
-        ("train", data.train_samples, "NUMEXAMPLES"),
-        ("val", data.eval_samples, "NUMVALEXAMPLES"),
-    ):
+    numbers = {split: records for split, (_, _, *records) in preflight.record_sets(config).items()}
+    for key, (configured, variable) in {"classes": (data.classes, "NUMCLASSES"), **numbers}.items():
         if content.get(key) != configured:
             problem = f"certifies {key} {content.get(key)}, but {variable} is {configured}"
             remedy = f"set {variable}={content.get(key)}, or DATADIR to the data that are meant"

@@ -93,13 +93,8 @@ def pack(
     that is not an image, for a folder with other data, and for a full disk.
     """
     listed = scan(source, truth)
-    settings = {
-        "format": FORMAT,
-        "source": str(source.resolve()),
-        "seed": seed,
-        "images": listed.fingerprint,
-        **listed.numbers,
-    }
+    made_of = {"source": str(source.resolve()), "seed": seed, "images": listed.fingerprint}
+    settings = {"format": FORMAT, **made_of, **listed.numbers}
     partial, packed = folder / PARTIAL, packing_list.Packed(folder, **listed.numbers)
     least = "the same command goes on where it stopped, --workers 1 with the least memory"
     with writing(folder, "packing a data set", GO_ON, least):

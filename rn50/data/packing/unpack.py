@@ -35,10 +35,8 @@ def unpack(data: Path, folder: Path, workers: int | None = None, progress: Progr
     classes = packing_list.read_classes(data) or []
     partial = folder / PARTIAL
     with contextlib.ExitStack() as opened:
-        readers = {
-            name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec", data / f"{name}.idx"))
-            for name in NAMES
-        }  # first, so that nothing is made for data that cannot be read
+        # First, so that nothing is made for data that cannot be read.
+        readers = {name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec")) for name in NAMES}
         opened.enter_context(writing(folder, "unpacking a data set", _GO_ON))
         _begin(partial, data)
         executor = opened.enter_context(ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))))

@@ -112,11 +112,8 @@ def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
     """
     from nvidia.dali.types import FLOAT, UINT8
 
-    shapes = setup(size, layout)
-    operator = _operator()(
-        run, setup_fn=shapes, out_types=[FLOAT], in_types=[UINT8, UINT8], outs_ndim=[3], ins_ndim=[3, 1]
-    )
-    return operator(crops, mirror)
+    shapes = {"out_types": [FLOAT], "in_types": [UINT8, UINT8], "outs_ndim": [3], "ins_ndim": [3, 1]}
+    return _operator()(run, setup_fn=setup(size, layout), **shapes)(crops, mirror)
 
 
 @functools.cache

@@ -71,9 +71,8 @@ def make_missing(
     if is_shown:
         environ[PROGRESS] = "1"
         stdout, stderr = subprocess.PIPE, subprocess.STDOUT
-    child = subprocess.Popen(
-        [str(SCRIPT)], env=environ, stdout=stdout, stderr=stderr, preexec_fn=ask_to_end_with_parent()
-    )
+    prepare = ask_to_end_with_parent()
+    child = subprocess.Popen([str(SCRIPT)], env=environ, stdout=stdout, stderr=stderr, preexec_fn=prepare)
     with _signals_passed_on(child):
         if is_shown:
             _show(child, results, runs)

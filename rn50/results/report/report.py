@@ -39,9 +39,8 @@ class _Run:
         """Return the evaluations over epochs or minutes, with a ring around the accepted one."""
         points = [(epoch if over == "epochs" else minutes, top_1) for epoch, minutes, top_1 in self.points]
         accepted = next((point for point in points if point[1] >= self.score.log.target), None)
-        return plots.Curve(
-            points, self.series if series is None else series, self.faint and series is None, accepted
-        )
+        shown, faint = (self.series, self.faint) if series is None else (series, False)
+        return plots.Curve(points, shown, faint, accepted)
 
 
 class Page(NamedTuple):
@@ -116,6 +115,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     longest = max((epoch for run in runs for epoch, _, _ in run.points), default=0)
     schedule = recipe.learning_rates(chosen.columns[0].recipe, longest)
     verdicts = compliance.check(files, rulesets) if rulesets else []
+    by_file = {file: [verdict for verdict in verdicts if verdict.file == file] for file in files}
     timed = [run for run in runs if run.times]
     names = docstrings.of_attributes(timing.RunTimes).items()
     seconds = {name: [getattr(run.times, part) or 0.0 for run in timed] for part, name in names}
@@ -146,15 +146,11 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "parts_of": [run.score.file.name for run in timed],
         "repetition": what_ran.repetition(system.runs[0]),
         "environment": what_ran.environment(system.runs),
-        "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
+        "verdicts": [(file.name, of_file) for file, of_file in by_file.items()],
         "passed": sum(verdict.ok for verdict in verdicts),
         "checks": len(verdicts),
         "only_missed": all(verdict.ok or verdict.file in missed for verdict in verdicts),
-        "messages": [
-            message
-            for run in system.runs
-            for message in explain.explain([v for v in verdicts if v.file == run.file], run.log)
-        ],
+        "messages": [said for run in system.runs for said in explain.explain(by_file[run.file], run.log)],
     }
 
 
@@ -212,20 +208,16 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     schedules = [plots.Curve(page["schedule"], at) for at, page in enumerate(pages) if page["schedule"]]
     comparisons = compare.compare(systems)
     heads = [dict(page["head"]) for page in pages]
+    names = dict.fromkeys(itertools.chain(*heads))
     return {
         "names": compare.names(systems),
         "glyphs": plots.GLYPHS,
-        "head": [
-            (name, [head.get(name, "-") for head in heads]) for name in dict.fromkeys(itertools.chain(*heads))
-        ],
+        "head": [(name, [head.get(name, "-") for head in heads]) for name in names],
         "minutes": plots.minutes(dots, [system.olympic_minutes for system in systems]),
         "accuracy": plots.accuracy([run.accuracy("minutes", number) for number, run in runs], "minutes"),
         "loss": plots.loss(losses) if any(curve.points for curve in losses) else None,
         "learning_rate": plots.learning_rate(schedules) if schedules else None,
         "comparisons": comparisons,
-        "cautions": [
-            [caution for caution in comparison.cautions if rules.NOT_A_RESULT not in caution]
-            for comparison in comparisons
-        ],
+        "cautions": [[c for c in one.cautions if rules.NOT_A_RESULT not in c] for one in comparisons],
         "correction": compare.correction(comparisons),
     }

@@ -153,9 +153,8 @@ def _certificate(run: Run) -> str:
     digest = samples and samples.metadata.get("certificate_sha256")
     if isinstance(certificate, dict):
         digest = certificate.get("sha256")
-    if isinstance(digest, str):
-        return _short(digest)
-    return "none" if run.saved else ""
+    unknown = "none" if run.saved else ""
+    return _short(digest) if isinstance(digest, str) else unknown
 
 
 def _short(name: str) -> str:
