@@ -150,7 +150,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "passed": sum(verdict.ok for verdict in verdicts),
         "checks": len(verdicts),
         "only_missed": all(verdict.ok or verdict.file in missed for verdict in verdicts),
-        "messages": [said for run in system.runs for said in explain.explain(by_file[run.file], run.log)],
+        "messages": [text for run in system.runs for text in explain.explain(by_file[run.file], run.log)],
     }
 
 
