@@ -13,7 +13,7 @@ from rn50.hyperparameters.search.training import Training, was_killed
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler, say_with_time
 from rn50.machine import binding, hardware
 from rn50.process import handling, not_ignored
-from rn50.results.parse import read_log
+from rn50.results.parse import partial_name, read_log
 
 POLL_S = 1.0
 MOST_KILLED = 3
@@ -132,7 +132,7 @@ class Search:
         is_larger = job.task.point.batch_size > self._scheduler.subject.start.batch_size
         if status == Status.DIVERGED:
             if number is None:  # its log says that it was aborted, which is right
-                job.partial.replace(job.task.result_file)
+                partial_name(job.task.result_file).replace(job.task.result_file)
             else:
                 self._journal.finish(number, objective.value(job.evaluations()))
         elif number is not None and is_larger and not was_killed(status):

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import pathlib
 import re
 import time
 from collections.abc import Sequence
@@ -57,18 +56,13 @@ class Training:
             self._process.terminate()
 
     @property
-    def partial(self) -> pathlib.Path:
-        """Return the path of its log while it grows."""
-        return partial_name(self.task.result_file)
-
-    @property
     def finished(self) -> bool:
         """Return whether its log is complete."""
         return self.task.result_file.exists()
 
     def evaluations(self) -> Sequence[Evaluation]:
         """Return the evaluations so far."""
-        file = self.task.result_file if self.finished else self.partial
+        file = self.task.result_file if self.finished else partial_name(self.task.result_file)
         with contextlib.suppress(OSError, UserError):  # it has not begun, or just got its final name
             size = file.stat().st_size
             if size != self._read[0]:
@@ -79,8 +73,8 @@ class Training:
     def complaint(self) -> str:
         """Return the first error that it printed, else its exit status."""
         printed = self.output.read_text(encoding="utf-8", errors="replace")
-        found = re.search("^rn50: (.*)$", printed, re.MULTILINE)
-        return found[1] if found else f"exit status {self._process.returncode}, see {self.output}"
+        error = re.search("^rn50: (.*)$", printed, re.MULTILINE)
+        return error[1] if error else f"exit status {self._process.returncode}, see {self.output}"
 
 
 def was_killed(status: int) -> bool:
