@@ -82,8 +82,7 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
     percentage points of top-1.
     """
     before = candidates[0].evaluated.counts.top1
-    drops = ((before - candidate.evaluated.counts.top1) * 100 for candidate in candidates)
-    candidates = [candidate._replace(drop=drop) for candidate, drop in zip(candidates, drops, strict=True)]
+    candidates = [one._replace(drop=(before - one.evaluated.counts.top1) * 100) for one in candidates]
     good = [candidate for candidate in candidates if candidate.int8_operators and candidate.drop <= tolerance]
     if not good:
         problem = f"not written: {'; '.join(map(_why, candidates[1:]))}"
