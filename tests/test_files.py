@@ -244,7 +244,7 @@ def test_a_verb_finds_it_before_it_reads_anything(tmp_path, monkeypatch, argumen
 def test_a_name_that_a_verb_cannot_even_look_for_is_a_line(tmp_path):
     name = "a" * 300
     done = CliRunner().invoke(main, ["pack", name, str(tmp_path)])
-    said = f"rn50: {name}: File name too long; name another file or folder, or fix this one\n"
+    said = f"rn50: {name}/train: File name too long; name another file or folder, or fix this one\n"
     assert (done.exit_code, done.output) == (2, said)
 
 

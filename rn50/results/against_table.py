@@ -48,7 +48,7 @@ class Held(NamedTuple):
     table: float | None
     """Minutes of the table; null: it has no such row."""
     difference: str | None
-    """What differs; null: nothing."""
+    """Difference, in words; null: none."""
     refusal: str | None
     """Why the logs make no valid result; null: they do, or there are none."""
 
@@ -127,9 +127,9 @@ def _names(system: SystemScore) -> tuple[set[str], set[str]]:
 def _held(system: SystemScore, of_logs: float | None, row: Row | None) -> Held:
     difference = "not in the table" if of_logs and not row else None
     if row and not row.equals(of_logs):
-        said, before = minutes(of_logs), minutes(system.olympic_minutes)
-        said += " minutes by the logs" + f" ({before} unscaled)" * (before != said)
-        difference = f"{said}, {row.minutes} in the table"
+        scaled, unscaled = minutes(of_logs), minutes(system.olympic_minutes)
+        without = f" ({unscaled} unscaled)" * (scaled != unscaled)
+        difference = f"{scaled} minutes by the logs{without}, {row.minutes} in the table"
     of_table = float(row.minutes) if row else None
     return Held(_name(system.submitter, system.name), of_logs, of_table, difference, system.refusal)
 
@@ -137,7 +137,7 @@ def _held(system: SystemScore, of_logs: float | None, row: Row | None) -> Held:
 def print_differences(outcome: Against, console: Terminal) -> None:
     """Print a line for each difference, and a summary."""
     for one in outcome.results:
-        if said := "; ".join(text for text in (one.difference, one.refusal) if text):
-            console.print(f"{one.name}: {said}")
+        if texts := [text for text in (one.difference, one.refusal) if text]:
+            console.print(f"{one.name}: {'; '.join(texts)}")
     differ, every = counted(outcome.differences, "difference"), counted(len(outcome.results), "result")
     console.print(f"{outcome.table}: {differ} in {every}")

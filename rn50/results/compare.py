@@ -22,7 +22,7 @@ from rn50.results.published import PublishedResult
 from rn50.results.run import Run
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
-from rn50.results.validity.result_rules import COMPUTES
+from rn50.results.validity.result_rules import COMPUTES, NOT_VALID
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLE_OF
 from rn50.terminal import Terminal, counted, table
 
@@ -262,7 +262,7 @@ def _incomparable(first: _Side, second: _Side) -> str | None:
     if first.data != second.data:
         return "not comparable: other data"
     refused = next((side.name for side in (first, second) if side.refusal), None)
-    return refused and f"nothing is concluded: {refused} is {score.NOT_VALID}"
+    return refused and f"nothing is concluded: {refused} is {NOT_VALID}"
 
 
 def _split(first: _Side, second: _Side) -> Split | None:

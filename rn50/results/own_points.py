@@ -299,7 +299,8 @@ def _comparable(system: SystemScore) -> list[Comparable]:
     others = [one for one in nearest if not system.label and not one.is_of(times)][:3]
     runs = [sorted(epochs or math.inf for epochs in one.runs) for one in others]
     return [
-        Comparable(one.name, one.global_batch_size, _mean(of)) for one, of in zip(others, runs, strict=True)
+        Comparable(one.name, one.global_batch_size, _mean(epochs))
+        for one, epochs in zip(others, runs, strict=True)
     ]
 
 

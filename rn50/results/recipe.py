@@ -48,8 +48,9 @@ def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
     if not batch:
         return Recipe(**{**values, "decay_epochs": None, "decay_steps": steps})
     of_epoch = train_samples / batch
-    whole = {of: round(steps / of) for of in (of_epoch, math.ceil(of_epoch), math.floor(of_epoch)) if of}
-    near = (epochs for of, epochs in whole.items() if abs(steps - epochs * of) <= 1)
+    counts = (of_epoch, math.ceil(of_epoch), math.floor(of_epoch))
+    whole = {count: round(steps / count) for count in counts if count}
+    near = (epochs for count, epochs in whole.items() if abs(steps - epochs * count) <= 1)
     return Recipe(**{**values, "decay_epochs": next(near, steps / of_epoch), "decay_steps": steps})
 
 

@@ -23,8 +23,6 @@ from rn50.results.validity import result_rules
 from rn50.results.validity.findings import Finding
 from rn50.terminal import counted
 
-NOT_VALID = "NOT A VALID RESULT"
-
 
 @dataclass(frozen=True)
 class RunScore(Run):
@@ -112,6 +110,8 @@ class SystemScore:
     """Mean of the runs that count; null: not all of them were measured."""
     runs: tuple[RunScore, ...]
     errors: Hidden[tuple[Finding, ...]]
+    refusal: Hidden[str | None]
+    """Verdict of its rules, as in ``result_rules.Judgement``."""
     submitter: Hidden[str | None]
     """Who published it, in a published tree."""
 
@@ -119,14 +119,6 @@ class SystemScore:
     def scaled_minutes(self) -> float | None:
         """``convergence.scaled_minutes``, if there is a convergence."""
         return self.convergence.scaled_minutes if self.convergence else None
-
-    @property
-    def refusal(self) -> str | None:
-        """The verdict that every verb gives which computes with the result: the first rule that its logs
-        break, and how many more; None where they break none. Missing runs, and runs that missed the target,
-        are no such rule: what can be computed of the others holds."""
-        more = f" ({len(self.errors) - 1} more, which rn50 check tells)" if len(self.errors) > 1 else ""
-        return f"{NOT_VALID}: {self.errors[0].where_and_what}{more}" if self.errors else None
 
     @property
     def name(self) -> str:
@@ -164,7 +156,7 @@ def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:
 def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = None) -> SystemScore:
     """Return the score of the runs of a folder."""
     place = tree.place(folder)
-    ruleset = ruleset or (place.ruleset if place else None) or rules.RULESETS[-1]
+    ruleset = ruleset or tree.ruleset(folder)
     accelerators = tree.accelerators(folder)
     judged = result_rules.judge(runs, (ruleset,), accelerators)
     chosen = [runs[i] for i in judged.chosen]
@@ -179,9 +171,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     mean = sum(minutes) / len(minutes) if minutes else None
     times = [timed_run.log.minutes or 0.0 for timed_run in chosen if timed_run.converged]
     mean_time = sum(times) / len(times) if times else 0.0
-    # Where several runs missed the target there is no score, and ``_too_few`` has given the reason.
-    errors = [error for error in judged.errors if error.rule != rules.ONE_MAY_MISS]
-    reasons += [error.where_and_what for error in errors]
+    reasons += [error.where_and_what for error in judged.broken]
     so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
     images = [(score.epochs or 0.0) * (score.log.epoch_samples or 0) for score in kept]
     rate = sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None
@@ -203,7 +193,8 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         energy=power.mean_of([score.energy for score in kept]),
         accuracy=_accuracy([timed_run.log for timed_run in runs if timed_run.converged]),
         runs=scores,
-        errors=tuple(errors),
+        errors=tuple(judged.broken),
+        refusal=judged.refusal,
         submitter=place.submitter if place else None,
     )
 

@@ -9,7 +9,8 @@ from rn50.printed import as_json
 from rn50.results import other_load
 from rn50.results.parse import UNFINISHED
 from rn50.results.rcp import Convergence
-from rn50.results.score import NOT_VALID, Accuracy, RunScore, SystemScore
+from rn50.results.score import Accuracy, RunScore, SystemScore
+from rn50.results.validity.result_rules import NOT_VALID
 from rn50.terminal import Terminal, csv_text, minutes, table
 
 _MOST_REASONS = 5

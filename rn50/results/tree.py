@@ -73,6 +73,12 @@ def place(folder: pathlib.Path) -> Place | None:
     return Place(organisation, folder.parent.name, ruleset if ruleset in rules.RULESETS else None)
 
 
+def ruleset(folder: pathlib.Path) -> str:
+    """Return the ruleset of the round that a folder of a published tree names, else the newest."""
+    location = place(folder)
+    return (location.ruleset if location else None) or rules.RULESETS[-1]
+
+
 def read_description(path: pathlib.Path) -> dict[str, Any]:
     """Return the fields of a description as written; submitters write every number as text.
 

@@ -3,8 +3,12 @@
 import json
 import math
 import random
+import subprocess
 
+from rn50.audit import audit
 from rn50.benchmark import rules
+from rn50.results.validity.result_rules import NOT_VALID
+from tests.support.typed import RN50
 
 FIRST_MS = 1_700_000_000_000
 EPOCHS = (3, 7, 11, 15, 19, 23, 27, 31, 35)
@@ -89,3 +93,20 @@ def _records(at, made):
     yield record("run_stop", None, INIT_S + made["seconds"], status=status)
     if made["trailing"]:
         yield record("weights_saved", None, INIT_S + made["seconds"] + made["trailing"])
+
+
+def typed(*arguments):
+    """The command in a pipe."""
+    return subprocess.run([*RN50, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def found(folder):
+    """The only audit, and its evidence that stands out by test."""
+    (one,) = audit.audit([folder]).audits
+    return one, {evidence.test: evidence.found for evidence in one.stands_out}
+
+
+def notes(one):
+    """The notes of an audit, without the verdict of the rules: made-up logs have the records alone that an
+    audit looks at."""
+    return tuple(note for note in one.notes if not note.startswith(NOT_VALID))

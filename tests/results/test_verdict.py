@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rn50.cli import main
-from rn50.results.score import NOT_VALID
+from rn50.results.validity.result_rules import NOT_VALID
 from tests.results.scored import write_runs
 
 
@@ -34,6 +34,7 @@ def refused(tmp_path_factory):
         ("rcp good --passes bad", "line 8: seed 80 is that of result_0.txt too"),
         ("reproduce bad --dry-run", f"the claim is {NOT_VALID}: result_1.txt, line 8: seed 80"),
         ("borrow bad NF5688M6 --partial", f"{NOT_VALID}: result_1.txt, line 8: seed 80"),
+        ("audit bad", f"{NOT_VALID}: result_1.txt, line 8: seed 80"),
         ("report bad -o page.html", "seed 80 is that of result_0.txt too"),
         ("atlas bad -o page.html", ">not valid<"),
     ],

@@ -65,17 +65,8 @@ def zoo_installed(framework):
 def test_every_cell_has_its_figures(tiny_environment, tmp_path):
     framework = "mxnet"  # others have theirs beside models of their zoo, below
     installed(framework)
-    done = bench_throughput(
-        tiny_environment,
-        tmp_path / "to",
-        "--frameworks",
-        framework,
-        "--ranks",
-        "2,1",
-        "--batch-sizes",
-        "8,16",
-        "--json",
-    )
+    arguments = f"--frameworks {framework} --ranks 2,1 --batch-sizes 8,16 --json".split()
+    done = bench_throughput(tiny_environment, tmp_path / "to", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall("^timing takes about [0-9]+ s from here", done.stderr, re.MULTILINE)) == 4
     told = json.loads(done.stdout)

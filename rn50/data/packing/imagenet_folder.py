@@ -66,7 +66,7 @@ def scan(folder: Path, truth: Path | None = None) -> ImageFolder:
     ILSVRC/. Raises UserError for any other layout.
     """
     layouts = [folder / below for below in ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")]
-    folder = next((each for each in layouts if (each / "train").is_dir()), folder)
+    folder = next((layout for layout in layouts if (layout / "train").is_dir()), folder)
     for path in (folder, folder / "train", folder / "val"):
         if not path.is_dir():
             raise UserError(path, "no such folder", "give a folder with train/<class>/*.JPEG and val/")

@@ -16,6 +16,7 @@ from rn50.progress import counting
 from rn50.results import other_load, scoreboard, timing
 from rn50.results import score as scoring
 from rn50.results.score import SystemScore
+from rn50.results.validity.result_rules import NOT_VALID
 from rn50.submission import check as checking
 from rn50.submission.check import CheckReport
 from rn50.terminal import Terminal, counted, minutes, say
@@ -92,7 +93,7 @@ def _score(score: SystemScore) -> str:
     converged = sum(run.converged for run in score.runs)
     target = f"to {rules.TARGET_ACCURACY * 100:.1f} % top-1"
     if score.olympic_minutes is not None:
-        note = "fastest and slowest dropped" if score.valid else f"{scoring.NOT_VALID}: {score.reasons[0]}"
+        note = "fastest and slowest dropped" if score.valid else f"{NOT_VALID}: {score.reasons[0]}"
         runs = f"{converged} of {len(score.runs)} converged"
         return f"{minutes(score.olympic_minutes)} min {target}   ({runs}; {note})"
     if score.mean_minutes is None:

@@ -28,6 +28,7 @@ from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 from rn50.settings.fields import RUNS_OWN
 
+NOT_VALID = "NOT A VALID RESULT"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
 _LOGGED = (
     *(key for row in HYPERPARAMETERS.values() for key in row.keys.values() or (row.end,)),
@@ -69,6 +70,20 @@ class Judgement:
     def errors(self) -> list[Finding]:
         """Findings that make the result invalid."""
         return [fault for fault in self.findings if fault.severity == ERROR]
+
+    @property
+    def broken(self) -> list[Finding]:
+        """The errors but for runs that missed the target: where several did there is no score."""
+        return [error for error in self.errors if error.rule != rules.ONE_MAY_MISS]
+
+    @property
+    def refusal(self) -> str | None:
+        """The verdict that every verb gives which computes with the runs: the first rule that their logs
+        break, and how many more; None where they break none. Missing runs, and runs that missed the target,
+        are no such rule: what can be computed of the others holds."""
+        first, *others = [*self.broken, None]
+        more = f" ({len(others) - 1} more, which rn50 check tells)" if len(others) > 1 else ""
+        return f"{NOT_VALID}: {first.where_and_what}{more}" if first else None
 
 
 def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None = None) -> Judgement:

@@ -60,9 +60,9 @@ _SETS_ANYTHING = re.compile(
 )
 _STARTS = re.compile(
     r"(?:^|[;&|(`{!\n]|\b(?:then|do|else|if|while|until|time|exec|nohup)[ \t])[ \t]*"
-    r"(?:\w+=\S{0,200}[ \t]+){0,9}((?:[\w.$-]*/)*(?:[bq]sub|srun|sbatch|salloc|mpirun|mpiexec|orterun|ssh"
-    r"|horovodrun|torchrun|fleetrun|accelerate|deepspeed|python[\d.]*|docker|podman|singularity|apptainer"
-    r"|enroot|kubectl|rn50|(?:ba)?sh|[\w.-]+\.(?:sh|py)))(?=[\s;&|`]|$)"
+    r"(?:\w+=\S{0,200}[ \t]+){0,9}((?:[\w.$-]*/)*(?:[bq]sub|\w*run|sbatch|salloc|mpiexec|ssh|accelerate"
+    r"|deepspeed|python[\d.]*|docker|podman|singularity|apptainer|enroot|kubectl|rn50|(?:ba)?sh"
+    r"|[\w.-]+\.(?:sh|py)))(?=[\s;&|`]|$)"
 )
 """Command that starts a job or another script: whoever looks at a configuration wants none started."""
 _ENDS = {"function", "declare", "typeset", "readonly", "alias", "shopt", "exec", "trap", "return", "exit"}

@@ -12,7 +12,7 @@
 #               organisation: Inspur
 #               system: nf5488_mxnet
 #               hardware: 8 x NVIDIA A100, MXNet 1.6.0
-#               table: published.csv, SHA-256 46efd13a427f846f19173fddf1d74c080ce8f095f14ec6cc4c3b677b6f51780a
+#               table: published.csv, SHA-256 16994683483e5176dc360684536631b1fb2246700573db9eb5a5e675c98d7005
 #   assumed     the source does not say: LARSETA=0.001
 
 # --- hyperparameters (one group: together they decide convergence) ------------

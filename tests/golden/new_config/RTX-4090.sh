@@ -12,7 +12,7 @@
 #               organisation: Krai
 #               system: 7920T_2xA5000
 #               hardware: 2 x NVIDIA RTX A5000, MxNet NVIDIA Release 22.04
-#               table: published.csv, SHA-256 46efd13a427f846f19173fddf1d74c080ce8f095f14ec6cc4c3b677b6f51780a
+#               table: published.csv, SHA-256 16994683483e5176dc360684536631b1fb2246700573db9eb5a5e675c98d7005
 #   changed     global batch size 408 there, 304 here; the rest as it was
 #   assumed     the source does not say: LARSETA=0.001
 #   note        batch norm is over 304 images here, and was over 204
