@@ -12,8 +12,8 @@ from rn50.cli import main
 from rn50.errors import Status
 from rn50.results import score, scoreboard
 from tests.results.scored import write_runs
-from tests.results.test_published import published_tree
 from tests.support import documented
+from tests.support.imagenet_run import published_tree
 
 DESCRIPTION = {
     "submitter": "The Org",

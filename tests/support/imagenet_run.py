@@ -81,3 +81,22 @@ def _retime(file, start_ms, epoch_ms, late_ms):
         fields["time_ms"] = now
         lines.append(f"{token} {json.dumps(fields)}\n")
     file.write_text("".join(lines))
+
+
+def published_tree(folder, round_="v1.1", org="Org", system="box", **description):
+    """A published tree of one result; its logs are those of configs/config_NF5688M6.sh."""
+    logs = folder / f"training_results_{round_}" / org / "results" / system / "resnet"
+    logs.mkdir(parents=True)
+    for number in range(rules.RUNS):
+        write(logs / f"result_{number}.txt", seed=number + 1, epoch_ms=46_000 + 100 * number)
+    file = folder / f"training_results_{round_}" / org / "systems" / f"{system}.json"
+    file.parent.mkdir(exist_ok=True)
+    fields = {
+        "division": "closed",
+        "status": "onprem",
+        "number_of_nodes": "2",
+        "accelerators_per_node": "4",
+        **description,
+    }
+    file.write_text(json.dumps({"accelerator_model_name": "N/A", "framework": "MXNet", **fields}))
+    return logs
