@@ -113,7 +113,7 @@ def _library(traits: frameworks.Traits) -> pathlib.Path | None:
 def git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
     """Return exit status and standard output of git in a checkout, and the last line of standard error."""
     try:
-        done = process.run(["git", *arguments], cwd=checkout, capture_output=True, timeout=GIT_LIMIT_S)
+        done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, timeout=GIT_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, b"", f"git: {getattr(error, 'strerror', error)}"
     complaints = done.stderr.decode(errors="replace").strip().splitlines()
