@@ -80,6 +80,14 @@ def refuse_without_checkout(what: str) -> None:
         raise UserError(what, "needs the scripts of a checkout", "git clone rn50, and make setup in it")
 
 
+def has_working_folder() -> bool:
+    """Return whether the working folder is still there."""
+    try:
+        return bool(os.getcwd())
+    except FileNotFoundError:
+        return False
+
+
 def other_checkout() -> pathlib.Path | None:
     """Return the checkout that the working folder is in, if the code that runs is that of another one."""
     with contextlib.suppress(OSError):  # the folder is gone

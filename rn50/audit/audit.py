@@ -15,7 +15,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError, excerpt
 from rn50.gathered import gathered
 from rn50.progress import Progress, silent
-from rn50.results import published, run, significance, tree
+from rn50.results import published, run, significance
 from rn50.results.result_files import find_result_files
 from rn50.results.validity import log_rules, result_rules
 from rn50.terminal import Terminal, counted, table
@@ -137,8 +137,7 @@ def _alone(runs: RunSet) -> Audit:
     if runs.label:
         notes.append(runs.label)
     every = sorted((*runs.runs, *runs.unfinished), key=lambda run: run.file)
-    accelerators = tree.accelerators(runs.folder)
-    if refusal := result_rules.judge(every, (tree.ruleset(runs.folder),), accelerators).refusal:
+    if refusal := result_rules.judge_in(runs.folder, every).refusal:
         notes.append(refusal)
     evidence = tuple(_tests(runs)) if runs.runs else ()
     return Audit(runs.name, runs.folder, len(runs.logs), NO_RUN, tuple(notes), evidence)

@@ -226,7 +226,7 @@ def _fixable(error: BaseException) -> str:
     """Return what is wrong and the remedy, if the user can fix an error of Python's own; else nothing."""
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         return f"{error.filename}: {error.strerror}; name another file or folder, or fix this one"
-    if isinstance(error, OSError) and error.errno == errno.ENOENT:  # of what no name was given for
+    if isinstance(error, FileNotFoundError) and not files.has_working_folder():
         return "the working folder: it was removed; change to another one"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         another = "name another place for the output or for temporary files (TMPDIR)"

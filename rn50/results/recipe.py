@@ -49,9 +49,9 @@ def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
         return Recipe(**{**values, "decay_epochs": None, "decay_steps": steps})
     of_epoch = train_samples / batch
     counts = (of_epoch, math.ceil(of_epoch), math.floor(of_epoch))
-    whole = {count: round(steps / count) for count in counts if count}
-    near = (epochs for count, epochs in whole.items() if abs(steps - epochs * count) <= 1)
-    return Recipe(**{**values, "decay_epochs": next(near, steps / of_epoch), "decay_steps": steps})
+    fitting = (count for count in counts if count >= 1 and abs(math.remainder(steps, count)) <= 1)
+    whole = (round(steps / count) for count in fitting)
+    return Recipe(**{**values, "decay_epochs": next(whole, steps / of_epoch), "decay_steps": steps})
 
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> list[dict[str, Any]]:

@@ -155,6 +155,8 @@ def test_a_decay_in_steps_is_that_in_epochs_wherever_recipes_are_compared(
     systems = score.score([tmp_path / "epochs", tmp_path / "steps"])
     [found] = compare.compare(systems)
     assert ("decay" in {name for name, *_ in found.settings}) is not equal
+    for log in mixed.glob("*.txt"):  # what is null in both is no decay
+        log.write_text(value("cache_clear", None)(value("submission_org", None)(log.read_text())))
     [together] = score.score([mixed])
     assert any("not of one configuration" in reason for reason in together.reasons) is not equal
     if equal:
@@ -162,6 +164,11 @@ def test_a_decay_in_steps_is_that_in_epochs_wherever_recipes_are_compared(
     else:
         with pytest.raises(UserError, match="decay differs"):
             origin.find(str(mixed))
+
+
+def test_a_decay_beyond_all_numbers_is_read():
+    logged = dict.fromkeys(HYPERPARAMETERS) | {"decay_epochs": 1e308, "global_batch_size": 2**60}
+    assert recipe._in_epochs(logged, rules.TRAIN_SAMPLES).decay_steps == 1e308
 
 
 def test_a_published_decay_in_steps_is_that_of_logs_in_epochs(tmp_path):

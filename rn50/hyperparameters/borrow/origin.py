@@ -19,10 +19,11 @@ from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
 from rn50.errors import UserError, excerpt
 from rn50.printed import Hidden
-from rn50.results import published, recipe, score, tree
+from rn50.results import published, recipe, tree
 from rn50.results.parse import finite
 from rn50.results.result_files import find_result_files
 from rn50.results.run import read_run
+from rn50.results.validity import result_rules
 from rn50.settings.config_file import is_passed_through
 from rn50.settings.fields import VARIABLE_OF, variables
 from rn50.settings.parsers import optimizer
@@ -138,7 +139,7 @@ def _of_logs(name: str, paths: Sequence[pathlib.Path]) -> Origin:
         *(("SHA-256", f"{files.sha256(path)} {path.name}") for path in paths),
     )
     origin = _of_runs(name, "result log", first, provenance, runs, (begin, interval), samples)
-    refusal = score.score_runs(paths[0].parent, runs_of_logs).refusal
+    refusal = result_rules.judge_in(paths[0].parent, runs_of_logs).refusal
     return dataclasses.replace(origin, notes=(refusal,)) if refusal else origin
 
 

@@ -20,7 +20,7 @@ from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import HYPERPARAMETERS
 from rn50.gathered import gathered
-from rn50.results import recipe, sidecar
+from rn50.results import recipe, sidecar, tree
 from rn50.results.parse import SAMPLE_ORDER, ResultLog, finite
 from rn50.results.run import Run, median_set
 from rn50.results.validity import clock_rules, log_rules, sidecar_rules, timeline_rules
@@ -84,6 +84,11 @@ class Judgement:
         first, *others = [*self.broken, None]
         more = f" ({len(others) - 1} more, which rn50 check tells)" if len(others) > 1 else ""
         return f"{NOT_VALID}: {first.where_and_what}{more}" if first else None
+
+
+def judge_in(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = None) -> Judgement:
+    """Judge the runs of a folder by the rules of the round that it names, or of ``ruleset``."""
+    return judge(runs, (ruleset or tree.ruleset(folder),), tree.accelerators(folder))
 
 
 def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None = None) -> Judgement:
@@ -201,9 +206,9 @@ def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     logged = [_logged(run.log) for run in runs]
     recipes = [recipe.of_log(run.log) for run in runs]
     if len({one.decay_steps is None for one in recipes}) > 1:  # one program logged steps, another epochs
+        decay = HYPERPARAMETERS["decay_epochs"].end
         for values, one in zip(logged, recipes, strict=True):
-            of_key = {key: one.decay_epochs for key in values if values[key] == one.decay_steps}
-            values.update(of_key)
+            values.update({key: one.decay_epochs for key in values if key.endswith(decay)})
     in_all = set(logged[0]).intersection(*logged)
     common = [{key: value for key, value in values.items() if key in in_all} for values in logged]
     files = [run.log.path for run in runs]
