@@ -43,16 +43,8 @@ HAS_GPU = has_gpu()
 ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; make test-gpu"))
 """The marks of a test, or of one case of it, that needs one."""
 OPTIONAL = (
-    "mlperf_logging",
-    "nvidia",
-    "optuna",
-    "inotify_simple",
-    "hypothesis",
-    "onnx",
-    "onnxruntime",
-    "matplotlib",
-    "safetensors",
-)
+    "mlperf_logging", "nvidia", "optuna", "inotify_simple", "hypothesis", "onnx", "onnxruntime", "matplotlib",
+    "safetensors")
 """Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test-all installs
 all."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
@@ -63,19 +55,11 @@ UNTIL = float(os.environ.get("TESTS_UNTIL", "inf"))
 """Seconds since the epoch. A test that would begin later is skipped, and says so: where CI ends all of them
 after 90 minutes, nobody learns which fail. `.ci/run` sets it for `make test-rest` alone."""
 LONGEST = (
-    "system/containers/test_docker",
-    "system/containers/test_docker_refused",
-    "system/test_launchers",
-    "system/test_faults",
-    "system/test_terminal",
-    "speed/test_throughput",
-    "hyperparameters/test_search_workers",
-    "hyperparameters/test_search",
-    "hyperparameters/test_search_refused",
-    "system/test_experiments",
-    "speed/test_profile",
-    "speed/test_tuning",
-)
+    "system/containers/test_docker", "system/containers/test_docker_refused", "system/test_launchers",
+    "system/test_faults", "system/test_terminal", "speed/test_throughput",
+    "hyperparameters/test_search_workers", "hyperparameters/test_search",
+    "hyperparameters/test_search_refused", "system/test_experiments", "speed/test_profile",
+    "speed/test_tuning")
 """What takes longest starts first, so that no worker is left alone with it in the end."""
 
 
@@ -209,37 +193,14 @@ def tiny_folder(tmp_path_factory):
 def tiny_environment(tiny_folder):
     """Environment variables of a run of a few seconds on ``tiny_folder``."""
     return {
-        "OPTIMIZER": "lars",
-        "BATCHSIZE": "16",
-        "LR": "2.0",
-        "WARMUP_EPOCHS": "1",
-        "NUMEPOCHS": "2",
-        "MOM": "0.9",
-        "WD": "5e-5",
-        "LARSETA": "0.001",
-        "LABELSMOOTHING": "0.1",
-        "EVAL_OFFSET": "0",
-        "EVAL_PERIOD": "1",
-        "BN_GAMMA_ZERO": "1",
-        "DGXSYSTEM": "TINY",
-        "DGXNGPU": "1",
-        "DGXNNODES": "1",
-        "DEVICE": "cpu",
-        "PRECISION": "float32",
-        "SUBMISSION_ORG": "test, not an MLPerf result",
-        "SUBMISSION_STATUS": "research",
-        "SEED": "7",
-        "DATADIR": str(tiny_folder),
-        "NUMEXAMPLES": str(TRAIN_SAMPLES),
-        "NUMVALEXAMPLES": str(EVAL_SAMPLES),
-        "NUMCLASSES": "10",
-        "IMAGE_SIZE": "32",
-        "EVAL_RESIZE": "36",
-        "CROP_AREA_MIN": "0.3",
-        "WIDTH": "0.125",
-        "DALI_THREADS": "1",
-        "DALI_ROI_DECODE": "1",
-    }
+        "OPTIMIZER": "lars", "BATCHSIZE": "16", "LR": "2.0", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2",
+        "MOM": "0.9", "WD": "5e-5", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0",
+        "EVAL_PERIOD": "1", "BN_GAMMA_ZERO": "1", "DGXSYSTEM": "TINY", "DGXNGPU": "1", "DGXNNODES": "1",
+        "DEVICE": "cpu", "PRECISION": "float32", "SUBMISSION_ORG": "test, not an MLPerf result",
+        "SUBMISSION_STATUS": "research", "SEED": "7", "DATADIR": str(tiny_folder),
+        "NUMEXAMPLES": str(TRAIN_SAMPLES), "NUMVALEXAMPLES": str(EVAL_SAMPLES), "NUMCLASSES": "10",
+        "IMAGE_SIZE": "32", "EVAL_RESIZE": "36", "CROP_AREA_MIN": "0.3", "WIDTH": "0.125",
+        "DALI_THREADS": "1", "DALI_ROI_DECODE": "1"}
 
 
 @pytest.fixture
@@ -252,8 +213,6 @@ def with_changes(config, environment=None, **sections):
     """``config`` with fields of its sections replaced: ``with_changes(config, data={"folder": "x"})``; its
     environment, if one is given, wholly."""
     changed = {
-        name: dataclasses.replace(getattr(config, name), **fields) for name, fields in sections.items()
-    }
+        name: dataclasses.replace(getattr(config, name), **fields) for name, fields in sections.items()}
     return dataclasses.replace(
-        config, environment=config.environment if environment is None else environment, **changed
-    )
+        config, environment=config.environment if environment is None else environment, **changed)

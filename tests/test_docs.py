@@ -16,11 +16,8 @@ from tests.support import tiers
 from tests.support.four_epochs import write_result
 
 PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
-    "implementations/README.md",
-    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
-]
+    "README.md", "CONTRIBUTING.md", "implementations/README.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
 PATH = re.compile(r"`((?:rn50|configs|implementations|tests|docs|requirements|benchmarks)/[\w./-]+?)/?`")
 LINK = re.compile(r"\]\(([^)#:]*)(?:#([\w-]+))?\)")
 MEMBER = re.compile(r"`(?:(\w+)\.)?(\w+)` in `((?:rn50|implementations)/[\w/<>]+\.py)`")
@@ -30,10 +27,8 @@ def anchors(page):
     """Anchors of the headings of a page that MkDocs and GitHub call the same: MkDocs makes one hyphen of
     several, GitHub keeps them."""
     headings = re.findall(
-        r"^#+ (.*)$",
-        re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL),
-        re.MULTILINE,
-    )
+        r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL),
+        re.MULTILINE)
     words = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
     return {re.sub(r"[\s-]+", "-", each) for each in words} & {each.replace(" ", "-") for each in words}
 
@@ -44,14 +39,11 @@ def test_the_paths_of_a_page_exist(page):
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if "removed since" not in line]
     assert [path for line in lines for path in PATH.findall(line) if not (ROOT / path).exists()] == []
     links = [
-        (file.parent / path if path else file, anchor)
-        for line in lines
-        for path, anchor in LINK.findall(line)
-    ]
+        (file.parent / path if path else file, anchor) for line in lines
+        for path, anchor in LINK.findall(line)]
     assert [str(target) for target, _ in links if not target.exists()] == []
     assert [
-        f"{target}#{anchor}" for target, anchor in links if anchor and anchor not in anchors(target)
-    ] == []
+        f"{target}#{anchor}" for target, anchor in links if anchor and anchor not in anchors(target)] == []
 
 
 def test_an_anchor_that_is_dead_on_github_is_found(tmp_path):
@@ -80,14 +72,11 @@ def test_every_page_is_reached_from_the_index():
         page = ahead.pop()
         reached.add(page)
         targets = [
-            (page.parent / path).resolve()
-            for path, _ in LINK.findall(page.read_text(encoding="utf-8"))
-            if path
-        ]
+            (page.parent / path).resolve() for path, _ in LINK.findall(page.read_text(encoding="utf-8"))
+            if path]
         ahead += [each for each in targets if each.suffix == ".md" and each not in reached]
     assert [
-        page for page in PAGES if page.startswith("docs/") and (ROOT / page).resolve() not in reached
-    ] == []
+        page for page in PAGES if page.startswith("docs/") and (ROOT / page).resolve() not in reached] == []
 
 
 def test_the_members_of_the_architecture_are_where_it_says():
@@ -136,11 +125,8 @@ def site(tmp_path_factory):
         pytest.skip("needs the set docs: requirements/install.sh docs")
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=str(ROOT),
-        capture_output=True,
-        text=True,
-    )
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)], cwd=str(ROOT),
+        capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -159,15 +145,8 @@ def test_the_site_asks_nobody_for_anything(site):
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser: apt-get install chromium")
 def test_the_search_finds_without_a_server(site, tmp_path):
     command = [
-        "chromium",
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path}",
-        "--virtual-time-budget=60000",
-        "--dump-dom",
-        f"{(site / 'index.html').as_uri()}?q=olympic",
-    ]
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
+        "--virtual-time-budget=60000", "--dump-dom", f"{(site / 'index.html').as_uri()}?q=olympic"]
     assert "matching documents" in subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
 
 

@@ -19,17 +19,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 @pytest.mark.parametrize(
     "fields, said",
-    [
-        (("LR=x", "no number", "give one"), "LR=x: no number; give one"),
-        (
-            (pathlib.Path("odd: name; here"), "is a folder", "give a file"),
-            "odd: name; here: is a folder; give a file",
-        ),
-        (("one result only", None, "give two"), "one result only; give two"),
-        (("--only LR", "no hyperparameter"), "--only LR: no hyperparameter"),
-        (("which system is it for?",), "which system is it for?"),
-    ],
-)
+    [(("LR=x", "no number", "give one"), "LR=x: no number; give one"),
+     ((pathlib.Path("odd: name; here"), "is a folder", "give a file"),
+      "odd: name; here: is a folder; give a file"),
+     (("one result only", None, "give two"), "one result only; give two"),
+     (("--only LR", "no hyperparameter"), "--only LR: no hyperparameter"),
+     (("which system is it for?",), "which system is it for?")])
 def test_what_it_says(fields, said):
     for error in (UserError(*fields), pickle.loads(pickle.dumps(UserError(*fields)))):
         assert str(error) == said and error.lines == (said,)
@@ -45,15 +40,11 @@ def test_several_at_once():
 
 def test_exit_statuses():
     assert [error.status for error in (UserError("a"), DivergedError("a"), RankLostError())] == [
-        Status.USER_ERROR,
-        Status.DIVERGED,
-        Status.FAULT,
-    ]
+        Status.USER_ERROR, Status.DIVERGED, Status.FAULT]
     script = (ROOT / "run_experiments.sh").read_text()
     assert (
         f"user_error={Status.USER_ERROR:d} target_missed={Status.TARGET_MISSED:d} "
-        f"diverged={Status.DIVERGED:d} " in script
-    )
+        f"diverged={Status.DIVERGED:d} " in script)
 
 
 def test_no_text_of_an_error_is_parsed():
@@ -70,12 +61,9 @@ def test_a_full_disk_without_a_name(capsys):
 
 @pytest.mark.parametrize(
     "error, limit, status, said",
-    [
-        (RuntimeError("std::bad_alloc"), None, Status.USER_ERROR, "out of memory"),
-        (UserError("FRAMEWORK=mxnet", "failed to map segment"), 10**6, Status.USER_ERROR, "out of memory"),
-        (OSError("Could not find/load"), 10**6, Status.FAULT, "ulimit -v 1000000 may be the reason"),
-    ],
-)
+    [(RuntimeError("std::bad_alloc"), None, Status.USER_ERROR, "out of memory"),
+     (UserError("FRAMEWORK=mxnet", "failed to map segment"), 10**6, Status.USER_ERROR, "out of memory"),
+     (OSError("Could not find/load"), 10**6, Status.FAULT, "ulimit -v 1000000 may be the reason")])
 def test_too_little_memory_has_many_names(capsys, monkeypatch, error, limit, status, said):
     class Ended(Exception):
         pass

@@ -44,16 +44,12 @@ FIGURE = {"what": "it", "machine": "M", "date": "then", "margin": 0.1, "values":
 
 @pytest.mark.parametrize(
     "changes, found, here, says",
-    [
-        ({}, [1.01, 1.0, 0.98], "M", "yes: "),
-        ({}, [1.51, 1.5, 1.48], "M", "no: "),
-        ({}, [1.2, 1.0, 0.8], "M", "these runs cannot tell: "),
-        ({}, [1.51], "other", "repeated, not judged: it was measured on M, then"),
-        ({"values": [2.7]}, [2.8], "M", "yes"),
-        ({"values": [2.7], "machine": "any"}, [3.1], "other", "no: 2.7 before"),
-        ({}, [], "M", "no: nothing was found"),
-    ],
-)
+    [({}, [1.01, 1.0, 0.98], "M", "yes: "), ({}, [1.51, 1.5, 1.48], "M", "no: "),
+     ({}, [1.2, 1.0, 0.8], "M", "these runs cannot tell: "),
+     ({}, [1.51], "other", "repeated, not judged: it was measured on M, then"),
+     ({"values": [2.7]}, [2.8], "M", "yes"),
+     ({"values": [2.7], "machine": "any"}, [3.1], "other", "no: 2.7 before"),
+     ({}, [], "M", "no: nothing was found")])
 def test_what_holds(changes, found, here, says):
     assert figures.judged({**FIGURE, **changes}, found, here).startswith(says)
 

@@ -97,21 +97,8 @@ def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    (
-        "[" * 100_000,
-        '{"a":' * 900 + "1" + "}" * 900,
-        "[" * 65 + "]" * 65,
-        "NaN",
-        "-Infinity",
-        "1e999",
-        "9" * 1_000_000,
-        '"\\' * 1_000_000,
-        '"' * 1_000_001,
-        "",
-        "{",
-        "1 2",
-    ),
-)
+    ("[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, "[" * 65 + "]" * 65, "NaN", "-Infinity", "1e999",
+     "9" * 1_000_000, '"\\' * 1_000_000, '"' * 1_000_001, "", "{", "1 2"))
 def test_a_json_bomb_is_a_line(tmp_path, text):
     (tmp_path / "file").write_text(text)
     with pytest.raises(UserError, match="no JSON .*; give a JSON file"):
@@ -125,17 +112,10 @@ def test_json_is_read():
 
 @pytest.mark.parametrize(
     "text, reason",
-    (
-        ("a: &a x\nb: *a\n", "line 2: no plain YAML .an alias."),
-        ("a: &a [x, x]\nb: &b [*a, *a]\n", "an alias"),
-        ("[" * 100_000, "nested deeper than 64 levels"),
-        ("- " * 5000, "nested deeper than 64 levels"),
-        ("a: 1\na: 2\n", "line 2: .*a second a"),
-        ("? [a]\n: b\n", "unhashable"),
-        ("a: [", "line 1"),
-        ("a: \x07", "special characters"),
-    ),
-)
+    (("a: &a x\nb: *a\n", "line 2: no plain YAML .an alias."),
+     ("a: &a [x, x]\nb: &b [*a, *a]\n", "an alias"), ("[" * 100_000, "nested deeper than 64 levels"),
+     ("- " * 5000, "nested deeper than 64 levels"), ("a: 1\na: 2\n", "line 2: .*a second a"),
+     ("? [a]\n: b\n", "unhashable"), ("a: [", "line 1"), ("a: \x07", "special characters")))
 def test_a_yaml_bomb_is_a_line(tmp_path, text, reason):
     (tmp_path / "file").write_text(text)
     with pytest.raises(UserError, match=f"^{tmp_path}/file: .*{reason}.*; remedy$"):
@@ -162,16 +142,10 @@ def test_what_is_written_has_the_mode_of_any_new_file_and_nothing_is_left_beside
 
 @pytest.mark.parametrize(
     "there, replaced_by",
-    (
-        (f"<!-- {OLD_MARK} -->", (files.OURS, files.ANY)),
-        ("", (files.OURS, files.ANY)),
-        ("somebody's", (files.ANY,)),
-        ("x" * 5000 + files.MARK, (files.ANY,)),
-        (f"<!-- {OLD_MARK} -->\n:::MLLOG {{}}", (files.OURS, files.ANY)),
-        (":::MLLOG {}", ()),
-        (f"some launcher's line\n:::MLLOG {OLD_MARK}", ()),
-    ),
-)
+    ((f"<!-- {OLD_MARK} -->", (files.OURS, files.ANY)), ("", (files.OURS, files.ANY)),
+     ("somebody's", (files.ANY,)), ("x" * 5000 + files.MARK, (files.ANY,)),
+     (f"<!-- {OLD_MARK} -->\n:::MLLOG {{}}", (files.OURS, files.ANY)), (":::MLLOG {}", ()),
+     (f"some launcher's line\n:::MLLOG {OLD_MARK}", ())))
 def test_what_may_be_replaced(tmp_path, there, replaced_by):
     path = tmp_path / "file"
     for may_replace in (files.NOTHING, files.OURS, files.ANY):
@@ -225,13 +199,9 @@ def test_a_folder_without_room_is_found_before_the_work(tmp_path, there):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("evaluate", "w.safetensors", "DEMO_CPU", "--report"),
-        ("bench", "inference", "model.onnx", "--picture"),
-        ("quantize", "model.onnx", "DEMO_CPU", "-o"),
-    ],
-    ids=" ".join,
-)
+    [("evaluate", "w.safetensors", "DEMO_CPU", "--report"),
+     ("bench", "inference", "model.onnx", "--picture"), ("quantize", "model.onnx", "DEMO_CPU", "-o")],
+    ids=" ".join)
 def test_a_verb_finds_it_before_it_reads_anything(tmp_path, monkeypatch, arguments):
     if arguments[0] == "quantize":
         pytest.importorskip("onnx", reason="onnx is not installed")
@@ -250,22 +220,9 @@ def test_a_name_that_a_verb_cannot_even_look_for_is_a_line(tmp_path):
 
 @pytest.mark.parametrize(
     "name, part",
-    (
-        ("NF5688M6", "NF5688M6"),
-        ("a b/c", "a_b_c"),
-        ("../../../../tmp/x", "tmp_x"),
-        ("..", "unnamed"),
-        ("", "unnamed"),
-        (".hidden", "hidden"),
-        ("-rf", "rf"),
-        ("a\0\n\x1b[1m\ud800\u202eb", "a_1m_b"),
-        ("é" * 200, "é" * 50),
-        ("a" * 5000, "a" * 100),
-        (["x"], "x"),
-        (None, "None"),
-        ("/", "unnamed"),
-    ),
-)
+    (("NF5688M6", "NF5688M6"), ("a b/c", "a_b_c"), ("../../../../tmp/x", "tmp_x"), ("..", "unnamed"),
+     ("", "unnamed"), (".hidden", "hidden"), ("-rf", "rf"), ("a\0\n\x1b[1m\ud800\u202eb", "a_1m_b"),
+     ("é" * 200, "é" * 50), ("a" * 5000, "a" * 100), (["x"], "x"), (None, "None"), ("/", "unnamed")))
 def test_a_name_becomes_one_part_of_a_path(name, part):
     assert files.path_part(name) == part
 

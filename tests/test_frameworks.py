@@ -25,8 +25,7 @@ def named(path):
     """(line, text) of the names and strings of a file that are not docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     bodies = [
-        body for body in (getattr(node, "body", None) for node in ast.walk(tree)) if isinstance(body, list)
-    ]
+        body for body in (getattr(node, "body", None) for node in ast.walk(tree)) if isinstance(body, list)]
     docstrings = {id(each.value) for body in bodies for each in body if isinstance(each, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
@@ -39,11 +38,8 @@ def test_the_core_names_no_framework():
     core = [path for path in (ROOT / "rn50").rglob("*.py") if not path.as_posix().endswith(FACTS)]
     assert len(core) > 100
     found = [
-        f"{path}:{line}: {text}"
-        for path in core
-        for line, text in named(path)
-        if NAMES.search(text) and not any(allowed in text for allowed in FORMATS_AND_FACTS)
-    ]
+        f"{path}:{line}: {text}" for path in core for line, text in named(path)
+        if NAMES.search(text) and not any(allowed in text for allowed in FORMATS_AND_FACTS)]
     assert found == []
 
 
@@ -60,18 +56,14 @@ def imported(path):
 def test_what_a_submission_has_imports_no_tests(folder):
     """`rn50 package` exports these folders without tests/."""
     found = [
-        f"{path}:{line}"
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        for line, module in imported(path)
-        if module.split(".")[0] == "tests"
-    ]
+        f"{path}:{line}" for path in sorted((ROOT / folder).rglob("*.py")) for line, module in imported(path)
+        if module.split(".")[0] == "tests"]
     assert found == []
 
 
 def test_every_implementation_has_traits_that_fit_its_requirements():
     assert frameworks.names() == tuple(
-        sorted(path.parent.name for path in (ROOT / "implementations").glob("*/engine.py"))
-    )
+        sorted(path.parent.name for path in (ROOT / "implementations").glob("*/engine.py")))
     assert sum(each.is_default for each in frameworks.every().values()) == 1
     for name, traits in frameworks.every().items():
         assert frameworks.traits(name) is traits and traits.name.lower() == name
@@ -85,14 +77,11 @@ def test_every_implementation_has_traits_that_fit_its_requirements():
 def test_nothing_is_imported_for_traits_and_advice(name):
     code = (
         f"import sys; from rn50 import frameworks; frameworks.traits({name!r}); "
-        f"frameworks.unimported({name!r}, 'doctor'); print(*sys.modules)"
-    )
+        f"frameworks.unimported({name!r}, 'doctor'); print(*sys.modules)")
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=str(ROOT), capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-c", code], cwd=str(ROOT), capture_output=True, text=True, check=True)
     assert not {"mxnet", "paddle", "torch", "nvidia", "horovod"} & {
-        module.split(".")[0] for module in done.stdout.split()
-    }
+        module.split(".")[0] for module in done.stdout.split()}
 
 
 def test_an_unknown_framework():

@@ -16,8 +16,7 @@ def imports(folder):
     }
     files = {
         name[: -len(".__init__")] if name.endswith(".__init__") else name: path
-        for name, path in files.items()
-    }
+        for name, path in files.items()}
     found = {}
     for name, path in files.items():
         asked = set()

@@ -18,8 +18,7 @@ from tests.support import documented, image_tree
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "json.txt"
 OTHERS = {
     *("rate", "comparison", "borrow --suggest", "plan --curve", "bench throughput --compare"),
-    *("rcp --passes", "score --against"),
-}
+    *("rcp --passes", "score --against")}
 """Types, and what a verb prints with an option."""
 
 
@@ -49,43 +48,24 @@ def test_every_verb_with_json_is_documented_and_compared():
 def test_no_field_has_changed_unnoticed():
     """A contract changes only together with tests/golden/json.txt."""
     fields = [
-        f"{verb}: {path}: {type_}"
-        for verb, fields in documented.verbs().items()
-        for path, type_ in fields.items()
-    ]
+        f"{verb}: {path}: {type_}" for verb, fields in documented.verbs().items()
+        for path, type_ in fields.items()]
     assert sorted(fields) == GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
 def test_the_comparison_finds_what_differs():
     whole = {
-        "base": "a",
-        "trials": [],
-        "in_time": True,
-        "changes": {"LR": "1"},
-        "images_per_second_before": 1,
-        "images_per_second_after": 1.0,
-        "after_of_before": None,
-        "of_synthetic": 1.0,
+        "base": "a", "trials": [], "in_time": True, "changes": {"LR": "1"}, "images_per_second_before": 1,
+        "images_per_second_after": 1.0, "after_of_before": None, "of_synthetic": 1.0,
         "overlap": {
-            "input": 9.0,
-            "step": 1.0,
-            "together": 1.0,
+            "input": 9.0, "step": 1.0, "together": 1.0,
             "of_slower": {"median": 1.0, "lowest": 1.0, "highest": 1.0, "rounds": 5, "shown": False},
-            "lost": 0.0,
-            "hidden": 1.0,
-            "exclude_each_other": False,
-            "remedy": "",
-        },
-        "faster": False,
-        "written": None,
-    }
+            "lost": 0.0, "hidden": 1.0, "exclude_each_other": False, "remedy": ""},
+        "faster": False, "written": None}
     assert documented.differences("tune input", whole) == []
     for name, value, says in (
-        ("in_time", 1, "is int"),
-        ("base", None, "is null"),
-        ("new", 1, "is not documented"),
-        ("after_of_before", {"median": 1}, "is missing"),
-        ("trials", [{}], "is missing"),
+        ("in_time", 1, "is int"), ("base", None, "is null"), ("new", 1, "is not documented"),
+        ("after_of_before", {"median": 1}, "is missing"), ("trials", [{}], "is missing"),
     ):
         assert says in " ".join(documented.differences("tune input", {**whole, name: value}))
     del whole["faster"]
@@ -102,15 +82,10 @@ def results(tmp_path):
 
 @pytest.mark.parametrize(
     "verb, arguments",
-    [
-        ("config show", ("DEMO_CPU",)),
-        ("doctor", ("DEMO_CPU",)),
-        ("plan", ("--accelerators", "8", "--global-batch-size", "3200", "--accelerator", "H100-SXM-80GB")),
-        ("borrow", ("v1.0/Inspur/nf5688m6_mxnet", "DGXA100")),
-        ("borrow", ("rcp/3264", "DGXA100")),
-        ("borrow --suggest", ("--global-batch-size", "1024", "-n", "40")),
-    ],
-)
+    [("config show", ("DEMO_CPU",)), ("doctor", ("DEMO_CPU",)),
+     ("plan", ("--accelerators", "8", "--global-batch-size", "3200", "--accelerator", "H100-SXM-80GB")),
+     ("borrow", ("v1.0/Inspur/nf5688m6_mxnet", "DGXA100")), ("borrow", ("rcp/3264", "DGXA100")),
+     ("borrow --suggest", ("--global-batch-size", "1024", "-n", "40"))])
 def test_verbs_that_need_no_data(verb, arguments):
     assert documented.differences(verb, printed(*verb.split(), *arguments)) == []
 
@@ -124,8 +99,7 @@ def test_verbs_on_data(tmp_path):
     image_tree.make(tmp_path / "images")
     for verb, arguments in (
         ("pack", (tmp_path / "images", tmp_path / "packed")),
-        ("unpack", (tmp_path / "packed", tmp_path / "again")),
-        ("verify", (tmp_path / "packed",)),
+        ("unpack", (tmp_path / "packed", tmp_path / "again")), ("verify", (tmp_path / "packed",)),
     ):
         assert documented.differences(verb, printed(verb, *arguments)) == [], verb
     (tmp_path / "packed" / "val.rec").write_bytes((tmp_path / "packed" / "val.rec").read_bytes()[:-100])
@@ -133,8 +107,7 @@ def test_verbs_on_data(tmp_path):
     assert spoiled["faults"]["kept"] and documented.differences("verify", spoiled) == []
     shutil.copytree(str(tmp_path / "packed"), str(tmp_path / "copy"))
     storage = printed(
-        "bench", "storage", tmp_path / "packed", tmp_path / "copy", "--seconds", "1", "--rounds", "1"
-    )
+        "bench", "storage", tmp_path / "packed", tmp_path / "copy", "--seconds", "1", "--rounds", "1")
     assert documented.differences("bench storage", storage) == []
 
 
@@ -146,11 +119,8 @@ def test_demo_data(tmp_path, monkeypatch):
 
 def test_verbs_on_results(results, tmp_path):
     for verb, options in (
-        ("score", ()),
-        ("check", ()),
-        ("report", ("-o", tmp_path / "report.html")),
-        ("atlas", ("-o", tmp_path / "atlas.html")),
-        ("compare", ()),
+        ("score", ()), ("check", ()), ("report", ("-o", tmp_path / "report.html")),
+        ("atlas", ("-o", tmp_path / "atlas.html")), ("compare", ()),
     ):
         assert documented.differences(verb, printed(verb, *results, *options)) == [], verb
     (results[0] / "result_4.txt").rename(results[0] / "result_4.txt.partial")
@@ -165,7 +135,5 @@ def test_a_campaign_whose_runs_are_there(results):
 def test_config_new(tmp_path):
     assert (
         documented.differences(
-            "config new", printed("config", "new", "MINE", "-o", tmp_path / "config_MINE.sh")
-        )
-        == []
-    )
+            "config new", printed("config", "new", "MINE", "-o", tmp_path / "config_MINE.sh"))
+        == [])

@@ -86,27 +86,15 @@ def session(tmp_path):
     def started(chosen, *options):
         (tmp_path / "test_it.py").write_text(TESTS)
         (tmp_path / "conftest.py").write_text(
-            "from tests.support import left_running\nleft_running.GRACE_S = 0.2\n"
-        )
+            "from tests.support import left_running\nleft_running.GRACE_S = 0.2\n")
         command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-v",
-            "-p",
-            "tests.support.left_running",
-            "-p",
-            "no:cacheprovider",
-        ]
+            sys.executable, "-m", "pytest", "-v", "-p", "tests.support.left_running", "-p",
+            "no:cacheprovider"]
         command += ["--rootdir", str(tmp_path), "-c", os.devnull, str(tmp_path), "-k", chosen, *options]
         return subprocess.Popen(
-            ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command],
-            cwd=ROOT,
-            env={**os.environ, MARK: str(tmp_path)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+            ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command], cwd=ROOT,
+            env={**os.environ, MARK: str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True)
 
     return started
 
@@ -115,13 +103,10 @@ def test_nothing_outlives_its_test(session, tmp_path):
     shown, _ = session("not ends_its_worker and not waits").communicate(timeout=120)
     assert processes(str(tmp_path)) == []
     errors = re.findall(
-        r"^_+ ERROR at teardown of (\w+) _+\nleft running: .*(sleep \d+)$", shown, re.MULTILINE
-    )
+        r"^_+ ERROR at teardown of (\w+) _+\nleft running: .*(sleep \d+)$", shown, re.MULTILINE)
     assert sorted(errors) == [
-        ("test_fails", "sleep 601"),
-        ("test_is_timed_out", "sleep 603"),
-        ("test_leaves_an_orphan", "sleep 602"),
-    ], shown
+        ("test_fails", "sleep 601"), ("test_is_timed_out", "sleep 603"),
+        ("test_leaves_an_orphan", "sleep 602")], shown
     assert "2 failed, 4 passed" in shown, shown
 
 

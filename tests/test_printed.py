@@ -30,11 +30,8 @@ class Chosen(NamedTuple):
 
 
 prints(
-    Chosen,
-    lambda r: (r.twice, {"number": r.runs}),
-    lambda r: r.inner and r.inner.low,
-    lambda r: {"inside.name": r.inner and r.inner.name},
-)
+    Chosen, lambda r: (r.twice, {"number": r.runs}), lambda r: r.inner and r.inner.low,
+    lambda r: {"inside.name": r.inner and r.inner.name})
 
 
 def test_all_fields_but_the_hidden_in_their_order():
@@ -44,17 +41,9 @@ def test_all_fields_but_the_hidden_in_their_order():
 
 def test_chosen_attributes_under_their_names_or_others():
     assert paths(Chosen) == {
-        "twice": ("twice",),
-        "number": ("runs",),
-        "low": ("inner", "low"),
-        "inside.name": ("inner", "name"),
-    }
+        "twice": ("twice",), "number": ("runs",), "low": ("inner", "low"), "inside.name": ("inner", "name")}
     assert as_json(Chosen(Inner(1.5, "x"), 1)) == {
-        "twice": 0.6667,
-        "number": 1,
-        "low": 1.5,
-        "inside": {"name": "x"},
-    }
+        "twice": 0.6667, "number": 1, "low": 1.5, "inside": {"name": "x"}}
 
 
 def test_what_is_inside_of_none_is_null():

@@ -118,22 +118,14 @@ STOPPED = "rn50: stopped by SIGINT; the same command starts again\n"
 @pytest.mark.parametrize("ignored", [False, True])
 @pytest.mark.parametrize(
     "code, said",
-    [
-        (CTRL_C_DURING_IMPORT, ""),
-        (CTRL_C_DURING_FORK, ""),
-        (CTRL_C_IN_A_VERB, STOPPED),
-        (CTRL_C_WHILE_A_LIBRARY_LOADS, STOPPED),
-    ],
-    ids=["import", "fork", "verb", "library"],
-)
+    [(CTRL_C_DURING_IMPORT, ""), (CTRL_C_DURING_FORK, ""), (CTRL_C_IN_A_VERB, STOPPED),
+     (CTRL_C_WHILE_A_LIBRARY_LOADS, STOPPED)],
+    ids=["import", "fork", "verb", "library"])
 def test_ctrl_c_ends_a_command_from_its_first_import_on_unless_it_is_ignored(code, said, ignored):
     done = subprocess.run(
         [sys.executable, "-c", f"import os, signal, sys\nfrom rn50 import process\n{code}"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
-    )
+        capture_output=True, text=True, cwd=ROOT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL))
     assert (done.returncode, done.stderr) == ((0, "") if ignored else (128 + signal.SIGINT, said))
 
 
@@ -162,16 +154,10 @@ def copying(tmp_path, monkeypatch):
 @pytest.mark.parametrize("number", ENDS)
 @pytest.mark.parametrize(
     "verb, owner, name",
-    [
-        ("check {}", compliance, "copy_records"),
-        ("report {} -o {}/../page.html", compliance, "copy_records"),
-        ("score {}", rcp, "_write_log"),
-        ("compare {} {}", rcp, "_write_log"),
-        ("atlas {} -o {}/../page.html", rcp, "_write_log"),
-        ("rcp {}", rcp, "_write_log"),
-        ("reproduce {} --dry-run", reproduction, "plan"),
-    ],
-)
+    [("check {}", compliance, "copy_records"),
+     ("report {} -o {}/../page.html", compliance, "copy_records"), ("score {}", rcp, "_write_log"),
+     ("compare {} {}", rcp, "_write_log"), ("atlas {} -o {}/../page.html", rcp, "_write_log"),
+     ("rcp {}", rcp, "_write_log"), ("reproduce {} --dry-run", reproduction, "plan")])
 def test_a_signal_that_ends_a_verb_leaves_no_copy(tmp_path, copying, verb, owner, name, number):
     write_runs(tmp_path / "results", 100, 101, 103, 106, 110)
     copying(number, owner, name)

@@ -26,18 +26,9 @@ def run(number, **changes):
         "seconds": RUN_S * (1 + generator.gauss(0, 0.001)),
         "curve": [round(50_000 * top_1) / 50_000 for top_1 in curve],
         "late": [0.0, *(generator.gauss(0, 0.1) for _ in range(EPOCHS[-1] - 1)), 0.0],
-        "seed": generator.randrange(32768),
-        "epochs": EPOCHS,
-        "trial": None,
-        "stated": None,
-        "optimizer": "lars",
-        "batch": 3264,
-        "division": "closed",
-        "platform": "8xBox",
-        "rate": 10.5,
-        "begun": 0.0,
-        "trailing": 0.0,
-    }
+        "seed": generator.randrange(32768), "epochs": EPOCHS, "trial": None, "stated": None,
+        "optimizer": "lars", "batch": 3264, "division": "closed", "platform": "8xBox", "rate": 10.5,
+        "begun": 0.0, "trailing": 0.0}
     return {**made, **changes}
 
 
@@ -80,8 +71,7 @@ def _records(at, made):
     accuracies = dict(zip(made["epochs"], made["curve"], strict=True))
     for epoch in range(1, last + 1):
         begin, end = (
-            INIT_S + made["seconds"] * part / last + made["late"][part % last] for part in (epoch - 1, epoch)
-        )
+            INIT_S + made["seconds"] * part / last + made["late"][part % last] for part in (epoch - 1, epoch))
         yield record("epoch_start", None, begin, epoch_num=epoch)
         yield record("epoch_stop", None, end, epoch_num=epoch)
         if made["stated"]:

@@ -19,44 +19,21 @@ def test_nothing_stands_out_in_a_whole_campaign(tmp_path, length):
     one, seen = found(made.write(tmp_path / "r", made.campaign(length, stated=1.0)))
     assert (seen, one.verdict, one.runs) == ({}, "nothing stands out", length)
     assert {evidence.test for evidence in one.evidence} >= {
-        "launch gaps",
-        "file numbers",
-        "seeds",
-        "curves alike",
-        "curves shifted",
-        "epochs",
-        "spread",
-        "clock",
-        "pace",
-    }
+        "launch gaps", "file numbers", "seeds", "curves alike", "curves shifted", "epochs", "spread", "clock",
+        "pace"}
 
 
 @pytest.mark.parametrize(
     "runs, changes, says, stands_out",
-    [
-        ((), {}, "one configuration", False),
-        (
-            (1,),
-            {"rate": 10.0},
-            "the runs are not of one configuration: lars_opt_base_learning_rate is "
-            "10.5 in result_0.txt, result_2.txt, result_3.txt, result_4.txt, 10.0 in result_1.txt",
-            True,
-        ),
-        ((1, 2), {"rate": 10.50}, "one configuration", False),
-        (
-            (3,),
-            {"curve": [0.123456, *made.TOP_1[1:]]},
-            "result_3.txt: eval_accuracy 0.123456 is not a multiple of 1/50,000 (1 of 9 are not); others are",
-            True,
-        ),
-        (
-            range(5),
-            {"curve": [0.123456, *made.TOP_1[1:]]},
-            "one configuration; every log has accuracies that are no multiples of 1/50,000",
-            False,
-        ),
-    ],
-)
+    [((), {}, "one configuration", False),
+     ((1,), {"rate": 10.0}, "the runs are not of one configuration: lars_opt_base_learning_rate is "
+      "10.5 in result_0.txt, result_2.txt, result_3.txt, result_4.txt, 10.0 in result_1.txt", True),
+     ((1, 2), {"rate": 10.50}, "one configuration", False),
+     ((3,), {"curve": [0.123456, *made.TOP_1[1:]]},
+      "result_3.txt: eval_accuracy 0.123456 is not a multiple of 1/50,000 (1 of 9 are not); others are",
+      True),
+     (range(5), {"curve": [0.123456, *made.TOP_1[1:]]},
+      "one configuration; every log has accuracies that are no multiples of 1/50,000", False)])
 def test_settings_and_accuracies_of_some_runs(tmp_path, runs, changes, says, stands_out):
     placed = made.campaign(5)
     for number in runs:
@@ -88,19 +65,15 @@ def test_a_copy_is_found_among_many_sets(tmp_path):
         made.write(tmp_path / str(number), placed)
     seen = {
         one.folder.name: [evidence.test for evidence in one.stands_out]
-        for one in audit.audit([tmp_path]).audits
-    }
+        for one in audit.audit([tmp_path]).audits}
     assert {name: tests for name, tests in seen.items() if tests} == {
-        "0": ["curves alike"],
-        "7": ["curves alike"],
-    }
+        "0": ["curves alike"], "7": ["curves alike"]}
 
 
 def test_files_that_were_numbered_anew(tmp_path):
     _, seen = found(made.write(tmp_path / "r", made.campaign(5), [3, 0, 2, 4, 1]))
     assert seen == {
-        "file numbers": "one script made them, but their numbers do not follow the clock: 3, 0, 2, 4, 1"
-    }
+        "file numbers": "one script made them, but their numbers do not follow the clock: 3, 0, 2, 4, 1"}
     for harmless in ([4, 3, 2, 1, 0], [1, 2, 3, 4, 0], [0, 4, 1, 2, 3]):
         assert found(made.write(tmp_path / "s", made.campaign(5), harmless))[1] == {}
 
@@ -110,12 +83,10 @@ def test_seeds(tmp_path):
     for number, (_, one) in enumerate(placed):
         one["seed"] = 100 + number + (number > 2)
     assert found(made.write(tmp_path / "r", placed))[1] == {
-        "seeds": "they count up by 1, and 103 is not there"
-    }
+        "seeds": "they count up by 1, and 103 is not there"}
     placed[3][1]["seed"] = 100
     assert found(made.write(tmp_path / "r", placed))[1] == {
-        "seeds": "seed 100 in result_0.txt and result_3.txt"
-    }
+        "seeds": "seed 100 in result_0.txt and result_3.txt"}
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.0003, 0.001])
@@ -169,8 +140,7 @@ def test_fewer_epochs_than_anybody(tmp_path):
     for number, (_, one) in enumerate(placed):
         noise = made.run(number)["curve"]
         one["curve"] = [
-            top_1 + own - usual for top_1, own, usual in zip(curve, noise, made.TOP_1, strict=False)
-        ]
+            top_1 + own - usual for top_1, own, usual in zip(curve, noise, made.TOP_1, strict=False)]
         one["curve"][-1] = 0.7601
     _, seen = found(made.write(tmp_path / "r", placed))
     assert seen["epochs"].startswith("31.0 epochs on average, as few as known runs")
@@ -242,8 +212,7 @@ def test_a_pause_beside_a_hole_is_no_hole(tmp_path):
     later = [(at + 0.1 * made.RUN_S * (number > 5), run) for number, (at, run) in enumerate(placed)]
     _, seen = found(made.write(tmp_path / "r", [*later[:1], *later[2:]]))
     assert (
-        seen["launch gaps"].count("room for") == 1 and "result_0.txt and result_1.txt" in seen["launch gaps"]
-    )
+        seen["launch gaps"].count("room for") == 1 and "result_0.txt and result_1.txt" in seen["launch gaps"])
 
 
 def test_a_pause_between_two_calls_of_the_script_is_no_hole(tmp_path):
@@ -272,8 +241,7 @@ def test_the_command(tmp_path):
     folder = made.write(tmp_path / "r", made.campaign(5))
     done = typed("audit", folder)
     assert (
-        done.returncode == 0 and "5 runs, nothing stands out" in done.stdout and "launch gaps" in done.stdout
-    )
+        done.returncode == 0 and "5 runs, nothing stands out" in done.stdout and "launch gaps" in done.stdout)
     placed = made.campaign(6)
     made.write(folder, [placed[0], *placed[2:]])
     done = typed("audit", folder, "--json")
@@ -283,8 +251,7 @@ def test_the_command(tmp_path):
     gaps = next(one for one in fields["audits"][0]["evidence"] if one["test"] == "launch gaps")
     assert gaps["p"] == pytest.approx(1 / gaps["statistic"]) and gaps["p"] <= gaps["q"]
     assert {test["name"] for test in fields["tests"]} >= {
-        one["test"] for one in fields["audits"][0]["evidence"]
-    }
+        one["test"] for one in fields["audits"][0]["evidence"]}
     done = typed("audit", folder, made.write(tmp_path / "s", made.campaign(5, stated=1.0)))
     assert done.returncode == 1 and "1 of 2 sets to look at" in done.stdout
     assert re.search(r"room for 1 run \(p 0\.\S+, q 0\.\S+\)$", done.stdout, re.MULTILINE)

@@ -17,12 +17,8 @@ from tests.support import documented
 from tests.support.typed import RN50, on_terminal
 
 DESCRIPTION = {
-    "submitter": "Org",
-    "division": "closed",
-    "number_of_nodes": "1",
-    "accelerators_per_node": "8",
-    "accelerator_model_name": "NVIDIA A100-SXM4-80GB",
-}
+    "submitter": "Org", "division": "closed", "number_of_nodes": "1", "accelerators_per_node": "8",
+    "accelerator_model_name": "NVIDIA A100-SXM4-80GB"}
 
 
 def edit(folder, change, pattern="result_*.txt"):
@@ -64,35 +60,21 @@ def printed(folder, capsys):
 
 
 FORGED = [
-    None,
-    True,
-    -1,
-    -1e308,
-    1e308,
-    1e-308,
-    float("nan"),
-    "\x1b[31m\n",
-    "é" * 5000,
-    {"a": [1]},
-    2**62 - 1,
-]
+    None, True, -1, -1e308, 1e308, 1e-308, float("nan"), "\x1b[31m\n", "é" * 5000, {"a": [1]}, 2**62 - 1]
 
 
 def of_last_epoch(key, metadata):
     """A change of the metadata of the last record of ``key``."""
     return lambda record: (
         record.update(metadata=metadata)
-        if record["key"] == key and record["metadata"].get("epoch_num", 35) == 35
-        else None
-    )
+        if record["key"] == key and record["metadata"].get("epoch_num", 35) == 35 else None)
 
 
 @pytest.mark.parametrize("value", FORGED, ids=lambda value: repr(value)[:12])
 def test_forged_values(tmp_path, capsys, value):
     changes = [
         replace(key, "value", value)
-        for key in ("seed", "global_batch_size", "train_samples", "throughput", "eval_accuracy")
-    ]
+        for key in ("seed", "global_batch_size", "train_samples", "throughput", "eval_accuracy")]
     changes += [of_last_epoch(key, {"epoch_num": value}) for key in ("epoch_stop", "eval_accuracy")]
     changes += [of_last_epoch("run_stop", value), of_last_epoch("run_stop", {"status": value})]
     for number, change in enumerate(changes):
@@ -126,17 +108,14 @@ def test_runs_that_take_no_time(tmp_path, capsys):
         audit.audit([folder])
     whole = made.write(tmp_path / "s", made.campaign(5))
     assert [one.verdict for one in audit.audit([folder, whole]).audits] == [
-        "nothing to test",
-        "nothing stands out",
-    ]
+        "nothing to test", "nothing stands out"]
     edit(whole, lambda record: record.update(time_ms=made.FIRST_MS), "result_3.txt")
     one, _ = printed(whole, capsys)
     assert one.runs == 4 and made.notes(one) == ("no time from start to stop: result_3.txt",)
 
 
 @pytest.mark.parametrize(
-    "epoch", [lambda epoch: 36 - epoch, lambda epoch: epoch * 1e-310, lambda epoch: epoch % 35]
-)
+    "epoch", [lambda epoch: 36 - epoch, lambda epoch: epoch * 1e-310, lambda epoch: epoch % 35])
 def test_evaluations_out_of_order(tmp_path, capsys, epoch):
     def change(record):
         if record["key"] == "eval_accuracy":
@@ -175,8 +154,7 @@ def test_runs_of_two_systems_in_a_folder(tmp_path, capsys):
     assert {evidence.test: evidence.found for evidence in one.stands_out} == {
         "setup": "the runs are not of one configuration: submission_platform is other\n in result_0.txt, "
         "8xBox in result_1.txt, result_2.txt, result_3.txt, result_4.txt; global_batch_size is 816 in "
-        "result_0.txt, result_1.txt, 3264 in result_2.txt, result_3.txt, result_4.txt"
-    }
+        "result_0.txt, result_1.txt, 3264 in result_2.txt, result_3.txt, result_4.txt"}
 
 
 def test_names_are_shown_and_not_obeyed(tmp_path, capsys):
@@ -187,13 +165,10 @@ def test_names_are_shown_and_not_obeyed(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "read",
-    [
-        lambda folder, progress: audit.audit([folder], progress),
-        lambda folder, progress: atlas.write([folder], folder / "atlas.html", progress),
-        lambda folder, progress: own_points.points([folder], progress),
-    ],
-    ids=["audit", "atlas", "rcp"],
-)
+    [lambda folder, progress: audit.audit([folder], progress),
+     lambda folder, progress: atlas.write([folder], folder / "atlas.html", progress),
+     lambda folder, progress: own_points.points([folder], progress)],
+    ids=["audit", "atlas", "rcp"])
 def test_many_files_are_counted(tmp_path, monkeypatch, read):
     monkeypatch.setattr(run, "MANY_FILES", 1)
     counted = []

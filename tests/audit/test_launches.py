@@ -12,12 +12,9 @@ from tests.audit.made import found
 
 @pytest.mark.parametrize(
     "left_out, where",
-    [
-        ([1], "27.9 minutes between result_0.txt and result_1.txt have room for 1 run"),
-        ([2, 3], "55.4 minutes between result_1.txt and result_2.txt have room for 2 runs"),
-        ([1, 3], "between result_1.txt and result_2.txt have room for 1 run"),
-    ],
-)
+    [([1], "27.9 minutes between result_0.txt and result_1.txt have room for 1 run"),
+     ([2, 3], "55.4 minutes between result_1.txt and result_2.txt have room for 2 runs"),
+     ([1, 3], "between result_1.txt and result_2.txt have room for 1 run")])
 def test_runs_left_out_leave_a_hole(tmp_path, left_out, where):
     placed = [run for number, run in enumerate(made.campaign(5 + len(left_out))) if number not in left_out]
     _, seen = found(made.write(tmp_path / "r", placed))
@@ -53,8 +50,7 @@ def test_the_scripts_own_count(tmp_path):
     for number, (_, one) in enumerate(whole):
         one["trial"] = f"{number + 1} of 5"
     late = [
-        (at + (made.RUN_S + made.INIT_S + made.GAP_S) * (i > 1), one) for i, (at, one) in enumerate(whole)
-    ]
+        (at + (made.RUN_S + made.INIT_S + made.GAP_S) * (i > 1), one) for i, (at, one) in enumerate(whole)]
     assert found(made.write(tmp_path / "s", late))[1] == {}
 
 
@@ -96,21 +92,14 @@ HOLE = "minutes between result_1.txt and result_2.txt have room for 1 run"
 
 @pytest.mark.parametrize(
     "disguise, says",
-    [
-        (
-            lambda f, placed: made.write(f, counted(placed, "1 of 5")),
-            {"launch gaps": HOLE, "trials": "1 of 5"},
-        ),
-        (lambda f, placed: made.write(f, counted(placed, "1 of 1")), {"launch gaps": HOLE}),
-        (
-            lambda f, placed: unfinished(f, placed, placed[1][0] + 1700, 12),
-            {"launch gaps": f"{HOLE}; result_20.txt is unfinished: it lasted 76 of 1,670 s"},
-        ),
-        (overlapping, {"launch gaps": f"{HOLE}; result_3.txt and result_4.txt overlap"}),
-        (begun_early, {"launch gaps": "result_2.txt has 28.0 minutes before run_start, another run 0.5"}),
-        (trailing, {"launch gaps": HOLE}),
-    ],
-)
+    [(lambda f, placed: made.write(f, counted(placed, "1 of 5")),
+      {"launch gaps": HOLE, "trials": "1 of 5"}),
+     (lambda f, placed: made.write(f, counted(placed, "1 of 1")), {"launch gaps": HOLE}),
+     (lambda f, placed: unfinished(f, placed, placed[1][0] + 1700, 12),
+      {"launch gaps": f"{HOLE}; result_20.txt is unfinished: it lasted 76 of 1,670 s"}),
+     (overlapping, {"launch gaps": f"{HOLE}; result_3.txt and result_4.txt overlap"}),
+     (begun_early, {"launch gaps": "result_2.txt has 28.0 minutes before run_start, another run 0.5"}),
+     (trailing, {"launch gaps": HOLE})])
 def test_a_hole_is_explained_by_what_lasted_as_long(tmp_path, disguise, says):
     placed = [run for number, run in enumerate(made.campaign(6)) if number != 2]
     _, seen = found(disguise(tmp_path / "r", placed))
@@ -141,13 +130,10 @@ def test_an_unfinished_run_explains_as_much_as_it_lasted(tmp_path):
 
 @pytest.mark.parametrize(
     "trials, missing",
-    [
-        (("1 of 5", "1 of 5", "2 of 5", "2 of 5", "2 of 5"), "trial 1 of 5"),
-        (("2 of 5", "2 of 5", "1 of 5", "4 of 5", "5 of 5"), "trial 1 of 5; trial 3 of 5"),
-        (("1 of 1", "1 of 10", "2 of 8", "1 of 1", "1 of 1"), "trial 1 of 8"),
-        (("1 of 5", "1 of 5", "2 of 5", "2 of 5", "3 of 5"), None),
-    ],
-)
+    [(("1 of 5", "1 of 5", "2 of 5", "2 of 5", "2 of 5"), "trial 1 of 5"),
+     (("2 of 5", "2 of 5", "1 of 5", "4 of 5", "5 of 5"), "trial 1 of 5; trial 3 of 5"),
+     (("1 of 1", "1 of 10", "2 of 8", "1 of 1", "1 of 1"), "trial 1 of 8"),
+     (("1 of 5", "1 of 5", "2 of 5", "2 of 5", "3 of 5"), None)])
 def test_the_count_of_runs_side_by_side(tmp_path, trials, missing):
     placed = [(0.3 * at, one) for at, one in made.campaign(5)]
     one, seen = found(made.write(tmp_path / "r", counted(placed, *trials)))
@@ -165,30 +151,20 @@ def test_trials_that_were_announced_and_are_not_here(tmp_path):
     missing, whole = audit.audit([tmp_path / "r", tmp_path / "s"]).audits
     assert missing.stands_out[0].found.endswith(", 6 of 8; 7 to 8 of 8 are not here)")
     assert (
-        made.notes(whole) == ("the script's own count: 6 to 15 of 15 are not here",) and not whole.stands_out
-    )
+        made.notes(whole) == ("the script's own count: 6 to 15 of 15 are not here",) and not whole.stands_out)
 
 
 @pytest.mark.parametrize(
     "seeds, says, stands_out",
-    [
-        ((1, 2, 3, 5, 6), "they count up by 1, and 4 is not there", True),
-        ((100, 102, 103, 104, 101), "count up by 1", False),
-        ((1, 2, 3, 5, 8), "all differ", False),
-        ((10, 20, 30, 50, 70), "all differ", False),
-        ((7, 8, 9, 11, 13), "all differ", False),
-        ((0, 1, 2, 4, 8), "all differ", False),
-        ((1, 3, 5, 9, 11), "all differ", False),
-        (
-            (42, 42, None, 42, 42),
-            "seed 42 in result_0.txt and result_1.txt and result_3.txt and result_4.txt",
-            True,
-        ),
-        ((42, 2**32 + 42, 1, 2, 7), "seed 42 in result_0.txt and result_1.txt", True),
-        ((1, 2, 9, 5, None), "not tested: result_4.txt has no number as its seed", False),
-        ((1, 2, 9, 5, "42"), "not tested: result_4.txt has no number as its seed", False),
-    ],
-)
+    [((1, 2, 3, 5, 6), "they count up by 1, and 4 is not there", True),
+     ((100, 102, 103, 104, 101), "count up by 1", False), ((1, 2, 3, 5, 8), "all differ", False),
+     ((10, 20, 30, 50, 70), "all differ", False), ((7, 8, 9, 11, 13), "all differ", False),
+     ((0, 1, 2, 4, 8), "all differ", False), ((1, 3, 5, 9, 11), "all differ", False),
+     ((42, 42, None, 42, 42),
+      "seed 42 in result_0.txt and result_1.txt and result_3.txt and result_4.txt", True),
+     ((42, 2**32 + 42, 1, 2, 7), "seed 42 in result_0.txt and result_1.txt", True),
+     ((1, 2, 9, 5, None), "not tested: result_4.txt has no number as its seed", False),
+     ((1, 2, 9, 5, "42"), "not tested: result_4.txt has no number as its seed", False)])
 def test_seeds_that_somebody_typed(tmp_path, seeds, says, stands_out):
     placed = made.campaign(5)
     for (_, one), seed in zip(placed, seeds, strict=True):
@@ -200,20 +176,14 @@ def test_seeds_that_somebody_typed(tmp_path, seeds, says, stands_out):
 
 @pytest.mark.parametrize(
     "changes, test, why",
-    [
-        ({"batch": 0}, "epochs", "no log has a batch size above 0"),
-        ({"batch": None}, "epochs", "no log has a batch size above 0"),
-        ({"division": "open"}, "epochs", "not of the closed division"),
-        ({"curve": [0.1] * 9}, "epochs", "fewer than 3 runs reached the target"),
-        ({"optimizer": None}, "epochs", "too little is known of an optimizer that is not logged"),
-        (
-            {"epochs": (11, 23, 35), "curve": [0.5, 0.6, 0.76]},
-            "curves alike",
-            "no two runs share 5 evaluations",
-        ),
-        ({"epochs": (11, 23, 35), "curve": [0.5, 0.6, 0.76]}, "curves shifted", "fewer than 4 runs share 5"),
-    ],
-)
+    [({"batch": 0}, "epochs", "no log has a batch size above 0"),
+     ({"batch": None}, "epochs", "no log has a batch size above 0"),
+     ({"division": "open"}, "epochs", "not of the closed division"),
+     ({"curve": [0.1] * 9}, "epochs", "fewer than 3 runs reached the target"),
+     ({"optimizer": None}, "epochs", "too little is known of an optimizer that is not logged"),
+     ({"epochs": (11, 23, 35), "curve": [0.5, 0.6, 0.76]}, "curves alike",
+      "no two runs share 5 evaluations"),
+     ({"epochs": (11, 23, 35), "curve": [0.5, 0.6, 0.76]}, "curves shifted", "fewer than 4 runs share 5")])
 def test_a_test_that_is_left_out_says_so(tmp_path, changes, test, why):
     placed = made.campaign(5, **changes)
     for number, (_, one) in enumerate(placed):

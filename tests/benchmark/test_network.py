@@ -16,10 +16,5 @@ def test_names_are_those_of_every_convolution():
     names = [each.name for each in network.convolutions()]
     assert len(names) == len(set(names)) == 53
     assert names[:5] == [
-        "conv0",
-        "stage1_unit1_conv1",
-        "stage1_unit1_conv2",
-        "stage1_unit1_conv3",
-        "stage1_unit1_conv1sc",
-    ]
+        "conv0", "stage1_unit1_conv1", "stage1_unit1_conv2", "stage1_unit1_conv3", "stage1_unit1_conv1sc"]
     assert [unit.body[1].stride for unit in network.units()].count(2) == 3

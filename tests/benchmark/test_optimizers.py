@@ -26,8 +26,7 @@ def test_two_steps_of_lars_by_hand():
     # Norm 4.99 now, gradient (0.6, 0.8) of norm 1: r = 0.00499 / (1 + 0.998), g' = (1.1988, 1.5984)
     ratio = 0.00499 / 1.998
     weight, velocity = optimizers.update(
-        "fc1_weight", weight, np.array([0.6, 0.8]), velocity, 1.0, 0.9, 0.2, 0.001
-    )
+        "fc1_weight", weight, np.array([0.6, 0.8]), velocity, 1.0, 0.9, 0.2, 0.001)
     assert velocity == pytest.approx([0.0054 + ratio * 1.1988, 0.0072 + ratio * 1.5984])
     assert weight == pytest.approx([2.994 - velocity[0], 3.992 - velocity[1]])
 
@@ -35,8 +34,7 @@ def test_two_steps_of_lars_by_hand():
 @pytest.mark.parametrize("name", ["bn0_gamma", "stage4_unit3_bn3_beta", "fc1_bias"])
 def test_batch_norm_and_bias_have_no_trust_ratio(name):
     weight, velocity = optimizers.update(
-        name, np.array([3.0]), np.array([6.0]), np.array([1.0]), 0.5, 0.9, 0.2, 0.001
-    )
+        name, np.array([3.0]), np.array([6.0]), np.array([1.0]), 0.5, 0.9, 0.2, 0.001)
     assert velocity == pytest.approx([0.9 + 0.5 * 6.0])
     assert weight == pytest.approx([3.0 - 3.9])
 
@@ -44,8 +42,7 @@ def test_batch_norm_and_bias_have_no_trust_ratio(name):
 def test_two_steps_of_sgd_by_hand():
     # g + wd w = (6.6, 8.8); v = 0.5 * that
     weight, velocity = optimizers.update(
-        "fc1_weight", np.array([3.0, 4.0]), np.array([6.0, 8.0]), np.zeros(2), 0.5, 0.9, 0.2
-    )
+        "fc1_weight", np.array([3.0, 4.0]), np.array([6.0, 8.0]), np.zeros(2), 0.5, 0.9, 0.2)
     assert velocity == pytest.approx([3.3, 4.4])
     assert weight == pytest.approx([-0.3, -0.4])
     # g + wd w = (0.54, 0.72), at another learning rate, which is not applied to what the buffer holds
@@ -57,8 +54,7 @@ def test_two_steps_of_sgd_by_hand():
 @pytest.mark.parametrize("name", ["bn0_gamma", "stage4_unit3_bn3_beta", "fc1_bias"])
 def test_batch_norm_and_bias_have_no_weight_decay_under_sgd(name):
     weight, velocity = optimizers.update(
-        name, np.array([3.0]), np.array([6.0]), np.array([1.0]), 0.5, 0.9, 0.2
-    )
+        name, np.array([3.0]), np.array([6.0]), np.array([1.0]), 0.5, 0.9, 0.2)
     assert velocity == pytest.approx([0.9 + 0.5 * 6.0])
     assert weight == pytest.approx([3.0 - 3.9])
 

@@ -31,14 +31,12 @@ def test_steps_per_epoch(samples, ranks, batch_size, expected):
 )
 def test_learning_rate(step, expected):
     assert schedule.learning_rate(step, 10.5, warmup_steps=10, total_steps=100) == pytest.approx(
-        expected, rel=1e-12
-    )
+        expected, rel=1e-12)
 
 
 def test_without_warm_up_the_decay_begins_at_once():
     assert schedule.learning_rate(1, 1.0, warmup_steps=0, total_steps=2) == pytest.approx(
-        1e-4 + (1 - 1e-4) * 0.25
-    )
+        1e-4 + (1 - 1e-4) * 0.25)
 
 
 def test_a_decay_as_short_as_its_warm_up_ends_at_once():

@@ -33,8 +33,7 @@ def test_density_and_whether_every_group_has_two_zeros():
     shapes = network.shapes(10, 0.125)
     weights = {
         name: np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+        for name, shape in shapes.items()}
     assert set(sparsity.densities(weights).values()) == {1.0} and not sparsity.holds(weights)
     weights.update((name, weights[name] * mask) for name, mask in sparsity.masks(weights).items())
     assert set(sparsity.densities(weights).values()) == {0.5} and sparsity.holds(weights)

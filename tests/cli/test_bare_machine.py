@@ -27,29 +27,23 @@ CHECKERS, FRAMEWORK = "pip install mlperf-logging==4.1.68", "requirements/instal
 DEPLOY = "requirements/install.sh deploy"
 ROOMS = {
     "cli/data": ("pack {folder}/images {folder}/packed_again", None),
-    "doctor": ("doctor DEMO_CPU", FRAMEWORK),
-    "hyperparameters": ("plan --accelerators 8", CHECKERS),
+    "doctor": ("doctor DEMO_CPU", FRAMEWORK), "hyperparameters": ("plan --accelerators 8", CHECKERS),
     "hyperparameters/search": (
-        "search DEMO_CPU -o {folder}/search",
-        f"pip install {packages.pinned('optuna')}",
-    ),
+        "search DEMO_CPU -o {folder}/search", f"pip install {packages.pinned('optuna')}"),
     "results": ("score {folder}/runs", CHECKERS),
     "speed": ("bench input DEMO_CPU --set NUMEXAMPLES=64 --set NUMVALEXAMPLES=16", FRAMEWORK),
     "submission": ("package {folder}/runs -o {folder}/package", ""),
-    "deploy": ("export {folder}/weights.safetensors -o {folder}/model.onnx", DEPLOY),
-}
+    "deploy": ("export {folder}/weights.safetensors -o {folder}/model.onnx", DEPLOY)}
 """Room of rn50 -> what is typed, and what the line names where it cannot work; None where it works; "" where
 more is missing. The verbs of a room ask for its packages in one place."""
 
 
 def test_without_any_package_the_line_names_the_first():
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "rn50", "--help"], cwd=str(ROOT), capture_output=True, text=True
-    )
+        [sys.executable, "-S", "-m", "rn50", "--help"], cwd=str(ROOT), capture_output=True, text=True)
     line = (
         f"rn50: the command line: the package click is not installed; {sys.executable} -m pip install "
-        f"{packages.pinned('click')}\n"
-    )
+        f"{packages.pinned('click')}\n")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
 
 
@@ -87,20 +81,14 @@ def bare(tmp_path_factory, tiny_folder, python):
     def run(*arguments):
         given = (each.format(folder=folder) for each in arguments)
         return subprocess.run(
-            (str(python), "-m", "rn50", *given),
-            cwd=str(ROOT),
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+            (str(python), "-m", "rn50", *given), cwd=str(ROOT), env=environ, capture_output=True, text=True,
+            timeout=300)
 
     return run
 
 
 @pytest.mark.parametrize(
-    "room", [pytest.param(room, marks=pytest.mark.smoke if room == "results" else ()) for room in ROOMS]
-)
+    "room", [pytest.param(room, marks=pytest.mark.smoke if room == "results" else ()) for room in ROOMS])
 def test_it_works_or_says_what_to_install(bare, room):
     typed, install = ROOMS[room]
     done = bare(*typed.split())
@@ -147,8 +135,7 @@ def test_help_of_every_verb(python):
 
 def test_without_pytest_the_tests_for_a_gpu_end_with_the_line_that_installs_it():
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "tests.support.gpu"], cwd=str(ROOT), capture_output=True, text=True
-    )
+        [sys.executable, "-S", "-m", "tests.support.gpu"], cwd=str(ROOT), capture_output=True, text=True)
     line = f"test-gpu: the package pytest is not installed; {sys.executable} -m pip install pytest\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
 
@@ -168,8 +155,7 @@ def test_a_package_that_is_missing_is_named_with_the_command():
         import no_such_package.steps  # type: ignore[import-not-found]  # noqa: F401
     assert str(refused.value) == (
         f"rn50 dance: the package no-such-package is not installed; {sys.executable} -m pip install "
-        "no-such-package"
-    )
+        "no-such-package")
     assert packages.install("mlperf-logging").endswith(" mlperf-logging==4.1.68")
 
 
@@ -179,10 +165,8 @@ def test_any_package_that_is_ours_to_install_is_a_line(capsys):
     assert (
         capsys.readouterr().err
         == f"rn50: the package jinja2 is not installed; {sys.executable} -m pip install "
-        f"{packages.pinned('jinja2')}\n"
-    )
+        f"{packages.pinned('jinja2')}\n")
     assert report(ModuleNotFoundError("No module named 'cv2'", name="cv2")) == Status.USER_ERROR
     assert capsys.readouterr().err.endswith(
-        f"{sys.executable} -m pip install {packages.pinned('opencv-python-headless')}\n"
-    )
+        f"{sys.executable} -m pip install {packages.pinned('opencv-python-headless')}\n")
     assert report(ModuleNotFoundError("No module named 'rn50.x'", name="rn50.x")) == Status.FAULT

@@ -24,11 +24,8 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     starts = {"a": START_MS, "b": START_MS + AN_HOUR_MS, "c": START_MS + 400}
     return [
-        imagenet_run.write(folder / f"{name}.txt", seed=seed, start_ms=start)
-        .read_text()
-        .splitlines(keepends=True)
-        for seed, (name, start) in enumerate(starts.items(), 5)
-    ]
+        imagenet_run.write(folder / f"{name}.txt", seed=seed, start_ms=start) .read_text()
+        .splitlines(keepends=True) for seed, (name, start) in enumerate(starts.items(), 5)]
 
 
 def middle(lines):
@@ -52,19 +49,14 @@ SEVERAL = {
     "one that died before its first epoch": lambda a, b, c: [*a[: position(a, "epoch_start")], *b],
     "one that died before its clock": lambda a, b, c: [*a[: position(a, "run_start")], *b],
     "one that died at once, and was started again": lambda a, b, c: [
-        *a[: position(a, "run_start") + 1],
-        *earlier(b, AN_HOUR_MS - 3_000),
-    ],
+        *a[: position(a, "run_start") + 1], *earlier(b, AN_HOUR_MS - 3_000)],
     "a run and a dead attempt": lambda a, b, c: [*a, *b[: middle(b)]],
-    "five": lambda a, b, c: [*a, *b, *a, *b, *a],
-    "a run twice": lambda a, b, c: [*a, *a],
+    "five": lambda a, b, c: [*a, *b, *a, *b, *a], "a run twice": lambda a, b, c: [*a, *a],
     "the end of one and another": lambda a, b, c: [*a[middle(a) :], *b],
     "the beginning of one and the end of another": lambda a, b, c: [*a[: middle(a)], *b[middle(b) - 20 :]],
     "two at once, line by line": lambda a, b, c: in_turn(a, c),
     "two, of which one began in the other": lambda a, b, c: sorted(
-        [*a, *earlier(b, AN_HOUR_MS - 600_000)], key=time_ms
-    ),
-}
+        [*a, *earlier(b, AN_HOUR_MS - 600_000)], key=time_ms)}
 
 
 @pytest.mark.parametrize("form", SEVERAL)
@@ -98,8 +90,7 @@ def columns(text, width):
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 51234\n"
 OLD = {
     "v0.5": "Beginning trial 1 of 1\n0: :::MLPv0.5.0 resnet 1541710225.58 (run.py:9) run_start\n",
-    "v0.6": 'Beginning trial 1 of 1\n0: :::MLL 1556733699.504 run_start: {"value": null}\n',
-}
+    "v0.6": 'Beginning trial 1 of 1\n0: :::MLL 1556733699.504 run_start: {"value": null}\n'}
 FORMS = {
     "docker": (lambda text: docker(text).encode(), "is JSON with a log in it, as docker has it; jq -rj .log"),
     "UTF-16": (lambda text: text.encode("utf-16"), "is UTF-16 text; iconv -f UTF-16 -t UTF-8"),
@@ -112,9 +103,7 @@ FORMS = {
     "132 columns": (lambda text: columns(text, 132).encode(), "its records are cut off; log without a limit"),
     "single quotes": (
         lambda text: text.replace('"', "'").encode(),
-        "no :::MLLOG line can be read: line 1: not an MLPerf record (JSONDecodeError",
-    ),
-}
+        "no :::MLLOG line can be read: line 1: not an MLPerf record (JSONDecodeError")}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -133,18 +122,12 @@ def invoke(*arguments):
 
 
 VERBS = {
-    "score": ("score", "{}"),
-    "score --json": ("score", "{}", "--json"),
+    "score": ("score", "{}"), "score --json": ("score", "{}", "--json"),
     "check": ("check", "{}", "--ruleset", "4.0.0"),
     "check --format github": ("check", "{}", "--ruleset", "4.0.0", "--format", "github"),
-    "rcp": ("rcp", "{}"),
-    "compare": ("compare", "{}", "{}/../whole"),
-    "report": ("report", "{}"),
-    "borrow": ("borrow", "{}", "NF5688M6"),
-    "reproduce": ("reproduce", "{}", "--dry-run"),
-    "watch": ("watch", "{}", "--json"),
-    "package": ("package", "{}", "-o", "{}/tree"),
-}
+    "rcp": ("rcp", "{}"), "compare": ("compare", "{}", "{}/../whole"), "report": ("report", "{}"),
+    "borrow": ("borrow", "{}", "NF5688M6"), "reproduce": ("reproduce", "{}", "--dry-run"),
+    "watch": ("watch", "{}", "--json"), "package": ("package", "{}", "-o", "{}/tree")}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -159,8 +142,7 @@ def test_every_verb_says_it_in_one_line_and_has_no_figure_of_it(runs, tmp_path, 
     said = [line for line in (done.stdout + done.stderr).splitlines() if "result_0.txt" in line]
     assert (
         len(said) == 1
-        and f"has init_start, after init_start in line {position(both, 'init_start') + 1}" in said[0]
-    )
+        and f"has init_start, after init_start in line {position(both, 'init_start') + 1}" in said[0])
     assert "minutes" not in done.stdout and "0.7" not in done.stdout
     assert [file.name for file in (tmp_path / "results").iterdir()] == ["result_0.txt"]
 
@@ -175,8 +157,7 @@ def test_the_next_step_of_several_results_names_them(runs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "verb", [("audit",), ("score",), ("check",), ("compare", "x"), ("rcp",), ("verify",), ("pack", "x")]
-)
+    "verb", [("audit",), ("score",), ("check",), ("compare", "x"), ("rcp",), ("verify",), ("pack", "x")])
 def test_an_empty_name_is_not_the_working_folder(tmp_path, monkeypatch, verb):
     monkeypatch.chdir(tmp_path)
     done = invoke(*verb, "")

@@ -49,8 +49,7 @@ def test_every_verb_has_a_short_help(words):
 NEED_ONNX = ("export", "quantize")
 EXAMPLES = [
     pytest.param(words, marks=pytest.mark.slow if " ".join(words) in NEED_ONNX else (), id=" ".join(words))
-    for words in VERBS
-]
+    for words in VERBS]
 
 
 @pytest.mark.parametrize("words", EXAMPLES)
@@ -78,24 +77,17 @@ def completed(*words):
     return [
         item.value
         for item in ShellComplete(main, {}, "rn50", "_RN50_COMPLETE").get_completions(
-            list(words[:-1]), words[-1]
-        )
-    ]
+            list(words[:-1]), words[-1])]
 
 
 def test_tab_completes_names_of_configurations_and_published_sources():
     assert completed("bench", "input", "DEMO") == [
-        "DEMO_CPU",
-        "DEMO_CPU_PADDLE",
-        "DEMO_CPU_PYTORCH",
-        "DEMO_GPU_PYTORCH",
-    ]
+        "DEMO_CPU", "DEMO_CPU_PADDLE", "DEMO_CPU_PYTORCH", "DEMO_GPU_PYTORCH"]
     assert "v1.0/Inspur/nf5688m6_mxnet" in completed("borrow", "v1.0/Inspur")
     assert "rcp/4.0.0/3264" in completed("borrow", "rcp/4")
     for verb in ("compare", "reproduce"):  # where nothing but a result will do
         assert "v1.0/Inspur/nf5688m6_mxnet" in completed(verb, "v1.0/Inspur") and completed(verb, "r") == [
-            "r"
-        ]
+            "r"]
     assert completed("borrow", "rcp/3264", "NF5488") == ["NF5488A5"]
     assert completed("config", "show", "./my") == ["./my"]  # a path: the shell completes it
 

@@ -19,8 +19,7 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
     for part in PARTS:
         shutil.copytree(
-            ROOT / part, folder / "copy" / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
+            ROOT / part, folder / "copy" / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder / "copy")
     venv.create(folder / "venv", with_pip=True, symlinks=True)
     pip = [str(folder / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet"]
@@ -37,30 +36,21 @@ def installed(tmp_path_factory):
         given = [each.format(folder=folder) for each in arguments.split()]
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
         return subprocess.run(
-            [str(folder / "venv" / "bin" / "rn50"), *given],
-            cwd=folder / "empty",
-            env=environ,
-            capture_output=True,
-            text=True,
-        )
+            [str(folder / "venv" / "bin" / "rn50"), *given], cwd=folder / "empty", env=environ,
+            capture_output=True, text=True)
 
     return run
 
 
 @pytest.mark.parametrize(
     "arguments, shown",
-    [
-        ("--help", "Usage: rn50 "),
-        ("config show NF5688M6", "OPTIMIZER"),
-        ("borrow v1.0/Inspur/nf5688m6_mxnet DGXH100", "epochs to expect"),
-        ("plan --accelerators 8 --accelerator H100-SXM-80GB", "images/s per accelerator"),
-        ("score {folder}/runs", "minutes"),
-        ("check {folder}/runs", "errors"),
-        ("compare {folder}/runs {folder}/others", "minutes"),
-        ("report {folder}/runs -o {folder}/report.html", "report.html"),
-        ("atlas {folder}/runs -o {folder}/atlas.html", "atlas.html"),
-    ],
-)
+    [("--help", "Usage: rn50 "), ("config show NF5688M6", "OPTIMIZER"),
+     ("borrow v1.0/Inspur/nf5688m6_mxnet DGXH100", "epochs to expect"),
+     ("plan --accelerators 8 --accelerator H100-SXM-80GB", "images/s per accelerator"),
+     ("score {folder}/runs", "minutes"), ("check {folder}/runs", "errors"),
+     ("compare {folder}/runs {folder}/others", "minutes"),
+     ("report {folder}/runs -o {folder}/report.html", "report.html"),
+     ("atlas {folder}/runs -o {folder}/atlas.html", "atlas.html")])
 def test_it_works_in_an_empty_folder(installed, arguments, shown):
     done = installed(arguments)
     assert "Traceback" not in done.stderr and shown in done.stdout, done.stdout + done.stderr
@@ -68,15 +58,10 @@ def test_it_works_in_an_empty_folder(installed, arguments, shown):
 
 @pytest.mark.parametrize(
     "arguments, line",
-    [
-        (
-            "run DEMO_CPU",
-            "rn50: rn50 run: needs the scripts of a checkout; git clone rn50, and make setup in it",
-        ),
-        ("search DEMO_CPU -o search", "rn50: rn50 search: the package optuna is not installed; "),
-        ("demo-data demo", "rn50: the package opencv-python-headless is not installed; "),
-    ],
-)
+    [("run DEMO_CPU",
+      "rn50: rn50 run: needs the scripts of a checkout; git clone rn50, and make setup in it"),
+     ("search DEMO_CPU -o search", "rn50: rn50 search: the package optuna is not installed; "),
+     ("demo-data demo", "rn50: the package opencv-python-headless is not installed; ")])
 def test_what_more_is_needed_is_a_line(installed, arguments, line):
     done = installed(arguments)
     assert done.returncode == 2 and done.stdout == ""

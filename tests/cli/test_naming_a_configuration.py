@@ -15,16 +15,8 @@ from rn50.settings.config_file import systems
 
 CONFIG = ROOT / "configs" / "config_DEMO_CPU.sh"
 VERBS = (
-    ("doctor",),
-    ("config", "show"),
-    ("bench", "input"),
-    ("bench", "comm"),
-    ("bench", "throughput"),
-    ("profile",),
-    ("tune", "input"),
-    ("search", "-o", "nowhere"),
-    ("borrow", "rcp/3264"),
-)
+    ("doctor",), ("config", "show"), ("bench", "input"), ("bench", "comm"), ("bench", "throughput"),
+    ("profile",), ("tune", "input"), ("search", "-o", "nowhere"), ("borrow", "rcp/3264"))
 
 
 def rn50(*arguments, **environment):
@@ -39,8 +31,7 @@ def test_a_name_that_is_none_is_refused_with_those_that_there_are(verb):
     assert (
         done.stderr
         == f"rn50: NONE: no such file, and no system of configs/; there are: {', '.join(systems())}; "
-        "or write it: rn50 config new NONE\n"
-    )
+        "or write it: rn50 config new NONE\n")
 
 
 @pytest.mark.parametrize("name, problem", [("/tmp", "a folder"), ("nowhere/none.sh", "no such file")])
@@ -52,15 +43,10 @@ def test_a_path_is_no_name_of_a_new_configuration(name, problem):
 
 @pytest.mark.parametrize(
     "arguments, says",
-    [
-        (("doctor", "demo_cpu"), "did you mean DEMO_CPU? there are: "),
-        (("bench", "inputt"), "Did you mean input?"),
-        (("tune", "DEMO_CPU"), "There are: input"),
-        (("config", "shw"), "Did you mean show?"),
-        (("scor",), "Did you mean score?"),
-        (("borrow", "DGXH100"), "DGXH100: neither a file nor a published result"),
-    ],
-)
+    [(("doctor", "demo_cpu"), "did you mean DEMO_CPU? there are: "),
+     (("bench", "inputt"), "Did you mean input?"), (("tune", "DEMO_CPU"), "There are: input"),
+     (("config", "shw"), "Did you mean show?"), (("scor",), "Did you mean score?"),
+     (("borrow", "DGXH100"), "DGXH100: neither a file nor a published result")])
 def test_a_name_that_is_nearly_one(arguments, says):
     done = rn50(*arguments)
     assert done.exit_code == 2 and says in done.stderr
@@ -70,22 +56,18 @@ def test_a_name_that_is_nearly_one(arguments, says):
 def test_no_name_is_refused_in_one_line(verb):
     done = rn50(*verb)
     assert (
-        done.exit_code == 2
-        and done.stderr.startswith("rn50: which configuration?")
-        and len(done.stderr.splitlines()) == 1
-    )
+        done.exit_code == 2 and done.stderr.startswith("rn50: which configuration?")
+        and len(done.stderr.splitlines()) == 1)
 
 
 @pytest.mark.parametrize(
-    "verb", [("bench", "input"), ("bench", "throughput"), ("profile",), ("tune", "input")], ids=" ".join
-)
+    "verb", [("bench", "input"), ("bench", "throughput"), ("profile",), ("tune", "input")], ids=" ".join)
 @pytest.mark.parametrize("named", ["argument", "file", "DGXSYSTEM", "CONFIG_FILE"])
 def test_the_verbs_that_train_find_the_configuration(verb, named, tmp_path):
     """They get as far as its data set, which is not there."""
     arguments = {"argument": ["DEMO_CPU"], "file": [CONFIG]}.get(named, [])
     environment = {"DGXSYSTEM": {"DGXSYSTEM": "DEMO_CPU"}, "CONFIG_FILE": {"CONFIG_FILE": str(CONFIG)}}.get(
-        named, {}
-    )
+        named, {})
     done = rn50(*verb, *arguments, DATADIR=str(tmp_path / "absent"), **environment)
     assert done.exit_code == 2 and str(tmp_path / "absent") in done.stderr and "is not set" not in done.stderr
 
@@ -120,14 +102,12 @@ def test_a_value_that_the_file_replaces_is_named(tmp_path):
     done = rn50("bench", "input", "DEMO_CPU", LR="9", BATCHSIZE="32", SEED="5", DATADIR=absent)
     warning = (
         "warning: LR: 9 of the environment has no effect: the configuration sets 3.0; give --set LR=9, or "
-        "change it in a copy of the file"
-    )
+        "change it in a copy of the file")
     assert done.stderr.splitlines()[0] == warning and done.stderr.count("warning") == 1
 
 
 @pytest.mark.parametrize(
-    "verb", [("bench", "input"), ("evaluate", "w.safetensors"), ("quantize", "w.onnx", "-o", "int8.onnx")]
-)
+    "verb", [("bench", "input"), ("evaluate", "w.safetensors"), ("quantize", "w.onnx", "-o", "int8.onnx")])
 def test_a_verb_that_recommends_set_takes_it(verb, tmp_path):
     if verb[0] == "quantize":
         pytest.importorskip("onnx", reason="onnx is not installed")

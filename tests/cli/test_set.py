@@ -24,8 +24,7 @@ def test_a_configuration_has_the_values_and_a_name_that_says_them():
     found = named.read(DEMO, ["LR=1", "DATADIR=/a b"])
     assert (found.hyperparameters.learning_rate, found.data.folder) == (1, "/a b")
     assert found.run.platform.endswith(" LR=1 DATADIR=_a_b") and found.labels == (
-        "demo data set, not an MLPerf result",
-    )
+        "demo data set, not an MLPerf result",)
     assert found == named.read(DEMO).replaced(LR=1, DATADIR="/a b", SUBMISSION_PLATFORM=found.run.platform)
 
 
@@ -41,10 +40,8 @@ def test_the_file_of_a_campaign_has_them_too(tmp_path):
 
 def test_no_page_tells_to_set_what_each_run_has_of_its_own():
     told = {
-        (page.name, name)
-        for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
-        for name in re.findall(r"--set (\w+)=", page.read_text())
-    }
+        (page.name, name) for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+        for name in re.findall(r"--set (\w+)=", page.read_text())}
     assert len(told) > 5 and [each for each in told if each[1] in RUNS_OWN_NAMES] == []
 
 
@@ -57,24 +54,17 @@ def test_what_a_file_sources_is_found(tmp_path):
 
 @pytest.mark.parametrize(
     "value, says",
-    [
-        ("LR", "--set LR: no NAME=VALUE"),
-        ("LRR=1", "--set LRR=1: no such variable; did you mean LR?"),
-        ("SEED=4", "the runs of one result may differ in it; put it in front of the command: SEED=4 rn50"),
-        ("POWER=auto", "put it in front of the command: POWER=auto rn50 ..."),
-        ("NCCL_$(touch P)=1", "'NCCL_$(touch P)=1': not the name of a variable"),
-        ("NCCL_a;touch P;B=1", "not the name of a variable"),
-        ("NCCL_`touch P`=1", "not the name of a variable"),
-        ("NCCL_a\ntouch P\nB=1", "not the name of a variable"),
-        ("NCCL_a[$(touch P)0]=1", "not the name of a variable"),
-        ("MXNET_x;: >P;B=1", "not the name of a variable"),
-        ("NCCL_a b=1", "not the name of a variable"),
-        ("NCCL_a[0]=1", "not the name of a variable"),
-        ("NCCL_\u00e9=1", "not the name of a variable"),
-        ("LR=x", "LR=x is not a number"),
-        ("SUBMISSION_ORG=" + "x" * 120, "the system would be called"),
-    ],
-)
+    [("LR", "--set LR: no NAME=VALUE"), ("LRR=1", "--set LRR=1: no such variable; did you mean LR?"),
+     ("SEED=4", "the runs of one result may differ in it; put it in front of the command: SEED=4 rn50"),
+     ("POWER=auto", "put it in front of the command: POWER=auto rn50 ..."),
+     ("NCCL_$(touch P)=1", "'NCCL_$(touch P)=1': not the name of a variable"),
+     ("NCCL_a;touch P;B=1", "not the name of a variable"),
+     ("NCCL_`touch P`=1", "not the name of a variable"),
+     ("NCCL_a\ntouch P\nB=1", "not the name of a variable"),
+     ("NCCL_a[$(touch P)0]=1", "not the name of a variable"),
+     ("MXNET_x;: >P;B=1", "not the name of a variable"), ("NCCL_a b=1", "not the name of a variable"),
+     ("NCCL_a[0]=1", "not the name of a variable"), ("NCCL_\u00e9=1", "not the name of a variable"),
+     ("LR=x", "LR=x is not a number"), ("SUBMISSION_ORG=" + "x" * 120, "the system would be called")])
 def test_what_cannot_be_set(tmp_path, monkeypatch, value, says):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as refused:
@@ -85,12 +75,8 @@ def test_what_cannot_be_set(tmp_path, monkeypatch, value, says):
 
 @pytest.mark.parametrize(
     "end, values, lost",
-    [
-        ("readonly LR", ["LR=1.5"], "LR"),
-        ("return", ["LR=1.5", "MOM=0.8"], "LR MOM"),
-        ("readonly DATADIR=/a", ["DATADIR=b"], "DATADIR"),
-    ],
-)
+    [("readonly LR", ["LR=1.5"], "LR"), ("return", ["LR=1.5", "MOM=0.8"], "LR MOM"),
+     ("readonly DATADIR=/a", ["DATADIR=b"], "DATADIR")])
 def test_a_value_that_a_script_would_not_have_is_refused(tmp_path, end, values, lost):
     """Nobody trains with another value than the name of the system says. What no script sources has it."""
     own = tmp_path / "config_OWN.sh"
@@ -117,8 +103,7 @@ def contents_below(folder):
 
 
 @pytest.mark.parametrize(
-    "there", ["nothing", "runs of another configuration", "its file", "a file of the user"]
-)
+    "there", ["nothing", "runs of another configuration", "its file", "a file of the user"])
 def test_a_command_that_is_refused_leaves_nothing_behind(tmp_path, monkeypatch, there):
     """The doctor of ``run_experiments.sh`` refuses it: there are no data, or other runs."""
     folder = tmp_path / "new" / "results"
@@ -183,23 +168,18 @@ def test_a_long_value_is_refused_and_not_printed_whole(look, name):
 
 @pytest.mark.parametrize(
     "arguments, meant",
-    [
-        (["run", DEMO, "--lr", "1"], "LR=1"),
-        (["run", DEMO, "--lr=1"], "LR=1"),
-        (["run", DEMO, "LR=1"], "LR=1"),
-        (["bench", "throughput", DEMO, "--batch-size", "64"], "BATCHSIZE=64"),
-        (["profile", DEMO, "--learning-rate", "2"], "LR=2"),
-        (["doctor", DEMO, "--set", "MOM=0.8", "TARGET=none"], "TARGET=none"),
-    ],
-)
+    [(["run", DEMO, "--lr", "1"], "LR=1"), (["run", DEMO, "--lr=1"], "LR=1"),
+     (["run", DEMO, "LR=1"], "LR=1"),
+     (["bench", "throughput", DEMO, "--batch-size", "64"], "BATCHSIZE=64"),
+     (["profile", DEMO, "--learning-rate", "2"], "LR=2"),
+     (["doctor", DEMO, "--set", "MOM=0.8", "TARGET=none"], "TARGET=none")])
 def test_a_value_that_is_given_otherwise_is_told_how(arguments, meant):
     done = CliRunner(mix_stderr=False).invoke(main, arguments)
     assert done.exit_code == 2 and done.stderr.rstrip().endswith(f"; write --set {meant}")
 
 
 @pytest.mark.parametrize(
-    "arguments", [["run", DEMO, "--bogus"], ["score", "--lr", "1"], ["run", DEMO, "SEED=1"]]
-)
+    "arguments", [["run", DEMO, "--bogus"], ["score", "--lr", "1"], ["run", DEMO, "SEED=1"]])
 def test_nothing_is_told_of_what_is_no_value(arguments):
     done = CliRunner(mix_stderr=False).invoke(main, arguments)
     assert done.exit_code == 2 and "--set" not in done.stderr

@@ -17,21 +17,15 @@ def ended(verb, streams):
     shell = f'"$0" -m rn50 {verb} {streams}; exit ${{PIPESTATUS[0]}}'
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run(
-        ["bash", "-c", shell, RN50[0]], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
-    )
+        ["bash", "-c", shell, RN50[0]], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("verb", ["--help", "config show DEMO_CPU"])
 @pytest.mark.parametrize(
     "streams, status, err",
-    [
-        (">/dev/full", USER_ERROR, FULL),
-        (">/dev/full 2>/dev/full", USER_ERROR, ""),
-        (">&-", DONE, ""),
-        ("<&- >&- 2>&-", DONE, ""),
-    ],
-)
+    [(">/dev/full", USER_ERROR, FULL), (">/dev/full 2>/dev/full", USER_ERROR, ""), (">&-", DONE, ""),
+     ("<&- >&- 2>&-", DONE, "")])
 def test_output_that_goes_nowhere(verb, streams, status, err):
     assert ended(verb, streams) == (status, "", err)
 

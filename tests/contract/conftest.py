@@ -29,9 +29,7 @@ def base(tiny_environment, tmp_path):
     others = [name for name in tiny_environment if name not in (*GROUP, "SEED")]
     file = tmp_path / "config_TINY.sh"
     lines = [
-        "# --- hyperparameters (tiny) ---",
-        *(f"export {name}={tiny_environment[name]}" for name in group),
-    ]
+        "# --- hyperparameters (tiny) ---", *(f"export {name}={tiny_environment[name]}" for name in group)]
     lines += ["", "# --- run ---"]
     lines += [f"export {name}={shlex.quote(tiny_environment[name])}" for name in others]
     file.write_text("\n".join([*lines, "export BENCHMARK_STEPS=1", ""]))

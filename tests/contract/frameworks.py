@@ -50,8 +50,7 @@ class Mxnet(Framework):
     tensors, statistics = 161, 106
     """The number of trainable tensors, and of means and variances."""
     _horovodrun = (
-        "import implementations.mxnet; from horovod.runner.launch import run_commandline; run_commandline()"
-    )
+        "import implementations.mxnet; from horovod.runner.launch import run_commandline; run_commandline()")
     two_ranks = {"shared memory": LOCAL, "Horovod": [sys.executable, "-c", _horovodrun, "--gloo", "-np", "2"]}
 
     @staticmethod
@@ -105,8 +104,7 @@ class Pytorch(Framework):
         import torch
 
         return Batch(
-            torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)), samples, global_samples
-        )
+            torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)), samples, global_samples)
 
     @staticmethod
     def train_on_running_statistics():
@@ -143,8 +141,7 @@ class Paddle(Framework):
         from implementations.paddle import paddle
 
         return Batch(
-            paddle.to_tensor(images), paddle.to_tensor(labels.astype(np.int64)), samples, global_samples
-        )
+            paddle.to_tensor(images), paddle.to_tensor(labels.astype(np.int64)), samples, global_samples)
 
     @staticmethod
     def train_on_running_statistics():

@@ -36,8 +36,7 @@ def test_without_a_target_the_whole_schedule_is_trained(tiny_config, tmp_path):
 
 @pytest.mark.parametrize(
     "target, correct, epoch, reached",
-    [("0.81", [800, 815], 7, True), ("0.5", [500], 3, True), ("0.9", [800] * 3, 11, False)],
-)
+    [("0.81", [800, 815], 7, True), ("0.5", [500], 3, True), ("0.9", [800] * 3, 11, False)])
 def test_a_run_stops_at_its_own_target(tiny_config, tmp_path, target, correct, epoch, reached):
     outcome, _, _, _ = toy.run(tiny_config, tmp_path, correct, 12, settings={"target": target})
     assert (outcome.epoch, outcome.reached_target) == (epoch, reached)
@@ -99,15 +98,12 @@ def test_the_saved_weights_evaluate_to_what_the_log_says(tiny_config, tmp_path, 
     installed(name)
     run = {"framework": name, "result_file": str(tmp_path / "result_0.txt"), "save_weights": "best"}
     config = with_changes(
-        tiny_config,
-        hyperparameters={"num_epochs": 3, "eval_offset": 0, "eval_period": 1},
-        run={**run, **WHOLE, "eval_top5": True},
-    )
+        tiny_config, hyperparameters={"num_epochs": 3, "eval_offset": 0, "eval_period": 1},
+        run={**run, **WHOLE, "eval_top5": True})
     timed_run.run(config, loop.Rank, timed_run.Display())
     logged = {
         event.metadata["epoch_num"]: (event.value, event.metadata[parse.TOP_5])
-        for event in parse.read_log(tmp_path / "result_0.txt").by_key["eval_accuracy"]
-    }
+        for event in parse.read_log(tmp_path / "result_0.txt").by_key["eval_accuracy"]}
     saved = weights_file.read(tmp_path / "result_0.safetensors")
     assert list(logged) == [1, 2, 3] and all(top_1 <= top_5 <= 1 for top_1, top_5 in logged.values())
     assert float(saved.facts["accuracy"]) == max(top_1 for top_1, _ in logged.values())

@@ -89,8 +89,7 @@ def test_another_configuration_leaves_the_checkpoint_alone(config, tmp_path):
             start()
         assert str(refused.value) == (
             f"{file}: holds epoch 4 of an interrupted run of another configuration; "
-            "set its variables and RESUME=1, or move it away"
-        )
+            "set its variables and RESUME=1, or move it away")
     assert file.read_bytes() == before
     file.write_bytes(before[:-1])  # nothing that could be resumed
     assert checkpoint.peek(config) == (0, config.sha256)

@@ -15,16 +15,13 @@ ON_GPUS = sorted(name for name, traits in frameworks.every().items() if "gpu" in
 
 
 @pytest.mark.parametrize(
-    "name, device", [pytest.param(name, "gpu", marks=ON_GPU, id=name) for name in ON_GPUS]
-)
+    "name, device", [pytest.param(name, "gpu", marks=ON_GPU, id=name) for name in ON_GPUS])
 def test_it_trains_and_evaluates(tiny_config, name, device):
     framework = installed(name)
     config = with_changes(
-        tiny_config,
-        run={"framework": name, "device": device, "precision": "auto"},
+        tiny_config, run={"framework": name, "device": device, "precision": "auto"},
         hyperparameters={"batch_size": 96},
-        data={"image_size": 224, "eval_resize": 256, "classes": 1000, "width": 1.0},
-    )
+        data={"image_size": 224, "eval_resize": 256, "classes": 1000, "width": 1.0})
     try:
         rank = loop.Rank(config)
     except UserError as error:  # its build is that for CPUs, or has no code for this GPU

@@ -108,10 +108,8 @@ def test_warm_up_meets_every_batch_size_of_a_run(create, tiny_config, monkeypatc
     rank, sizes = create(tiny_config), []
     step = rank.engine.step
     monkeypatch.setattr(
-        rank.engine,
-        "step",
-        lambda batch, learning_rate: sizes.append(batch.samples) or step(batch, learning_rate),
-    )
+        rank.engine, "step",
+        lambda batch, learning_rate: sizes.append(batch.samples) or step(batch, learning_rate))
     rank.warm_up(5)
     warmed_up = set(sizes)
     sizes.clear()
@@ -181,29 +179,17 @@ def test_a_run_of_either_optimizer_trains_and_logs_exactly_its_values(
     create, tiny_config, tiny_environment, tmp_path, optimizer
 ):
     values = {
-        "OPTIMIZER": optimizer,
-        "LR": "0.125",
-        "WARMUP_EPOCHS": "0.5",
-        "DECAY_EPOCHS": "1.7",
-        "WD": "2.5e-05",
-    }
+        "OPTIMIZER": optimizer, "LR": "0.125", "WARMUP_EPOCHS": "0.5", "DECAY_EPOCHS": "1.7", "WD": "2.5e-05"}
     file = tmp_path / "result_0.txt"
     config = configuration.from_environment({**tiny_environment, **values, "RESULT_FILE": str(file)})
     config = with_changes(config, run={"framework": tiny_config.run.framework})
     assert timed_run.run(config, create, timed_run.Display()).epoch == 2
     said = recipe.of_log(parse.read_log(file))
     assert said.shared == Recipe(
-        global_batch_size=16,
-        optimizer=optimizer,
-        learning_rate=0.125,
-        warmup_epochs=0.5,
-        decay_epochs=1.7,
-        weight_decay=2.5e-05,
-        momentum=0.9,
-    )
+        global_batch_size=16, optimizer=optimizer, learning_rate=0.125, warmup_epochs=0.5, decay_epochs=1.7,
+        weight_decay=2.5e-05, momentum=0.9)
     assert {f"{optimizer}_opt_base_learning_rate"} == {
-        event.key for event in parse.read_log(file).events if event.key.endswith("opt_base_learning_rate")
-    }
+        event.key for event in parse.read_log(file).events if event.key.endswith("opt_base_learning_rate")}
 
 
 def test_one_process_has_nothing_to_send(create, tiny_config):

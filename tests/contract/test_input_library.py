@@ -26,11 +26,7 @@ from tests.support import documented
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WITHOUT_DALI = "import sys; sys.modules['nvidia.dali'] = None; from rn50.cli import main; main(['train'])"
 DATALOADER = {
-    "FRAMEWORK": "pytorch",
-    "INPUT_LIBRARY": "dataloader",
-    "DALI_ROI_DECODE": "0",
-    "DALI_THREADS": "2",
-}
+    "FRAMEWORK": "pytorch", "INPUT_LIBRARY": "dataloader", "DALI_ROI_DECODE": "0", "DALI_THREADS": "2"}
 
 
 @pytest.fixture(params=["pytorch, dataloader", "paddle, dataloader"])
@@ -50,13 +46,8 @@ def framework(request):
 
 def train(environment, result):
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT_DALI],
-        env={**os.environ, **environment, "RESULT_FILE": str(result)},
-        cwd=str(ROOT),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+        [sys.executable, "-c", WITHOUT_DALI], env={**os.environ, **environment, "RESULT_FILE": str(result)},
+        cwd=str(ROOT), capture_output=True, text=True, timeout=300)
 
 
 def test_a_timed_run_without_dali(tiny_environment, tmp_path, library):
@@ -66,16 +57,13 @@ def test_a_timed_run_without_dali(tiny_environment, tmp_path, library):
     log = parse.read_log(result)
     assert (log.train_samples, log.eval_samples) == (TRAIN_SAMPLES, EVAL_SAMPLES)
     assert [event.key for event in log.events].count("eval_accuracy") >= 1 and log.events[
-        -1
-    ].key == "run_stop"
+        -1].key == "run_stop"
     (samples,) = [event for event in log.events if event.key == "train_samples"]
     assert samples.metadata["input_library"] == library["INPUT_LIBRARY"]
     saved = json.loads(result.with_suffix(".json").read_text())
     assert (
-        saved["variables"]["INPUT_LIBRARY"]
-        == saved["config"]["input_pipeline"]["library"]
-        == library["INPUT_LIBRARY"]
-    )
+        saved["variables"]["INPUT_LIBRARY"] == saved["config"]["input_pipeline"]["library"]
+        == library["INPUT_LIBRARY"])
 
 
 def test_ranks_of_equal_seeds_say_that_they_saw_the_same_images(tiny_environment, tmp_path, framework):
@@ -100,8 +88,7 @@ def test_with_dali_it_needs_dali_before_the_clock_starts(tiny_environment, tmp_p
     assert done.returncode == 2 and line.startswith("rn50: INPUT_LIBRARY=dali: ") and "nvidia.dali" in line
     assert line.endswith(f"requirements/install.sh {framework}-cpu, or set INPUT_LIBRARY=auto")
     assert [event.key for event in parse.read_log(partial_name(tmp_path / "result_0.txt")).events][
-        -1
-    ] == "init_start"
+        -1] == "init_start"
 
 
 def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path, framework):
@@ -116,19 +103,11 @@ def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path
 
 @pytest.mark.parametrize(
     "framework, device, missing, expected",
-    [
-        ("mxnet", "cpu", {"nvidia.dali"}, "dali"),
-        ("mxnet", "gpu", {}, "dali"),
-        ("pytorch", "cpu", {}, "dali"),
-        ("pytorch", "gpu", {}, "dali"),
-        ("pytorch", "cpu", {"nvidia.dali"}, "dataloader"),
-        ("pytorch", "gpu", {"nvidia.dali"}, "dataloader"),
-        ("pytorch", "gpu", {"nvidia.dali.plugin.pytorch"}, "dataloader"),
-        ("paddle", "cpu", {}, "dali"),
-        ("paddle", "gpu", {}, "dali"),
-        ("paddle", "gpu", {"nvidia.dali"}, "dataloader"),
-    ],
-)
+    [("mxnet", "cpu", {"nvidia.dali"}, "dali"), ("mxnet", "gpu", {}, "dali"),
+     ("pytorch", "cpu", {}, "dali"), ("pytorch", "gpu", {}, "dali"),
+     ("pytorch", "cpu", {"nvidia.dali"}, "dataloader"), ("pytorch", "gpu", {"nvidia.dali"}, "dataloader"),
+     ("pytorch", "gpu", {"nvidia.dali.plugin.pytorch"}, "dataloader"), ("paddle", "cpu", {}, "dali"),
+     ("paddle", "gpu", {}, "dali"), ("paddle", "gpu", {"nvidia.dali"}, "dataloader")])
 def test_auto_takes_dali_and_without_it_the_dataloader(
     tiny_config, monkeypatch, framework, device, missing, expected
 ):
@@ -145,8 +124,7 @@ def test_auto_takes_dali_and_without_it_the_dataloader(
 def test_ranks_that_would_read_through_different_libraries_are_refused(tiny_config):
     def refuse(config, other):
         communicator = types.SimpleNamespace(
-            rank=1, size=2, all_reduce=lambda array: array + zlib.crc32(other)
-        )
+            rank=1, size=2, all_reduce=lambda array: array + zlib.crc32(other))
         agreement.on_input_library(config, communicator)
 
     refuse(tiny_config, b"dali")
@@ -159,10 +137,8 @@ def test_ranks_that_would_read_through_different_libraries_are_refused(tiny_conf
 
 def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library):
     config = with_changes(
-        tiny_config,
-        run={"framework": library["FRAMEWORK"]},
-        input_pipeline={"library": library["INPUT_LIBRARY"], "threads": 2},
-    )
+        tiny_config, run={"framework": library["FRAMEWORK"]},
+        input_pipeline={"library": library["INPUT_LIBRARY"], "threads": 2})
     rank = loop.Rank(config)
     rank.warm_up(5)
     batches = measured_steps.open_input(rank, config.input_pipeline)
@@ -170,8 +146,7 @@ def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library)
     result = measured_steps.train(rank, batches, 2, 5)
     assert (
         result.samples == 5 * config.hyperparameters.batch_size
-        and 0 <= result.data_wait_seconds <= result.seconds
-    )
+        and 0 <= result.data_wait_seconds <= result.seconds)
     rank.close()
     del batches
     assert not multiprocessing.active_children()
@@ -181,25 +156,10 @@ def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library)
 def test_its_pipeline_is_measured_as_a_whole(tiny_environment, tmp_path, library, verb):
     folder = ["--output", str(tmp_path / "profile")] if verb == "profile" else []
     command = [
-        sys.executable,
-        "-m",
-        "rn50",
-        *verb.split(),
-        "--seconds",
-        "2",
-        "--rounds",
-        "1",
-        "--json",
-        *folder,
-    ]
+        sys.executable, "-m", "rn50", *verb.split(), "--seconds", "2", "--rounds", "1", "--json", *folder]
     done = subprocess.run(
-        command,
-        cwd=str(ROOT),
-        env={**os.environ, **tiny_environment, **library, "DALI_THREADS": "1"},
-        text=True,
-        capture_output=True,
-        timeout=300,
-    )
+        command, cwd=str(ROOT), env={**os.environ, **tiny_environment, **library, "DALI_THREADS": "1"},
+        text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert documented.differences(verb, report) == []

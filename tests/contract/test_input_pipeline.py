@@ -53,25 +53,21 @@ def numbered(tmp_path_factory):
 
 def open_batches(framework, config, folder, split, rank, ranks, batch_size, classes=SAMPLES):
     config = with_changes(
-        config,
-        hyperparameters={"batch_size": batch_size},
-        data={"folder": str(folder), "train_samples": SAMPLES, "eval_samples": SAMPLES, "classes": classes},
-    )
+        config, hyperparameters={"batch_size": batch_size},
+        data={"folder": str(folder), "train_samples": SAMPLES, "eval_samples": SAMPLES, "classes": classes})
     communicator = types.SimpleNamespace(rank=rank, size=ranks)
     return framework.open_batches(config, split, communicator, 3)
 
 
 @pytest.mark.parametrize(
     "name, ranks, batch_size",
-    [*((name, *UNEVEN) for name in sorted(INPUTS)), *(("toy", *shape) for shape in SHAPES)],
-)
+    [*((name, *UNEVEN) for name in sorted(INPUTS)), *(("toy", *shape) for shape in SHAPES)])
 def test_every_sample_exactly_once(tiny_config, numbered, name, ranks, batch_size):
     framework = installed(name)
     for split in ("train", "val"):
         readers = [
             open_batches(framework, tiny_config, numbered, split, rank, ranks, batch_size)
-            for rank in range(ranks)
-        ]
+            for rank in range(ranks)]
         orders = []
         for _ in range(3):
             seen, steps = [], [[] for _ in range(ranks)]
@@ -96,8 +92,7 @@ def test_every_sample_exactly_once(tiny_config, numbered, name, ranks, batch_siz
 def test_a_dataloader_is_told_of_every_sample_exactly_once(tiny_config, numbered, split, ranks, batch_size):
     data = {"folder": str(numbered), "train_samples": SAMPLES, "eval_samples": SAMPLES}
     records = record_set.RecordSet(
-        with_changes(tiny_config, hyperparameters={"batch_size": batch_size}, data=data), split, ranks
-    )
+        with_changes(tiny_config, hyperparameters={"batch_size": batch_size}, data=data), split, ranks)
     told = [iter(loader_records.Order(records, split, rank, batch_size, 3)) for rank in range(ranks)]
     for epoch in range(2):
         seen = []

@@ -32,22 +32,10 @@ def test_an_existing_result_is_not_overwritten(tiny_config, tmp_path):
 
 @pytest.mark.parametrize(
     "task, labelled",
-    [
-        (
-            {
-                "train_samples": 1281167,
-                "eval_samples": 50000,
-                "classes": 1000,
-                "image_size": 224,
-                "eval_resize": 256,
-                "crop_area_min": 0.05,
-                "width": 1.0,
-            },
-            False,
-        ),
-        ({}, True),
-    ],
-)
+    [({"train_samples": 1281167, "eval_samples": 50000, "classes": 1000, "image_size": 224,
+       "eval_resize": 256, "crop_area_min": 0.05, "width": 1.0},
+      False),
+     ({}, True)])
 def test_a_log_on_other_data_says_that_it_is_no_result(tiny_config, capsys, task, labelled):
     config = with_changes(tiny_config, data=task)
     RunLog(0, None).submission(config, 0)
@@ -87,11 +75,9 @@ def test_a_folder_that_goes_in_mid_run_ends_it_and_the_log_is_kept(
                 shutil.rmtree(results) if lost == "removed" else results.rename(tmp_path / "elsewhere")
 
     config = with_changes(
-        tiny_config,
-        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
+        tiny_config, data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
         hyperparameters={"num_epochs": 20, "eval_offset": 4, "eval_period": 4},
-        run={"result_file": str(results / "result_0.txt")},
-    )
+        run={"result_file": str(results / "result_0.txt")})
     calls = []
     with pytest.raises(
         UserError, match=f"^{results}/result_0.txt.partial: was removed or moved .*; start the run again$"
@@ -102,8 +88,7 @@ def test_a_folder_that_goes_in_mid_run_ends_it_and_the_log_is_kept(
     assert f"result_0.txt.partial: is gone; what was logged is kept in {tmp_path}/result_0.txt.kept-" in said
     keys = [
         json.loads(line.split(":::MLLOG ")[1])["key"]
-        for line in pathlib.Path(said.split()[-1]).read_text().splitlines()
-    ]
+        for line in pathlib.Path(said.split()[-1]).read_text().splitlines()]
     assert keys[0] == "submission_benchmark" and keys[-1] == "run_stop"
     assert not results.exists()
 
@@ -152,8 +137,7 @@ def test_run_stop_is_the_last_line_whoever_goes_on(tmp_path):
     log.run_stop("success")
     keys = [
         line.split('"key": "')[1].split('"')[0]
-        for line in (tmp_path / "result_0.txt.partial").read_text().splitlines()
-    ]
+        for line in (tmp_path / "result_0.txt.partial").read_text().splitlines()]
     assert keys == ["run_start", "run_stop"]
 
 
@@ -173,8 +157,7 @@ def test_time_goes_on_evenly_whatever_becomes_of_the_wall_clock(tmp_path, monkey
     log.run_stop("success")
     first, last = (
         json.loads(line.split(":::MLLOG ")[1])["time_ms"]
-        for line in (tmp_path / "result_0.txt.partial").read_text().splitlines()
-    )
+        for line in (tmp_path / "result_0.txt.partial").read_text().splitlines())
     assert 0 <= last - first < 60_000
 
 

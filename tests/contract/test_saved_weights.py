@@ -41,22 +41,13 @@ def test_the_weights_lie_beside_the_log_and_say_of_which_run(tiny_config, tmp_pa
     assert (saved.classes, saved.width, saved.image_size, saved.eval_resize) == (10, 0.125, 32, 36)
     own = {
         name: saved.facts[name]
-        for name in ("framework", "precision", "seed", "epoch", "accuracy", "certificate")
-    }
+        for name in ("framework", "precision", "seed", "epoch", "accuracy", "certificate")}
     assert own == {
-        "framework": tiny_config.run.framework,
-        "precision": "float32",
-        "seed": "7",
-        "epoch": "7",
-        "accuracy": "0.8",
-        "certificate": "none",
-    }
+        "framework": tiny_config.run.framework, "precision": "float32", "seed": "7", "epoch": "7",
+        "accuracy": "0.8", "certificate": "none"}
     assert len(saved.facts["configuration"]) == 64
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "result_0.json",
-        "result_0.safetensors",
-        "result_0.txt",
-    ]
+        "result_0.json", "result_0.safetensors", "result_0.txt"]
 
 
 def test_without_it_nothing_happens_after_the_clock_has_stopped(tiny_config, tmp_path):
@@ -67,8 +58,7 @@ def test_without_it_nothing_happens_after_the_clock_has_stopped(tiny_config, tmp
 
 def test_the_certificate_is_that_of_the_data(tiny_config, tmp_path):
     config = with_changes(
-        tiny_config, run={"result_file": str(tmp_path / "result_3.txt"), "save_weights": "1"}
-    )
+        tiny_config, run={"result_file": str(tmp_path / "result_3.txt"), "save_weights": "1"})
     rank = toy.Toy(config, [], [])
     saved_weights.save(config, rank, 1, saved_weights.Best(config, rank))
     with open(f"{tiny_config.data.folder}/certificate.json", "rb") as certificate:
@@ -83,8 +73,7 @@ def test_an_existing_file_is_refused_before_anything_starts(tiny_config, tmp_pat
     assert str(outcome) == f"{file}: exists; set another RESULT_FILE, or move it away"
     assert (calls, events) == (["close"], [])
     config = with_changes(
-        tiny_config, run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"}
-    )
+        tiny_config, run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"})
     with pytest.raises(UserError, match="result_0.safetensors: exists; set another RESULT_FILE"):
         job.launch(config)
     assert file.read_text() == "precious"
@@ -99,10 +88,8 @@ def test_a_failure_to_write_leaves_the_result_as_it_is(tiny_config, tmp_path):
             return super().weights()
 
     config = with_changes(
-        tiny_config,
-        run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"},
-        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
-    )
+        tiny_config, run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"},
+        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
     with pytest.raises(UserError, match="result_0.safetensors: exists; "):
         toy.timed_run.run(config, lambda config: Late(config, [800], []), toy.timed_run.Display())
     assert parse.read_log(tmp_path / "result_0.txt").status == "success"
@@ -113,8 +100,7 @@ def test_sigterm_while_they_are_written_leaves_no_half_file(tiny_environment, tm
     log = tmp_path / "result_0.txt"
     environment = {**os.environ, **tiny_environment, "RESULT_FILE": str(log), "SAVE_WEIGHTS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", TERMINATED_WHILE_WRITING], env=environment, cwd=str(ROOT), timeout=120
-    )
+        [sys.executable, "-c", TERMINATED_WHILE_WRITING], env=environment, cwd=str(ROOT), timeout=120)
     assert done.returncode == 128 + signal.SIGTERM
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result_0.json", "result_0.txt"]
     assert parse.read_log(log).status == "success"
@@ -122,8 +108,7 @@ def test_sigterm_while_they_are_written_leaves_no_half_file(tiny_environment, tm
 
 def test_runs_of_one_configuration_have_one_hash_and_others_another(tiny_config):
     of_another_run = with_changes(
-        tiny_config, run={"seed": 8, "result_file": "result_9.txt", "save_weights": "1"}
-    )
+        tiny_config, run={"seed": 8, "result_file": "result_9.txt", "save_weights": "1"})
     assert of_another_run.sha256 == tiny_config.sha256
     assert with_changes(tiny_config, data={"width": 0.25}).sha256 != tiny_config.sha256
 
@@ -135,10 +120,8 @@ def test_what_a_framework_trained_is_read_again(tiny_config, tmp_path, name):
 
     installed(name)
     config = with_changes(
-        tiny_config,
-        hyperparameters={"num_epochs": 1},
-        run={"framework": name, "result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"},
-    )
+        tiny_config, hyperparameters={"num_epochs": 1},
+        run={"framework": name, "result_file": str(tmp_path / "result_0.txt"), "save_weights": "1"})
     made = []
 
     def create(config):
@@ -163,8 +146,7 @@ def test_only_the_first_run_of_a_campaign_saves_its_weights(tiny_config, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "configs").glob("config_DEMO_*.sh")), ids=lambda path: path.stem
-)
+    "path", sorted((ROOT / "configs").glob("config_DEMO_*.sh")), ids=lambda path: path.stem)
 def test_the_demo_saves_the_weights_of_its_first_run(path):
     assert named.read(str(path)).run.save_weights == "first"
     assert named.read(str(path), environ={"SAVE_WEIGHTS": "best"}).run.save_weights == "best"

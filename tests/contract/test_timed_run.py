@@ -45,49 +45,17 @@ def test_order_of_the_log(tiny_config, tmp_path):
     _, _, events, _ = run(tiny_config, tmp_path, [800])
     epochs = ["epoch_start", "epoch_stop", "tracked_stats"]
     assert [e["key"] for e in events] == [
-        "submission_benchmark",
-        "submission_org",
-        "submission_division",
-        "submission_status",
-        "submission_platform",
-        "cache_clear",
-        "init_start",
-        "seed",
-        "global_batch_size",
-        "gradient_accumulation_steps",
-        "model_bn_span",
-        "opt_name",
-        "lars_epsilon",
-        "lars_opt_base_learning_rate",
-        "lars_opt_end_learning_rate",
-        "lars_opt_learning_rate_decay_poly_power",
-        "lars_opt_learning_rate_decay_steps",
-        "lars_opt_learning_rate_warmup_epochs",
-        "lars_opt_momentum",
-        "lars_opt_weight_decay",
-        "weights_initialization",
-        "weights_initialization",
-        "init_stop",
-        "run_start",
-        "train_samples",
-        "eval_samples",
-        "lowest_numerical_precision_in_linear",
-        "lowest_numerical_precision_in_comm",
-        "tensor_parallelism",
-        "pipeline_parallelism",
-        "context_parallelism",
-        "expert_parallelism",
-        "micro_batch_size",
-        "block_start",
-        *epochs,
-        *epochs,
-        *epochs,
-        "eval_start",
-        "eval_accuracy",
-        "eval_stop",
-        "block_stop",
-        "run_stop",
-    ]
+        "submission_benchmark", "submission_org", "submission_division", "submission_status",
+        "submission_platform", "cache_clear", "init_start", "seed", "global_batch_size",
+        "gradient_accumulation_steps", "model_bn_span", "opt_name", "lars_epsilon",
+        "lars_opt_base_learning_rate", "lars_opt_end_learning_rate",
+        "lars_opt_learning_rate_decay_poly_power", "lars_opt_learning_rate_decay_steps",
+        "lars_opt_learning_rate_warmup_epochs", "lars_opt_momentum", "lars_opt_weight_decay",
+        "weights_initialization", "weights_initialization", "init_stop", "run_start", "train_samples",
+        "eval_samples", "lowest_numerical_precision_in_linear", "lowest_numerical_precision_in_comm",
+        "tensor_parallelism", "pipeline_parallelism", "context_parallelism", "expert_parallelism",
+        "micro_batch_size", "block_start", *epochs, *epochs, *epochs, "eval_start", "eval_accuracy",
+        "eval_stop", "block_stop", "run_stop"]
     times = [e["time_ms"] for e in events]
     assert times == sorted(times)
     assert [e["metadata"]["tensor"] for e in events if e["key"] == "weights_initialization"] == TENSORS
@@ -114,19 +82,15 @@ def test_each_epoch_logs_the_mean_of_the_losses_that_rank_0_has_seen(tiny_config
             return EpochResult(samples=203, seconds=0.1, data_wait_seconds=0.0)
 
     config = with_changes(
-        tiny_config,
-        hyperparameters={"num_epochs": 3, "eval_offset": 2, "eval_period": 4},
+        tiny_config, hyperparameters={"num_epochs": 3, "eval_offset": 2, "eval_period": 4},
         data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
-        run={"result_file": str(tmp_path / "result_0.txt")},
-    )
+        run={"result_file": str(tmp_path / "result_0.txt")})
     timed_run.run(config, lambda config: Learning(config, [800], []), timed_run.Display())
     records = [
         json.loads(line.split(":::MLLOG ")[1])
-        for line in (tmp_path / "result_0.txt").read_text().splitlines()
-    ]
+        for line in (tmp_path / "result_0.txt").read_text().splitlines()]
     stats = [
-        (e["metadata"]["step"], e["value"]["train_loss"]) for e in records if e["key"] == "tracked_stats"
-    ]
+        (e["metadata"]["step"], e["value"]["train_loss"]) for e in records if e["key"] == "tracked_stats"]
     assert stats == [(1, 3.0), (2, 1.5), (3, 1.0)]
 
 
@@ -142,10 +106,8 @@ def test_at_the_first_evaluation_it_is_said_that_validation_does_not_learn(
             lines.append(line)
 
     config = with_changes(
-        tiny_config,
-        hyperparameters={"num_epochs": 15, "eval_offset": 2, "eval_period": 4},
-        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
-    )
+        tiny_config, hyperparameters={"num_epochs": 15, "eval_offset": 2, "eval_period": 4},
+        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
     timed_run.run(config, lambda config: Toy(config, correct, [], loss=1.77), Listening())
     assert len([line for line in lines if "training learns, validation does not" in line]) == warned
 
@@ -162,11 +124,8 @@ def test_what_leaves_the_closed_rules_is_said_and_logged_as_open(tiny_config, tm
     for weight_decay, said in ((5e-5, []), (3e-5, [warning])):
         file.unlink(missing_ok=True)
         config = with_changes(
-            tiny_config,
-            hyperparameters={"weight_decay": weight_decay},
-            run={"result_file": str(file)},
-            data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
-        )
+            tiny_config, hyperparameters={"weight_decay": weight_decay}, run={"result_file": str(file)},
+            data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
         timed_run.run(config, lambda config: Toy(config, [800], []), Listening())
         assert [line for line in remarks if "division" in line] == said
         division = next(line for line in file.read_text().splitlines() if '"submission_division"' in line)
@@ -187,10 +146,8 @@ def test_the_precision_that_warm_up_took_is_shown_and_stands_in_the_log_and_besi
 
     file = tmp_path / "result_0.txt"
     config = with_changes(
-        tiny_config,
-        run={"precision": "auto", "result_file": str(file)},
-        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
-    )
+        tiny_config, run={"precision": "auto", "result_file": str(file)},
+        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
     timed_run.run(config, lambda config: Choosing(config, [800], []), Listening())
     assert "it was the faster one" in remarks
     saved = json.loads(file.with_suffix(".json").read_text())
@@ -253,8 +210,7 @@ def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
     assert facts["packages"]["numpy"] == np.__version__
     assert facts["system"] == description.read()
     assert configuration.from_environment(facts["variables"]) == configuration.Config(
-        **{name: type_(**facts["config"][name]) for name, type_ in fields.SECTIONS.items()}
-    )
+        **{name: type_(**facts["config"][name]) for name, type_ in fields.SECTIONS.items()})
 
 
 def test_what_another_log_was_made_with_is_not_replaced(tiny_config, tmp_path):
@@ -273,10 +229,7 @@ def test_the_libraries_variables_of_the_configuration_file_are_saved(tiny_config
     file = tmp_path / "config.sh"
     file.write_text("export NCCL_BUFFSIZE=1\nexport BATCHSIZE=1\nexport HOROVOD_CYCLE_TIME=2\n")
     for name, value in (
-        ("CONFIG_FILE", str(file)),
-        ("NCCL_BUFFSIZE", "1"),
-        ("BATCHSIZE", "1"),
-        ("OMPI_COMM_WORLD_RANK", "0"),
+        ("CONFIG_FILE", str(file)), ("NCCL_BUFFSIZE", "1"), ("BATCHSIZE", "1"), ("OMPI_COMM_WORLD_RANK", "0"),
     ):
         monkeypatch.setenv(name, value)
     run(tiny_config, tmp_path, [800])

@@ -21,19 +21,12 @@ def rn50(tiny_environment, tmp_path):
 
     def run(*arguments, status=0, **variables):
         own = {
-            "FRAMEWORK": "toy",
-            "PYTHONPATH": str(ROOT / "tests" / "toy"),
-            "RESULT_FILE": str(tmp_path / "result_0.txt"),
-        }
+            "FRAMEWORK": "toy", "PYTHONPATH": str(ROOT / "tests" / "toy"),
+            "RESULT_FILE": str(tmp_path / "result_0.txt")}
         environment = {**os.environ, **tiny_environment, **own, **variables}
         done = subprocess.run(
-            [sys.executable, "-m", "rn50", *arguments],
-            env=environment,
-            cwd=str(ROOT),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+            [sys.executable, "-m", "rn50", *arguments], env=environment, cwd=str(ROOT), capture_output=True,
+            text=True, timeout=300)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
@@ -42,10 +35,8 @@ def rn50(tiny_environment, tmp_path):
 
 def test_rn50_does_not_name_it():
     assert not [
-        path
-        for path in (ROOT / "rn50").rglob("*.py")
-        if re.search(r"\btoy\b", path.read_text(), re.IGNORECASE)
-    ]
+        path for path in (ROOT / "rn50").rglob("*.py")
+        if re.search(r"\btoy\b", path.read_text(), re.IGNORECASE)]
 
 
 def test_it_trains_and_its_log_is_scored(rn50, tmp_path):
@@ -56,12 +47,8 @@ def test_it_trains_and_its_log_is_scored(rn50, tmp_path):
 
 def test_a_teardown_that_aborts_does_not_spoil_a_result(rn50, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "import os, sys\n"
-        "class Native:\n"
-        "    def __del__(self, abort=os.abort):\n"
-        "        abort()\n"
-        "sys.native_library = Native()\n"
-    )
+        "import os, sys\n" "class Native:\n" "    def __del__(self, abort=os.abort):\n" "        abort()\n"
+        "sys.native_library = Native()\n")
     rn50("train", status=3, PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT / "tests" / "toy"))))
 
 
@@ -69,8 +56,7 @@ def test_the_doctor_and_config_show_list_it(rn50, tiny_environment, tmp_path):
     file = tmp_path / "config_TOY.sh"
     lines = [
         f"export {name}={shlex.quote(value)}"
-        for name, value in {**tiny_environment, "FRAMEWORK": "toy"}.items()
-    ]
+        for name, value in {**tiny_environment, "FRAMEWORK": "toy"}.items()]
     file.write_text("\n".join((*lines, "export DGXSYSTEM=TOY", "")))
     found = rn50("doctor", CONFIG_FILE=str(file), DGXSYSTEM="TOY")
     assert re.search(r"packages.*numpy", found)
@@ -82,12 +68,9 @@ def test_its_throughput_and_profile_are_measured(rn50, tmp_path):
     rn50("bench", "throughput", *matrix, "-o", str(tmp_path / "t"))
     cells = json.loads((tmp_path / "t" / "cells.json").read_text())["cells"]
     assert [(each["framework"], each["ranks"], each["failure"]) for each in cells] == [
-        ("toy", 1, ""),
-        ("toy", 2, ""),
-    ]
+        ("toy", 1, ""), ("toy", 2, "")]
     assert all(
-        each["images_per_second"][kind]["median"] > 0 for each in cells for kind in ("synthetic", "real")
-    )
+        each["images_per_second"][kind]["median"] > 0 for each in cells for kind in ("synthetic", "real"))
     shown = rn50("profile", "--seconds", "1", "--rounds", "1", "--steps", "3", "-o", str(tmp_path / "p"))
     assert re.search(r"linear\b.* 1 ", shown) and "of the operators linear takes most" in shown
 

@@ -19,25 +19,17 @@ SCRIPT = str(pathlib.Path(__file__).with_name("two_ranks.py"))
 def train(framework, environment, folder, ranks, batch_size, launcher=()):
     """The weights that each of ``ranks`` ranks ends with that ``launcher`` starts."""
     environment = {
-        **os.environ,
-        **environment,
-        "DGXNGPU": str(ranks),
-        "BATCHSIZE": str(batch_size),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{ROOT}:{TOY}",
-        "FRAMEWORK": framework,
-    }
+        **os.environ, **environment, "DGXNGPU": str(ranks), "BATCHSIZE": str(batch_size),
+        "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{TOY}", "FRAMEWORK": framework}
     command = [*launcher, sys.executable, SCRIPT, str(folder / f"{ranks}_RANK.npz")]
     done = subprocess.run(
-        command, cwd=str(ROOT), env=environment, capture_output=True, text=True, timeout=300
-    )
+        command, cwd=str(ROOT), env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return [np.load(folder / f"{ranks}_{rank}.npz") for rank in range(ranks)]
 
 
 @pytest.mark.parametrize(
-    "framework, sums", [(name, sums) for name, each in WITH_TOY.items() for sums in each.two_ranks]
-)
+    "framework, sums", [(name, sums) for name, each in WITH_TOY.items() for sums in each.two_ranks])
 def test_two_ranks_follow_one(tiny_environment, tmp_path, framework, sums):
     launcher = installed(framework).two_ranks[sums]
     if sums == "Horovod":

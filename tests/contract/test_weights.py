@@ -32,12 +32,9 @@ def drawn(shapes, seed):
     random = np.random.default_rng(seed)
     return {
         name: (
-            random.uniform(0.5, 1.5, shape)
-            if name.endswith(("gamma", "var"))
-            else random.standard_normal(shape) * 0.1
-        ).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+            random.uniform(0.5, 1.5, shape) if name.endswith(("gamma", "var"))
+            else random.standard_normal(shape) * 0.1).astype(np.float32)
+        for name, shape in shapes.items()}
 
 
 @pytest.mark.parametrize("name", sorted(FRAMEWORKS))
@@ -84,8 +81,7 @@ def test_weights_of_one_framework_evaluate_in_another(ranks, one, other):
     correct, total = ours.evaluate()
     predicted = [
         [(logits.argmax(axis=1) == labels).sum() for logits, labels in rank.predictions()]
-        for rank in (ours, theirs)
-    ]
+        for rank in (ours, theirs)]
     assert total == EVAL_SAMPLES and predicted[0] == predicted[1] and sum(predicted[0]) == correct
     theirs.open_data()
     assert theirs.evaluate() == (correct, total)
@@ -136,8 +132,7 @@ def test_rounded_as_in_int8(tiny_config, name):
     logits, ended, precision = of_weights(name, rounds, begun)
     rounded = {
         each: quantization.rounded_weight(array) if each.endswith("_weight") else array
-        for each, array in begun.items()
-    }
+        for each, array in begun.items()}
     weights_alone, _, _ = of_weights(name, tiny_config, rounded)
     scale = np.abs(plain).max()
     assert precision.name == "float32" and "QUANTIZATION=int8" in precision.reason
@@ -145,5 +140,4 @@ def test_rounded_as_in_int8(tiny_config, name):
     assert np.abs(logits - weights_alone).max() / scale > 1e-4  # inputs are rounded too
     for each in sparsity.pruned(ended):
         assert (ended[each] != begun[each]).any() and np.abs(
-            ended[each] - quantization.rounded_weight(ended[each])
-        ).max() > 0
+            ended[each] - quantization.rounded_weight(ended[each])).max() > 0

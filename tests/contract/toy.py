@@ -23,15 +23,9 @@ class Toy:
 
     def __init__(self, config, correct, calls, total=1000, fault=None, loss=0.5):
         self.communicator = types.SimpleNamespace(
-            rank=0, local_rank=0, size=1, barrier=lambda: None, all_reduce=lambda array: array
-        )
+            rank=0, local_rank=0, size=1, barrier=lambda: None, all_reduce=lambda array: array)
         self._correct, self._total, self._fault, self._loss, self.calls = (
-            iter(correct),
-            total,
-            fault,
-            loss,
-            calls,
-        )
+            iter(correct), total, fault, loss, calls)
 
     def _called(self, what):
         self.calls.append(what)
@@ -73,12 +67,10 @@ def run(tiny_config, tmp_path, correct, num_epochs=15, save_weights="0", setting
     calls = []
     try:
         outcome = timed_run.run(
-            config, lambda config: Toy(config, correct, calls, **toy), timed_run.Display()
-        )
+            config, lambda config: Toy(config, correct, calls, **toy), timed_run.Display())
     except Exception as error:
         outcome = error
     logs = list(tmp_path.glob("result_0.txt*"))
     events = (
-        [json.loads(line.split(":::MLLOG ")[1]) for line in logs[0].read_text().splitlines()] if logs else []
-    )
+        [json.loads(line.split(":::MLLOG ")[1]) for line in logs[0].read_text().splitlines()] if logs else [])
     return outcome, calls, events, [path.name for path in logs]

@@ -18,25 +18,15 @@ def serialised(pipeline: Any) -> list[Operator]:
     # its name in 1, its type in 2, and its value in 3 (float), 4 (int), 5 (string), 6 (bool) or 7 (elements).
     content = list(_fields(pipeline.serialize()))
     graph = [
-        (
-            "pipeline",
-            {
-                name: _signed(value)
-                for name, number in (("num_threads", 1), ("batch_size", 2), ("seed", 8))
-                for field, value in content
-                if field == number
-            },
-        )
-    ]
+        ("pipeline",
+         {name: _signed(value) for name, number in (("num_threads", 1), ("batch_size", 2), ("seed", 8))
+          for field, value in content if field == number})]
     for field, value in content:
         if field == 5:
             inside = list(_fields(value))
             graph.append(
-                (
-                    next(text.decode() for number, text in inside if number == 1),
-                    dict(_argument(text) for number, text in inside if number == 4),
-                )
-            )
+                (next(text.decode() for number, text in inside if number == 1),
+                 dict(_argument(text) for number, text in inside if number == 4)))
     return graph
 
 
@@ -95,13 +85,9 @@ def in_python(pipeline: Any) -> list[Operator]:
     driver is needed."""
     pipeline._build_graph()
     numbers = {
-        "num_threads": pipeline.num_threads,
-        "batch_size": pipeline.max_batch_size,
-        "device_id": pipeline.device_id,
-        "seed": pipeline.seed,
-    }
+        "num_threads": pipeline.num_threads, "batch_size": pipeline.max_batch_size,
+        "device_id": pipeline.device_id, "seed": pipeline.seed}
     operators = [node._op for node in pipeline._ops]
     return [
         ("pipeline", numbers),
-        *((each.schema_name, {**each._init_args, "device": each.device}) for each in operators),
-    ]
+        *((each.schema_name, {**each._init_args, "device": each.device}) for each in operators)]

@@ -179,6 +179,5 @@ def assert_found(verdict, file, record, says):
         finding for finding in verdict.checked.faults.kept if (finding.file, finding.record) == (file, record)
     ]
     assert any(re.search(says, finding.text) for finding in found), [
-        str(finding) for finding in verdict.checked.faults.kept
-    ]
+        str(finding) for finding in verdict.checked.faults.kept]
     assert all(finding.remedy and "\n" not in str(finding) for finding in verdict.checked.faults.kept)

@@ -44,11 +44,7 @@ def ramps(width, height, blue=128):
 def encoded(image):
     """As a JPEG that loses next to nothing: full colour resolution, quality 100."""
     how = [
-        cv2.IMWRITE_JPEG_QUALITY,
-        100,
-        cv2.IMWRITE_JPEG_SAMPLING_FACTOR,
-        cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
-    ]
+        cv2.IMWRITE_JPEG_QUALITY, 100, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
     return cv2.imencode(".jpg", image[..., ::-1], how)[1].tobytes()
 
 
@@ -73,12 +69,8 @@ def outputs(
     form = form or BatchFormat(None if device == "cpu" else 0, "HWC", False)
     data = {"folder": str(folder), "image_size": size, "eval_resize": size + 4, "crop_area_min": MIN_AREA}
     config = with_changes(
-        config,
-        run={"device": device},
-        hyperparameters={"batch_size": batch},
-        data={**data, **changes.pop("data", {})},
-        input_pipeline=changes,
-    )
+        config, run={"device": device}, hyperparameters={"batch_size": batch},
+        data={**data, **changes.pop("data", {})}, input_pipeline=changes)
     pipeline = dali.build(config, split, 0, 1, seed, form)
     found = []
     while len(found) * batch < images:
@@ -99,14 +91,8 @@ def windows(images):
         mirrored = slope_x < 0
         left = start_x + slope_x if mirrored else start_x
         found.append(
-            (
-                left / 255 * WIDTH,
-                start_y / 255 * HEIGHT,
-                abs(slope_x) / 255 * WIDTH,
-                slope_y / 255 * HEIGHT,
-                mirrored,
-            )
-        )
+            (left / 255 * WIDTH, start_y / 255 * HEIGHT, abs(slope_x) / 255 * WIDTH,
+             slope_y / 255 * HEIGHT, mirrored))
     return np.array(found)
 
 
@@ -117,10 +103,8 @@ def definition(draws, min_area=MIN_AREA, uniform_aspect=False):
     area = random.uniform(min_area, 1, draws) * WIDTH * HEIGHT
     low, high = rules.CROP_ASPECT
     aspect = (
-        random.uniform(low, high, draws)
-        if uniform_aspect
-        else np.exp(random.uniform(np.log(low), np.log(high), draws))
-    )
+        random.uniform(low, high, draws) if uniform_aspect
+        else np.exp(random.uniform(np.log(low), np.log(high), draws)))
     w, h = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
     fits = (w <= WIDTH) & (h <= HEIGHT)
     return w[fits], h[fits]
@@ -164,8 +148,7 @@ def drawn(ramp_folder):
     def draw(config, device, fused):
         if (device, fused) not in known:
             known[device, fused] = windows(
-                outputs(config, ramp_folder, DRAWS, device, roi_decode=fused, threads=2)
-            )
+                outputs(config, ramp_folder, DRAWS, device, roi_decode=fused, threads=2))
         return known[device, fused].T
 
     return draw
@@ -197,8 +180,7 @@ def test_crops_lie_anywhere_and_half_of_them_are_mirrored(tiny_config, drawn, de
         whole = np.rint(room[roomy])
         assert (
             same_distribution(begin[roomy] / room[roomy], np.floor(random.uniform(0, whole + 1)) / whole)
-            > 0.01
-        )
+            > 0.01)
     assert mirrored.mean() == pytest.approx(rules.MIRROR_PROBABILITY, abs=4 * 0.5 / DRAWS**0.5)
     assert same_distribution((w * h)[mirrored == 1], (w * h)[mirrored == 0]) > 0.01
 
@@ -218,12 +200,8 @@ def error_of(image, window, source, cut_out):
     image = image[:, ::-1] if window[4] else image
     return min(
         np.abs(image - bilinear(source, x + dx, y + dy, w + dw, h + dh, *image.shape[:2], cut_out)).max()
-        for dx in (-1, 0, 1)
-        for dy in (-1, 0, 1)
-        for dw in (-1, 0, 1)
-        for dh in (-1, 0, 1)
-        if x + dx >= 0 and x + dx + w + dw <= WIDTH and y + dy >= 0 and y + dy + h + dh <= HEIGHT
-    )
+        for dx in (-1, 0, 1) for dy in (-1, 0, 1) for dw in (-1, 0, 1) for dh in (-1, 0, 1)
+        if x + dx >= 0 and x + dx + w + dw <= WIDTH and y + dy >= 0 and y + dy + h + dh <= HEIGHT)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -234,8 +212,7 @@ def test_crops_that_shrink_are_the_same_fused_and_separate(tiny_config, noisy, t
     made = outputs(tiny_config, folder, 60, device, batch=10, roi_decode=fused, data={"crop_area_min": 0.1})
     worst = max(
         error_of(image, window, source, cut_out=False)
-        for image, window in zip(made, windows(made), strict=False)
-    )
+        for image, window in zip(made, windows(made), strict=False))
     assert worst < (2.5 if device == "cpu" else 6)  # grey levels, of 128 that the noise has
     smoothed = cv2.resize(cv2.blur(source, (3, 3)), (SIZE, SIZE))
     assert np.abs(smoothed - bilinear(source, 0, 0, WIDTH, HEIGHT, SIZE, SIZE)).max() > 12
@@ -248,23 +225,15 @@ def test_of_crops_that_grow_only_the_outermost_pixels_differ(tiny_config, noisy,
     source = decoded(noisy)
     folder = written(tmp_path, [noisy] * 10)
     made = outputs(
-        tiny_config, folder, 150, batch=10, size=128, roi_decode=fused, data={"crop_area_min": 0.05}
-    )
+        tiny_config, folder, 150, batch=10, size=128, roi_decode=fused, data={"crop_area_min": 0.05})
     grown = [
-        (image, window)
-        for image, window in zip(made, windows(made), strict=False)
-        if max(window[2:4]) < 110
-        and min(window[:2]) > 3
-        and window[0] + window[2] < WIDTH - 3
-        and window[1] + window[3] < HEIGHT - 3
-    ]
+        (image, window) for image, window in zip(made, windows(made), strict=False) if max(window[2:4]) < 110
+        and min(window[:2]) > 3 and window[0] + window[2] < WIDTH - 3 and window[1] + window[3] < HEIGHT - 3]
     assert len(grown) > 5
     for image, window in grown[:10]:  # each takes a second of NumPy
         assert (
-            error_of(image, window, source, cut_out=fused)
-            < 2.5
-            < error_of(image, window, source, cut_out=not fused)
-        )
+            error_of(image, window, source, cut_out=fused) < 2.5
+            < error_of(image, window, source, cut_out=not fused))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -287,8 +256,7 @@ def test_validation_is_the_centre_of_the_resized_image(
     # Where the margins cannot be alike, the extra column or row may lie on either side.
     lefts, tops = ({(side - size) // 2, (side - size + 1) // 2} for side in (out_w, out_h))
     errors = [
-        np.abs(made[0] - whole[top : top + size, left : left + size]).max() for left in lefts for top in tops
-    ]
+        np.abs(made[0] - whole[top : top + size, left : left + size]).max() for left in lefts for top in tops]
     assert min(errors) < (2.5 if device == "cpu" else 6)
     assert np.abs(made[0] - whole[:size, :size]).max() > 12  # a corner is something else
 

@@ -42,8 +42,7 @@ def test_a_whole_set_is_certified(small_set, data):
     assert verdict.checked.passed and calls[-1] == (36, 36)
     content = json.loads((data / CERTIFICATE).read_text())
     assert {name: facts["sha256"] for name, facts in content["files"].items()} == {
-        name: hashlib.sha256((small_set / name).read_bytes()).hexdigest() for name in FILES
-    }
+        name: hashlib.sha256((small_set / name).read_bytes()).hexdigest() for name in FILES}
     printed = subprocess.run(["sha256sum", *FILES], cwd=data, stdout=subprocess.PIPE, check=True).stdout
     assert content["set_sha256"] == hashlib.sha256(printed).hexdigest()
     assert (content["classes"], content["train"], content["val"], content["imagenet"]) == (6, 24, 12, False)
@@ -76,28 +75,19 @@ def test_the_known_oddities_of_imagenet_are_remarks(data, bare):
     cmyk = (data / "cmyk.jpg").read_bytes()
     png = cv2.imencode(".png", picture[:, :, :3])[1].tobytes()
     for at, image in (
-        (3, cmyk),
-        (4, png),
-        (5, records.image(6)),
-        (7, records.image(7).replace(b"\xff\xd9", b"")),
+        (3, cmyk), (4, png), (5, records.image(6)), (7, records.image(7).replace(b"\xff\xd9", b"")),
     ):
         records.all[at] = encode_image(at, records.label(at), image)
     records.write()
     verdict = certify(data, decode=True, numbers=NUMBERS)
     assert {(finding.kind, finding.file, finding.record) for finding in verdict.checked.remarks.kept} == {
-        ("CMYK", "train.rec", 3),
-        ("PNG", "train.rec", 4),
-        ("duplicate", "train.rec", 6),
-    }
+        ("CMYK", "train.rec", 3), ("PNG", "train.rec", 4), ("duplicate", "train.rec", 6)}
     assert [finding.record for finding in verdict.checked.faults.kept] == [
         7
     ]  # no end-of-image marker: decoders call that truncated
     assert (
-        verdict.checked.remarks.counts["CMYK"]
-        == verdict.checked.remarks.counts["PNG"]
-        == verdict.checked.remarks.counts["duplicate"]
-        == 1
-    )
+        verdict.checked.remarks.counts["CMYK"] == verdict.checked.remarks.counts["PNG"]
+        == verdict.checked.remarks.counts["duplicate"] == 1)
 
 
 @pytest.mark.parametrize("orientation, counted", [(1, 0), (3, 1), (6, 1), (8, 1), (0, 0), (9, 0)])
@@ -118,14 +108,11 @@ def test_an_image_in_both_sets_is_named_with_both_labels(bare):
     train.all[5] = encode_image(5, label, val.image(3))
     train.write()
     duplicates = [
-        finding
-        for finding in certify(bare, numbers=NUMBERS).checked.remarks.kept
-        if finding.kind == "duplicate"
-    ]
+        finding for finding in certify(bare, numbers=NUMBERS).checked.remarks.kept
+        if finding.kind == "duplicate"]
     assert [(finding.file, finding.record) for finding in duplicates] == [("val.rec", 3)]
     assert (
-        f"record 5 of train.rec, with label {val.label(3):g} here and {label:g} there" in duplicates[0].text
-    )
+        f"record 5 of train.rec, with label {val.label(3):g} here and {label:g} there" in duplicates[0].text)
 
 
 def test_an_archive_that_was_unpacked_twice_is_a_fault(bare):
@@ -143,15 +130,13 @@ def test_many_findings_of_a_kind_are_counted(bare):
     faults = certify(bare, numbers=NUMBERS, workers=1).checked.faults
     assert (
         faults.counts["image"] == 24
-        and len([finding for finding in faults.kept if finding.kind == "image"]) == KEPT
-    )
+        and len([finding for finding in faults.kept if finding.kind == "image"]) == KEPT)
 
 
 def test_without_any_record_imagenet_is_expected(bare):
     verdict = certify(bare)
     assert f"1,281,143 fewer than the {rules.TRAIN_SAMPLES:,} of ImageNet" in " ".join(
-        map(str, verdict.checked.faults.kept)
-    )
+        map(str, verdict.checked.faults.kept))
 
 
 def test_classes_of_imagenet_have_their_numbers(monkeypatch, bare):
@@ -159,8 +144,7 @@ def test_classes_of_imagenet_have_their_numbers(monkeypatch, bare):
     monkeypatch.setattr(rules, "TRAIN_SAMPLES", 24)
     monkeypatch.setattr(rules, "EVAL_SAMPLES", 12)
     monkeypatch.setattr(
-        "rn50.data.certification.certify.IMAGENET_PER_CLASS", {"train": (3, 5), "val": (2, 2)}
-    )
+        "rn50.data.certification.certify.IMAGENET_PER_CLASS", {"train": (3, 5), "val": (2, 2)})
     assert certify(bare).certificate.content["imagenet"] is True
     (bare / CERTIFICATE).unlink()
     relabel((Records(bare, "val").label(5) + 1) % 6)(bare)  # of train: 3 and 5 images, which may be
@@ -185,22 +169,13 @@ def test_a_missing_file_is_one_line(data, name):
 
 @pytest.mark.parametrize(
     "text, says",
-    [
-        ("{", "no JSON"),
-        ("[" * 99_999, "no JSON .nested"),
-        ("[]", "damaged, it is no JSON object"),
-        ('{"classes": NaN}', "no JSON"),
-        ('{"passed": true, "classes": 2, "train": 1e99, "val": 1}', "damaged, it"),
-        (
-            '{"passed": true, "classes": 2, "train": 1, "val": 1, "files": []}',
-            "damaged, it does not say what each file is",
-        ),
-        (
-            '{"passed": true, "classes": 2, "train": 1, "val": 1, "files": {"train.rec": 1}}',
-            "damaged, it does not say",
-        ),
-    ],
-)
+    [("{", "no JSON"), ("[" * 99_999, "no JSON .nested"), ("[]", "damaged, it is no JSON object"),
+     ('{"classes": NaN}', "no JSON"),
+     ('{"passed": true, "classes": 2, "train": 1e99, "val": 1}', "damaged, it"),
+     ('{"passed": true, "classes": 2, "train": 1, "val": 1, "files": []}',
+      "damaged, it does not say what each file is"),
+     ('{"passed": true, "classes": 2, "train": 1, "val": 1, "files": {"train.rec": 1}}',
+      "damaged, it does not say")])
 def test_a_damaged_certificate_is_one_line(data, text, says):
     (data / CERTIFICATE).write_text(text)
     for read in (certify, certificate.read):
@@ -228,10 +203,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(data):
 
 def test_an_index_is_read_once_and_its_hash_is_that_of_what_was_audited(data, monkeypatch):
     wanted, opened, open_regular = (
-        hashlib.sha256((data / "val.idx").read_bytes()).hexdigest(),
-        [],
-        files.open_regular,
-    )
+        hashlib.sha256((data / "val.idx").read_bytes()).hexdigest(), [], files.open_regular)
 
     def replaced_behind(path, *arguments):
         stream = open_regular(path, *arguments)
@@ -261,13 +233,8 @@ def test_verifying_reads_each_index_once(data, monkeypatch):
 
 @pytest.mark.parametrize(
     "name, text",
-    [
-        ("classes.txt", "..\nb\n"),
-        ("classes.txt", "/tmp/x\nb\n"),
-        ("train.tsv", "0\t0\t00\ta/..\n"),
-        ("train.tsv", "0\t0\t00\t/a/b\n"),
-    ],
-)
+    [("classes.txt", "..\nb\n"), ("classes.txt", "/tmp/x\nb\n"), ("train.tsv", "0\t0\t00\ta/..\n"),
+     ("train.tsv", "0\t0\t00\t/a/b\n")])
 def test_no_name_of_a_list_leaves_its_folder(data, name, text):
     (data / name).write_text(text)
     with pytest.raises(UserError, match=f"{name}: (line 1 is not|.* is not a folder name)"):
@@ -297,26 +264,21 @@ def configured(tiny_config, data):
     """A configuration of the packed set, which is certified."""
     certify(data)
     return with_changes(
-        tiny_config, data={"folder": str(data), "classes": 6, "train_samples": 24, "eval_samples": 12}
-    )
+        tiny_config, data={"folder": str(data), "classes": 6, "train_samples": 24, "eval_samples": 12})
 
 
 def test_a_run_takes_data_that_match(configured, data):
     assert (
-        certificate.check(configured).sha256 == hashlib.sha256((data / CERTIFICATE).read_bytes()).hexdigest()
-    )
+        certificate.check(configured).sha256 == hashlib.sha256((data / CERTIFICATE).read_bytes()).hexdigest())
     (data / CERTIFICATE).unlink()
     assert certificate.check(configured) is None
 
 
 @pytest.mark.parametrize(
     "field, value, says",
-    [
-        ("classes", 7, "certifies classes 6, but NUMCLASSES is 7; set NUMCLASSES=6"),
-        ("train_samples", 25, "certifies train 24, but NUMEXAMPLES is 25; set NUMEXAMPLES=24"),
-        ("eval_samples", 11, "certifies val 12, but NUMVALEXAMPLES is 11; set NUMVALEXAMPLES=12"),
-    ],
-)
+    [("classes", 7, "certifies classes 6, but NUMCLASSES is 7; set NUMCLASSES=6"),
+     ("train_samples", 25, "certifies train 24, but NUMEXAMPLES is 25; set NUMEXAMPLES=24"),
+     ("eval_samples", 11, "certifies val 12, but NUMVALEXAMPLES is 11; set NUMVALEXAMPLES=12")])
 def test_a_run_refuses_data_that_do_not_match(configured, field, value, says):
     with pytest.raises(UserError, match=f"{CERTIFICATE}: {says}"):
         certificate.check(with_changes(configured, data={field: value}))
@@ -343,28 +305,21 @@ def test_a_run_refuses_data_at_fault(configured, data):
 def test_the_command_says_what_it_found_and_exits_1(data):
     def run(*options):
         return subprocess.run(
-            [sys.executable, "-m", "rn50", "verify", str(data), *options],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
+            [sys.executable, "-m", "rn50", "verify", str(data), *options], cwd=ROOT, capture_output=True,
+            text=True)
 
     done = run()
     assert (
         done.returncode == 0
-        and "whole: 24 + 12 images of 6 classes (as pack.json says; not the benchmark" in done.stdout
-    )
+        and "whole: 24 + 12 images of 6 classes (as pack.json says; not the benchmark" in done.stdout)
     flip(700)(data)
     done = run()
     assert (
         done.returncode == 1
-        and "FAULT  train.rec: record 5: the image is not the one that was packed" in done.stdout
-    )
+        and "FAULT  train.rec: record 5: the image is not the one that was packed" in done.stdout)
     done = run("--json")
     assert done.returncode == 1 and json.loads(done.stdout)["faults"]["counts"] == {
-        "content": 1,
-        "changed": 1,
-    }
+        "content": 1, "changed": 1}
     shutil.rmtree(str(data))
     done = run()
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
@@ -417,8 +372,7 @@ def test_headers_of_every_kind_are_read(quality):
         jpeg = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality, *options])[1].tobytes()
         assert (
             read_header(jpeg) == (None, False, 3, jpeg.index(b"\xff\xda") + 2)
-            and damage_of(jpeg, decode=True) is None
-        )
+            and damage_of(jpeg, decode=True) is None)
         assert has_end(jpeg + bytes(100), read_header(jpeg))
         for kept in (0.4, 0.7, 0.9):
             cut = jpeg[: int(len(jpeg) * kept)]

@@ -16,19 +16,8 @@ pytest.importorskip("nvidia.dali")
 from nvidia.dali import fn, pipeline_def, types
 
 SHAPES = [
-    (1, 1),
-    (1, 9),
-    (7, 1),
-    (2, 2),
-    (32, 32),
-    (33, 31),
-    (31, 33),
-    (64, 64),
-    (20, 90),
-    (375, 500),
-    (500, 333),
-    (13, 17),
-]
+    (1, 1), (1, 9), (7, 1), (2, 2), (32, 32), (33, 31), (31, 33), (64, 64), (20, 90), (375, 500), (500, 333),
+    (13, 17)]
 """Heights and widths of crops: smaller, of the same size, larger, and no more than one pixel."""
 SIZE = 32
 
@@ -49,8 +38,7 @@ def both(images, mirrored, layout, size=SIZE):
         resized = fn.resize(crop, size=(size, size), interp_type=types.INTERP_LINEAR, antialias=False)
         how = {"mean": rules.MEAN, "std": rules.STD, "dtype": types.FLOAT, "output_layout": layout}
         theirs = fn.crop_mirror_normalize(
-            resized, mirror=fn.cast(fn.squeeze(mirror, axes=0), dtype=types.INT32), **how
-        )
+            resized, mirror=fn.cast(fn.squeeze(mirror, axes=0), dtype=types.INT32), **how)
         return cpu_augment.augment(crop, mirror, size, layout), theirs
 
     made = pipeline()
@@ -58,17 +46,13 @@ def both(images, mirrored, layout, size=SIZE):
     arrays = [np.stack([np.array(sample) for sample in output]) for output in made.run()]
     return [
         (each.transpose(0, 2, 3, 1) if layout == "CHW" else each) * np.float32(rules.STD)
-        + np.float32(rules.MEAN)
-        for each in arrays
-    ]
+        + np.float32(rules.MEAN) for each in arrays]
 
 
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
 @pytest.mark.parametrize(
-    "mirrored",
-    [[0] * len(SHAPES), [1] * len(SHAPES), [0, 1] * (len(SHAPES) // 2)],
-    ids=["none", "all", "every other"],
-)
+    "mirrored", [[0] * len(SHAPES), [1] * len(SHAPES), [0, 1] * (len(SHAPES) // 2)],
+    ids=["none", "all", "every other"])
 def test_it_gives_what_dalis_operators_give(layout, mirrored):
     ours, theirs = both(crops(), mirrored, layout)
     difference = np.abs(ours - theirs)
@@ -105,8 +89,7 @@ def compile_apart(cache):
     written)"""
     code = f"from rn50.data.pipeline import cpu_augment; cpu_augment.setup({SIZE}, 'CHW')"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}, capture_output=True
-    )
+        [sys.executable, "-c", code], env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}, capture_output=True)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return {path.name: path.stat().st_mtime_ns for path in cache.glob("*/*.nbc")} if cache.is_dir() else {}
 

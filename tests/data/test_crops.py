@@ -60,8 +60,7 @@ def training_input(jpeg, size, min_area, random):
 
 def noise(width, height):
     return encoded(
-        ramps(width, height, np.add.outer(np.arange(height) * 3, np.arange(width) * 2) % 256 // 4 + 96)
-    )
+        ramps(width, height, np.add.outer(np.arange(height) * 3, np.arange(width) * 2) % 256 // 4 + 96))
 
 
 @pytest.mark.parametrize("size", [32, 224])
@@ -72,8 +71,7 @@ def test_crops_are_those_of_the_reference_and_half_of_them_mirrored(size):
         made = training_input(jpeg, size, 0.1, np.random.default_rng(seed))
         assert made.dtype == np.uint8 and made.shape == (size, size, 3)
         x, y, w, h = (
-            int(each) for each in crops.random_window(WIDTH, HEIGHT, 0.1, np.random.default_rng(seed))
-        )
+            int(each) for each in crops.random_window(WIDTH, HEIGHT, 0.1, np.random.default_rng(seed)))
         expected = bilinear(source, x, y, w, h, size, size, cut_out=True)
         errors = [np.abs(each - expected).max() for each in (made, made[:, ::-1])]
         assert min(errors) < 2.5 < max(errors)  # grey levels: rounding, and two decoders

@@ -35,20 +35,10 @@ MIB = 1 << 20
 
 # A value that is not the default, in any configuration below.
 OTHER = {
-    "threads": 5,
-    "prefetch_queue_depth": 7,
-    "hw_decoder_load": 0.75,
-    "roi_decode": True,
-    "cache_size_mb": 123,
-    "nvjpeg_padding_mb": 17,
-    "preallocate_width": 5980,
-    "preallocate_height": 6430,
-    "decoder_buffer_hint": 1111,
-    "crop_buffer_hint": 2222,
-    "normalize_buffer_hint": 3333,
-    "tmp_buffer_hint": 4444,
-    "dont_use_mmap": True,
-}
+    "threads": 5, "prefetch_queue_depth": 7, "hw_decoder_load": 0.75, "roi_decode": True,
+    "cache_size_mb": 123, "nvjpeg_padding_mb": 17, "preallocate_width": 5980, "preallocate_height": 6430,
+    "decoder_buffer_hint": 1111, "crop_buffer_hint": 2222, "normalize_buffer_hint": 3333,
+    "tmp_buffer_hint": 4444, "dont_use_mmap": True}
 DECODERS = ("decoders__Image", "decoders__ImageRandomCrop")
 RESIZERS = ("Resize", "RandomResizedCrop")
 OURS = "NumbaFunction"
@@ -57,8 +47,7 @@ test_cpu_augment.py."""
 # Knob -> the operators that get it, the argument's name, and its value there.
 ON_EVERY_DEVICE = {
     "threads": (("pipeline",), "num_threads", 5),
-    "dont_use_mmap": (("readers__MXNet",), "dont_use_mmap", True),
-}
+    "dont_use_mmap": (("readers__MXNet",), "dont_use_mmap", True)}
 ON_A_GPU = {
     "hw_decoder_load": (DECODERS, "hw_decoder_load", 0.75),
     "preallocate_width": (DECODERS, "preallocate_width_hint", 5980),
@@ -66,8 +55,7 @@ ON_A_GPU = {
     "decoder_buffer_hint": (DECODERS, "bytes_per_sample_hint", 1111),
     "crop_buffer_hint": (RESIZERS, "bytes_per_sample_hint", 2222),
     "tmp_buffer_hint": (RESIZERS, "temp_buffer_hint", 4444),
-    "normalize_buffer_hint": (("CropMirrorNormalize",), "bytes_per_sample_hint", 3333),
-}
+    "normalize_buffer_hint": (("CropMirrorNormalize",), "bytes_per_sample_hint", 3333)}
 
 
 def with_settings(config, form, **changes):
@@ -117,10 +105,8 @@ def test_the_value_of_a_setting_stands_at_its_operator(tiny_config, setting, for
 def test_memory_for_nvjpeg_is_given_in_bytes(tiny_config, roi):
     made = graph(with_settings(tiny_config, GPU, roi_decode=roi, nvjpeg_padding_mb=17), GPU)
     assert (
-        argument(made, DECODERS, "device_memory_padding")
-        == argument(made, DECODERS, "host_memory_padding")
-        == 17 * MIB
-    )
+        argument(made, DECODERS, "device_memory_padding") == argument(made, DECODERS, "host_memory_padding")
+        == 17 * MIB)
 
 
 def test_only_the_gpus_decoder_of_whole_training_images_has_a_cache(tiny_config):
@@ -128,18 +114,14 @@ def test_only_the_gpus_decoder_of_whole_training_images_has_a_cache(tiny_config)
         [decoder] = [
             arguments
             for operator, arguments in graph(with_settings(tiny_config, form, **changes), form, split)
-            if operator in DECODERS
-        ]
+            if operator in DECODERS]
         return decoder.get("cache_size"), decoder.get("cache_type"), decoder.get("cache_threshold")
 
     assert cache(GPU, cache_size_mb=123) == (123, "threshold", 0)
     nothing = (None, None, None)
     assert (
-        cache(GPU)
-        == cache(GPU, cache_size_mb=123, roi_decode=True)
-        == cache(GPU, False, cache_size_mb=123)
-        == nothing
-    )
+        cache(GPU) == cache(GPU, cache_size_mb=123, roi_decode=True) == cache(GPU, False, cache_size_mb=123)
+        == nothing)
     assert cache(CPU, cache_size_mb=123) == nothing
 
 
@@ -151,13 +133,7 @@ def test_roi_decode_chooses_between_fused_and_separate(tiny_config, form):
     chosen = (*DECODERS, *RESIZERS, "CropMirrorNormalize", OURS)
     ours = form is CPU
     assert [name in names(roi_decode=True) for name in chosen] == [
-        False,
-        True,
-        not ours,
-        False,
-        not ours,
-        ours,
-    ]
+        False, True, not ours, False, not ours, ours]
     assert [name in names(roi_decode=False) for name in chosen] == [True, False, False, True, True, False]
 
 
@@ -185,8 +161,7 @@ def test_without_the_jpeg_engine_its_memory_has_no_effect(tiny_config):
     (_, before), (config, after) = with_hint(), with_hint(preallocate_width=5980, preallocate_height=6430)
     assert before == after
     assert show.why_no_effect("DALI_PREALLOCATE_WIDTH", config) and show.why_no_effect(
-        "DALI_PREALLOCATE_HEIGHT", config
-    )
+        "DALI_PREALLOCATE_HEIGHT", config)
 
 
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
@@ -207,8 +182,7 @@ def test_interpolation_and_normalisation_are_those_of_the_reference_everywhere(t
     if split == "train":
         cropping = "decoders__ImageRandomCrop" if roi else "RandomResizedCrop"
         assert argument(made, (cropping,), "random_area") == pytest.approx(
-            (tiny_config.data.crop_area_min, 1)
-        )
+            (tiny_config.data.crop_area_min, 1))
         assert argument(made, (cropping,), "random_aspect_ratio") == pytest.approx((3 / 4, 4 / 3))
         assert argument(made, (cropping,), "num_attempts") == 100
         assert argument(made, ("random__CoinFlip",), "probability") == 0.5
@@ -220,11 +194,8 @@ def test_as_many_batches_are_prepared_ahead_as_the_setting_says(tiny_config, dep
     jpeg = cv2.imencode(".jpg", np.full((40, 40, 3), 128, np.uint8))[1].reshape(-1)
     taken = itertools.count()
     pipeline = dali.build_decoder(
-        with_settings(tiny_config, CPU, prefetch_queue_depth=depth),
-        3,
-        CPU,
-        ([jpeg] * size for _ in iter(taken.__next__, -1)),
-    )
+        with_settings(tiny_config, CPU, prefetch_queue_depth=depth), 3, CPU,
+        ([jpeg] * size for _ in iter(taken.__next__, -1)))
     for _ in range(3):
         pipeline.run()
     assert next(taken) == 3 + depth - 1  # the one in use is of the queue
@@ -238,15 +209,11 @@ def test_without_a_driver_dali_serialises_no_gpu_graph(tiny_config):
 
 @pytest.mark.parametrize(
     "split, roi, device",
-    [
-        pytest.param(split, roi, "gpu", marks=ON_GPU)
-        for split, roi in (("train", False), ("train", True), ("val", False))
-    ],
-)
+    [pytest.param(split, roi, "gpu", marks=ON_GPU)
+     for split, roi in (("train", False), ("train", True), ("val", False))])
 def test_a_gpu_graph_is_built_and_serialised_as_python_holds_it(tiny_config, split, roi, device):
     config = with_settings(
-        tiny_config, GPU, **{**OTHER, "roi_decode": roi, "nvjpeg_padding_mb": 1, "cache_size_mb": 8}
-    )
+        tiny_config, GPU, **{**OTHER, "roi_decode": roi, "nvjpeg_padding_mb": 1, "cache_size_mb": 8})
     names = [name for name, _ in graph(config, GPU, split)[:-1]]
     pipeline = dali.define(config, split, 0, 1, 3, GPU)
     assert [name for name, _ in dali_graph.serialised(pipeline)] == names

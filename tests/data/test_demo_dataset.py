@@ -105,10 +105,8 @@ def test_the_tune_split_leaves_the_training_set_as_it_is(small, tmp_path):
 
 def test_no_image_is_in_two_splits():
     hashes = collections.Counter(
-        hashlib.sha256(encode(0, split, index)[1]).digest()
-        for split in ("train", "val", "tune")
-        for index in range(300)
-    )
+        hashlib.sha256(encode(0, split, index)[1]).digest() for split in ("train", "val", "tune")
+        for index in range(300))
     assert max(hashes.values()) == 1
 
 
@@ -170,14 +168,9 @@ def test_a_set_whose_files_were_not_all_put_in_place_is_finished(copy, small, pr
 
 @pytest.mark.parametrize(
     "change, words",
-    [
-        ({"seed": 4}, "seed 3 instead of 4"),
-        ({"train": 151}, "train 150 instead of 151"),
-        ({"val": 71}, "val 70 instead of 71"),
-        ({"scale": 2}, "scale 1 instead of 2"),
-        ({"val_split": "tune"}, "val_split val instead of tune"),
-    ],
-)
+    [({"seed": 4}, "seed 3 instead of 4"), ({"train": 151}, "train 150 instead of 151"),
+     ({"val": 71}, "val 70 instead of 71"), ({"scale": 2}, "scale 1 instead of 2"),
+     ({"val_split": "tune"}, "val_split val instead of tune")])
 def test_a_set_of_other_settings_is_refused(copy, small, change, words):
     with pytest.raises(UserError, match=rf"{DEMO_RECORD}: a demo data set of other settings \({words}\)"):
         generate(copy, SMALL._replace(**change))
@@ -223,8 +216,7 @@ def start(folder, before=""):
     call = f"dataset.generate({str(folder)!r}, dataset.Settings(train=100_000), workers=2)"
     code = f"from rn50.data.demo import dataset\n{before}\n{call}"
     return subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def wait_for_bytes(count, folder, process):
@@ -254,12 +246,8 @@ def test_ctrl_c_removes_everything_and_every_process(tmp_path, written, pause):
 def test_sigterm_to_all_processes_leaves_nothing_and_no_traceback(tmp_path):
     """As timeout(1) sends it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "rn50", "demo-data", str(tmp_path / "demo")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+        [sys.executable, "-m", "rn50", "demo-data", str(tmp_path / "demo")], stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_for_bytes(1, tmp_path / "demo", process)
     os.killpg(process.pid, signal.SIGTERM)
     _, messages = process.communicate(timeout=60)
@@ -292,20 +280,16 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
 
 def test_a_killed_worker_is_one_line(tmp_path):
     before = (
-        "import multiprocessing, os, signal, threading, time\n"
-        "def kill_a_worker():\n"
-        "    while not multiprocessing.active_children(): time.sleep(0.05)\n"
-        "    time.sleep(1)\n"
+        "import multiprocessing, os, signal, threading, time\n" "def kill_a_worker():\n"
+        "    while not multiprocessing.active_children(): time.sleep(0.05)\n" "    time.sleep(1)\n"
         "    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)\n"
-        "threading.Thread(target=kill_a_worker, daemon=True).start()"
-    )
+        "threading.Thread(target=kill_a_worker, daemon=True).start()")
     process = start(tmp_path, before)
     _, messages = process.communicate(timeout=60)
     assert process.returncode != 0
     assert (
         "UserError" in messages.splitlines()[-1]
-        and "a process generating a data set was killed" in messages.splitlines()[-1]
-    )
+        and "a process generating a data set was killed" in messages.splitlines()[-1])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -316,6 +300,5 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
     assert process.returncode != 0
     assert (
         f"{tmp_path}: cannot be written (File too large); free space or choose another folder"
-        in messages.splitlines()[-1]
-    )
+        in messages.splitlines()[-1])
     assert list(tmp_path.iterdir()) == []

@@ -31,8 +31,7 @@ def test_every_image_is_there_once_with_the_rank_of_its_class(tree, packed):
     classes = class_names(7)
     for name, count in (("train", 63), ("val", 28)):
         wanted = {
-            (classes.index(path.parent.name), path.read_bytes()) for path in (tree / name).glob("*/*.JPEG")
-        }
+            (classes.index(path.parent.name), path.read_bytes()) for path in (tree / name).glob("*/*.JPEG")}
         found = records(packed, name)
         assert len(found) == count and {(int(header.label), image) for header, image in found} == wanted
         assert [header.id for header, _ in found] == list(range(count))
@@ -80,19 +79,16 @@ def test_files_are_those_of_mxnet(with_magic, tmp_path, monkeypatch, chunk):
         theirs.close()
         for kind in ("rec", "idx"):
             assert (tmp_path / "ours" / f"{name}.{kind}").read_bytes() == (
-                tmp_path / f"{name}.{kind}"
-            ).read_bytes()
+                tmp_path / f"{name}.{kind}").read_bytes()
         whole = (tmp_path / f"{name}.rec").read_bytes()
         assert whole.count(MAGIC) > len(images)  # some records are in parts
         reader = recordio.MXIndexedRecordIO(
-            str(tmp_path / "ours" / f"{name}.idx"), str(tmp_path / "ours" / f"{name}.rec"), "r"
-        )
+            str(tmp_path / "ours" / f"{name}.idx"), str(tmp_path / "ours" / f"{name}.rec"), "r")
         for key, which in enumerate(order(len(images), 0, name)):
             header, data = recordio.unpack(reader.read_idx(key))
             assert (
                 header.label == images[which].label
-                and data == (with_magic / name / images[which].path).read_bytes()
-            )
+                and data == (with_magic / name / images[which].path).read_bytes())
 
 
 def test_dali_reads_them(packed):
@@ -118,8 +114,7 @@ def test_unpacked_it_is_the_same_folder_again(tree, packed, tmp_path):
         wanted = {path.relative_to(tree): path.read_bytes() for path in (tree / name).glob("*/*")}
         assert {
             path.relative_to(tmp_path / "back"): path.read_bytes()
-            for path in (tmp_path / "back" / name).glob("*/*")
-        } == wanted
+            for path in (tmp_path / "back" / name).glob("*/*")} == wanted
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["train", "val"]
 
 
@@ -135,12 +130,9 @@ def test_records_without_lists_are_unpacked_by_label_and_key(packed, tmp_path):
 
 @pytest.mark.parametrize(
     "labels, image, says",
-    [
-        ((0.0,), b"", "record 5 is no JPEG, it is empty"),
-        ((4.0, 9.0), b"", "record 5 has 2 labels, which is not a class"),
-        ((0.0, 1.0), None, "record 5 has 2 labels, which is not a class"),
-    ],
-)
+    [((0.0,), b"", "record 5 is no JPEG, it is empty"),
+     ((4.0, 9.0), b"", "record 5 has 2 labels, which is not a class"),
+     ((0.0, 1.0), None, "record 5 has 2 labels, which is not a class")])
 def test_records_of_a_face_set_become_no_empty_images(packed, tmp_path, labels, image, says):
     for name in FILES:
         shutil.copy(str(packed / name), str(tmp_path))
@@ -167,10 +159,8 @@ def test_an_interrupted_unpacking_goes_on(packed, tmp_path):
 def open_files(folder):
     """The files below ``folder`` that this process has open."""
     return [
-        path
-        for path in map(os.path.realpath, Path("/proc/self/fd").iterdir())
-        if path.startswith(f"{folder}/")
-    ]
+        path for path in map(os.path.realpath, Path("/proc/self/fd").iterdir())
+        if path.startswith(f"{folder}/")]
 
 
 def test_an_interrupted_unpacking_leaves_no_file_open(packed, tmp_path):
@@ -255,9 +245,6 @@ def test_too_little_space_is_said_before_anything_is_written(tree, tmp_path, mon
 
 def test_what_the_command_prints_is_true(tree, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "rn50", "pack", str(tree), str(tmp_path / "out"), "--json"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
+        [sys.executable, "-m", "rn50", "pack", str(tree), str(tmp_path / "out"), "--json"], cwd=ROOT,
+        stdout=subprocess.PIPE, check=True)
     assert json.loads(done.stdout) == {"classes": 7, "train": 63, "val": 28, "folder": str(tmp_path / "out")}

@@ -107,23 +107,15 @@ def start(tree, folder, before=""):
     """The command in a process of its own, one image at a time."""
     code = (
         f"import time\nfrom rn50.data.packing import pack\nfrom rn50 import cli\npack.CHUNK = 1\n{before}\n"
-        f"cli.main(['pack', {str(tree)!r}, {str(folder)!r}])"
-    )
+        f"cli.main(['pack', {str(tree)!r}, {str(folder)!r}])")
     return subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True)
 
 
 SLOWLY = (
     "in_order = pack._in_order\ndef slow(*arguments):\n    for each in in_order(*arguments):\n        "
-    "yield each\n"
-    "        time.sleep(0.05)\npack._in_order = slow"
-)
+    "yield each\n" "        time.sleep(0.05)\npack._in_order = slow")
 
 
 def until_bytes(count, folder, process):
@@ -157,8 +149,7 @@ def test_a_process_that_is_killed_is_one_line_and_the_command_goes_on(tree, pack
     process = start(tree, tmp_path, SLOWLY)
     until_bytes(20_000, tmp_path, process)
     workers = [
-        each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())
-    ]
+        each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())]
     assert workers
     workers[0].kill()
     _, messages = process.communicate(timeout=60)
@@ -166,22 +157,19 @@ def test_a_process_that_is_killed_is_one_line_and_the_command_goes_on(tree, pack
     last = messages.splitlines()[-1]
     assert (
         "a process packing a data set was killed, perhaps for want of memory; the same command goes on where "
-        "it stopped" in last
-    )
+        "it stopped" in last)
     pack(tree, tmp_path)
     assert contents(tmp_path) == contents(packed)
 
 
 def test_a_disk_that_takes_no_more_is_one_line_and_the_command_goes_on(tree, packed, tmp_path):
     process = start(
-        tree, tmp_path, "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
-    )
+        tree, tmp_path, "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))")
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 2
     assert (
         "cannot be written (File too large); fix that, and the same command goes on"
-        in messages.splitlines()[-1]
-    )
+        in messages.splitlines()[-1])
     assert [path.name for path in tmp_path.iterdir()] == [PARTIAL]
     pack(tree, tmp_path)
     assert contents(tmp_path) == contents(packed)

@@ -31,8 +31,7 @@ def test_sizes_of_imagenet_over_eight_ranks():
 
 
 @pytest.mark.parametrize(
-    "samples, ranks, batch_size, expected", [(50000, 8, 408, 16), (9, 2, 4, 2), (8, 2, 4, 1)]
-)
+    "samples, ranks, batch_size, expected", [(50000, 8, 408, 16), (9, 2, 4, 2), (8, 2, 4, 1)])
 def test_batches(samples, ranks, batch_size, expected):
     assert record_set.batches(samples, ranks, batch_size) == expected
 
@@ -43,7 +42,6 @@ def test_real_samples_of_the_last_batches():
 
 @pytest.mark.parametrize(
     "samples, ranks, batch_size, expected",
-    [(1281167, 8, 408, [209, 210]), (10, 2, 4, [1]), (11, 2, 4, [1, 2]), (8, 2, 4, []), (15, 2, 4, [3])],
-)
+    [(1281167, 8, 408, [209, 210]), (10, 2, 4, [1]), (11, 2, 4, [1, 2]), (8, 2, 4, []), (15, 2, 4, [3])])
 def test_sizes_of_batches_that_are_not_full(samples, ranks, batch_size, expected):
     assert record_set.ragged_sizes(samples, ranks, batch_size) == expected

@@ -49,15 +49,8 @@ def test_a_record_without_the_magic_word_is_one_padded_part():
 def test_a_record_is_cut_at_the_magic_word():
     encoded = encode_record(b"abcd" + MAGIC + MAGIC + b"xy")
     words = [
-        MAGIC,
-        struct.pack("<I", 1 << 29 | 4),
-        b"abcd",
-        MAGIC,
-        struct.pack("<I", 2 << 29),
-        MAGIC,
-        struct.pack("<I", 3 << 29 | 2),
-        b"xy\0\0",
-    ]
+        MAGIC, struct.pack("<I", 1 << 29 | 4), b"abcd", MAGIC, struct.pack("<I", 2 << 29), MAGIC,
+        struct.pack("<I", 3 << 29 | 2), b"xy\0\0"]
     assert encoded == b"".join(words)
 
 
@@ -82,8 +75,7 @@ def test_label_arrays_of_mxnet_are_read(tmp_path):
     recordio = pytest.importorskip("implementations.mxnet").mx.recordio
     theirs = recordio.MXIndexedRecordIO(str(tmp_path / "theirs.idx"), str(tmp_path / "theirs.rec"), "w")
     theirs.write_idx(
-        0, recordio.pack(recordio.IRHeader(0, np.array([4.0, 9.0], np.float32), 17, 0), b"image")
-    )
+        0, recordio.pack(recordio.IRHeader(0, np.array([4.0, 9.0], np.float32), 17, 0), b"image"))
     theirs.close()
     with open_reader(tmp_path / "theirs") as reader:
         header, image = reader.read(0)
@@ -136,19 +128,8 @@ def test_index_without_a_last_newline_is_read(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "\n",
-        "0\n",
-        "0\t0\n1\n",
-        "0\t0\n1\n2\n",
-        "0 0 1 40\n",
-        "zero\t0\n",
-        "0\t1.5\n",
-        "0\t-8\n",
-        "0\t0\n\xff\n",
-    ],
-)
+    ["", "\n", "0\n", "0\t0\n1\n", "0\t0\n1\n2\n", "0 0 1 40\n", "zero\t0\n", "0\t1.5\n", "0\t-8\n",
+     "0\t0\n\xff\n"])
 def test_no_index_is_one_line(tmp_path, text):
     path = tmp_path / "set.idx"
     path.write_text(text, encoding="latin-1")

@@ -83,8 +83,7 @@ def test_preflight_names_the_empty_file(tmp_path, name):
 
 @pytest.mark.parametrize(
     "make, kind",
-    [(os.mkdir, "folder"), (os.mkfifo, "pipe"), (lambda path: path.symlink_to("/dev/zero"), "device")],
-)
+    [(os.mkdir, "folder"), (os.mkfifo, "pipe"), (lambda path: path.symlink_to("/dev/zero"), "device")])
 def test_preflight_names_what_is_no_file(tmp_path, make, kind):
     fill(tmp_path)
     (tmp_path / "val.rec").unlink()
@@ -100,16 +99,12 @@ def test_preflight_names_the_missing_folder(tmp_path):
 
 @pytest.mark.parametrize(
     "name, says",
-    [
-        ("DEMO_GPU_PYTORCH", "make the demo data set: rn50 demo-data --scale 4 "),
-        ("DEMO_CPU", "make the demo data set: rn50 demo-data /"),
-        ("H200", "pack it from its images: rn50 pack /path/to/ILSVRC2012 /"),
-    ],
-)
+    [("DEMO_GPU_PYTORCH", "make the demo data set: rn50 demo-data --scale 4 "),
+     ("DEMO_CPU", "make the demo data set: rn50 demo-data /"),
+     ("H200", "pack it from its images: rn50 pack /path/to/ILSVRC2012 /")])
 def test_preflight_names_the_command_that_makes_these_data(name, says, tmp_path):
     environ = config_file.sourced_environment(
-        config_file.file_of(name), {**os.environ, "DATADIR": str(tmp_path / "absent")}
-    )
+        config_file.file_of(name), {**os.environ, "DATADIR": str(tmp_path / "absent")})
     with pytest.raises(UserError, match=re.escape(says) + ".*absent$"):
         of(config.from_environment(environ))
 
@@ -117,8 +112,7 @@ def test_preflight_names_the_command_that_makes_these_data(name, says, tmp_path)
 def test_an_index_that_is_too_short_for_the_number_of_records_is_refused_unopened(tmp_path):
     fill(tmp_path)
     ours = config_file.sourced_environment(
-        config_file.file_of("DGXH100"), {**os.environ, "DATADIR": str(tmp_path)}
-    )
+        config_file.file_of("DGXH100"), {**os.environ, "DATADIR": str(tmp_path)})
     os.truncate(tmp_path / "train.idx", 4 * 1281167 - 2)
     says = "train.idx: too short for 1281167 records; set NUMEXAMPLES or DATADIR to match"
     with pytest.raises(UserError, match=says):
@@ -130,8 +124,7 @@ def test_a_whole_set_passes(record_set):
 
 
 @pytest.mark.parametrize(
-    "expected, variable", [(SAMPLES + 1, "NUMEXAMPLES"), (SAMPLES - 1, "NUMVALEXAMPLES")]
-)
+    "expected, variable", [(SAMPLES + 1, "NUMEXAMPLES"), (SAMPLES - 1, "NUMVALEXAMPLES")])
 def test_a_wrong_count_names_the_variable(record_set, expected, variable):
     with pytest.raises(
         UserError, match=rf"train\.idx: lists 12 records, but {variable} is {expected}; set {variable}=12"
@@ -157,8 +150,7 @@ def test_a_truncated_rec_is_found_through_a_shuffled_index(record_set):
 
 
 @pytest.mark.parametrize(
-    "order, line", [([0] * 12, 2), ([*range(6), 3, *range(6, 11)], 7), ([*range(11, 0, -1), 11], 12)]
-)
+    "order, line", [([0] * 12, 2), ([*range(6), 3, *range(6, 11)], 7), ([*range(11, 0, -1), 11], 12)])
 def test_an_index_that_names_a_record_twice_is_found(record_set, order, line):
     rec, idx = record_set
     _, offsets = read_index(idx)
@@ -201,29 +193,23 @@ def test_a_whole_set_has_no_bad_record(record_set):
 
 @pytest.mark.parametrize(
     "image, words",
-    [
-        (b"hello, world", "is no JPEG, it starts with the bytes 68 65 6c 6c"),
-        (b"", "is no JPEG, it is empty"),
-        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "is a JPEG that is damaged or cut short before its frame header"),
-    ],
-)
+    [(b"hello, world", "is no JPEG, it starts with the bytes 68 65 6c 6c"),
+     (b"", "is no JPEG, it is empty"),
+     (b"\xff\xd8\xff\xe0\x00\x10JFIF", "is a JPEG that is damaged or cut short before its frame header")])
 def test_a_record_that_is_no_jpeg_is_named(record_set, image, words):
     offset = rewrite(record_set, 7, 0, image)
     line = find_bad_record(*record_set, classes=10)
     assert (
         line.startswith(f"{record_set[0]}: record 7 at byte {offset} {words}; replace the image")
-        and "\n" not in line
-    )
+        and "\n" not in line)
 
 
 @pytest.mark.parametrize(
-    "label, shown", [(10, "10"), (-1, "-1"), (2.5, "2.5"), (float("nan"), "nan"), (float("inf"), "inf")]
-)
+    "label, shown", [(10, "10"), (-1, "-1"), (2.5, "2.5"), (float("nan"), "nan"), (float("inf"), "inf")])
 def test_a_label_outside_the_classes_is_named(record_set, images, label, shown):
     offset = rewrite(record_set, 3, label, images[3])
     assert find_bad_record(*record_set, classes=10).startswith(
-        f"{record_set[0]}: record 3 at byte {offset} has label {shown}, no class of [0, 10); set NUMCLASSES"
-    )
+        f"{record_set[0]}: record 3 at byte {offset} has label {shown}, no class of [0, 10); set NUMCLASSES")
 
 
 def test_a_record_of_several_labels_is_named(record_set, images):
@@ -233,8 +219,7 @@ def test_a_record_of_several_labels_is_named(record_set, images):
     data[offset + 8] = 2  # the flag of its header
     rec.write_bytes(data)
     assert find_bad_record(rec, idx, classes=10) == (
-        f"{rec}: record 3 at byte {offset} has 2 labels, and a run takes one; pack the file again"
-    )
+        f"{rec}: record 3 at byte {offset} has 2 labels, and a run takes one; pack the file again")
 
 
 def test_an_image_that_is_cut_short_is_named(record_set, images):
@@ -242,11 +227,9 @@ def test_an_image_that_is_cut_short_is_named(record_set, images):
     line = find_bad_record(*record_set, classes=10)
     assert (
         line.startswith(f"{record_set[0]}: record 7 at byte {offset} does not decode (")
-        and "truncated" in line
-    )
+        and "truncated" in line)
     assert line.endswith(
-        "; replace the image and pack the file again; rn50 verify --full finds every such image"
-    )
+        "; replace the image and pack the file again; rn50 verify --full finds every such image")
 
 
 def test_the_record_that_a_decoder_stumbled_over_is_named_at_once(record_set, images):
@@ -274,8 +257,7 @@ def test_the_search_keeps_to_its_time(record_set):
 
 def test_a_missing_file_is_what_the_search_reports(tmp_path):
     assert "train.idx: cannot be read" in find_bad_record(
-        tmp_path / "train.rec", tmp_path / "train.idx", classes=10
-    )
+        tmp_path / "train.rec", tmp_path / "train.idx", classes=10)
 
 
 def test_jpegs_of_every_kind_are_recognised():

@@ -31,11 +31,9 @@ def fitted_weights(config):
     features, labels = [], []
     identity = {
         "fc1_weight": np.eye(network.features(weights.width), dtype=np.float32),
-        "fc1_bias": np.zeros(network.features(weights.width), np.float32),
-    }
+        "fc1_bias": np.zeros(network.features(weights.width), np.float32)}
     body = Weights(
-        {**weights.arrays, **identity}, {**weights.facts, "classes": str(network.features(weights.width))}
-    )
+        {**weights.arrays, **identity}, {**weights.facts, "classes": str(network.features(weights.width))})
     session = model_file.session(export.convert(body, "features"), 1)
     for batch in model_evaluation.batches(config, "val").epoch():
         features.append(session.run(None, {"images": batch.images[: batch.samples]})[0].astype(np.float64))
@@ -44,7 +42,6 @@ def fitted_weights(config):
     mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
     normal = (x - mean) / deviation
     solved = (
-        np.linalg.solve(normal.T @ normal + 30 * np.eye(normal.shape[1]), normal.T @ y) / deviation[:, None]
-    )
+        np.linalg.solve(normal.T @ normal + 30 * np.eye(normal.shape[1]), normal.T @ y) / deviation[:, None])
     fitted = {"fc1_weight": solved.T.astype(np.float32), "fc1_bias": (-mean @ solved).astype(np.float32)}
     return Weights({**weights.arrays, **fitted}, weights.facts)

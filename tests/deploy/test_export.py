@@ -75,8 +75,7 @@ def test_the_logits_are_those_of_a_framework(images, fold, reference):
     expected = reference(some, images)
     assert np.abs(logits(model, images) - expected).max() <= 1e-4 * np.abs(expected).max()
     np.testing.assert_allclose(
-        logits(model, images[:1]), expected[:1], rtol=1e-3, atol=1e-4 * np.abs(expected).max()
-    )
+        logits(model, images[:1]), expected[:1], rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
 def test_preprocessing_agrees_with_the_input_pipeline(tiny_config):
@@ -89,14 +88,12 @@ def test_preprocessing_agrees_with_the_input_pipeline(tiny_config):
     cut = onnx.ModelProto()
     cut.CopyFrom(whole.proto)
     cut.graph.output[0].CopyFrom(
-        onnx.helper.make_tensor_value_info(normalised, onnx.TensorProto.FLOAT, [None, 3, 32, 32])
-    )
+        onnx.helper.make_tensor_value_info(normalised, onnx.TensorProto.FLOAT, [None, 3, 32, 32]))
     session = model_file.session(whole._replace(content=cut.SerializeToString()), 1)
     prepared = [image.copy() for images, _ in model_evaluation.inputs(plain, tiny_config) for image in images]
     found = [
         session.run([normalised], {whole.input: image})[0][0]
-        for image, _ in model_evaluation.inputs(whole, tiny_config)
-    ]
+        for image, _ in model_evaluation.inputs(whole, tiny_config)]
     levels = np.abs(np.array(found) - np.array(prepared)) * np.reshape(rules.STD, (3, 1, 1))
     assert levels.shape == (57, 3, 32, 32) and levels.max() < 1.001 and (levels > 0.5).mean() < 0.02
     counts = [counted(model_evaluation.evaluate(each, tiny_config)) for each in (plain, whole)]
@@ -115,32 +112,22 @@ def test_the_verb_evaluates_what_it_writes(tiny_config, tiny_environment, tmp_pa
     assert (told["correct"], told["total"], told["nodes"]) == (correct, 57, 122)
     model = model_file.read(output)
     assert model.facts == {
-        "classes": "10",
-        "width": "0.125",
-        "image_size": "32",
-        "eval_resize": "36",
-        "accuracy": str(correct / total),
-        "source_sha256": files.sha256(source),
-    }
+        "classes": "10", "width": "0.125", "image_size": "32", "eval_resize": "36",
+        "accuracy": str(correct / total), "source_sha256": files.sha256(source)}
     page = tmp_path / "page.html"
     done = rn50("evaluate", output, "--report", page, "--json", environ=tiny_environment)
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     assert documented.differences("evaluate", told) == []
     assert (told["correct"], told["images"], told["framework"], told["precision"]) == (
-        correct,
-        total,
-        "onnxruntime",
-        "float32",
-    )
+        correct, total, "onnxruntime", "float32")
     assert page.exists() and sum(each["images"] for each in told["bins"]) == total
     done = rn50("evaluate", output, environ=tiny_environment)
     assert f"{correct} of {total}" in done.stdout and "density" not in done.stdout, done.stderr
     done = rn50("evaluate", output, "--precision", "bfloat16", environ=tiny_environment)
     assert (
         done.exit_code == 2
-        and f"--precision bfloat16: {output} is an ONNX model, which has its own" in done.stderr
-    )
+        and f"--precision bfloat16: {output} is an ONNX model, which has its own" in done.stderr)
     assert (
         rn50("export", source, "-o", output, environ={**tiny_environment, "DGXSYSTEM": ""}).exit_code == 0
     ), "ours is replaced"
@@ -165,17 +152,12 @@ def test_a_model_of_another_accuracy_is_not_written(tiny_config, tiny_environmen
 
 @pytest.mark.parametrize(
     "section, said",
-    [
-        (
-            {"classes": 11},
-            "model.onnx: is a model of NUMCLASSES=10, and the configuration has NUMCLASSES=11; name the "
-            "configuration",
-        ),
-        ({"image_size": 48}, "a model of IMAGE_SIZE=32, and the configuration has IMAGE_SIZE=48"),
-        ({"eval_resize": 40}, "a model of EVAL_RESIZE=36, and the configuration has EVAL_RESIZE=40"),
-        ({"folder": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-    ],
-)
+    [({"classes": 11},
+      "model.onnx: is a model of NUMCLASSES=10, and the configuration has NUMCLASSES=11; name the "
+      "configuration"),
+     ({"image_size": 48}, "a model of IMAGE_SIZE=32, and the configuration has IMAGE_SIZE=48"),
+     ({"eval_resize": 40}, "a model of EVAL_RESIZE=36, and the configuration has EVAL_RESIZE=40"),
+     ({"folder": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR")])
 def test_a_model_of_another_task_is_not_evaluated(tiny_config, section, said):
     model = export.convert(random_weights(), "model.onnx")
     with pytest.raises(UserError, match=said):
@@ -203,27 +185,16 @@ def elsewhere(proto):
 
 @pytest.mark.parametrize(
     "content, said",
-    [
-        (b"", "no ONNX file"),
-        (b"not a model", "no ONNX file"),
-        (b"\x80\x02}q\x00.", "no ONNX file"),
-        (spoiled(lambda proto: None)[:-1000], "no ONNX file"),
-        (
-            spoiled(lambda proto: side(proto.graph.input[0], _1=1)),
-            r"its input is float32 \(\?, 1, 32, 32\), expected float32 \(N, 3",
-        ),
-        (spoiled(lambda proto: side(proto.graph.input[0], _0=8)), r"its input is float32 \(8, 3, 32, 32\)"),
-        (
-            spoiled(lambda proto: proto.graph.output.add().CopyFrom(proto.graph.output[0])),
-            "1 inputs and 2 outputs, expected one of",
-        ),
-        (spoiled(elsewhere), "keeps its tensors in other files"),
-        (
-            spoiled(lambda proto: side(proto.graph.input[0], _2=10**6, _3=10**6)),
-            r"its input is float32 \(\?, 3, 1000000, 1000000\)",
-        ),
-    ],
-)
+    [(b"", "no ONNX file"), (b"not a model", "no ONNX file"), (b"\x80\x02}q\x00.", "no ONNX file"),
+     (spoiled(lambda proto: None)[:-1000], "no ONNX file"),
+     (spoiled(lambda proto: side(proto.graph.input[0], _1=1)),
+      r"its input is float32 \(\?, 1, 32, 32\), expected float32 \(N, 3"),
+     (spoiled(lambda proto: side(proto.graph.input[0], _0=8)), r"its input is float32 \(8, 3, 32, 32\)"),
+     (spoiled(lambda proto: proto.graph.output.add().CopyFrom(proto.graph.output[0])),
+      "1 inputs and 2 outputs, expected one of"),
+     (spoiled(elsewhere), "keeps its tensors in other files"),
+     (spoiled(lambda proto: side(proto.graph.input[0], _2=10**6, _3=10**6)),
+      r"its input is float32 \(\?, 3, 1000000, 1000000\)")])
 def test_another_file_is_refused(tmp_path, content, said):
     file = tmp_path / "other.onnx"
     file.write_bytes(content)
@@ -256,8 +227,7 @@ def test_a_missing_package_names_its_set():
 
 
 @pytest.mark.parametrize(
-    "name, value", [("image_size", "10000000"), ("eval_resize", "-5"), ("classes", "nan")]
-)
+    "name, value", [("image_size", "10000000"), ("eval_resize", "-5"), ("classes", "nan")])
 def test_facts_that_no_network_has_are_refused(name, value):
     content = spoiled(lambda proto: graph.label(proto, {**FACTS, name: value}))
     with pytest.raises(UserError, match=f"other.onnx: .*its header says {value} of {name}"):
@@ -275,22 +245,14 @@ def test_values_that_are_no_numbers_are_no_accuracy(tiny_config):
 
 def test_a_loop_without_end_is_ended(monkeypatch):
     h, number, truth, real = (
-        onnx.helper,
-        onnx.TensorProto.INT64,
-        onnx.TensorProto.BOOL,
-        onnx.TensorProto.FLOAT,
-    )
+        onnx.helper, onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT)
 
     def loop(proto):
         body = h.make_graph(
-            [h.make_node("Identity", ["go"], ["on"]), h.make_node("Identity", ["in"], ["out"])],
-            "body",
-            [
-                h.make_tensor_value_info(*each)
-                for each in (("i", number, []), ("go", truth, []), ("in", real, [None, 10]))
-            ],
-            [h.make_tensor_value_info("on", truth, []), h.make_tensor_value_info("out", real, [None, 10])],
-        )
+            [h.make_node("Identity", ["go"], ["on"]), h.make_node("Identity", ["in"], ["out"])], "body",
+            [h.make_tensor_value_info(*each)
+             for each in (("i", number, []), ("go", truth, []), ("in", real, [None, 10]))],
+            [h.make_tensor_value_info("on", truth, []), h.make_tensor_value_info("out", real, [None, 10])])
         (last,) = proto.graph.node[-1].output
         proto.graph.node[-1].output[0] = "once"
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "true"))

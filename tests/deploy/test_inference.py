@@ -43,25 +43,17 @@ def models(tmp_path_factory):
 
 def bench(*arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "rn50", "bench", "inference", *map(str, arguments)],
-        cwd=str(ROOT),
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+        [sys.executable, "-m", "rn50", "bench", "inference", *map(str, arguments)], cwd=str(ROOT),
+        env=dict(os.environ), capture_output=True, text=True, timeout=300)
     assert "Traceback" not in done.stderr
     return done
 
 
 @pytest.mark.parametrize(
     "framework, way, precision",
-    [
-        pytest.param(framework, way, precision, marks=ON_GPU if way.startswith("cuda-") else ())
-        for framework, way in inference_engines.of_frameworks().values()
-        for precision in frameworks.traits(framework).inference[way]
-    ],
-)
+    [pytest.param(framework, way, precision, marks=ON_GPU if way.startswith("cuda-") else ())
+     for framework, way in inference_engines.of_frameworks().values()
+     for precision in frameworks.traits(framework).inference[way]])
 def test_engines_of_frameworks_give_the_logits_of_the_model(models, monkeypatch, framework, way, precision):
     installed(framework)
     if way.startswith("cuda-"):  # what the process of an engine sets before its libraries are loaded
@@ -70,8 +62,7 @@ def test_engines_of_frameworks_give_the_logits_of_the_model(models, monkeypatch,
     if precision == "bfloat16" and lacks:
         pytest.skip("this processor has no bfloat16")
     run, images = inference_engines.create(
-        ModelOnEngine(models / "w.safetensors", f"{framework}-{way}", precision), 1
-    )
+        ModelOnEngine(models / "w.safetensors", f"{framework}-{way}", precision), 1)
     model = model_file.read(models / "model.onnx")
     for batch_size in (3, 1):
         given = images(batch_size)
@@ -79,10 +70,7 @@ def test_engines_of_frameworks_give_the_logits_of_the_model(models, monkeypatch,
         assert given.shape == (batch_size, 3, 32, 32)
         apart = np.abs(run(given) - expected).max() / np.abs(expected).max()
         least, most = {
-            "float32": (0, 1e-4),
-            "float16": (1e-5, 0.01),
-            "bfloat16": (1e-5, 0.05),
-            "int8": (1e-5, 0.5),
+            "float32": (0, 1e-4), "float16": (1e-5, 0.01), "bfloat16": (1e-5, 0.05), "int8": (1e-5, 0.5),
         }[precision]
         assert least <= apart <= most
 
@@ -90,63 +78,37 @@ def test_engines_of_frameworks_give_the_logits_of_the_model(models, monkeypatch,
 def test_every_model_has_its_figures(models, tmp_path):
     picture = tmp_path / "latency.svg"
     done = bench(
-        models / "model.onnx",
-        models / "whole.onnx",
-        models / "w.safetensors",
-        "--batch-sizes",
-        "1,2",
-        "--cores",
-        "1",
-        "--seconds",
-        "0.1",
-        "--rounds",
-        "2",
-        "--picture",
-        picture,
-        "--json",
-    )
+        models / "model.onnx", models / "whole.onnx", models / "w.safetensors", "--batch-sizes", "1,2",
+        "--cores", "1", "--seconds", "0.1", "--rounds", "2", "--picture", picture, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert documented.differences("bench inference", told) == []
     assert told["cores"] == 1 and told["requests_per_second"] is None
     names = [(pathlib.Path(each["model"]).name, each["batch_size"]) for each in told["results"]]
     assert sorted(names) == [
-        (name, size) for name in ("model.onnx", "w.safetensors", "whole.onnx") for size in (1, 2)
-    ]
+        (name, size) for name in ("model.onnx", "w.safetensors", "whole.onnx") for size in (1, 2)]
     for each in told["results"]:
         latency = each["latency_ms"]
         assert (
             0 < latency["p50"] <= latency["p90"] <= latency["p95"] <= latency["p99"]
-            and latency["average"] > 0
-        )
+            and latency["average"] > 0)
         assert each["requests"] >= 2 * inference_process.LEAST_REQUESTS and each["kept_up"]
     assert "whole.onnx onnxruntime float32" in picture.read_text()
 
 
 @pytest.mark.parametrize(
     "arguments, said",
-    [
-        (["none.onnx"], "none.onnx: cannot be read (No such file or directory)"),
-        (["cut.onnx"], "cut.onnx: no ONNX file ("),
-        (
-            ["model.onnx", "--engines", "onnxruntime-tensorrt"],
-            "this onnxruntime has no TensorrtExecutionProvider, only ",
-        ),
-        (
-            ["model.onnx", "--engines", "tensorflow"],
-            "'tensorflow' is none of onnxruntime, onnxruntime-cuda, onnxruntime-tensorrt,",
-        ),
-        (
-            ["model.onnx", "--engines", "mxnet-hybridized"],
-            "--engines mxnet-hybridized: runs weights, and no model is a .safetensors",
-        ),
-        (
-            ["w.safetensors", "--engines", "mxnet-hybridized", "--precisions", "int8"],
-            "none of mxnet-hybridized computes in it",
-        ),
-        (["model.onnx", "--picture", "model.onnx/x.svg"], "model.onnx/x.svg: cannot be written"),
-    ],
-)
+    [(["none.onnx"], "none.onnx: cannot be read (No such file or directory)"),
+     (["cut.onnx"], "cut.onnx: no ONNX file ("),
+     (["model.onnx", "--engines", "onnxruntime-tensorrt"],
+      "this onnxruntime has no TensorrtExecutionProvider, only "),
+     (["model.onnx", "--engines", "tensorflow"],
+      "'tensorflow' is none of onnxruntime, onnxruntime-cuda, onnxruntime-tensorrt,"),
+     (["model.onnx", "--engines", "mxnet-hybridized"],
+      "--engines mxnet-hybridized: runs weights, and no model is a .safetensors"),
+     (["w.safetensors", "--engines", "mxnet-hybridized", "--precisions", "int8"],
+      "none of mxnet-hybridized computes in it"),
+     (["model.onnx", "--picture", "model.onnx/x.svg"], "model.onnx/x.svg: cannot be written")])
 def test_bad_input(models, monkeypatch, arguments, said):
     monkeypatch.chdir(models)
     (models / "cut.onnx").write_bytes((models / "model.onnx").read_bytes()[:-100])
@@ -170,8 +132,7 @@ def test_a_process_that_dies_says_how(models, tmp_path):
 
 def test_a_process_that_never_answers_is_ended(models, tmp_path, monkeypatch):
     process = inference_process.Process(
-        ModelOnEngine(models / "model.onnx", "onnxruntime", "float32"), 1, tmp_path / "log"
-    )
+        ModelOnEngine(models / "model.onnx", "onnxruntime", "float32"), 1, tmp_path / "log")
     process.measure(Load(1, 0.1, None))  # it is loaded
     monkeypatch.setattr(inference_process, "LIMIT_S", 0.2)
     with pytest.raises(UserError, match="model.onnx onnxruntime float32: no answer within 1 s; leave it out"):
@@ -250,8 +211,7 @@ def test_the_harness_adds_next_to_nothing(models):
 def test_percentiles_are_of_all_requests():
     rounds = [Round([0.001] * 90, 0.09), Round([0.002] * 10, 0.02)]
     result = inference._result(
-        ModelOnEngine(pathlib.Path("m.onnx"), "onnxruntime", "float32"), 4, rounds, None
-    )
+        ModelOnEngine(pathlib.Path("m.onnx"), "onnxruntime", "float32"), 4, rounds, None)
     assert result.requests == 100 and result.latency_ms.average == pytest.approx(1.1)
     assert result.latency_ms[1:] == pytest.approx((1, 2, 2, 2))  # p90 is no latency between two requests
     assert result.images_per_second == pytest.approx((3000, 2000, 4000))
@@ -264,7 +224,5 @@ def test_the_picture_has_both_sides():
         [InferenceResult(subject, size, 10, latency, Rates(100.0, 90.0, 110.0), True) for size in (1, 64)]
     ).decode()
     assert (
-        "latency in ms: p50, dashed p99" in drawn
-        and "images/s" in drawn
-        and "&lt;m&gt;.onnx onnxruntime float32" in drawn
-    )
+        "latency in ms: p50, dashed p99" in drawn and "images/s" in drawn
+        and "&lt;m&gt;.onnx onnxruntime float32" in drawn)

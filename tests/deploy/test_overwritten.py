@@ -36,16 +36,9 @@ def kept(tmp_path_factory):
 
 PLAN = ("plan", "--accelerator", "A100-SXM4-40GB", "--plot")
 KINDS = {
-    "weights": files.WEIGHTS,
-    "model": files.MODEL,
-    "checkpoint": files.CHECKPOINT,
-    "page": files.PAGE,
-    "picture.png": files.PICTURE,
-    "picture.svg": files.PICTURE,
-    "table": files.JSON,
-    "text": files.TEXT,
-    "log": files.TEXT,
-}
+    "weights": files.WEIGHTS, "model": files.MODEL, "checkpoint": files.CHECKPOINT, "page": files.PAGE,
+    "picture.png": files.PICTURE, "picture.svg": files.PICTURE, "table": files.JSON, "text": files.TEXT,
+    "log": files.TEXT}
 
 
 def run(*arguments, **environ):
@@ -73,16 +66,10 @@ def test_a_file_replaces_only_one_of_its_kind(kept, tmp_path, name):
 
 @pytest.mark.parametrize(
     "verb, there",
-    (
-        (["report", "result_0.txt", "-o"], "weights"),
-        (["evaluate", "weights", "--report"], "weights"),
-        (["evaluate", "model.onnx", "--report"], "model.onnx"),
-        (["export", "weights", "-o"], "weights"),
-        (["quantize", "model.onnx", "-o"], "weights"),
-        (["bench", "inference", "model.onnx", "--picture"], "model.onnx"),
-        ([*PLAN], "weights.png"),
-    ),
-)
+    ((["report", "result_0.txt", "-o"], "weights"), (["evaluate", "weights", "--report"], "weights"),
+     (["evaluate", "model.onnx", "--report"], "model.onnx"), (["export", "weights", "-o"], "weights"),
+     (["quantize", "model.onnx", "-o"], "weights"),
+     (["bench", "inference", "model.onnx", "--picture"], "model.onnx"), ([*PLAN], "weights.png")))
 def test_weights_and_models_survive_every_verb(kept, tmp_path, tiny_environment, verb, there):
     for name in ("weights", "model", "result_0.txt"):
         (tmp_path / name).write_bytes((kept / name).read_bytes())

@@ -39,11 +39,9 @@ def test_what_is_written_is_evaluated(tiny_config, tiny_environment, tmp_path, f
     assert documented.differences("export", told) == []
     files = [tmp_path / f"model{end}" for end in ENDS[framework]]
     assert told["files"] == [str(file) for file in files] and told["bytes"] == sum(
-        file.stat().st_size for file in files
-    )
+        file.stat().st_size for file in files)
     assert (told["format"], told["total"]) == (framework, 57) and abs(
-        told["correct"] - before.counts.correct
-    ) <= 1
+        told["correct"] - before.counts.correct) <= 1
     assert sorted(tmp_path.iterdir()) == sorted([source, *files])
     again = rn50(source, "--to", framework, "-o", files[0], environ=tiny_environment)
     assert again.exit_code == 2 and f"{files[0]}: exists; name another file" in again.stderr
@@ -56,12 +54,10 @@ def test_what_is_not_the_network_is_not_written(source, tmp_path, monkeypatch):
     monkeypatch.setattr(inference, "read", lambda path, threads, **of: lambda images: 1.01 * right(images))
     right = own_formats.model_file.running(export.convert(weights_file.read(source), "x"), 1)
     done = rn50(
-        source, "--to", "pytorch", "-o", tmp_path / "model.pt2", environ={"DGXSYSTEM": "", "CONFIG_FILE": ""}
-    )
+        source, "--to", "pytorch", "-o", tmp_path / "model.pt2", environ={"DGXSYSTEM": "", "CONFIG_FILE": ""})
     assert (
         done.exit_code == 2
-        and "not written: its logits are 1.0e-02 from those of the ONNX model" in done.stderr
-    )
+        and "not written: its logits are 1.0e-02 from those of the ONNX model" in done.stderr)
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -72,29 +68,22 @@ def test_of_two_files_none_is_left_if_one_cannot_be_written(source, tmp_path, mo
     def full(file, content, *rest):
         if file.suffix == ".pdiparams":
             raise own_formats.UserError(
-                file, "cannot be written (No space left on device)", "name another file"
-            )
+                file, "cannot be written (No space left on device)", "name another file")
         whole(file, content, *rest)
 
     monkeypatch.setattr(own_formats.files, "write", full)
     done = rn50(
-        source, "--to", "paddle", "-o", tmp_path / "model", environ={"DGXSYSTEM": "", "CONFIG_FILE": ""}
-    )
+        source, "--to", "paddle", "-o", tmp_path / "model", environ={"DGXSYSTEM": "", "CONFIG_FILE": ""})
     assert done.exit_code == 2 and f"{tmp_path}/model.pdiparams: cannot be written" in done.stderr
     assert list(tmp_path.iterdir()) == [source]
 
 
 @pytest.mark.parametrize(
     "arguments, problem",
-    [
-        (["--to", "tensorflow", "-o", "m"], "'tensorflow' is none of onnx, mxnet, paddle, pytorch"),
-        (
-            ["--to", "pytorch", "--with-preprocessing", "-o", "m"],
-            "--with-preprocessing: only an ONNX model has it",
-        ),
-        (["--to", "pytorch", "-o", "."], "--output .: names no file"),
-    ],
-)
+    [(["--to", "tensorflow", "-o", "m"], "'tensorflow' is none of onnx, mxnet, paddle, pytorch"),
+     (["--to", "pytorch", "--with-preprocessing", "-o", "m"],
+      "--with-preprocessing: only an ONNX model has it"),
+     (["--to", "pytorch", "-o", "."], "--output .: names no file")])
 def test_bad_arguments_are_one_line(source, arguments, problem):
     done = rn50(source, *arguments)
     assert done.exit_code == 2 and problem in done.stderr and "Traceback" not in done.stderr
@@ -107,21 +96,9 @@ def test_paddle_quantises_by_its_own_means(tiny_config, tiny_environment, tmp_pa
     weights_file.write(source, fitted_weights(tiny_config))
     done = CliRunner(mix_stderr=False).invoke(
         main,
-        [
-            "quantize",
-            str(source),
-            "--to",
-            "paddle",
-            "-o",
-            str(output),
-            "--images",
-            "24",
-            "--tolerance",
-            "100",
-            "--json",
-        ],
-        env=tiny_environment,
-    )
+        ["quantize", str(source), "--to", "paddle", "-o", str(output), "--images", "24", "--tolerance",
+         "100", "--json"],
+        env=tiny_environment)
     assert done.exit_code == 0, done.stderr
     assert capfd.readouterr().out == "" and "squashed" not in done.stderr
     told = json.loads(done.stdout)
@@ -155,16 +132,10 @@ def test_a_calibration_that_quantises_nothing_in_paddle_is_not_written(tiny_conf
 
 @pytest.mark.parametrize(
     "arguments, problem",
-    [
-        (["--to", "mxnet"], "'mxnet' is none of onnx, paddle"),
-        (
-            ["--to", "paddle", "--method", "all"],
-            "--method dynamic: Paddle quantises with --method static alone",
-        ),
-    ],
-)
+    [(["--to", "mxnet"], "'mxnet' is none of onnx, paddle"),
+     (["--to", "paddle", "--method", "all"],
+      "--method dynamic: Paddle quantises with --method static alone")])
 def test_bad_arguments_of_quantisation_are_one_line(source, tiny_environment, tmp_path, arguments, problem):
     done = CliRunner(mix_stderr=False).invoke(
-        main, ["quantize", str(source), "-o", str(tmp_path / "m"), *arguments], env=tiny_environment
-    )
+        main, ["quantize", str(source), "-o", str(tmp_path / "m"), *arguments], env=tiny_environment)
     assert done.exit_code == 2 and problem in done.stderr and "Traceback" not in done.stderr

@@ -43,34 +43,16 @@ def test_every_way_makes_a_model_and_the_best_is_written(
     output = tmp_path / "int8.onnx"
     done = CliRunner(mix_stderr=False).invoke(
         main,
-        [
-            "quantize",
-            str(exported(tiny_config)),
-            "-o",
-            str(output),
-            "--method",
-            "all",
-            "--calibration",
-            "all",
-            "--images",
-            "24",
-            "--tolerance",
-            "100",
-            "--json",
-        ],
-        env=tiny_environment,
-    )
+        ["quantize", str(exported(tiny_config)), "-o", str(output), "--method", "all", "--calibration",
+         "all", "--images", "24", "--tolerance", "100", "--json"],
+        env=tiny_environment)
     assert done.exit_code == 0, done.stderr
     assert "WARNING" not in done.stderr + capfd.readouterr().err
     told = json.loads(done.stdout)
     assert documented.differences("quantize", told) == []
     before, *after = told["results"]
     assert [each["method"] for each in after] == [
-        "dynamic",
-        "static minmax",
-        "static entropy",
-        "static percentile",
-    ]
+        "dynamic", "static minmax", "static entropy", "static percentile"]
     assert before["int8_operators"] == 0 and before["top_1"] > 0.8
     assert all((each["int8_operators"], each["operators"]) == (54, 54) for each in after)
     assert all(each["bytes"] < 0.5 * before["bytes"] for each in after)  # a tiny network has few weights
@@ -81,10 +63,8 @@ def test_every_way_makes_a_model_and_the_best_is_written(
     assert model_evaluation.evaluate(model_file.read(output), tiny_config).counts.correct == best["correct"]
     model = model_file.read(output)
     assert (
-        model.precision == "int8"
-        and model.facts["quantization"] == best["method"]
-        and model.facts["image_size"] == "32"
-    )
+        model.precision == "int8" and model.facts["quantization"] == best["method"]
+        and model.facts["image_size"] == "32")
 
 
 @pytest.mark.parametrize("options", [{"fold": False}, {"preprocessing": True}])
@@ -124,8 +104,7 @@ def test_a_method_that_quantises_nothing_is_refused(tiny_config, exported, tmp_p
         patch.setattr(quantization, "DYNAMIC_OPERATORS", ["LSTM"])
         with pytest.raises(UserError, match="not written: dynamic: no operator became int8"):
             quantization.quantize(
-                exported(tiny_config), tmp_path / "int8.onnx", ["dynamic"], tiny_config, 4, 100
-            )
+                exported(tiny_config), tmp_path / "int8.onnx", ["dynamic"], tiny_config, 4, 100)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,15 +113,12 @@ def test_bad_input(tiny_config, tiny_environment, exported, tmp_path):
 
     def refused(said, file=source, **environ):
         done = CliRunner(mix_stderr=False).invoke(
-            main, ["quantize", str(file), "-o", str(output)], env={**tiny_environment, **environ}
-        )
+            main, ["quantize", str(file), "-o", str(output)], env={**tiny_environment, **environ})
         assert done.exit_code == 2 and said in done.stderr and not output.exists(), done.stderr
 
     refused(
-        "is a model of IMAGE_SIZE=32, and the configuration has IMAGE_SIZE=40",
-        IMAGE_SIZE="40",
-        EVAL_RESIZE="44",
-    )
+        "is a model of IMAGE_SIZE=32, and the configuration has IMAGE_SIZE=40", IMAGE_SIZE="40",
+        EVAL_RESIZE="44")
     refused("/nowhere: No such file or directory; set DATADIR to a folder", DATADIR="/nowhere")
     refused("none.onnx: cannot be read (No such file or directory)", tmp_path / "none.onnx")
     other = tmp_path / "result_0.safetensors"

@@ -8,17 +8,9 @@ from tests.support.machines import simulated
 
 GPU_BUILD = Software(
     "3.10.12",
-    {
-        "mxnet-cu112": "1.9.1",
-        "nvidia-dali-cuda110": "1.34.0",
-        "numpy": "1.23.5",
-        "horovod": "0.28.1",
-        "mlperf-logging": "4.1.68",
-    },
-    (),
-    (),
-    None,
-)
+    {"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5", "horovod": "0.28.1",
+     "mlperf-logging": "4.1.68"},
+    (), (), None)
 
 
 def config_of(system, **environ):

@@ -30,26 +30,18 @@ def subjects(findings, severity):
 
 # machine, system, what fails, what warns: nothing else may
 CASES = [
-    ("8xA100", "DGXA100", [], []),
-    ("8xA100", "NF5688M6", [], []),
-    ("8xA100", "1xA100", [], []),
-    ("8xA100", "DEMO_CPU", [], []),
-    ("1xA100", "1xA100", [], ["GPU clocks and power", "open files"]),
+    ("8xA100", "DGXA100", [], []), ("8xA100", "NF5688M6", [], []), ("8xA100", "1xA100", [], []),
+    ("8xA100", "DEMO_CPU", [], []), ("1xA100", "1xA100", [], ["GPU clocks and power", "open files"]),
     ("1xA100", "NF5688M6", ["GPU"], ["GPU clocks and power", "open files", "threads"]),
-    ("H100", "DGXA100", ["compute capability"], []),
-    ("H100", "DEMO_CPU", [], ["compute capability"]),
-    ("L40S", "2xA30", [], ["GPU clocks and power"]),
-    ("MIG", "1xA100", [], ["MIG"]),
-    ("MIG", "DGXA100", ["GPU", "MIG"], []),
-    ("container-3-cores", "2xA30", [], ["/dev/shm", "threads"]),
+    ("H100", "DGXA100", ["compute capability"], []), ("H100", "DEMO_CPU", [], ["compute capability"]),
+    ("L40S", "2xA30", [], ["GPU clocks and power"]), ("MIG", "1xA100", [], ["MIG"]),
+    ("MIG", "DGXA100", ["GPU", "MIG"], []), ("container-3-cores", "2xA30", [], ["/dev/shm", "threads"]),
     ("container-3-cores", "DEMO_CPU", [], []),
     ("VM-without-NUMA", "1xA100", [], ["compute capability", "driver", "GPU clocks and power", "open files"]),
     ("Slurm-cpuset", "2xA30", [], ["binding", "locked memory"]),
     ("arm64", "1xA100", ["processor", "compute capability"], []),
-    ("arm64", "DEMO_CPU", ["processor"], ["compute capability"]),
-    ("no-GPU", "DEMO_CPU", [], []),
-    ("no-GPU", "NF5688M6", ["GPU"], ["threads"]),
-]
+    ("arm64", "DEMO_CPU", ["processor"], ["compute capability"]), ("no-GPU", "DEMO_CPU", [], []),
+    ("no-GPU", "NF5688M6", ["GPU"], ["threads"])]
 
 
 @pytest.mark.parametrize("name, system, fails, warns", CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
@@ -68,8 +60,7 @@ def test_advice_for_h100(data):
     assert "H100 80GB HBM3 has 9.0" in finding.found and "5.0 6.0 7.0 8.0 8.6" in finding.found
     assert (
         "requirements/install.sh pytorch-gpu" in finding.remedy
-        and "NVIDIA's MXNet container" in finding.remedy
-    )
+        and "NVIDIA's MXNet container" in finding.remedy)
 
 
 def test_h100_under_other_software_is_well(data):
@@ -78,8 +69,7 @@ def test_h100_under_other_software_is_well(data):
     assert all(each.severity == OK for each in doctor.examine(simulated("H100"), in_container, config))
     pytorch = with_changes(config, run={"framework": "pytorch"})
     without_mxnet = dataclasses.replace(
-        GPU_BUILD, packages={"torch": "2.4.0", "nvidia-dali-cuda120": "1.40.0", "mlperf_logging": "4.1.68"}
-    )
+        GPU_BUILD, packages={"torch": "2.4.0", "nvidia-dali-cuda120": "1.40.0", "mlperf_logging": "4.1.68"})
     assert all(each.severity == OK for each in doctor.examine(simulated("H100"), without_mxnet, pytorch))
 
 
@@ -87,8 +77,7 @@ def test_h100_under_other_software_is_well(data):
 def test_advice_for_paddle(machine, severity):
     config = with_changes(config_of("1xA100"), run={"framework": "paddle"})
     there = dataclasses.replace(
-        GPU_BUILD, packages={"paddlepaddle-gpu": "2.6.2", "nvidia-dali-cuda110": "1.34.0"}
-    )
+        GPU_BUILD, packages={"paddlepaddle-gpu": "2.6.2", "nvidia-dali-cuda110": "1.34.0"})
     found = {each.subject: each for each in doctor.examine(simulated(machine), there, config)}
     assert found["packages"].severity == OK and found["compute capability"].severity == severity
     assert "6.1 7.0 7.5 8.0 8.6" in found["compute capability"].found
@@ -97,39 +86,22 @@ def test_advice_for_paddle(machine, severity):
 
 @pytest.mark.parametrize(
     "device, packages, says",
-    [
-        ("cpu", ("paddlepaddle", "paddlepaddle-gpu", "nvidia-dali-cuda110"), "two builds of Paddle"),
-        ("cpu", ("paddlepaddle-gpu", "nvidia-dali-cuda110"), "no paddlepaddle beside"),
-        ("gpu", ("paddlepaddle", "nvidia-dali-cuda110"), "no paddlepaddle-gpu beside"),
-    ],
-)
+    [("cpu", ("paddlepaddle", "paddlepaddle-gpu", "nvidia-dali-cuda110"), "two builds of Paddle"),
+     ("cpu", ("paddlepaddle-gpu", "nvidia-dali-cuda110"), "no paddlepaddle beside"),
+     ("gpu", ("paddlepaddle", "nvidia-dali-cuda110"), "no paddlepaddle-gpu beside")])
 def test_packages_that_paddle_lacks(device, packages, says):
     config = with_changes(config_of("DEMO_CPU"), run={"framework": "paddle", "device": device})
     there = dataclasses.replace(GPU_BUILD, packages=dict.fromkeys(packages, "1"))
     found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), there, config)}["packages"]
     assert (
-        found.severity == FAILURE
-        and says in found.found
-        and f"requirements/install.sh paddle-{device}" in found.remedy
-    )
+        found.severity == FAILURE and says in found.found
+        and f"requirements/install.sh paddle-{device}" in found.remedy)
 
 
 @pytest.mark.parametrize(
     "capability, runs",
-    [
-        ((3, 7), False),
-        ((5, 2), True),
-        ((6, 1), True),
-        ((7, 0), True),
-        ((7, 5), True),
-        ((8, 0), True),
-        ((8, 6), True),
-        ((8, 9), True),
-        ((9, 0), False),
-        ((10, 0), False),
-        ((12, 0), False),
-    ],
-)
+    [((3, 7), False), ((5, 2), True), ((6, 1), True), ((7, 0), True), ((7, 5), True), ((8, 0), True),
+     ((8, 6), True), ((8, 9), True), ((9, 0), False), ((10, 0), False), ((12, 0), False)])
 def test_machine_code_runs_on_newer_minor_versions_only(capability, runs):
     assert frameworks.traits("mxnet").runs_on(capability) is runs
 
@@ -138,13 +110,11 @@ def test_advice_for_other_gpus(data):
     l40s = examine("L40S", "2xA30", data=data)["GPU clocks and power"]
     assert (
         "GPU 0 limited to 300 of 350 W" in l40s.found
-        and "GPU 1 slowed down (software thermal slowdown)" in l40s.found
-    )
+        and "GPU 1 slowed down (software thermal slowdown)" in l40s.found)
     assert "sudo nvidia-smi -i 0 -pl 350" in l40s.remedy and "sudo nvidia-smi -pm 1" in l40s.remedy
     assert "8.9" in examine("L40S", "2xA30", data=data)["compute capability"].found
     assert "GPU 1" not in examine("L40S", "1xA100", data=data)["GPU clocks and power"].found, (
-        "only GPUs that are used count"
-    )
+        "only GPUs that are used count")
     mig = examine("MIG", "1xA100", data=data)["MIG"]
     assert "3g.20gb" in mig.found and mig.remedy == "sudo nvidia-smi -i 0 -mig 0"
     assert "NCCL does not connect instances" in examine("MIG", "DGXA100", data=data)["MIG"].found
@@ -162,58 +132,41 @@ def test_advice_for_an_old_driver(data):
     assert "470.182.03" in old["driver"].found and "export MXNET_USE_FUSION=0" in old["driver"].remedy
     assert (
         examine("VM-without-NUMA", "1xA100", data=data, environ={"MXNET_USE_FUSION": "0"})["driver"].severity
-        == OK
-    )
+        == OK)
     facts = simulated("8xA100")
     older = dataclasses.replace(
-        facts, gpus=tuple(dataclasses.replace(each, driver="418.226.00") for each in facts.gpus)
-    )
+        facts, gpus=tuple(dataclasses.replace(each, driver="418.226.00") for each in facts.gpus))
     found = {
         each.subject: each
-        for each in doctor.examine(older, GPU_BUILD, config_of("DGXA100", DATADIR=str(data)))
-    }
+        for each in doctor.examine(older, GPU_BUILD, config_of("DGXA100", DATADIR=str(data)))}
     assert found["driver"].severity == FAILURE and "450.80.02" in found["driver"].found
 
 
 @pytest.mark.parametrize(
     "changes, says",
-    [
-        ({"no_gpu": "CUDA_VISIBLE_DEVICES=7 hides all of 2"}, "unset CUDA_VISIBLE_DEVICES"),
-        (
-            {
-                "no_gpu": "nvidia-smi: command not found",
-                "nvidia_hardware": True,
-                "mounts": (Mount("/", "overlay", "overlay", "rw"),),
-            },
-            "docker run --gpus all",
-        ),
-        (
-            {"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True},
-            "apt-get install nvidia-driver",
-        ),
-        (
-            {"no_gpu": "Failed to initialize NVML: Driver/library version mismatch", "nvidia_hardware": True},
-            "sudo reboot",
-        ),
-        ({"no_gpu": "nvidia-smi gave no answer within 20 s"}, "apt-get install nvidia-driver"),
-        ({}, "rn50 run DEMO_CPU"),
-        ({"mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "rn50 run DEMO_CPU"),
-    ],
-)
+    [({"no_gpu": "CUDA_VISIBLE_DEVICES=7 hides all of 2"}, "unset CUDA_VISIBLE_DEVICES"),
+     ({"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True,
+       "mounts": (Mount("/", "overlay", "overlay", "rw"),)},
+      "docker run --gpus all"),
+     ({"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True},
+      "apt-get install nvidia-driver"),
+     ({"no_gpu": "Failed to initialize NVML: Driver/library version mismatch", "nvidia_hardware": True},
+      "sudo reboot"),
+     ({"no_gpu": "nvidia-smi gave no answer within 20 s"}, "apt-get install nvidia-driver"),
+     ({}, "rn50 run DEMO_CPU"),
+     ({"mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "rn50 run DEMO_CPU")])
 def test_why_there_is_no_gpu(data, changes, says):
     facts = dataclasses.replace(simulated("no-GPU"), **changes)
     found = {
         each.subject: each
-        for each in doctor.examine(facts, GPU_BUILD, config_of("1xA100", DATADIR=str(data)))
-    }
+        for each in doctor.examine(facts, GPU_BUILD, config_of("1xA100", DATADIR=str(data)))}
     assert found["GPU"].severity == FAILURE and says in found["GPU"].remedy
     assert changes.get("no_gpu", "command not found") in found["GPU"].found
 
 
 @pytest.mark.parametrize(
     "reason, severity",
-    [("nvidia-smi: command not found", OK), ("nvidia-smi gave no answer within 20 s", WARNING)],
-)
+    [("nvidia-smi: command not found", OK), ("nvidia-smi gave no answer within 20 s", WARNING)])
 def test_a_failing_nvidia_smi_is_named_where_no_gpu_is_asked_for(reason, severity):
     facts = dataclasses.replace(simulated("no-GPU"), no_gpu=reason)
     found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config_of("DEMO_CPU"))}
@@ -223,9 +176,7 @@ def test_a_failing_nvidia_smi_is_named_where_no_gpu_is_asked_for(reason, severit
 def test_warnings_stop_nothing():
     warning, failure = Diagnosis(WARNING, "a", "b", "c"), Diagnosis(FAILURE, "a", "b", "c")
     assert as_json(doctor.Examination([warning])) == {
-        "ok": True,
-        "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}],
-    }
+        "ok": True, "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}]}
     assert not doctor.Examination([warning, failure]).ok
 
 
@@ -248,14 +199,9 @@ def test_what_is_configured(tmp_path, tiny_environment, monkeypatch):
 
 @pytest.mark.parametrize(
     "system, organisation, commit, warned",
-    [
-        ("NF5688M6", "Somebody", "c0ffee", []),
-        ("NF5688M6", None, "c0ffee", ["SUBMISSION_ORG"]),
-        ("NF5688M6", None, "c0ffee-dirty", ["SUBMISSION_ORG", "code"]),
-        ("NF5688M6", "Somebody", None, ["code"]),
-        ("DEMO_CPU", None, "c0ffee-dirty", []),
-    ],
-)
+    [("NF5688M6", "Somebody", "c0ffee", []), ("NF5688M6", None, "c0ffee", ["SUBMISSION_ORG"]),
+     ("NF5688M6", None, "c0ffee-dirty", ["SUBMISSION_ORG", "code"]),
+     ("NF5688M6", "Somebody", None, ["code"]), ("DEMO_CPU", None, "c0ffee-dirty", [])])
 def test_what_would_keep_results_out_of_a_submission_is_said_before(system, organisation, commit, warned):
     given = {"SUBMISSION_ORG": organisation} if organisation else {}
     found = list(results_advice.of_submission(config_of(system, **given), commit))
@@ -273,9 +219,7 @@ def test_a_name_of_somebodys_own_file_that_is_nearly_a_variable(tmp_path):
     file = tmp_path / "own.sh"
     file.write_text("export DALI_THREDS=2 BATCHSZIE=2 THREADS_OF_OTHERS=2 NUMEPOCHS=35\n")
     assert {found.subject: found.remedy for found in doctor.misspelt(str(file))} == {
-        "DALI_THREDS": "did you mean DALI_THREADS?",
-        "BATCHSZIE": "did you mean BATCHSIZE?",
-    }
+        "DALI_THREDS": "did you mean DALI_THREADS?", "BATCHSZIE": "did you mean BATCHSIZE?"}
 
 
 def test_what_the_environment_says_in_vain_is_said(monkeypatch):
@@ -283,17 +227,14 @@ def test_what_the_environment_says_in_vain_is_said(monkeypatch):
     monkeypatch.setattr(process, "environment", lambda: environ)
     [found] = doctor.overridden(doctor.configured("DEMO_CPU"))
     assert (found.severity, found.subject) == (
-        WARNING,
-        "LR",
-    ) and "9 of the environment has no effect" in found.found
+        WARNING, "LR") and "9 of the environment has no effect" in found.found
 
 
 def fitting(machine):
     """The systems of this repository, without those that a user has added."""
     found = doctor.fitting(machine, GPU_BUILD)
     return {
-        name: each for name, each in found.items() if files.MARK not in config_file.file_of(name).read_text()
-    }
+        name: each for name, each in found.items() if files.MARK not in config_file.file_of(name).read_text()}
 
 
 def test_which_systems_fit():
@@ -308,8 +249,7 @@ def test_which_systems_fit():
     l40s = fitting(dataclasses.replace(machine, gpus=newer))["1xL40S"]
     assert "no PyTorch" in l40s.found and "install.sh pytorch-gpu" in l40s.remedy, "what a command mends"
     assert "no PyTorch" not in can["DGXH100"].found and not can["DGXH100"].remedy, (
-        "what none mends goes before it"
-    )
+        "what none mends goes before it")
 
 
 def test_a_missing_gpu_is_graver_than_a_missing_compiler():
@@ -345,8 +285,7 @@ def test_a_remedy_that_mends_two_things_is_said_once():
     out = io.StringIO()
     doctor.show_table(
         [Diagnosis(FAILURE, "Python", "3.8.1", "do it"), Diagnosis(FAILURE, "packages", "none", "do it")],
-        Terminal(file=out),
-    )
+        Terminal(file=out))
     assert out.getvalue().splitlines()[-1] == "Python, packages: do it"
 
 
@@ -354,13 +293,8 @@ def rn50_doctor(*options, **environ):
     """The command as a user types it."""
     clean = {"PATH": "/usr/bin:/bin", "COLUMNS": "120"}
     return subprocess.run(
-        [sys.executable, "-m", "rn50", "doctor", *options],
-        env={**clean, **environ},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=str(pathlib.Path(__file__).resolve().parents[2]),
-    )
+        [sys.executable, "-m", "rn50", "doctor", *options], env={**clean, **environ}, capture_output=True,
+        text=True, timeout=120, cwd=str(pathlib.Path(__file__).resolve().parents[2]))
 
 
 def test_the_command_on_this_machine(data):
@@ -375,15 +309,12 @@ def test_the_command_on_this_machine(data):
     assert ill.returncode == 1 and not ill.stdout
     assert any(
         line.startswith(f"rn50: DATADIR: {data / 'train.rec'}: No such file or directory; set DATADIR")
-        for line in ill.stderr.splitlines()
-    )
+        for line in ill.stderr.splitlines())
     assert not any("Python" in line for line in ill.stderr.splitlines()), "what is well is not mentioned"
     table = rn50_doctor(DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
     assert (
-        table.returncode == 1
-        and "failure" in table.stdout
-        and "DATADIR: set DATADIR to a folder" in table.stdout
-    )
+        table.returncode == 1 and "failure" in table.stdout
+        and "DATADIR: set DATADIR to a folder" in table.stdout)
 
     anywhere = {each["subject"] for each in json.loads(rn50_doctor("--json").stdout)["findings"]}
     assert {f"DGXSYSTEM={system}" for system in config_file.systems()} <= anywhere
@@ -411,12 +342,9 @@ def test_a_variable_that_the_file_empties_and_a_relative_path_that_stays(tmp_pat
 
 @pytest.mark.parametrize(
     "links, text",
-    [
-        (["SYS", "PIX", "PIX"], "1 pair between CPU sockets, 2 pairs over one PCIe bridge"),
-        (["NV12", "NODE"], "1 pair over NVLink NV12, 1 pair within a NUMA node"),
-        (["NV12", "NV12", "NV6"], "NVLink between all (NV12, NV6)"),
-        ([], "not reported by nvidia-smi topo -m"),
-    ],
-)
+    [(["SYS", "PIX", "PIX"], "1 pair between CPU sockets, 2 pairs over one PCIe bridge"),
+     (["NV12", "NODE"], "1 pair over NVLink NV12, 1 pair within a NUMA node"),
+     (["NV12", "NV12", "NV6"], "NVLink between all (NV12, NV6)"),
+     ([], "not reported by nvidia-smi topo -m")])
 def test_links_of_gpus_are_in_words(links, text):
     assert gpus._links(links) == text

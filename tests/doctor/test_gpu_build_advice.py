@@ -18,17 +18,14 @@ CUDA_12 = {"torch": "2.6.0", "nvidia-cuda-runtime-cu12": "12.4.127", "nvidia-dal
 
 @pytest.mark.parametrize(
     "gpu, capability, driver, packages, fails, remedy",
-    [
-        ("Tesla V100-SXM2-32GB", (7, 0), "580.95.05", CUDA_13, ["compute capability"], "FRAMEWORK=mxnet"),
-        ("GeForce GTX 1080 Ti", (6, 1), "580.95.05", CUDA_13, ["compute capability"], "FRAMEWORK=mxnet"),
-        ("GeForce RTX 4090", (8, 9), "550.120", CUDA_13, ["driver"], "nvidia-driver"),
-        ("GeForce RTX 4090", (8, 9), "550.120", {"torch": "2.11.0+cu130"}, ["driver"], "nvidia-driver"),
-        ("GeForce RTX 4090", (8, 9), "580.95.05", CUDA_13, [], ""),
-        ("A GPU to come", (13, 0), "700.1", CUDA_13, [], ""),
-        ("Tesla V100-SXM2-32GB", (7, 0), "550.120", CUDA_12, [], ""),
-        ("Tesla V100-SXM2-32GB", (7, 0), "470.1", {"torch": "2.6.0"}, [], ""),
-    ],
-)
+    [("Tesla V100-SXM2-32GB", (7, 0), "580.95.05", CUDA_13, ["compute capability"], "FRAMEWORK=mxnet"),
+     ("GeForce GTX 1080 Ti", (6, 1), "580.95.05", CUDA_13, ["compute capability"], "FRAMEWORK=mxnet"),
+     ("GeForce RTX 4090", (8, 9), "550.120", CUDA_13, ["driver"], "nvidia-driver"),
+     ("GeForce RTX 4090", (8, 9), "550.120", {"torch": "2.11.0+cu130"}, ["driver"], "nvidia-driver"),
+     ("GeForce RTX 4090", (8, 9), "580.95.05", CUDA_13, [], ""),
+     ("A GPU to come", (13, 0), "700.1", CUDA_13, [], ""),
+     ("Tesla V100-SXM2-32GB", (7, 0), "550.120", CUDA_12, [], ""),
+     ("Tesla V100-SXM2-32GB", (7, 0), "470.1", {"torch": "2.6.0"}, [], "")])
 def test_advice_for_pytorch(gpu, capability, driver, packages, fails, remedy):
     """Its build for CUDA 13 has code from 7.5 on. Which GPUs another build is for, only a run can ask it."""
     machine = simulated("1xA100")
@@ -43,16 +40,10 @@ def test_advice_for_pytorch(gpu, capability, driver, packages, fails, remedy):
 
 @pytest.mark.parametrize(
     "machine, environ, says",
-    [
-        ("H100", {}, "--set FRAMEWORK=pytorch --set STEP_MODE=fused and rm -rf .venv && "),
-        (
-            "no-GPU",
-            {},
-            "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu; on a GPU newer than",
-        ),
-        ("8xA100", {}, "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu"),
-    ],
-)
+    [("H100", {}, "--set FRAMEWORK=pytorch --set STEP_MODE=fused and rm -rf .venv && "),
+     ("no-GPU", {},
+      "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu; on a GPU newer than"),
+     ("8xA100", {}, "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu")])
 def test_packages_that_no_gpu_here_can_run_are_not_advised(tmp_path, machine, environ, says):
     """As for a file in NVIDIA's form, which names no framework."""
     text = config_file.file_of("DGXA100").read_text()

@@ -12,12 +12,10 @@ def test_gpus_that_others_use(data):
     facts = simulated("8xA100")
     held = {1: 30_000.0, 2: 2000.0, 7: 40_000.0}
     busy = dataclasses.replace(
-        facts, gpus=tuple(dataclasses.replace(each, used_mib=held.get(each.index)) for each in facts.gpus)
-    )
+        facts, gpus=tuple(dataclasses.replace(each, used_mib=held.get(each.index)) for each in facts.gpus))
     for system, found in (
         ("DGXA100", "GPU 1: 30000 MiB are in use; GPU 7: 40000 MiB are in use: a run may lack it"),
-        ("2xA30", "GPU 1: 30000 MiB are in use: a run may lack it"),
-        ("1xA100", None),
+        ("2xA30", "GPU 1: 30000 MiB are in use: a run may lack it"), ("1xA100", None),
     ):
         config = config_of(system, DATADIR=str(data))
         findings = {each.subject: each for each in doctor.examine(busy, GPU_BUILD, config)}

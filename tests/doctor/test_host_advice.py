@@ -32,36 +32,28 @@ def test_advice_for_a_container(data):
     assert "64 MiB" in found["/dev/shm"].found and "docker run --shm-size=1g" in found["/dev/shm"].remedy
     assert (
         "quota is 3 CPUs" in found["threads"].found
-        and found["threads"].remedy == "set DALI_THREADS=1 in the configuration"
-    )
+        and found["threads"].remedy == "set DALI_THREADS=1 in the configuration")
     assert found["memory"].found == "8.0 GiB (limit of the control group)"
     tiny = dataclasses.replace(
-        simulated("container-3-cores"), mounts=(Mount("/dev/shm", "tmpfs", "shm", "rw,size=8192k"),)
-    )
+        simulated("container-3-cores"), mounts=(Mount("/dev/shm", "tmpfs", "shm", "rw,size=8192k"),))
     assert host_advice._shared_memory(tiny, 2).severity == FAILURE
     assert host_advice._shared_memory(tiny, 1).severity == OK
 
 
 @pytest.mark.parametrize(
     "library, packages, severity",
-    [
-        ("auto", {"torch": "2.13.0"}, FAILURE),
-        ("dataloader", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.4.0"}, FAILURE),
-        ("auto", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.4.0"}, OK),
-    ],
-)
+    [("auto", {"torch": "2.13.0"}, FAILURE),
+     ("dataloader", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.4.0"}, FAILURE),
+     ("auto", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.4.0"}, OK)])
 def test_batches_of_a_dataloader_fit_the_shared_memory(library, packages, severity):
     """8 processes with a batch each of both splits, 816 images of 224x224: 1.8 GiB in a container that has 64
     MiB."""
     config = with_changes(
-        config_of("1xL40S", DATADIR="/nowhere"),
-        hyperparameters={"batch_size": 816},
-        input_pipeline={"library": library, "threads": 8, "prefetch_queue_depth": 2},
-    )
+        config_of("1xL40S", DATADIR="/nowhere"), hyperparameters={"batch_size": 816},
+        input_pipeline={"library": library, "threads": 8, "prefetch_queue_depth": 2})
     software = dataclasses.replace(GPU_BUILD, packages=packages)
     found = {each.subject: each for each in doctor.examine(simulated("container-3-cores"), software, config)}[
-        "/dev/shm"
-    ]
+        "/dev/shm"]
     assert found.severity == severity
     assert severity == OK or "processes take up to 1.8 GiB" in found.found
     assert severity == OK or found.remedy.startswith("docker run --shm-size=2g (or --ipc=host); or lower ")
@@ -71,8 +63,7 @@ def test_advice_for_a_cpuset_far_from_a_gpu(data):
     finding = examine("Slurm-cpuset", "2xA30", data=data)["binding"]
     assert (
         "no usable CPU is near GPU 0 (NUMA node 0)" in finding.found
-        and "--gpu-bind=closest" in finding.remedy
-    )
+        and "--gpu-bind=closest" in finding.remedy)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +80,8 @@ def test_advice_for_a_cpuset_far_from_a_gpu(data):
 )
 def test_a_rank_and_its_input_pipeline_want_a_cpu_for_each_thread(data, ranks, threads, severity, remedy):
     config = with_changes(
-        config_of("DEMO_CPU", DATADIR=str(data)),
-        run={"ranks_per_node": ranks},
-        input_pipeline={"threads": threads},
-    )
+        config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": ranks},
+        input_pipeline={"threads": threads})
     found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config)}
     assert (found["threads"].severity, found["threads"].remedy) == (severity, remedy)
 
@@ -110,13 +99,8 @@ def test_more_ranks_than_cpus_share_them(data):
 
 @pytest.mark.parametrize(
     "machine_, nodes, locked, network",
-    [
-        ("Slurm-cpuset", 1, WARNING, OK),
-        ("Slurm-cpuset", 2, FAILURE, OK),
-        ("8xA100", 2, OK, OK),
-        ("MIG", 2, OK, WARNING),
-    ],
-)
+    [("Slurm-cpuset", 1, WARNING, OK), ("Slurm-cpuset", 2, FAILURE, OK), ("8xA100", 2, OK, OK),
+     ("MIG", 2, OK, WARNING)])
 def test_several_machines_want_infiniband_and_locked_memory(data, machine_, nodes, locked, network):
     config = with_changes(config_of("1xA100", DATADIR=str(data)), run={"nodes": nodes})
     found = {each.subject: each for each in doctor.examine(simulated(machine_), GPU_BUILD, config)}
@@ -125,8 +109,7 @@ def test_several_machines_want_infiniband_and_locked_memory(data, machine_, node
 
 def test_data(data):
     assert examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"].found.startswith(
-        f"{data} on ext4, 24 MiB of data, "
-    )
+        f"{data} on ext4, 24 MiB of data, ")
     (data / "val.idx").unlink()
     missing = examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"]
     assert missing.severity == FAILURE and "val.idx" in missing.found and "set DATADIR" in missing.remedy
@@ -135,12 +118,10 @@ def test_data(data):
 def test_data_on_a_network_file_system(data):
     facts = simulated("no-GPU")
     nfs = dataclasses.replace(
-        facts, mounts=(*facts.mounts, Mount(str(data), "nfs4", "10.0.0.4:/imagenet", "rw"))
-    )
+        facts, mounts=(*facts.mounts, Mount(str(data), "nfs4", "10.0.0.4:/imagenet", "rw")))
     found = {
         each.subject: each
-        for each in doctor.examine(nfs, GPU_BUILD, config_of("DEMO_CPU", DATADIR=str(data)))
-    }
+        for each in doctor.examine(nfs, GPU_BUILD, config_of("DEMO_CPU", DATADIR=str(data)))}
     assert found["DATADIR"].severity == WARNING and "DALI_DONT_USE_MMAP=1" in found["DATADIR"].remedy
 
 
@@ -152,8 +133,7 @@ def test_data_larger_than_memory(data):
 
 
 @pytest.mark.parametrize(
-    "limit, ranks, severity", [(300, 1, FAILURE), (350, 1, OK), (350, 2, FAILURE), (700, 2, OK)]
-)
+    "limit, ranks, severity", [(300, 1, FAILURE), (350, 1, OK), (350, 2, FAILURE), (700, 2, OK)])
 def test_memory_that_no_rank_can_live_in(data, limit, ranks, severity):
     facts = dataclasses.replace(simulated("no-GPU"), memory_limit=limit << 20)
     config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": ranks})

@@ -14,12 +14,10 @@ from tests.support.machines import simulated
 
 EPYC = (
     "processor\t: 0\nflags\t\t: fpu sse2 avx512f avx512dq avx512bw avx512vl avx512_bf16 wbnoinvd\n"
-    "bugs\t\t: sysret_ss_attrs\n"
-)
+    "bugs\t\t: sysret_ss_attrs\n")
 XEON = (
     "processor\t: 0\nflags\t\t: fpu sse2 avx512_bf16 amx_bf16 avx512_fp16 amx_tile amx_int8 "
-    "arch_capabilities\n"
-)
+    "arch_capabilities\n")
 LAPTOP = "processor\t: 0\nflags\t\t: fpu sse2 avx2\n"
 
 
@@ -42,8 +40,7 @@ def test_amx_is_named_with_the_framework_that_is_faster_there(tmp_path):
         finding = found(facts, config)["AMX"]
         assert finding.severity == OK and not finding.remedy  # for small images MXNet may be the faster one
         assert finding.found.startswith(
-            "amx_tile, amx_bf16, amx_int8: used by PyTorch alone, the faster framework here "
-        )
+            "amx_tile, amx_bf16, amx_int8: used by PyTorch alone, the faster framework here ")
         assert "PyTorch 18.3, MXNet 7.27)" in finding.found
     assert "AMX" not in found(facts, config_of("2xA30"))
 
@@ -55,15 +52,11 @@ def test_no_amx_is_not_spoken_of(tmp_path):
 
 @pytest.mark.parametrize(
     "cpuinfo, asked, severity, says",
-    [
-        (EPYC, "auto", OK, "auto: the faster of float32 and bfloat16, timed at warm-up"),
-        (XEON, "auto", OK, "auto: the faster of float32 and bfloat16, timed at warm-up"),
-        (LAPTOP, "auto", OK, "auto: float32, because the processor has no instructions for bfloat16"),
-        (EPYC, "bfloat16", OK, "bfloat16"),
-        (LAPTOP, "float32", OK, "float32"),
-        (LAPTOP, "bfloat16", FAILURE, "bfloat16, in which MXNet does not compute on this processor"),
-    ],
-)
+    [(EPYC, "auto", OK, "auto: the faster of float32 and bfloat16, timed at warm-up"),
+     (XEON, "auto", OK, "auto: the faster of float32 and bfloat16, timed at warm-up"),
+     (LAPTOP, "auto", OK, "auto: float32, because the processor has no instructions for bfloat16"),
+     (EPYC, "bfloat16", OK, "bfloat16"), (LAPTOP, "float32", OK, "float32"),
+     (LAPTOP, "bfloat16", FAILURE, "bfloat16, in which MXNet does not compute on this processor")])
 def test_the_precision_of_a_run(tmp_path, cpuinfo, asked, severity, says):
     config = with_changes(config_of("DEMO_CPU"), run={"precision": asked})
     finding = found(machine(tmp_path, cpuinfo), config)["precision"]
@@ -76,8 +69,7 @@ def test_bfloat16_without_instructions_is_slow_in_pytorch(tmp_path):
     finding = found(machine(tmp_path, LAPTOP), with_changes(config_of("DEMO_CPU"), run=run))["precision"]
     assert finding.severity == WARNING
     assert (
-        finding.found.startswith("bfloat16, for which the processor has no instructions") and finding.remedy
-    )
+        finding.found.startswith("bfloat16, for which the processor has no instructions") and finding.remedy)
 
 
 def test_a_run_times_bfloat16_where_the_doctor_says_so(tmp_path):

@@ -21,21 +21,14 @@ def test_room_for_results(monkeypatch, tmp_path, tiny_config):
 
 @pytest.mark.parametrize(
     "spoil, says",
-    (
-        (lambda file: file.write_text(""), "no :::MLLOG line in it"),
-        (lambda file: file.write_bytes(bytes(range(256))), "no :::MLLOG line in it"),
-        (lambda file: (file.unlink(), file.mkdir()), "folder|directory"),
-        (lambda file: (file.unlink(), file.symlink_to(file.name)), "cannot be read"),
-        (
-            lambda file: file.write_text(file.read_text().replace('"resnet"', '"bert"')),
-            "is a log of bert, not of resnet",
-        ),
-        (
-            lambda file: file.write_text(file.read_text().rpartition(":::MLLOG")[0]),
-            "its clock did not start, or never stopped",
-        ),
-    ),
-)
+    ((lambda file: file.write_text(""), "no :::MLLOG line in it"),
+     (lambda file: file.write_bytes(bytes(range(256))), "no :::MLLOG line in it"),
+     (lambda file: (file.unlink(), file.mkdir()), "folder|directory"),
+     (lambda file: (file.unlink(), file.symlink_to(file.name)), "cannot be read"),
+     (lambda file: file.write_text(file.read_text().replace('"resnet"', '"bert"')),
+      "is a log of bert, not of resnet"),
+     (lambda file: file.write_text(file.read_text().rpartition(":::MLLOG")[0]),
+      "its clock did not start, or never stopped")))
 def test_what_is_no_result_is_found_before_the_first_run(tmp_path, tiny_config, spoil, says):
     result = write_run(tmp_path / "result_1.txt")
     following = tmp_path / "result_2.txt"
@@ -59,14 +52,11 @@ def test_runs_of_another_configuration_are_found_before_the_first_run(tmp_path, 
     assert found() == found(run={"result_file": "x"}) == []
     there = f"{tmp_path} has runs of another configuration: "
     assert found(hyperparameters={"learning_rate": 1.0}) == [
-        f"{there}LR is 2.0 in result_0.txt, result_1.txt, 1.0 in the next run"
-    ]
+        f"{there}LR is 2.0 in result_0.txt, result_1.txt, 1.0 in the next run"]
     assert found(hyperparameters={"decay_epochs": 3.0}) == [
-        f"{there}DECAY_EPOCHS is not there in result_0.txt, result_1.txt, 3.0 in the next run"
-    ]
+        f"{there}DECAY_EPOCHS is not there in result_0.txt, result_1.txt, 3.0 in the next run"]
     assert found(input_pipeline={"threads": 0}) == [], "a run saves how many it took"
     assert found(input_pipeline={"threads": 2}) != []
     (tmp_path / "result_1.json").write_text(
-        (tmp_path / "result_1.json").read_text().replace('"commit": "', '"commit": "0')
-    )
+        (tmp_path / "result_1.json").read_text().replace('"commit": "', '"commit": "0'))
     assert [each.partition(": ")[2].partition(" is ")[0] for each in found()] == ["commit"]

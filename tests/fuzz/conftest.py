@@ -10,13 +10,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 settings.register_profile(
-    "quick",
-    max_examples=12,
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],
-    **_COMMON,
-)
+    "quick", max_examples=12, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
+    **_COMMON)
 settings.register_profile("fuzz", max_examples=2000, **_COMMON)
 
 

@@ -12,63 +12,18 @@ DEEP = "@@DEEP@@"
 _DEEP_TEXT = "[" * 100_000 + "]" * 100_000
 
 _NASTY: list[Any] = [
-    None,
-    True,
-    False,
-    0,
-    -1,
-    1,
-    0.5,
-    3.5,
-    -0.0,
-    10**400,
-    -(10**400),
-    2**63,
-    1e308,
-    -1e308,
-    float("nan"),
-    float("inf"),
-    float("-inf"),
-    "",
-    "x",
-    "1",
-    "1e9",
-    "NaN",
-    "\ud800",
-    "\x00",
-    "\x1b[2J\x1b]0;owned\x07",
-    "a\nrn50: forged",
-    "[red]x[/red] :100:",
-    "../../../../tmp/rn50-fuzz",
-    "/dev/null",
-    "~",
-    ".",
-    "..",
-    "a/b",
-    "x" * 5000,
-    "$x^$",
-    "9" * 5000,
-    [],
-    {},
-    [1],
-    {"a": 1},
-    [[[[]]]],
-    {"": {"": {}}},
-    DEEP,
-    "success",
-    "closed",
-    "resnet",
-    "demo data set, not an MLPerf result",
-]
+    None, True, False, 0, -1, 1, 0.5, 3.5, -0.0, 10**400, -(10**400), 2**63, 1e308, -1e308, float("nan"),
+    float("inf"), float("-inf"), "", "x", "1", "1e9", "NaN", "\ud800", "\x00", "\x1b[2J\x1b]0;owned\x07",
+    "a\nrn50: forged", "[red]x[/red] :100:", "../../../../tmp/rn50-fuzz", "/dev/null", "~", ".", "..", "a/b",
+    "x" * 5000, "$x^$", "9" * 5000, [], {}, [1], {"a": 1}, [[[[]]]], {"": {"": {}}}, DEEP, "success",
+    "closed", "resnet", "demo data set, not an MLPerf result"]
 nasty = st.sampled_from(_NASTY)
 values = st.one_of(
     nasty,
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-        max_leaves=6,
-    ),
-)
+        max_leaves=6))
 
 
 def _places(value, path=()):
@@ -120,10 +75,8 @@ def spoiled_records(draw, records):
             result[index] = draw(spoiled(result[index], 1))
         elif how == "time":
             result[index] = (
-                {**result[index], "time_ms": draw(values)}
-                if isinstance(result[index], dict)
-                else draw(values)
-            )
+                {**result[index], "time_ms": draw(values)} if isinstance(result[index], dict)
+                else draw(values))
         elif how == "drop":
             del result[index]
         elif how == "repeat":
@@ -136,10 +89,7 @@ def spoiled_records(draw, records):
             factor = draw(st.sampled_from([0, -1, 0.001, 1000, 1e300]))
             result = [
                 {**each, "time_ms": each["time_ms"] * factor}
-                if isinstance(each, dict) and _is_time(each.get("time_ms"))
-                else each
-                for each in result
-            ]
+                if isinstance(each, dict) and _is_time(each.get("time_ms")) else each for each in result]
     return result
 
 
@@ -158,8 +108,7 @@ def log_text(records):
 def spoiled_bytes(draw, text):
     """A text in an encoding, mostly UTF-8, mostly whole."""
     content = text.encode(
-        draw(st.sampled_from(["utf-8"] * 6 + ["utf-8-sig", "utf-16", "latin-1"])), errors="replace"
-    )
+        draw(st.sampled_from(["utf-8"] * 6 + ["utf-8-sig", "utf-16", "latin-1"])), errors="replace")
     how = draw(st.sampled_from(["whole"] * 6 + ["cut", "hole", "doubled", "lines", "nothing"]))
     if how == "cut":
         content = content[: draw(st.integers(0, len(content)))]

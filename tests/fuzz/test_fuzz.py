@@ -49,19 +49,14 @@ def folder_of(campaign, name):
 
 
 ON_RESULTS = (
-    ("score", "{results}", "--json"),
-    ("score", "{results}"),
-    ("score", "{results}", "--csv"),
-    ("rcp", "{results}", "--passes", "{good}", "--json"),
-    ("rcp", "{results}"),
-    ("compare", "{results}", "{good}", "--json"),
-    ("compare", "{good}", "{results}"),
+    ("score", "{results}", "--json"), ("score", "{results}"), ("score", "{results}", "--csv"),
+    ("rcp", "{results}", "--passes", "{good}", "--json"), ("rcp", "{results}"),
+    ("compare", "{results}", "{good}", "--json"), ("compare", "{good}", "{results}"),
     ("report", "{results}", "--ruleset", "4.0.0", "-o", "{here}/report.html"),
     ("package", "{results}", "-o", "{here}/to", "--json", "--ruleset", "4.0.0"),
     ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--format", "sarif"),
     ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--format", "junit"),
-    ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--json"),
-)
+    ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--json"))
 
 
 def tried(verb, **places):
@@ -97,12 +92,8 @@ COMPARED = (
         ("config", "hyperparameters", name)
         for name in ("batch_size", "learning_rate", "warmup_epochs", "num_epochs", "momentum", "weight_decay")
     ),
-    ("config", "run", "ranks_per_node"),
-    ("config", "run", "nodes"),
-    ("config", "data", "train_samples"),
-    ("config", "data", "eval_samples"),
-    ("config", "data", "width"),
-)
+    ("config", "run", "ranks_per_node"), ("config", "run", "nodes"), ("config", "data", "train_samples"),
+    ("config", "data", "eval_samples"), ("config", "data", "width"))
 """Numbers of a sidecar file that its log says or implies."""
 
 
@@ -151,20 +142,10 @@ def test_a_timeline_that_is_shortened_is_refused(data, campaign):
 
 
 YAML = (
-    "cooling: air\n",
-    "a: &a [x]\nb: *a\n",
-    "a: &a [1]\n" + "b: &a [*a, *a]\n" * 40,
-    "[" * 50_000,
-    "- " * 50_000 + "x\n",
-    "!!x y\n",
-    "cooling: !!python/object/apply:os.system [true]\n",
-    "system_name: ../../x\n",
-    "? [a]\n: b\n",
-    "\t\n",
-    "%YAML 9.9\n---\n",
-    "hw_notes: |\n  a\n  b\n",
-    "submitter: \ud7ff\n",
-)
+    "cooling: air\n", "a: &a [x]\nb: *a\n", "a: &a [1]\n" + "b: &a [*a, *a]\n" * 40, "[" * 50_000,
+    "- " * 50_000 + "x\n", "!!x y\n", "cooling: !!python/object/apply:os.system [true]\n",
+    "system_name: ../../x\n", "? [a]\n: b\n", "\t\n", "%YAML 9.9\n---\n", "hw_notes: |\n  a\n  b\n",
+    "submitter: \ud7ff\n")
 
 
 @given(data=st.data())
@@ -177,101 +158,26 @@ def test_the_description_of_a_system(data, campaign):
 
 
 NAMES = (
-    "LR",
-    "BATCHSIZE",
-    "WARMUP_EPOCHS",
-    "NUMEPOCHS",
-    "WIDTH",
-    "NUMCLASSES",
-    "DALI_THREADS",
-    "DALI_PREFETCH_QUEUE",
-    "IMAGE_SIZE",
-    "DGXNGPU",
-    "DGXNNODES",
-    "SEED",
-    "MOM",
-    "WD",
-    "OPTIMIZER",
-    "DATADIR",
-    "HOSTS",
-    "OMP_NUM_THREADS",
-    "FRAMEWORK",
-    "PRECISION",
-    "EVAL_PERIOD",
-    "DECAY_EPOCHS",
-    "NUMEXAMPLES",
-    "NCCL_X",
-    "NO_SUCH",
-)
+    "LR", "BATCHSIZE", "WARMUP_EPOCHS", "NUMEPOCHS", "WIDTH", "NUMCLASSES", "DALI_THREADS",
+    "DALI_PREFETCH_QUEUE", "IMAGE_SIZE", "DGXNGPU", "DGXNNODES", "SEED", "MOM", "WD", "OPTIMIZER", "DATADIR",
+    "HOSTS", "OMP_NUM_THREADS", "FRAMEWORK", "PRECISION", "EVAL_PERIOD", "DECAY_EPOCHS", "NUMEXAMPLES",
+    "NCCL_X", "NO_SUCH")
 TEXTS = st.one_of(
     st.sampled_from(
-        [
-            "",
-            "0",
-            "-1",
-            "1e300",
-            "1e9",
-            "nan",
-            "inf",
-            "1_0",
-            "\uff11\uff12",
-            "0x10",
-            "2.0",
-            " 3 ",
-            "1,5",
-            "a b",
-            "$((1+1))",
-            "$((9**9**9))",
-            "${X:-3}",
-            "${LR}",
-            "$(true)",
-            "`true`",
-            "'",
-            '"',
-            "\\",
-            "\x1b[2J",
-            "#",
-            "1;",
-            "10" * 400,
-            "a" * 20_000,
-        ]
-    ),
-    st.integers().map(str),
-    st.floats().map(str),
-    st.text(alphabet="0123456789.eE+-_ xX", max_size=12),
-)
+        ["", "0", "-1", "1e300", "1e9", "nan", "inf", "1_0", "\uff11\uff12", "0x10", "2.0", " 3 ", "1,5",
+         "a b", "$((1+1))", "$((9**9**9))", "${X:-3}", "${LR}", "$(true)", "`true`", "'", '"', "\\",
+         "\x1b[2J", "#", "1;", "10" * 400, "a" * 20_000]),
+    st.integers().map(str), st.floats().map(str), st.text(alphabet="0123456789.eE+-_ xX", max_size=12))
 LINES = st.one_of(
     st.tuples(st.sampled_from(NAMES), TEXTS).map(lambda pair: f"export {pair[0]}={pair[1]}"),
     st.sampled_from(
-        [
-            ". ./other.sh",
-            "source nothing.sh",
-            ". " + "a" * 50_000,
-            "exit 0",
-            "exit 3",
-            "set -e; false",
-            "return 1",
-            "if true; then",
-            "fi",
-            "export",
-            "export =",
-            "\ufeffexport LR=1",
-            "export LR",
-            "unset LR",
-            "LR=(1 2)",
-            "#" * 1000,
-            "cat <<X",
-            "X",
-        ]
-    ),
-)
+        [". ./other.sh", "source nothing.sh", ". " + "a" * 50_000, "exit 0", "exit 3", "set -e; false",
+         "return 1", "if true; then", "fi", "export", "export =", "\ufeffexport LR=1", "export LR",
+         "unset LR", "LR=(1 2)", "#" * 1000, "cat <<X", "X"]))
 ON_CONFIGURATIONS = (
-    ("config", "show", "{config}", "--json"),
-    ("config", "show", "{config}"),
-    ("borrow", "{config}", "{good}", "--json"),
-    ("borrow", "rcp/3264", "{config}", "--json"),
-    ("borrow", "{config}", "{good}", "-o", "{here}/new.sh"),
-)
+    ("config", "show", "{config}", "--json"), ("config", "show", "{config}"),
+    ("borrow", "{config}", "{good}", "--json"), ("borrow", "rcp/3264", "{config}", "--json"),
+    ("borrow", "{config}", "{good}", "-o", "{here}/new.sh"))
 
 
 @given(data=st.data())
@@ -290,18 +196,11 @@ ON_NUMBERS = (
     ("plan", "--accelerators", "{x}", "--json"),
     ("plan", "--accelerators", "8", "--global-batch-size", "{x}", "--json"),
     ("plan", "--accelerators", "8", "--global-batch-size", "3264", "--images-per-second", "{x}", "--json"),
-    ("plan", "--accelerator", "{x}", "--json"),
-    ("borrow", "--suggest", "--gbs", "{x}", "--json"),
-    ("borrow", "{x}"),
-    ("borrow", "--suggest", "--gbs", "3264", "--limit", "{x}", "--json"),
-    ("bench", "storage", "{x}", "--json"),
-    ("score", "{x}", "--json"),
-    ("verify", "{x}", "--json"),
-    ("report", "{x}"),
-    ("check", "{x}", "--json"),
-    ("borrow", "rcp/3264", "NF5688M6", "--gbs", "{x}", "--json"),
-    ("demo-data", "{here}/x", "--scale", "{x}"),
-)
+    ("plan", "--accelerator", "{x}", "--json"), ("borrow", "--suggest", "--gbs", "{x}", "--json"),
+    ("borrow", "{x}"), ("borrow", "--suggest", "--gbs", "3264", "--limit", "{x}", "--json"),
+    ("bench", "storage", "{x}", "--json"), ("score", "{x}", "--json"), ("verify", "{x}", "--json"),
+    ("report", "{x}"), ("check", "{x}", "--json"),
+    ("borrow", "rcp/3264", "NF5688M6", "--gbs", "{x}", "--json"), ("demo-data", "{here}/x", "--scale", "{x}"))
 
 
 PLACES = st.sampled_from(["rcp/0", "rcp/-1", "v1.0//", "/dev/stdin", "/dev/null", "/", "/proc/self/mem"])
@@ -335,8 +234,7 @@ def test_data_sets(data, verified):
         folder = pathlib.Path(name) / "data"
         shutil.copytree(str(verified), str(folder))
         target = folder / data.draw(
-            st.sampled_from(sorted(each.name for each in folder.iterdir() if each.is_file()))
-        )
+            st.sampled_from(sorted(each.name for each in folder.iterdir() if each.is_file())))
         content = target.read_bytes()
         if target.suffix == ".json":
             content = data.draw(spoiled_bytes(dumped(data.draw(spoiled(json.loads(content))))))
@@ -355,8 +253,7 @@ def test_data_sets(data, verified):
         more = data.draw(st.sampled_from([(), ("--full",)]))
         counts = ("--classes", "10", "--train", str(TRAIN_SAMPLES), "--val", str(EVAL_SAMPLES))
         end = rn50(
-            "verify", folder, "--json", "--workers", "1", *more, *data.draw(st.sampled_from([(), counts]))
-        )
+            "verify", folder, "--json", "--workers", "1", *more, *data.draw(st.sampled_from([(), counts])))
         assert_answers(end, True)
 
 

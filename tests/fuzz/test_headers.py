@@ -21,32 +21,24 @@ from tests.conftest import with_changes
 from tests.fuzz.mutations import spoiled_bytes
 
 TEXT = st.text(max_size=40) | st.sampled_from(
-    ["", "9" * 5000, "nan", "-0", "\x1b[2J", "\ud7ff", "a\nrn50: forged"]
-)
+    ["", "9" * 5000, "nan", "-0", "\x1b[2J", "\ud7ff", "a\nrn50: forged"])
 FACTS = st.fixed_dictionaries(
     {},
     optional={
-        "epoch": TEXT | st.integers(-3, 15).map(str),
-        "seed": TEXT | st.integers(-(2**70), 2**70).map(str),
-        "precision": TEXT | st.sampled_from(["float32", "float64", "auto"]),
-        "configuration": TEXT,
-    },
-)
+        "epoch": TEXT | st.integers(-3, 15).map(str), "seed": TEXT | st.integers(-(2**70), 2**70).map(str),
+        "precision": TEXT | st.sampled_from(["float32", "float64", "auto"]), "configuration": TEXT})
 
 
 @given(facts=FACTS, missing=st.sets(st.sampled_from(["epoch", "seed", "precision"])), data=st.data())
 def test_the_header_of_a_checkpoint(tiny_config, facts, missing, data):
     with tempfile.TemporaryDirectory() as folder:
         config = with_changes(
-            tiny_config,
-            hyperparameters={"num_epochs": 12, "eval_offset": 2, "eval_period": 4},
-            run={"result_file": f"{folder}/result_0.txt", "resume": True, "precision": "auto"},
-        )
+            tiny_config, hyperparameters={"num_epochs": 12, "eval_offset": 2, "eval_period": 4},
+            run={"result_file": f"{folder}/result_0.txt", "resume": True, "precision": "auto"})
         header = {"configuration": config.sha256, "seed": "7", "epoch": "3", "precision": "float32", **facts}
         content = format_.save(
             {"bn0_running_var": np.ones(8, np.float32)},
-            {name: value for name, value in header.items() if name not in missing},
-        )
+            {name: value for name, value in header.items() if name not in missing})
         if data.draw(st.booleans()):
             content = data.draw(spoiled_bytes(content.decode("latin1")))
         checkpoint.path(config).write_bytes(content)
@@ -64,9 +56,7 @@ def test_the_header_of_a_checkpoint(tiny_config, facts, missing, data):
 
 @given(
     metadata=st.lists(
-        st.binary(max_size=200) | TEXT.map(lambda text: f"Name: {text}\nVersion: {text}\n".encode())
-    )
-)
+        st.binary(max_size=200) | TEXT.map(lambda text: f"Name: {text}\nVersion: {text}\n".encode())))
 @example([b"Name: a\nVersion: \xff\n", b"Version: 1\n", b""])
 def test_the_packages_of_a_python(metadata):
     with tempfile.TemporaryDirectory() as folder:

@@ -31,18 +31,8 @@ def campaign(tmp_path_factory):
 
 TOUCH = "cd;touch mark.command"
 FORMS = (
-    "$({})",
-    "`{}`",
-    "';{};'",
-    '";{};"',
-    "\n{}\n",
-    "\r\n{}\n#",
-    ";{};",
-    "&&{}",
-    "|{}",
-    "${{X:-$({})}}",
-    "a[$({})0]",
-)
+    "$({})", "`{}`", "';{};'", '";{};"', "\n{}\n", "\r\n{}\n#", ";{};", "&&{}", "|{}", "${{X:-$({})}}",
+    "a[$({})0]")
 COMMANDS = st.sampled_from([form.format(TOUCH) for form in FORMS])
 """Texts that leave a mark in HOME wherever a shell reads them as code."""
 TEXT = st.text(max_size=8)
@@ -76,15 +66,11 @@ def test_what_stands_beside_a_log(data, campaign):
         assert_answers(rn50("reproduce", results, "--dry-run", cwd=name, HOME=name), False)
         saved = sidecar.read(results / "result_0.txt")
         (folder / "config.sh").write_bytes(
-            source.configuration(saved, drawn(data)).encode("utf-8", "replace")
-        )
+            source.configuration(saved, drawn(data)).encode("utf-8", "replace"))
         script = 'set -a; . "$0"; /usr/bin/env git --version; /bin/bash -c :; python3 -c ""'
         subprocess.run(
-            ["/bin/bash", "-c", script, folder / "config.sh"],
-            capture_output=True,
-            env={**os.environ, "HOME": name},
-            timeout=60,
-        )
+            ["/bin/bash", "-c", script, folder / "config.sh"], capture_output=True,
+            env={**os.environ, "HOME": name}, timeout=60)
         assert marks(mark) == []
 
 
@@ -99,16 +85,13 @@ def test_the_name_of_a_folder(data, campaign):
         note(repr(results))
         shutil.copytree(campaign, results)
         verbs = (
-            ("reproduce", results, "--dry-run"),
-            ("borrow", results, "NF5688M6", "-o", folder / "new.sh"),
-        )
+            ("reproduce", results, "--dry-run"), ("borrow", results, "NF5688M6", "-o", folder / "new.sh"))
         for verb in verbs:
             assert_answers(rn50(*verb, cwd=name, HOME=name), False)
         if (folder / "new.sh").exists():
             environ = {**os.environ, "HOME": name}
             subprocess.run(
-                ["/bin/bash", "-c", ". ./new.sh"], cwd=name, capture_output=True, env=environ, timeout=60
-            )
+                ["/bin/bash", "-c", ". ./new.sh"], cwd=name, capture_output=True, env=environ, timeout=60)
         assert not [*folder.rglob("mark.*")]
 
 
@@ -140,18 +123,7 @@ def test_a_line_for_a_shell_is_what_was_meant_or_refused(name, value):
 
 
 PIECES = (
-    "##[",
-    "##",
-    "[",
-    "]",
-    "::",
-    "::error::x",
-    "##[stop-commands]x",
-    "\n::debug::",
-    "\x1b[2J",
-    "\ufe0f",
-    ":",
-)
+    "##[", "##", "[", "]", "::", "::error::x", "##[stop-commands]x", "\n::debug::", "\x1b[2J", "\ufe0f", ":")
 PIECE = st.sampled_from(PIECES)
 FOREIGN = st.builds(lambda first, more: first + "".join(more), PIECE, st.lists(PIECE | TEXT, max_size=4))
 

@@ -20,18 +20,11 @@ def configured(text, folder):
 def recipe_of(global_batch_size):
     """A whole recipe of LARS."""
     return Recipe(
-        global_batch_size=global_batch_size,
-        optimizer="lars",
-        learning_rate=9.0,
-        warmup_epochs=2.0,
-        decay_epochs=37.0,
-        weight_decay=5e-5,
-        momentum=0.9,
-    )
+        global_batch_size=global_batch_size, optimizer="lars", learning_rate=9.0, warmup_epochs=2.0,
+        decay_epochs=37.0, weight_decay=5e-5, momentum=0.9)
 
 
 def rn50(*arguments, **environ):
     result = CliRunner().invoke(
-        main, ["borrow", *map(str, arguments)], env={"DGXSYSTEM": "", "CONFIG_FILE": "", **environ}
-    )
+        main, ["borrow", *map(str, arguments)], env={"DGXSYSTEM": "", "CONFIG_FILE": "", **environ})
     return result.exit_code, result.output

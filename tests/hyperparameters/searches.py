@@ -40,6 +40,5 @@ def assert_nothing_lost_or_repeated(folder, repeats):
             assert read_log(log).seed == trial.seed
     for point in {trial.point for trial in told}:
         assert (
-            sum(trial.point == point and trial.state in ("finished", "stopped") for trial in told) <= repeats
-        )
+            sum(trial.point == point and trial.state in ("finished", "stopped") for trial in told) <= repeats)
     assert len({trial.seed for trial in told}) == len(told)

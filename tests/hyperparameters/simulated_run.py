@@ -31,8 +31,7 @@ def epochs_needed(config, seed):
         "batch": 0.8 * math.log2(batch / BEST["batch"]),
         "WARMUP_EPOCHS": 0.4 * (h.warmup_epochs - BEST["WARMUP_EPOCHS"]),
         "WD": 0.3 * math.log2(h.weight_decay / BEST["WD"]),
-        "NUMEPOCHS": 0.3 * (h.num_epochs - BEST["NUMEPOCHS"]),
-    }
+        "NUMEPOCHS": 0.3 * (h.num_epochs - BEST["NUMEPOCHS"])}
     return 4.0 + sum(value**2 for value in away.values()) + random.Random(seed).gauss(0, 0.1)
 
 
@@ -51,10 +50,8 @@ def befall(log):
         log.run_stop("aborted")
         diverged = fault == "diverged"
         print(
-            "rn50: the training loss is nan in epoch 2: lower LR"
-            if diverged
-            else "rn50: the disk is on fire; put it out"
-        )
+            "rn50: the training loss is nan in epoch 2: lower LR" if diverged
+            else "rn50: the disk is on fire; put it out")
         sys.exit(Status.DIVERGED if diverged else Status.USER_ERROR)
 
 

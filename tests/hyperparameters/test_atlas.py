@@ -52,8 +52,7 @@ def test_every_published_result_has_a_row_and_its_numbers(page):
     newest_first = sorted(published.results(), key=lambda each: each.round, reverse=True)
     for row, each in zip(table, newest_first, strict=True):
         assert row[0].startswith(each.system) and float(row[1]) == pytest.approx(
-            each.olympic_minutes, rel=0.03
-        )
+            each.olympic_minutes, rel=0.03)
         assert row[2] == (f"{each.accelerators:,}" if each.accelerators else "-")
         assert row[4:6] == [each.organisation, each.round] and row[7] == (each.framework.strip() or "-")
         assert row[8] == f"{each.global_batch_size:,}"
@@ -70,8 +69,7 @@ def test_the_page_needs_nothing_but_itself_and_runs_no_script_but_its_own(page):
     [script] = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'" in page
-    )
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'" in page)
     assert not re.search(r"\b(?:fetch|XMLHttpRequest|import|eval)\b", script)
 
 
@@ -108,8 +106,7 @@ def test_the_commands_of_the_rows_borrow(page):
     names = [words[2] for words in commands]
     assert set(names) == {
         *(each.name for each in published.results()),
-        *(name for name in origin.names() if name.startswith(f"rcp/{rules.RULESETS[-1]}/")),
-    }
+        *(name for name in origin.names() if name.startswith(f"rcp/{rules.RULESETS[-1]}/"))}
     for name in ("v0.7/Inspur/nf5488_mxnet", names[200], names[-1]):
         done = CliRunner().invoke(main, ["borrow", name, "DGXH100", "--global-batch-size", "3200", "--json"])
         assert done.exit_code == 0 and json.loads(done.stdout)["source"]["name"] == name
@@ -118,8 +115,7 @@ def test_the_commands_of_the_rows_borrow(page):
 def test_the_history_of_inspur_is_that_of_the_table(page):
     best = {
         name: published.find(name, "").olympic_minutes
-        for name in ("v0.7/Inspur/nf5488_mxnet", "v1.0/Inspur/nf5688m6_mxnet")
-    }
+        for name in ("v0.7/Inspur/nf5488_mxnet", "v1.0/Inspur/nf5688m6_mxnet")}
     assert [f"{minutes:.2f}" for minutes in best.values()] == ["33.37", "27.38"]
     [history] = [row for row in cells(page, "histories") if row[:2] == ["Inspur", "8 A100-SXM"]]
     assert history[2].startswith("v0.7 33.37, v1.0 27.38 (-18.0 %), v1.1 27.57 (+0.7 %), v2.0 27.23 (-1.2 %)")
@@ -147,11 +143,9 @@ def test_a_history_counts_no_logs_twice_and_the_fastest_of_a_round():
         assert [one.round for one in taken] == sorted(one.round for one in taken)
         for one in taken:
             rivals = [
-                row.minutes
-                for row, other in pairs()
+                row.minutes for row, other in pairs()
                 if (row.round, row.board, row.accelerators, row.organisation.lower(), row.first_logs)
-                == (one.round, history.steps[0].row.board, one.accelerators, one.organisation.lower(), None)
-            ]
+                == (one.round, history.steps[0].row.board, one.accelerators, one.organisation.lower(), None)]
             assert one.olympic_minutes == min(rivals)
 
 
@@ -159,8 +153,7 @@ def test_hyperparameters_are_equal_and_those_who_took_them_came_later(page):
     of = {row.anchor: result for row, result in pairs()}
     every = [*lineage.taken(pairs())]
     assert every and [len(each.later) for each in every] == sorted(
-        (len(each.later) for each in every), reverse=True
-    )
+        (len(each.later) for each in every), reverse=True)
     for each in every:
         assert {of[row.anchor].recipe.shared for row in (*each.first, *each.later)} == {each.recipe}
         assert max(row.round for row in each.first) < min(row.round for row in each.later)

@@ -39,8 +39,7 @@ def assert_same(said, expected):
     """The decay is logged in epochs, to a hundredth."""
     assert said.decay_epochs == pytest.approx(expected.decay_epochs, abs=0.0051)
     assert [getattr(said, name) for name in SHARED if name != "decay_epochs"] == [
-        getattr(expected, name) for name in SHARED if name != "decay_epochs"
-    ]
+        getattr(expected, name) for name in SHARED if name != "decay_epochs"]
 
 
 def from_text(text, folder):
@@ -76,8 +75,7 @@ def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is
     assert sum("is not a known optimizer, lars and sgd are" in each for each in refused) == 3
     assert (
         sum("says nothing readable of OPTIMIZER, LR, WARMUP_EPOCHS, NUMEPOCHS" in each for each in refused)
-        == 3
-    )
+        == 3)
 
 
 @pytest.mark.parametrize("ruleset", rules.RCP_RULESETS)
@@ -108,8 +106,7 @@ def test_every_published_log_gives_a_configuration_that_logs_its_values(tmp_path
         assert_same(said, original)
         assert (
             f"round: {folder.parents[3].name}\n" in borrowed.text
-            and f"system: {folder.parent.name}\n" in borrowed.text
-        )
+            and f"system: {folder.parent.name}\n" in borrowed.text)
         for log in logs:
             assert f"SHA-256: {hashlib.sha256(log.read_bytes()).hexdigest()} {log.name}" in borrowed.text
         assert len(source.epochs) == len(logs)
@@ -126,12 +123,7 @@ def test_the_proven_path_for_eight_gpus(tmp_path):
     assert (said.low, said.high) == (35, 36) and said.runs > 100 and 0 < said.missed_share < 0.1
     assert borrowed.text.split("# --- run")[1] == EIGHT.read_text().split("# --- run")[1]
     assert re.findall(r"^# --- ([a-z ]+?)(?: \(|:| -)", borrowed.text, re.MULTILINE) == [
-        "hyperparameters",
-        "run",
-        "data",
-        "input pipeline",
-        "environment",
-    ]
+        "hyperparameters", "run", "data", "input pipeline", "environment"]
 
 
 def test_sgd_of_ipus_is_borrowed_with_its_decay_and_without_what_lars_has():
@@ -161,23 +153,18 @@ def test_epochs_of_imagenet_are_not_promised_to_other_data(tmp_path):
         [said] = re.findall("^#   expected +(.+)$", borrowed.text, re.MULTILINE)
         assert (
             said == "not known: the epochs of published runs are those of ImageNet, and this data set is "
-            "another one"
-        )
+            "another one")
         assert (
-            "its runs trained on 1,281,167 images, and this configuration trains on 10,000" in borrowed.text
-        )
+            "its runs trained on 1,281,167 images, and this configuration trains on 10,000" in borrowed.text)
     status, said = rn50("rcp/3264", demo)
     assert (
-        status == 0
-        and "epochs to expect: not known: " in said
-        and "35" not in said.split("epochs to expect")[1]
-    )
+        status == 0 and "epochs to expect: not known: " in said
+        and "35" not in said.split("epochs to expect")[1])
 
 
 def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
     said = [
-        (3000, f"lars_opt_{name}", value, {}) for name, value in (("momentum", 0.9), ("weight_decay", 5e-5))
-    ]
+        (3000, f"lars_opt_{name}", value, {}) for name, value in (("momentum", 0.9), ("weight_decay", 5e-5))]
     log = four_epochs.write_run(tmp_path / "result_0.txt", train_samples=10_000, extra=said)
     source, demo = origin.find(str(log)), config_file.CONFIGS / "config_DEMO_CPU.sh"
     assert source.train_samples == 10_000
@@ -187,8 +174,7 @@ def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
     assert borrow.borrow(source, demo, 2 * batch).prediction is None
     on_imagenet = borrow.borrow(source, ONE_RANK)
     assert (
-        on_imagenet.prediction.runs == 0 and "no run of this recipe is known" in on_imagenet.prediction.basis
-    )
+        on_imagenet.prediction.runs == 0 and "no run of this recipe is known" in on_imagenet.prediction.basis)
     assert "its runs trained on 10,000 images, and this configuration trains on 1,281,167" in on_imagenet.text
 
 
@@ -216,10 +202,8 @@ def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
     for there in (log, "/dev/null", tmp_path):
         status, said = rn50("rcp/3264", EIGHT, "-o", there, "--force")
         assert (
-            status == 2
-            and said.startswith(f"rn50: {there}: is a")
-            and said.endswith("give another --output\n")
-        )
+            status == 2 and said.startswith(f"rn50: {there}: is a")
+            and said.endswith("give another --output\n"))
     assert log.read_text() == ":::MLLOG {}\n"
     other = tmp_path / "passwd"
     other.write_text("root:x:0:0:root:/root:/bin/bash\n")
@@ -229,10 +213,8 @@ def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
 
 def test_the_command_names_what_it_misses():
     for arguments, message in (
-        ((), "borrow from what"),
-        (("rcp/3264",), "which configuration"),
-        (("rcp/3264", "NONE"), "there are: 1xA100"),
-        (("--suggest",), "wants --global-batch-size"),
+        ((), "borrow from what"), (("rcp/3264",), "which configuration"),
+        (("rcp/3264", "NONE"), "there are: 1xA100"), (("--suggest",), "wants --global-batch-size"),
         (("--suggest", "rcp/3264", "--gbs", "8"), "no SOURCE"),
     ):
         status, said = rn50(*arguments)
@@ -253,8 +235,7 @@ def test_a_base_that_is_no_file_is_named(tmp_path):
     for name in (tmp_path / "pipe", "/dev/zero"):
         status, said = rn50("rcp/3264", name)
         assert (
-            status == 2 and f"{name}: is a " in said and "no regular file; give a configuration file" in said
-        )
+            status == 2 and f"{name}: is a " in said and "no regular file; give a configuration file" in said)
     status, said = rn50("rcp/3264", "a" * 100_000)
     assert status == 2 and "no such file" in said and len(said) < 1000
 

@@ -21,12 +21,9 @@ def planner():
 @pytest.mark.parametrize("number", [0, -8, 1.5, math.nan, math.inf])
 def test_numbers_that_are_no_counts_are_refused_from_python_too(planner, number):
     for call in (
-        lambda: planner.best(NAME, number),
-        lambda: planner.candidates(NAME, number),
-        lambda: planner.plan(NAME, number, 3264),
-        lambda: planner.plan(NAME, 8, number),
-        lambda: planner.predict(NAME, number, 3264),
-        lambda: planner.predict(NAME, 8, number),
+        lambda: planner.best(NAME, number), lambda: planner.candidates(NAME, number),
+        lambda: planner.plan(NAME, number, 3264), lambda: planner.plan(NAME, 8, number),
+        lambda: planner.predict(NAME, number, 3264), lambda: planner.predict(NAME, 8, number),
         lambda: planner_for(NAME, 3000.0, 8, number or -1),
         lambda: expected_epochs.candidates(number, "lars"),
     ):

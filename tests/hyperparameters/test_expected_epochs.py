@@ -46,16 +46,7 @@ def test_suggestions_have_a_column_for_what_differs_and_say_once_what_does_not()
     lines = suggested(3264, UNFOLDED)
     heading = next(line for line in lines if "source" in line)
     assert heading.split() == [
-        "batch",
-        "learning",
-        "rate",
-        "warm-up",
-        "decay",
-        "epochs",
-        "missed",
-        "expected",
-        "source",
-    ]
+        "batch", "learning", "rate", "warm-up", "decay", "epochs", "missed", "expected", "source"]
     assert "All have weight decay 5e-05, momentum 0.9." in lines
     assert "warm-up" not in next(line for line in suggested(1000, UNFOLDED) if "source" in line)
     assert "All have" not in "".join(suggested(3264, UNFOLDED, limit=1)), "one alone differs from nothing"
@@ -81,8 +72,7 @@ def test_suggestions_end_with_the_command_that_borrows_the_first(monkeypatch):
     assert found.values.global_batch_size != 1000
     assert (
         suggested(1000, 80)[-1]
-        == f"rn50 borrow {found.name} DGXA100 --global-batch-size 1000 -o config_MINE.sh"
-    )
+        == f"rn50 borrow {found.name} DGXA100 --global-batch-size 1000 -o config_MINE.sh")
     monkeypatch.setenv("CONFIG_FILE", "my files/config_X.sh")
     assert " 'my files/config_X.sh' " in suggested(1000, 80)[-1]
 

@@ -24,8 +24,7 @@ touch PWNED
 """
 COMMON = (
     'export OPTIMIZER="sgdwfastlars"\nexport MOM=0.9 LABELSMOOTHING=0.1 LARSETA=0.001 EVAL_OFFSET=2 '
-    "EVAL_PERIOD=4\n"
-)
+    "EVAL_PERIOD=4\n")
 
 
 def foreign(folder, text=FOREIGN):
@@ -43,8 +42,7 @@ def test_a_foreign_file_is_read_and_not_run(tmp_path, monkeypatch):
     assert borrowed.config == configured(EIGHT.read_text(), tmp_path)
     assert borrowed.assumed == ()
     for note in (
-        "config_THEIRS.sh:8: not read: if [",
-        "config_THEIRS.sh:11: not read: touch PWNED: runs touch",
+        "config_THEIRS.sh:8: not read: if [", "config_THEIRS.sh:11: not read: touch PWNED: runs touch",
         "ignored, because they mean nothing here: SOMETHING",
     ):
         assert note in borrowed.text
@@ -60,8 +58,7 @@ def test_a_part_is_refused_unless_asked_for_and_then_labelled(tmp_path):
     mixed = borrow.borrow(origin.find(str(file)), EIGHT, partial=True)
     assert "WD" in mixed.mixed and "#   PARTIAL     not the whole group: " in mixed.text
     only = borrow.borrow(
-        origin.find("v0.7/NVIDIA/dgxa100_ngc20.06_mxnet"), EIGHT, only=["LR", "WARMUP_EPOCHS"]
-    )
+        origin.find("v0.7/NVIDIA/dgxa100_ngc20.06_mxnet"), EIGHT, only=["LR", "WARMUP_EPOCHS"])
     h = only.config.hyperparameters
     assert (h.learning_rate, h.warmup_epochs, h.optimizer, h.batch_size) == (6, 5, "lars", 408)
     assert "PARTIAL" in only.text
@@ -75,12 +72,9 @@ def test_a_whole_group_is_not_labelled():
 
 @pytest.mark.parametrize(
     "change, message",
-    [
-        ({"KVSTORE": "device"}, "KVSTORE=device would make BATCHSIZE the batch of a whole machine"),
-        ({"LR": "fast"}, "LR=fast is not a number"),
-        ({"OPTIMIZER": "adam"}, "OPTIMIZER=adam is not a known optimizer"),
-    ],
-)
+    [({"KVSTORE": "device"}, "KVSTORE=device would make BATCHSIZE the batch of a whole machine"),
+     ({"LR": "fast"}, "LR=fast is not a number"),
+     ({"OPTIMIZER": "adam"}, "OPTIMIZER=adam is not a known optimizer")])
 def test_a_foreign_file_that_cannot_be_run_is_refused(tmp_path, change, message):
     text = FOREIGN + "".join(f"export {name}={value}\n" for name, value in change.items())
     with pytest.raises(UserError, match=message):
@@ -105,8 +99,7 @@ def test_runs_of_two_recipes_are_no_source(tmp_path):
 
 def test_a_name_in_somebodys_log_cannot_leave_its_comment(tmp_path):
     log = imagenet_run.write(
-        tmp_path / "result_0.txt", SUBMISSION_ORG="x\ntouch PWNED\n\x1b[2J", SUBMISSION_PLATFORM="$(id)"
-    )
+        tmp_path / "result_0.txt", SUBMISSION_ORG="x\ntouch PWNED\n\x1b[2J", SUBMISSION_PLATFORM="$(id)")
     before, after = borrow.borrow(origin.find(str(log)), EIGHT).text.split("# --- hyperparameters")
     assert all(line.startswith("#") or not line for line in before.splitlines())
     assert "organisation: x touch PWNED  [2J" in before and "\x1b" not in before
@@ -114,14 +107,9 @@ def test_a_name_in_somebodys_log_cannot_leave_its_comment(tmp_path):
 
 @pytest.mark.parametrize(
     "name, message",
-    [
-        ("v1.0/Inspur/nf5688m6", "did you mean v1.0/Inspur/nf5688m6_mxnet"),
-        ("rcp/2000", "has points at 1632, 3264"),
-        ("rcp/9.9.9/3264", "write rcp/RULESET/BATCH"),
-        ("rcp/x", "write rcp/RULESET/BATCH"),
-        ("/dev/zero", "no regular file"),
-    ],
-)
+    [("v1.0/Inspur/nf5688m6", "did you mean v1.0/Inspur/nf5688m6_mxnet"),
+     ("rcp/2000", "has points at 1632, 3264"), ("rcp/9.9.9/3264", "write rcp/RULESET/BATCH"),
+     ("rcp/x", "write rcp/RULESET/BATCH"), ("/dev/zero", "no regular file")])
 def test_what_is_no_source(name, message):
     with pytest.raises(UserError, match=message):
         origin.find(name)
@@ -129,11 +117,8 @@ def test_what_is_no_source(name, message):
 
 @pytest.mark.parametrize(
     "name, message",
-    [
-        ("args.txt", "holds no hyperparameter that is known; give a result log"),
-        ("args.yml", "a YAML file, no configuration"),
-    ],
-)
+    [("args.txt", "holds no hyperparameter that is known; give a result log"),
+     ("args.yml", "a YAML file, no configuration")])
 def test_a_file_without_hyperparameters_is_no_source(tmp_path, name, message):
     (tmp_path / name).write_text("lr: 0.5\nsmoothing: 0.1\n")
     with pytest.raises(UserError, match=f"{name}: {message}"):
@@ -153,9 +138,7 @@ def test_what_sgd_does_not_read_is_not_refused(tmp_path):
     file = foreign(tmp_path, FOREIGN + "export OPTIMIZER=sgd LARSETA=0.0 LR=3.824\n")
     borrowed = borrow.borrow(origin.find(str(file)), EIGHT)
     assert (borrowed.config.hyperparameters.optimizer, borrowed.config.hyperparameters.lars_eta) == (
-        "sgd",
-        None,
-    )
+        "sgd", None)
     assert "LARSETA" not in borrowed.text
 
 

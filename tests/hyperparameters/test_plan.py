@@ -34,8 +34,7 @@ def planner():
 
 def plan(*arguments):
     return CliRunner(mix_stderr=False).invoke(
-        main, ["plan", *arguments], env={"DGXSYSTEM": "", "CONFIG_FILE": ""}
-    )
+        main, ["plan", *arguments], env={"DGXSYSTEM": "", "CONFIG_FILE": ""})
 
 
 def as_json(*arguments):
@@ -55,30 +54,23 @@ def test_the_promised_keys_and_a_prediction_near_the_published_one():
     assert (said["accelerator"], said["epochs"]) == ("H100-SXM-80GB", 35)
     assert said["minutes_low"] < said["minutes"] < said["minutes_high"]
     alike = [
-        each.olympic_minutes
-        for each in published.distinct("lars")
-        if (each.accelerators, each.global_batch_size) == (8, 3200) and "H100-SXM" in each.accelerator_model
-    ]
+        each.olympic_minutes for each in published.distinct("lars")
+        if (each.accelerators, each.global_batch_size) == (8, 3200) and "H100-SXM" in each.accelerator_model]
     assert len(alike) > 10 and said["minutes"] == pytest.approx(statistics.median(alike), rel=0.03)
     borrowed = said["hyperparameters"]
     assert (borrowed["global_batch_size"], borrowed["base_learning_rate"], borrowed["decay_epochs"]) == (
-        3200,
-        11,
-        37,
-    )
+        3200, 11, 37)
     source = tuple(borrowed["source"][name] for name in ("round", "organisation", "system"))
     assert source in {(each.round, each.organisation, each.system) for each in published.results()}
 
 
 def test_a_system_that_was_left_out_is_predicted_from_the_others():
     held = [
-        each for each in published.results() if each.system.lower().startswith(("nf5688m6", "dgxa100_n8_"))
-    ]
+        each for each in published.results() if each.system.lower().startswith(("nf5688m6", "dgxa100_n8_"))]
     assert len(held) >= 6
     systems = {images_per_second.system(each) for each in held}
     planner = SystemPlanner(
-        [each for each in published.distinct("lars") if images_per_second.system(each) not in systems]
-    )
+        [each for each in published.distinct("lars") if images_per_second.system(each) not in systems])
     for each in held:
         said = planner.predict(chips.name(each.accelerator_model), each.accelerators, each.global_batch_size)
         assert said.epochs == pytest.approx(epochs.mean_epochs(each), abs=1.5), each.system
@@ -98,8 +90,7 @@ def test_a_known_recipe_counts_for_more_than_what_is_usual(planner):
 def test_open_division_results_predict_nothing():
     model = EpochModel(published.results())
     at_32k = [
-        each for each in published.results() if each.global_batch_size == 32768 and each.optimizer == "lars"
-    ]
+        each for each in published.results() if each.global_batch_size == 32768 and each.optimizer == "lars"]
     assert min(map(epochs.mean_epochs, at_32k)) == 24
     assert model.predict(32768).low > 50
     closed = [each for each in published.results() if each.is_closed and each.optimizer == "lars"]
@@ -121,8 +112,7 @@ def test_the_reference_is_the_one_that_the_official_checker_prunes():
     checker = RCP_Checker("training", rules.RULESETS[-1], "resnet", False)
     checker._prune_rcps()
     official = {
-        each["BS"]: statistics.mean(each["Epochs to converge"]) for each in checker.pruned_rcp_data.values()
-    }
+        each["BS"]: statistics.mean(each["Epochs to converge"]) for each in checker.pruned_rcp_data.values()}
     assert 4096 not in official and {each.batch_size: each.mean for each in reference.points()} == official
 
 
@@ -133,8 +123,7 @@ def test_plan_and_borrow_have_one_reference_and_one_order_of_recipes(planner):
     assert expected_epochs.of_recipe(recipe_of(4096), ()).mean == reference.at(4096).mean
     for size in (256, 1632, 2448, 3264, 4096, 16384, 49152, 67456):
         suggested = next(
-            each for each in expected_epochs.candidates(size, "lars") if not each.name.startswith("rcp/")
-        )
+            each for each in expected_epochs.candidates(size, "lars") if not each.name.startswith("rcp/"))
         chosen = planner.recipe(size, 8)
         assert chosen.source.recipe.shared == suggested.values
         assert (chosen.runs, chosen.missed) == (suggested.prediction.runs, suggested.prediction.missed)
@@ -144,20 +133,17 @@ def test_of_recipes_whose_epochs_are_printed_alike_the_one_of_most_runs_comes_fi
     first, second = expected_epochs.candidates(3264, "lars")[:2]
     assert (
         f"{first.expected(3264):.1f}" == f"{second.expected(3264):.1f}"
-        and first.prediction.runs > 300 > second.prediction.runs
-    )
+        and first.prediction.runs > 300 > second.prediction.runs)
     assert planner.recipe(3264, 8).runs == first.prediction.runs
 
 
 def test_of_batch_sizes_whose_minutes_are_printed_alike_the_one_of_most_runs_is_chosen(planner):
     best, rival = planner.best(NAME, 8), planner.plan(NAME, 8, 3584)
     assert (
-        rival.prediction.minutes_high < best.prediction.minutes_high < 1.005 * rival.prediction.minutes_high
-    )
+        rival.prediction.minutes_high < best.prediction.minutes_high < 1.005 * rival.prediction.minutes_high)
     assert best.global_batch_size == 3264 and best.evidence > 300 > rival.evidence > 0
     assert planner.plan(NAME, 8, 3328).evidence == 0, (
-        "the recipe of 3,264, which nobody is known to have run at 3,328"
-    )
+        "the recipe of 3,264, which nobody is known to have run at 3,328")
 
 
 def test_fewer_epochs_than_anybody_needed_are_not_predicted(planner):
@@ -169,8 +155,7 @@ def test_fewer_epochs_than_anybody_needed_are_not_predicted(planner):
 def test_time_adds_up():
     # 8 accelerators of 1,000 images/s: 35 epochs, 9 evaluations, start-up.
     seconds = (
-        35 * rules.TRAIN_SAMPLES / 8000 + 9 * rules.EVAL_SAMPLES / 8000 / images_per_second.EVALUATION_SPEED
-    )
+        35 * rules.TRAIN_SAMPLES / 8000 + 9 * rules.EVAL_SAMPLES / 8000 / images_per_second.EVALUATION_SPEED)
     said = images_per_second.minutes(35, images_per_second.evaluations(35, 3, 4), 8, 1000)
     assert said * 60 == pytest.approx(seconds + images_per_second.START_UP_SECONDS)
     # And what a published result took comes out again.
@@ -180,8 +165,7 @@ def test_time_adds_up():
             assert rate >= each.images_per_second_per_accelerator
             count = images_per_second.evaluations(35, 3, 4)
             assert images_per_second.minutes(35, count, each.accelerators, rate) == pytest.approx(
-                each.olympic_minutes, rel=2e-3
-            )
+                each.olympic_minutes, rel=2e-3)
 
 
 @needs_published
@@ -193,20 +177,15 @@ def test_evaluation_and_start_up_are_what_published_logs_say():
         logs = [log for log in (run.log for run in system.runs) if timing.run_times(log)]
         times = [
             (timing.run_times(log), statistics.median(r for _, r in timing.throughput(log).epochs), log)
-            for log in logs
-            if timing.throughput(log).epochs and timing.run_times(log).evaluation
-        ]
+            for log in logs if timing.throughput(log).epochs and timing.run_times(log).evaluation]
         if times:
             counts = [len(timing.accuracies(log)) for _, _, log in times]
             speeds.append(
                 statistics.median(
                     c * rules.EVAL_SAMPLES / t.evaluation / r
-                    for c, (t, r, _) in zip(counts, times, strict=False)
-                )
-            )
+                    for c, (t, r, _) in zip(counts, times, strict=False)))
             start_ups.append(
-                statistics.median(t.first_epoch - rules.TRAIN_SAMPLES / r + t.gaps for t, r, _ in times)
-            )
+                statistics.median(t.first_epoch - rules.TRAIN_SAMPLES / r + t.gaps for t, r, _ in times))
     assert len(speeds) == 6
     assert statistics.median(speeds) == pytest.approx(images_per_second.EVALUATION_SPEED, rel=0.1)
     assert statistics.median(start_ups) == pytest.approx(images_per_second.START_UP_SECONDS, rel=0.1)
@@ -249,8 +228,7 @@ def test_the_curve_has_every_scale_and_batches_that_fit(planner):
     for each in plans:
         assert (
             each.prediction.minutes_high
-            <= planner.plan(NAME, each.accelerators, 15 * each.accelerators).prediction.minutes_high
-        )
+            <= planner.plan(NAME, each.accelerators, 15 * each.accelerators).prediction.minutes_high)
         assert 15 <= each.global_batch_size / each.accelerators <= 512  # as were published with it
     said = as_json("--curve")
     assert [each["minutes"] for each in said["curve"]] == [round(value, 4) for value in minutes]
@@ -274,8 +252,7 @@ def test_what_a_person_reads():
     said = plan("--accelerators", "8", "--global-batch-size", "3264").stdout
     assert (
         "8 x A100-SXM-80GB at global batch 3,264: 28.4 minutes to 75.9 %" in said
-        and "base_learning_rate 10.5" in said
-    )
+        and "base_learning_rate 10.5" in said)
     assert said.splitlines()[-1] == "rn50 borrow v0.7/Inspur/nf5488_mxnet CONFIG -o config_MINE.sh"
     other = as_json("--accelerators", "8", "--global-batch-size", "2000")
     name = other["hyperparameters"]["source"]["name"]
@@ -293,54 +270,29 @@ def test_what_a_person_reads():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["--accelerator", "H100"], "several are called so: H100-SXM-80GB, H100-PCIe-80GB, H100-SXM-96GB"),
-        (
-            ["--accelerator", "A100"],
-            "several are called so: A100-SXM-80GB, A100-PCIe-80GB, A100-SXM-40GB, A100-PCIe-40GB",
-        ),
-        (["--accelerator", "A100-SXM"], "several are called so: A100-SXM-80GB, A100-SXM-40GB; say which"),
-        (
-            [
-                "--accelerator",
-                "A100",
-                "--accelerators",
-                "8",
-                "--global-batch-size",
-                "3264",
-                "--images-per-second",
-                "2500",
-            ],
-            "several are called so: A100-SXM-80GB, A100-PCIe-80GB, A100-SXM-40GB, A100-PCIe-40GB; say which",
-        ),
-        (
-            ["--accelerator", "B200"],
-            "nobody published a result with it; did you mean H200-SXM-141GB? known are A100",
-        ),
-        (["--accelerator", "-"], "nobody published a result with it"),
-        (["--global-batch-size", "3200"], "without --accelerators"),
-        (["--images-per-second", "3000"], "give --accelerators and --global-batch-size too"),
-        (["--accelerators", "8", "--global-batch-size", "4"], "not an image for each of 8"),
-        (
-            ["--accelerators", "8", "--global-batch-size", "4", "--images-per-second", "3000"],
-            "not an image for each of 8",
-        ),
-        (
-            ["--accelerators", "8", "--global-batch-size", "100000"],
-            "reached the target is 67456; choose one up to that",
-        ),
-        (["--accelerators", "100000"], "more than images in the largest published batch"),
-        (
-            ["--plot", "/proc/absent/plot.svg"],
-            "cannot be written (No such file or directory); give --plot another file",
-        ),
-        (
-            ["--plot", "/dev/null"],
-            "--plot /dev/null: the name does not end in .png, .svg, .pdf; give --plot such a file",
-        ),
-        (["--plot", "curve.jpg"], "the name does not end in .png, .svg, .pdf"),
-    ],
-)
+    [(["--accelerator", "H100"], "several are called so: H100-SXM-80GB, H100-PCIe-80GB, H100-SXM-96GB"),
+     (["--accelerator", "A100"],
+      "several are called so: A100-SXM-80GB, A100-PCIe-80GB, A100-SXM-40GB, A100-PCIe-40GB"),
+     (["--accelerator", "A100-SXM"], "several are called so: A100-SXM-80GB, A100-SXM-40GB; say which"),
+     (["--accelerator", "A100", "--accelerators", "8", "--global-batch-size", "3264",
+       "--images-per-second", "2500"],
+      "several are called so: A100-SXM-80GB, A100-PCIe-80GB, A100-SXM-40GB, A100-PCIe-40GB; say which"),
+     (["--accelerator", "B200"],
+      "nobody published a result with it; did you mean H200-SXM-141GB? known are A100"),
+     (["--accelerator", "-"], "nobody published a result with it"),
+     (["--global-batch-size", "3200"], "without --accelerators"),
+     (["--images-per-second", "3000"], "give --accelerators and --global-batch-size too"),
+     (["--accelerators", "8", "--global-batch-size", "4"], "not an image for each of 8"),
+     (["--accelerators", "8", "--global-batch-size", "4", "--images-per-second", "3000"],
+      "not an image for each of 8"),
+     (["--accelerators", "8", "--global-batch-size", "100000"],
+      "reached the target is 67456; choose one up to that"),
+     (["--accelerators", "100000"], "more than images in the largest published batch"),
+     (["--plot", "/proc/absent/plot.svg"],
+      "cannot be written (No such file or directory); give --plot another file"),
+     (["--plot", "/dev/null"],
+      "--plot /dev/null: the name does not end in .png, .svg, .pdf; give --plot such a file"),
+     (["--plot", "curve.jpg"], "the name does not end in .png, .svg, .pdf")])
 def test_refusals_are_a_line(arguments, message):
     done = plan(*arguments)
     assert done.exit_code == 2 and done.stdout == ""
@@ -354,11 +306,7 @@ NO_NUMBERS = ["nan", "-inf", "Infinity", "1_0", "\uff18", "1e999", "0x10", "", "
 @pytest.mark.parametrize("option", ["--images-per-second", "--accelerators", "--global-batch-size"])
 def test_what_is_no_number_is_refused(option, value):
     others = {
-        "--images-per-second": "3000",
-        "--accelerators": "8",
-        "--global-batch-size": "3264",
-        option: value,
-    }
+        "--images-per-second": "3000", "--accelerators": "8", "--global-batch-size": "3264", option: value}
     done = plan(*(word for pair in others.items() for word in pair), "--json")
     assert done.exit_code == 2 and done.stdout == "" and f"Invalid value for '{option}'" in done.stderr
 
@@ -377,8 +325,7 @@ def test_what_does_not_fit_is_not_planned(planner, name, fitting):
 
 def test_whose_rate_is_planned_with_is_said_and_a_given_one_comes_back():
     ours = plan(
-        "--accelerators", "8", "--gbs", "3264", "--accelerator", "H200", "--images-per-second", "6400"
-    )
+        "--accelerators", "8", "--gbs", "3264", "--accelerator", "H200", "--images-per-second", "6400")
     assert " at 6,400 images/s per accelerator (give" in ours.stdout
     others = plan("--accelerators", "8", "--accelerator", "H100-SXM-80GB").stdout
     assert "this is others' code; to narrow" in others and "others' code" not in ours.stdout

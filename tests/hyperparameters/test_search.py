@@ -21,20 +21,14 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
     assert documented.differences("search", told) == []
     assert told["stands"] and told["epochs"]["reduction"] > 0.15 and told["epochs"]["p"] < 0.01
     assert told["baseline"] == {
-        "LR": "3",
-        "BATCHSIZE": "32",
-        "WARMUP_EPOCHS": "1",
-        "WD": "5e-05",
-        "NUMEPOCHS": "12",
-    }
+        "LR": "3", "BATCHSIZE": "32", "WARMUP_EPOCHS": "1", "WD": "5e-05", "NUMEPOCHS": "12"}
     assert len(told["trials"]) == 14
 
     written, before = (configuration_of(file) for file in (folder / "config_DEMO_CPU.sh", DEMO))
     differs = {name for name in before if before[name] != written[name]} - {"EVAL_OFFSET"}
     assert (
         differs == {name for name, value in told["winner"].items() if value != told["baseline"][name]}
-        and "LR" in differs
-    )
+        and "LR" in differs)
     assert {name: written[name] for name in told["winner"]} == told["winner"]
 
     seeds = [each["seed"] for each in told["trials"]]
@@ -52,9 +46,7 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
         assert str(each["seed"]) in report
         log = (
             read_log(folder / "trials" / f"{each['number']:03d}" / "result_0.txt")
-            if each["state"] == "finished"
-            else None
-        )
+            if each["state"] == "finished" else None)
         if log:
             assert log.seed == each["seed"] and objective.value(log.evaluations) == each["value"]
             assert log.global_batch_size == 2 * int(each["BATCHSIZE"])
@@ -84,8 +76,7 @@ def test_the_report_names_all_the_code_that_ran(seek, tmp_path):
     report = tmp_path / "to" / "report.md"
     for number, commit in enumerate(("aaa", "bbb-dirty", "aaa")):
         (tmp_path / "to" / "trials" / f"{number:03d}" / "result_0.json").write_text(
-            json.dumps({"commit": commit})
-        )
+            json.dumps({"commit": commit}))
     seek("--trials", 3)
     assert "- commit aaa; but bbb-dirty in trial 1; " in report.read_text()
 
@@ -147,8 +138,7 @@ def test_a_loss_that_is_no_number_is_an_answer(seek, tmp_path):
 
 def test_a_larger_batch_that_cannot_be_run_is_out(seek, tmp_path):
     result = seek(
-        "--trials", 14, "--repeats", 1, "--seeds-to-confirm", 2, SIMULATED_FAULTS='{"BATCHSIZE=64": "fault"}'
-    )
+        "--trials", 14, "--repeats", 1, "--seeds-to-confirm", 2, SIMULATED_FAULTS='{"BATCHSIZE=64": "fault"}')
     assert result.exit_code == DONE, result.stderr
     large = [trial for trial in trials(tmp_path / "to") if trial.point.batch_size == 64]
     assert large and all(trial.state == "stopped" and "the disk is on fire" in trial.note for trial in large)
@@ -162,10 +152,7 @@ def test_any_other_fault_ends_the_search_and_it_goes_on_when_that_is_mended(seek
     told = trials(tmp_path / "to")
     assert sum(trial.state in ("finished", "stopped") for trial in told) == 6
     assert [trial.state for trial in told if trial.point.learning_rate == 30] == [
-        "failed",
-        "finished",
-        "finished",
-    ]
+        "failed", "finished", "finished"]
 
 
 def test_a_run_that_is_killed_begins_again_but_not_for_ever(seek, tmp_path):

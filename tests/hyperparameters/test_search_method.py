@@ -39,25 +39,16 @@ def bowl(learning_rate, batch_size=64, warmup=1.0, weight_decay=5e-5, epochs=12)
     def surface(point, run):
         del run
         return (
-            4
-            + math.log(point.learning_rate / point.batch_size * 64 / learning_rate) ** 2
-            + math.log2(point.batch_size / batch_size) ** 2 / 2
-            + (point.warmup_epochs - warmup) ** 2 / 3
-            + math.log2(point.weight_decay / weight_decay) ** 2 / 3
-            + (point.num_epochs - epochs) ** 2 / 9
-        )
+            4 + math.log(point.learning_rate / point.batch_size * 64 / learning_rate) ** 2
+            + math.log2(point.batch_size / batch_size) ** 2 / 2 + (point.warmup_epochs - warmup) ** 2 / 3
+            + math.log2(point.weight_decay / weight_decay) ** 2 / 3 + (point.num_epochs - epochs) ** 2 / 9)
 
     return surface
 
 
 @given(
-    st.floats(0.001, 1000),
-    st.sampled_from([16, 32, 64, 128]),
-    st.integers(0, 3),
-    st.sampled_from([2.5e-5, 5e-5, 1e-4, 2e-4]),
-    st.integers(8, 16),
-    st.booleans(),
-)
+    st.floats(0.001, 1000), st.sampled_from([16, 32, 64, 128]), st.integers(0, 3),
+    st.sampled_from([2.5e-5, 5e-5, 1e-4, 2e-4]), st.integers(8, 16), st.booleans())
 @settings(max_examples=200, deadline=None)
 def test_it_finds_the_neighbourhood_of_the_one_minimum(
     learning_rate, batch_size, warmup, weight_decay, epochs, stop_early
@@ -81,8 +72,7 @@ def test_on_any_surface_it_ends_repeats_nothing_and_keeps_the_best_that_it_saw(s
     runs, plan = walk(surface, repeats=repeats, stop_early=stop_early)
     assert max(runs.count(point) for point in runs) <= repeats
     assert all(
-        point.learning_rate > 0 and point.warmup_epochs >= 0 and point.num_epochs >= 1 for point in runs
-    )
+        point.learning_rate > 0 and point.warmup_epochs >= 0 and point.num_epochs >= 1 for point in runs)
     first = [surface(START, run) for run in range(runs.count(START))]
     assert plan.value <= sum(first) / len(first)
     values = [surface(plan.best, run) for run in range(runs.count(plan.best))]
@@ -103,8 +93,7 @@ def test_what_is_left_never_grows_and_is_enough(seed, repeats):
             break
         known = evidence.get(plan.wanted[0], Evidence())
         evidence[plan.wanted[0]] = known._replace(
-            values=(*known.values, surface(plan.wanted[0], len(known.values)))
-        )
+            values=(*known.values, surface(plan.wanted[0], len(known.values))))
         done += 1
     assert min(said) >= done
 
@@ -208,8 +197,7 @@ def test_learning_rates_of_sgd_are_multiples_of_the_unit_of_the_rules():
 
 def test_what_is_not_possible_is_not_tried():
     runs, plan = walk(
-        bowl(200.0, 256), possible=lambda point: point.batch_size <= 64 and point.learning_rate <= 20
-    )
+        bowl(200.0, 256), possible=lambda point: point.batch_size <= 64 and point.learning_rate <= 20)
     assert len(runs) > 5 and all(point.batch_size <= 64 and point.learning_rate <= 20 for point in runs)
     assert plan.best.batch_size == 64
 

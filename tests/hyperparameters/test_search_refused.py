@@ -13,29 +13,20 @@ from tests.hyperparameters.searches import DEMO, DONE, complaint
 
 @pytest.mark.parametrize(
     "arguments, environ, says",
-    [
-        ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-        (("--confirm-data", "/nowhere"), {}, "/nowhere: No such file or directory; set DATADIR"),
-        (("--workers", 10_000), {}, "--workers 10000: this machine gives"),
-        (
-            ("-o", "/proc/nowhere"),
-            {},
-            "/proc/nowhere: cannot be written (No such file or directory); give another --output",
-        ),
-    ],
-)
+    [((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
+     (("--confirm-data", "/nowhere"), {}, "/nowhere: No such file or directory; set DATADIR"),
+     (("--workers", 10_000), {}, "--workers 10000: this machine gives"),
+     (("-o", "/proc/nowhere"), {},
+      "/proc/nowhere: cannot be written (No such file or directory); give another --output")])
 def test_what_a_user_can_mend(seek, arguments, environ, says):
     assert says in complaint(seek(*arguments, **environ))
 
 
 @pytest.mark.parametrize(
     "change, says",
-    [
-        (("LR=3.0", "LR=fast"), "config_X.sh: LR=fast is not a number"),
-        (("WARMUP_EPOCHS=1", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
-        (("# --- hyperparameters", "# ---"), "config_X.sh: no section `# --- hyperparameters`"),
-    ],
-)
+    [(("LR=3.0", "LR=fast"), "config_X.sh: LR=fast is not a number"),
+     (("WARMUP_EPOCHS=1", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
+     (("# --- hyperparameters", "# ---"), "config_X.sh: no section `# --- hyperparameters`")])
 def test_a_configuration_that_cannot_be_run(seek, tmp_path, change, says):
     (tmp_path / "config_X.sh").write_text(DEMO.read_text().replace(*change))
     assert says in complaint(seek(config=tmp_path / "config_X.sh"))
@@ -44,8 +35,7 @@ def test_a_configuration_that_cannot_be_run(seek, tmp_path, change, says):
 
 def test_no_such_configuration(seek):
     assert "NOBODY: no such file, and no system of configs/; there are: 1xA100" in complaint(
-        seek(config="NOBODY")
-    )
+        seek(config="NOBODY"))
 
 
 def test_a_folder_of_another_search(seek, tmp_path, data):
@@ -53,8 +43,7 @@ def test_a_folder_of_another_search(seek, tmp_path, data):
     config = tmp_path / "config_X.sh"
     config.write_text(DEMO.read_text().replace("MOM=0.9", "MOM=0.8"))
     assert "holds a search with other configuration (MOM); give another --output" in complaint(
-        seek(config=config)
-    )
+        seek(config=config))
     assert "holds a search with other options (--repeats)" in complaint(seek("--repeats", 4))
     other = shutil.copytree(str(data), str(tmp_path / "other"))
     assert seek("--trials", 1, DATADIR=other).exit_code == DONE  # a copy is the same data
@@ -96,18 +85,12 @@ def test_an_edited_configuration_is_not_overwritten(seek, tmp_path):
 
 @pytest.mark.parametrize(
     "spoil",
-    (
-        lambda file: file.write_text("my diary, without a last newline"),
-        lambda file: file.write_text("[" * 99_999 + "\n"),
-        lambda file: file.write_bytes(b"\xff\n"),
-        lambda file: file.write_text('{"op_code":99}\n'),
-        lambda file: file.write_text('{"op_code":0,"worker_id":"x","study_name":"other","directions":[1]}\n'),
-        lambda file: file.write_text('{"op_code":5,"worker_id":"x"}\n'),
-        os.mkfifo,
-        os.mkdir,
-        lambda file: file.symlink_to(file.name),
-    ),
-)
+    (lambda file: file.write_text("my diary, without a last newline"),
+     lambda file: file.write_text("[" * 99_999 + "\n"), lambda file: file.write_bytes(b"\xff\n"),
+     lambda file: file.write_text('{"op_code":99}\n'),
+     lambda file: file.write_text('{"op_code":0,"worker_id":"x","study_name":"other","directions":[1]}\n'),
+     lambda file: file.write_text('{"op_code":5,"worker_id":"x"}\n'), os.mkfifo, os.mkdir,
+     lambda file: file.symlink_to(file.name)))
 def test_a_journal_that_is_none_is_a_line_and_left_alone(tmp_path, spoil):
     file = tmp_path / "journal.log"
     spoil(file)

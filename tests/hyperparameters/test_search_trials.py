@@ -106,11 +106,8 @@ def test_a_journal_tells_its_trials_again(tmp_path):
     first.settle(numbers[3], is_stopped=False)
     told = Journal(tmp_path).trials()
     assert [(t.number, t.point, t.seed, t.state, t.value, t.note) for t in told] == [
-        (0, START, 0, "finished", 5.25, ""),
-        (1, OTHER, 1, "stopped", None, "in vain"),
-        (2, decay, 2, "running", None, ""),
-        (3, START, 3, "interrupted", None, ""),
-    ]
+        (0, START, 0, "finished", 5.25, ""), (1, OTHER, 1, "stopped", None, "in vain"),
+        (2, decay, 2, "running", None, ""), (3, START, 3, "interrupted", None, "")]
     assert journal.evidence(told) == {START: Evidence((5.25,)), OTHER: Evidence(ruled_out=True)}
 
 
@@ -172,16 +169,12 @@ def test_the_baseline_is_the_first_that_reached_the_target():
     assert confirmation.baseline_of(START, [trial(0, START, missed), trial(1, OTHER, None)]) is None
     assert (
         confirmation.baseline_of(
-            START, [trial(0, START, missed), trial(1, OTHER, reached), trial(2, third, 3.0)]
-        )
-        == OTHER
-    )
+            START, [trial(0, START, missed), trial(1, OTHER, reached), trial(2, third, 3.0)])
+        == OTHER)
     assert (
         confirmation.baseline_of(
-            START, [trial(0, OTHER, 3.0), trial(1, START, missed), trial(2, START, reached)]
-        )
-        == START
-    )
+            START, [trial(0, OTHER, 3.0), trial(1, START, missed), trial(2, START, reached)])
+        == START)
 
 
 def rising(epochs):
@@ -210,29 +203,19 @@ def confirmed(tmp_path):
 def test_a_difference_that_stands(confirmed):
     said = confirmed((7, 7, 8, 7, 7), (5, 6, 5, 5, 6))
     assert said.stands and said.sentence.startswith(
-        "The difference stands: 5 runs against 5 show that the winner needs fewer"
-    )
+        "The difference stands: 5 runs against 5 show that the winner needs fewer")
     assert said.difference.difference == pytest.approx(-1.8)
 
 
 @pytest.mark.parametrize(
     "baseline, winner, says",
-    [
-        ((7, 7, 8, 7, 6), (7, 6, 7, 8, 6), "does not stand: 5 runs against 5 do not show a difference"),
-        (
-            (5, 6, 5, 5, 6),
-            (7, 7, 8, 7, 7),
-            "does not stand: 5 runs against 5 show that the winner needs more epochs",
-        ),
-        ((7, 7), (5, 5), "does not stand: 2 runs against 2 cannot show a difference"),
-        (
-            (7, 7, 8, 7, 7),
-            (5, 6, 5, 5, None),
-            "1 of 5 runs of the winner missed .*A winner that misses more often",
-        ),
-        ((7, 7, 8, 7, 7), (None,) * 5, "does not stand: no run of the winner reached the target"),
-    ],
-)
+    [((7, 7, 8, 7, 6), (7, 6, 7, 8, 6), "does not stand: 5 runs against 5 do not show a difference"),
+     ((5, 6, 5, 5, 6), (7, 7, 8, 7, 7),
+      "does not stand: 5 runs against 5 show that the winner needs more epochs"),
+     ((7, 7), (5, 5), "does not stand: 2 runs against 2 cannot show a difference"),
+     ((7, 7, 8, 7, 7), (5, 6, 5, 5, None),
+      "1 of 5 runs of the winner missed .*A winner that misses more often"),
+     ((7, 7, 8, 7, 7), (None,) * 5, "does not stand: no run of the winner reached the target")])
 def test_a_difference_that_does_not(confirmed, baseline, winner, says):
     said = confirmed(baseline, winner)
     assert not said.stands
@@ -250,11 +233,7 @@ def test_runs_of_both_are_made_in_turn_and_by_one_worker_each(tmp_path):
     taken = [confirmation.next_slot(tmp_path, pair) for _ in range(4)]
     slots = [slot for slot, _ in taken]
     assert [(slot.who, slot.number) for slot in slots] == [
-        (BASELINE, 0),
-        (WINNER, 0),
-        (BASELINE, 1),
-        (WINNER, 1),
-    ]
+        (BASELINE, 0), (WINNER, 0), (BASELINE, 1), (WINNER, 1)]
     assert [slot.seed for slot in slots] == [pair.seeds[slot.who][slot.number] for slot in slots]
     assert confirmation.next_slot(tmp_path, pair) is None  # the others work on all of them
     log(slots[0].result_file, 0.8)

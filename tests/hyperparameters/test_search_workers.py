@@ -24,24 +24,14 @@ def command(folder, data, *arguments, epoch_s=0.02):
     """The command in a process of its own."""
     code = (
         "from rn50.hyperparameters.search import search, training\n"
-        f"training.COMMAND, search.POLL_S = {SIMULATED!r}, 0.05\n"
-        "from rn50.cli import main\nmain()"
-    )
+        f"training.COMMAND, search.POLL_S = {SIMULATED!r}, 0.05\n" "from rn50.cli import main\nmain()")
     environ = {
-        **_environment(),
-        "DATADIR": str(data),
-        "SIMULATED_EPOCH_S": str(epoch_s),
-        "SIMULATED_FOLDER": str(folder),
-    }
+        **_environment(), "DATADIR": str(data), "SIMULATED_EPOCH_S": str(epoch_s),
+        "SIMULATED_FOLDER": str(folder)}
     return subprocess.Popen(
         [sys.executable, "-c", code, "search", "DEMO_CPU", "-o", str(folder), *map(str, arguments)],
-        cwd=str(ROOT),
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+        cwd=str(ROOT), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True)
 
 
 def _environment():
@@ -106,8 +96,7 @@ def test_a_signal_ends_it_and_its_runs_and_it_goes_on(data, tmp_path, number):
     out, err = process.communicate(timeout=30)
     assert process.returncode == 128 + number
     assert [line for line in err.splitlines() if line.startswith("rn50: ")] == [
-        f"rn50: stopped by {number.name}; the same command goes on"
-    ]
+        f"rn50: stopped by {number.name}; the same command goes on"]
     assert not runs_alive(folder)
     assert [trial.state for trial in trials(folder)] == ["interrupted"]
     process = command(folder, data, *arguments)
@@ -147,8 +136,7 @@ def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_
     assert_nothing_lost_or_repeated(folder, 2)
     begun = [
         {line.split()[2] for line in text.splitlines() if " trial " in line and line.endswith("begins")}
-        for text in (told_by_first, err)
-    ]
+        for text in (told_by_first, err)]
     assert begun[0] and begun[1] and not begun[0] & begun[1]
 
 

@@ -47,8 +47,7 @@ def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
     begin = before = one.weights(ours)
     shapes = [
         {name: value.shape for name, value in each.weights(rank).items()}
-        for each, rank in ((one, ours), (other, theirs))
-    ]
+        for each, rank in ((one, ours), (other, theirs))]
     assert shapes[0] == shapes[1]
     random, apart = np.random.RandomState(0), []
     for step in range(1, STEPS + 1):
@@ -59,8 +58,7 @@ def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
         rate = schedule.learning_rate(step, learning_rate, warmup_steps=5, total_steps=STEPS)
         losses = [
             each.array(rank.engine.step(each.batch(images, labels, samples, samples), rate))
-            for each, rank in ((one, ours), (other, theirs))
-        ]
+            for each, rank in ((one, ours), (other, theirs))]
         np.testing.assert_allclose(*losses, rtol=1e-4)
         after, others = one.weights(ours), other.weights(theirs)
         for name, mine in after.items():
@@ -82,8 +80,7 @@ def test_their_evaluations_agree(pair, tiny_config):
     random = np.random.RandomState(1)
     values = {
         name: random.uniform(0.5, 1.5, each.shape) if name.endswith("gamma") else each
-        for name, each in one.weights(ours).items()
-    }
+        for name, each in one.weights(ours).items()}
     kinds = {"mean": random.standard_normal, "var": lambda shape: random.uniform(0.5, 2, shape)}
     found = [each.running_statistics(rank) for each, rank in ((one, ours), (other, theirs))]
     for statistics in found:

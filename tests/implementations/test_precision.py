@@ -70,8 +70,7 @@ def test_networks_of_both_precisions_are_timed_and_counted_as_progress(warmed_up
     _, rank = warmed_up("float32")
     built, ours, before = [], type(rank.engine).build, rank.steps
     monkeypatch.setattr(
-        type(rank.engine), "build", lambda engine, seed, name: built.append(name) or ours(engine, seed, name)
-    )
+        type(rank.engine), "build", lambda engine, seed, name: built.append(name) or ours(engine, seed, name))
     automatic = with_changes(rank.config, run={"precision": "auto"})
     precision.choose(automatic, rank.communicator, rank._trial)
     assert built == [*precision.TIMED] * precision.VISITS

@@ -31,12 +31,8 @@ def test_a_port_that_is_in_use_is_named(communicator):
         taken.listen()
         port = str(taken.getsockname()[1])
         environ = {
-            "RANK": "0",
-            "LOCAL_RANK": "0",
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-        }
+            "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port}
         with (
             mock.patch.dict(os.environ, environ),
             pytest.raises(UserError, match=f"127.0.0.1:{port}: .* set MASTER_PORT"),

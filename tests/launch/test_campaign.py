@@ -40,8 +40,7 @@ def results(tmp_path):
     log = folder / "result_2.txt"
     lines = log.read_text().splitlines(keepends=True)
     stop = next(
-        number for number, line in enumerate(lines) if '"epoch_stop"' in line and '"epoch_num": 10' in line
-    )
+        number for number, line in enumerate(lines) if '"epoch_stop"' in line and '"epoch_num": 10' in line)
     (folder / "result_2.txt.partial").write_text("".join(lines[: stop + 2]) + lines[stop + 2][:30])
     log.unlink()
     return folder
@@ -56,12 +55,7 @@ def shown(campaign, live=None, width=80):
 def test_the_state_is_that_of_the_logs(results):
     campaign = state.read(results, 5)
     assert [run.state for run in campaign.runs] == [
-        state.ENDED,
-        state.ENDED,
-        state.RUNNING,
-        state.WAITING,
-        state.WAITING,
-    ]
+        state.ENDED, state.ENDED, state.RUNNING, state.WAITING, state.WAITING]
     assert (campaign.system, campaign.label, campaign.is_over) == ("NF5688M6", None, False)
     current = campaign.current
     assert (current.number, current.epoch, current.reached) == (3, 10, None)
@@ -97,8 +91,7 @@ def test_every_curve_of_a_configuration_is_of_epochs_that_it_evaluates():
         h = named.read(system, environ={}).hyperparameters
         curve = header.curve(header.read(config_file.file_of(system)))
         assert set(curve) <= set(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)), (
-            system
-        )
+            system)
         assert all(0 < low <= high < 1 for low, high in curve.values())
         found += bool(curve)
     assert found >= 4
@@ -107,15 +100,8 @@ def test_every_curve_of_a_configuration_is_of_epochs_that_it_evaluates():
 def test_the_view_says_where_the_run_is_and_what_to_expect(results):
     text = shown(state.read(results, 5))
     for said in (
-        "NF5688M6",
-        "epoch 11/35",
-        "run 3 of 5",
-        "img/s",
-        "target 0.759",
-        "next at epoch 11, expected 0.49 to 0.55",
-        "run 1: top-1 ",
-        "run 2: top-1 ",
-        "no news for ",
+        "NF5688M6", "epoch 11/35", "run 3 of 5", "img/s", "target 0.759",
+        "next at epoch 11, expected 0.49 to 0.55", "run 1: top-1 ", "run 2: top-1 ", "no news for ",
     ):
         assert said in text
     assert all(len(line) <= 80 for line in text.splitlines())
@@ -158,12 +144,10 @@ def test_watching_in_a_pipe_prints_a_line_for_each_event(results):
     whole = results / "result_1.txt"
     logs = {f"result_{number}.txt": whole.read_text() for number in (2, 3)}
     process = subprocess.Popen(
-        [*RN50, "watch", str(results), "--runs", "4"], cwd=str(ROOT), stdout=subprocess.PIPE, text=True
-    )
+        [*RN50, "watch", str(results), "--runs", "4"], cwd=str(ROOT), stdout=subprocess.PIPE, text=True)
     try:
         assert (
-            process.stdout.readline() == "run 1 of 4: " + view.outcome(state.read(results, 1).runs[0]) + "\n"
-        )
+            process.stdout.readline() == "run 1 of 4: " + view.outcome(state.read(results, 1).runs[0]) + "\n")
         for name, text in logs.items():
             (results / name).write_text(text)
             (results / f"{name}.partial").unlink(missing_ok=True)
@@ -178,20 +162,17 @@ def test_watching_in_a_pipe_prints_a_line_for_each_event(results):
 def test_watching_what_is_not_there():
     for options in ((), ("--json",)):
         done = subprocess.run(
-            [*RN50, "watch", "/nowhere", *options], cwd=str(ROOT), capture_output=True, text=True, timeout=60
-        )
+            [*RN50, "watch", "/nowhere", *options], cwd=str(ROOT), capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (2, "")
         assert (
             done.stderr
             == "rn50: /nowhere: no such folder; name the results of a campaign, or begin one: rn50 run "
-            "CONFIG\n"
-        )
+            "CONFIG\n")
 
 
 def test_the_state_as_json(results):
     done = subprocess.run(
-        [*RN50, "watch", str(results), "--json"], cwd=str(ROOT), capture_output=True, text=True, timeout=60
-    )
+        [*RN50, "watch", str(results), "--json"], cwd=str(ROOT), capture_output=True, text=True, timeout=60)
     said = json.loads(done.stdout)
     assert [run["state"] for run in said["runs"]] == ["ended", "ended", "running", "waiting", "waiting"]
     assert said["runs"][2]["epoch"] == 10 and said["seconds_left"] > said["seconds_left_of_run"] > 0
@@ -225,22 +206,17 @@ def test_without_the_packages_of_the_report_a_campaign_ends_with_its_outcome(tmp
     summary.end(files, "NF5688M6")
     out, err = capsys.readouterr()
     assert re.search("^Score .* min", out, re.MULTILINE) and re.search(
-        "^Report +not written$", out, re.MULTILINE
-    )
+        "^Report +not written$", out, re.MULTILINE)
     assert (
         f"rn50: the report: the package matplotlib is not installed; {sys.executable} -m pip install "
-        "matplotlib" in err
-    )
+        "matplotlib" in err)
     assert not (folder / "report.html").exists()
 
 
 @pytest.mark.parametrize(
     "missed, says, best",
-    [
-        (2, "2 runs missed the target", "; best top-1 0.7000, below the target"),
-        (1, "makes the other 3 runs", "5"),
-    ],
-)
+    [(2, "2 runs missed the target", "; best top-1 0.7000, below the target"),
+     (1, "makes the other 3 runs", "5")])
 def test_two_that_missed_the_target_need_no_third(tmp_path, missed, says, best):
     for number in range(2):
         failure = {"accuracy": 0.7, "status": "aborted"} if number < missed else {}
@@ -258,8 +234,7 @@ def test_the_next_command_of_a_changed_configuration_can_be_typed(tmp_path):
     unchecked = types.SimpleNamespace(verdicts=(), findings=(), has_another_target=False)
     changed = dataclasses.replace(system, label="demo data set")
     assert (
-        "rn50 bench input DEMO_CPU    |" in dict(summary.lines(changed, unchecked, None, "DEMO_CPU"))["Next"]
-    )
+        "rn50 bench input DEMO_CPU    |" in dict(summary.lines(changed, unchecked, None, "DEMO_CPU"))["Next"])
 
 
 @pytest.mark.parametrize("name", ["DEMO_CPU+LR=1", "my run"])
@@ -295,13 +270,10 @@ def test_no_further_runs_are_advised_that_give_no_result(tmp_path):
 
 @pytest.mark.parametrize(
     "asked, lacks, command",
-    [
-        ({"SAVE_WEIGHTS": "1"}, "weights", "{} -o results/weights --runs 1 --save-weights"),
-        ({"SAVE_WEIGHTS": "best"}, "weights", "{} -o results/weights --runs 1 --save-weights best"),
-        ({"POWER": "rapl"}, "power", "POWER=rapl {} -o results/power"),
-        ({CURVES: "/the curves"}, "curves", "{} -o results/curves --tensorboard '/the curves'"),
-    ],
-)
+    [({"SAVE_WEIGHTS": "1"}, "weights", "{} -o results/weights --runs 1 --save-weights"),
+     ({"SAVE_WEIGHTS": "best"}, "weights", "{} -o results/weights --runs 1 --save-weights best"),
+     ({"POWER": "rapl"}, "power", "POWER=rapl {} -o results/power"),
+     ({CURVES: "/the curves"}, "curves", "{} -o results/curves --tensorboard '/the curves'")])
 def test_what_kept_runs_lack_is_refused_with_the_command_that_makes_it(
     tmp_path, monkeypatch, asked, lacks, command
 ):
@@ -326,8 +298,7 @@ def test_what_kept_runs_have_and_what_there_may_be_is_not_refused(tmp_path, monk
     (tmp_path / "curves" / "DEMO_CPU" / "result_0").mkdir(parents=True)
     (folder / "result_0.safetensors").touch()
     kept.refuse_lacking(
-        [folder / "result_0.txt"], "DEMO_CPU", named.read(str(DEMO), environ={"SAVE_WEIGHTS": "1"})
-    )
+        [folder / "result_0.txt"], "DEMO_CPU", named.read(str(DEMO), environ={"SAVE_WEIGHTS": "1"}))
 
 
 def test_a_campaign_does_not_keep_in_silence_what_lacks_the_weights_asked_for(tmp_path):
@@ -340,16 +311,9 @@ def test_a_campaign_does_not_keep_in_silence_what_lacks_the_weights_asked_for(tm
 
 @pytest.mark.parametrize(
     "change, holds",
-    [
-        ({}, True),
-        ({"SUBMISSION_ORG": "me", "DATADIR": "/data", "SEED": "4"}, True),
-        ({"LR": "1"}, False),
-        ({"TARGET": "none"}, False),
-        ({"BENCHMARK_STEPS": "2"}, False),
-        ({"PRECISION": "float32"}, False),
-        ({"DGXNGPU": "1"}, False),
-    ],
-)
+    [({}, True), ({"SUBMISSION_ORG": "me", "DATADIR": "/data", "SEED": "4"}, True), ({"LR": "1"}, False),
+     ({"TARGET": "none"}, False), ({"BENCHMARK_STEPS": "2"}, False), ({"PRECISION": "float32"}, False),
+     ({"DGXNGPU": "1"}, False)])
 def test_what_a_file_expects_of_a_run_is_not_said_of_another(change, holds):
     config = named.read("DEMO_CPU").replaced(**change)
     assert bool(header.of(config).get("expected")) == holds
@@ -372,8 +336,7 @@ def test_a_campaign_says_what_the_file_expects_of_these_runs(target, lines):
     command = ["summary", "result_0.txt", "--system", "DEMO_CPU", "--expected"]
     done = CliRunner().invoke(main, command, env={"CONFIG_FILE": str(DEMO), "TARGET": target})
     assert done.exit_code == 0 and done.stdout.count("expected of a run: epoch") == lines == len(
-        done.stdout.splitlines()
-    )
+        done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("labels", [1, 2, 3])

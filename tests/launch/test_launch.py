@@ -32,9 +32,7 @@ def test_threads_are_a_ranks_share_of_the_cores(tiny_config, monkeypatch, device
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     config = with_changes(tiny_config, run={"device": device, "ranks_per_node": ranks})
     for given, found in (
-        ({}, threads),
-        ({"OMP_NUM_THREADS": "3", "X": "y"}, "3"),
-        ({"OMP_NUM_THREADS": ""}, threads),
+        ({}, threads), ({"OMP_NUM_THREADS": "3", "X": "y"}, "3"), ({"OMP_NUM_THREADS": ""}, threads),
     ):
         assert job.rank_environment(with_changes(config, given))["OMP_NUM_THREADS"] == found
 
@@ -52,13 +50,8 @@ def test_0_threads_of_the_input_are_a_ranks_share_of_the_cores_less_one(
 
 @pytest.mark.parametrize(
     "device, environ, queues",
-    [
-        ("gpu", {}, "32"),
-        ("gpu", {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1"),
-        ("cpu", {}, None),
-        ("cpu", {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}, "4"),
-    ],
-)
+    [("gpu", {}, "32"), ("gpu", {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1"), ("cpu", {}, None),
+     ("cpu", {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}, "4")])
 def test_a_gpu_gets_all_hardware_queues_unless_the_user_says_otherwise(tiny_config, device, environ, queues):
     config = with_changes(tiny_config, environ, run={"device": device})
     assert job.rank_environment(config).get("CUDA_DEVICE_MAX_CONNECTIONS") == queues
@@ -79,15 +72,8 @@ def installed(monkeypatch):
 
 TRAIN = python("-m", "rn50", "train")
 STEP = {
-    "SLURM_JOB_ID": "12345",
-    "SLURM_STEP_ID": "6",
-    "SLURM_STEP_NUM_TASKS": "4",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_PROCID": "3",
-    "SLURM_NODEID": "1",
-    "SLURM_LOCALID": "1",
-    "SLURM_STEP_NODELIST": "node[08-09]",
-}
+    "SLURM_JOB_ID": "12345", "SLURM_STEP_ID": "6", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_PROCID": "3", "SLURM_NODEID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_NODELIST": "node[08-09]"}
 
 
 @pytest.mark.parametrize(
@@ -124,12 +110,8 @@ def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
     assert (task.rank, task.argv) == (3, TRAIN)
     port = task.environ.pop("MASTER_PORT")
     assert 10000 <= int(port) < 30000 and task.environ == {
-        "RANK": "3",
-        "WORLD_SIZE": "4",
-        "LOCAL_RANK": "1",
-        "MASTER_ADDR": "127.0.0.8",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
+        "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.8",
+        "GLOO_SOCKET_IFNAME": "lo"}
     assert "./run.sub" in refusal(config, {}, nodes=2)
     assert "do not use Horovod; set LAUNCHER=auto" in refusal(config, {}, launcher="mpirun")
     assert launchers.sharing(with_changes(config, {"LOCAL_RANK": "1"})) == (1, 2)
@@ -137,12 +119,10 @@ def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
 
 @pytest.mark.parametrize(
     "framework, launcher, module",
-    [("pytorch", "torchrun", "torch.distributed.run"), ("paddle", "fleetrun", "paddle.distributed.launch")],
-)
+    [("pytorch", "torchrun", "torch.distributed.run"), ("paddle", "fleetrun", "paddle.distributed.launch")])
 def test_a_frameworks_own_launcher(tiny_config, installed, framework, launcher, module):
     config = with_changes(
-        tiny_config, run={"framework": framework, "launcher": launcher, "ranks_per_node": 2}
-    )
+        tiny_config, run={"framework": framework, "launcher": launcher, "ranks_per_node": 2})
     start = launchers.start(config)
     starter = "rn50.launch.framework_launcher"
     assert start.argv == python("-m", starter, framework, launcher, "2", *TRAIN)
@@ -151,17 +131,14 @@ def test_a_frameworks_own_launcher(tiny_config, installed, framework, launcher, 
     assert own.arguments[0] == module and {"{ranks}", "{folder}"} <= set(own.arguments)
     assert launchers.choose(with_changes(config, run={"launcher": "auto"})) == "python"
     assert "one machine; this run has DGXNNODES=2; start those of several with ./run.sub" in refusal(
-        config, {}, nodes=2
-    )
+        config, {}, nodes=2)
     assert (
         refusal(config, {}, framework="mxnet")
         == f"LAUNCHER={launcher}: FRAMEWORK=mxnet has no such launcher; set LAUNCHER to auto, python, "
-        "horovodrun, mpirun or srun"
-    )
+        "horovodrun, mpirun or srun")
     installed(horovod=False)  # and nothing else
     assert f"no module {module.split('.')[0]}; " in refusal(config, {}) and "install.sh" in refusal(
-        config, {}
-    )
+        config, {})
 
 
 def refusal(config, environ, **run):
@@ -176,8 +153,7 @@ def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
     assert "LAUNCHER=auto" in refusal(tiny_config, {}, launcher="python", ranks_per_node=2, device="gpu")
     assert "run.sub" in refusal(tiny_config, {}, launcher="srun")
     assert "4 tasks on 2 machines, not DGXNNODES=1 times DGXNGPU=1; use ./run.sub" in refusal(
-        tiny_config, STEP
-    )
+        tiny_config, STEP)
     assert "HOSTS=host1:4,host2:4" in refusal(tiny_config, {}, nodes=2, ranks_per_node=4)
     installed(horovod_mpi=False)
     assert "libopenmpi-dev" in refusal(tiny_config, {}, launcher="mpirun")
@@ -196,16 +172,9 @@ def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
 
 @pytest.mark.parametrize(
     "given, complaint",
-    [
-        ("a:8,b:4", "'b:4' is not NAME:8"),
-        ("a,b;c", "'b;c' is not"),
-        ("a,,b", "'' is not"),
-        ("a:8", "names 1 machines, DGXNNODES=2"),
-        ("a,b,c", "names 3 machines, DGXNNODES=2"),
-        ("a,a", "names a machine twice"),
-        ("-h,-v", "'-h' is not NAME:8"),
-    ],
-)
+    [("a:8,b:4", "'b:4' is not NAME:8"), ("a,b;c", "'b;c' is not"), ("a,,b", "'' is not"),
+     ("a:8", "names 1 machines, DGXNNODES=2"), ("a,b,c", "names 3 machines, DGXNNODES=2"),
+     ("a,a", "names a machine twice"), ("-h,-v", "'-h' is not NAME:8")])
 def test_hosts_that_cannot_be(installed, tiny_config, given, complaint):
     assert complaint in refusal(tiny_config, {}, hosts=given, nodes=2, ranks_per_node=8)
 
@@ -226,14 +195,9 @@ def test_hosts_of_a_run(tiny_config):
 
 @pytest.mark.parametrize(
     "nodelist, names",
-    [
-        ("a", ["a"]),
-        ("a,b-1", ["a", "b-1"]),
-        ("n[1-3]", ["n1", "n2", "n3"]),
-        ("n[08-10,15]x,m2", ["n08x", "n09x", "n10x", "n15x", "m2"]),
-        ("r[1-2]n[0,9].local", ["r1n0.local", "r1n9.local", "r2n0.local", "r2n9.local"]),
-    ],
-)
+    [("a", ["a"]), ("a,b-1", ["a", "b-1"]), ("n[1-3]", ["n1", "n2", "n3"]),
+     ("n[08-10,15]x,m2", ["n08x", "n09x", "n10x", "n15x", "m2"]),
+     ("r[1-2]n[0,9].local", ["r1n0.local", "r1n9.local", "r2n0.local", "r2n9.local"])])
 def test_a_node_list_of_slurm(nodelist, names):
     assert hosts.expand(nodelist) == names
 
@@ -246,8 +210,7 @@ def test_a_list_of_slurms_that_is_none(nodelist):
 
 def test_horovodrun_over_two_machines(tiny_config, installed):
     config = with_changes(
-        tiny_config, run={"nodes": 2, "ranks_per_node": 3, "hosts": "a,b", "launcher": "horovodrun"}
-    )
+        tiny_config, run={"nodes": 2, "ranks_per_node": 3, "hosts": "a,b", "launcher": "horovodrun"})
     argv = launchers.start(config).argv
     assert argv[argv.index("-np") + 1] == "6" and argv[argv.index("-H") + 1] == "a:3,b:3"
     assert argv[-len(TRAIN) :] == TRAIN
@@ -257,13 +220,8 @@ def test_mpirun_takes_the_configuration_along_and_nothing_that_is_this_machines_
     tiny_config, tiny_environment, installed
 ):
     environ = {
-        **tiny_environment,
-        "NCCL_DEBUG": "INFO",
-        "PGNGPU": "1",
-        "PYTHONPATH": "x",
-        "HOSTNAME": "a",
-        "PMIX_RANK": "0",
-    }
+        **tiny_environment, "NCCL_DEBUG": "INFO", "PGNGPU": "1", "PYTHONPATH": "x", "HOSTNAME": "a",
+        "PMIX_RANK": "0"}
     start = launchers.start(with_changes(tiny_config, environ, run={"nodes": 2, "hosts": "a,b"}))
     assert start.argv[start.argv.index("-H") + 1] == "a:1,b:1" and start.rank is None
     taken = {name for flag, name in zip(start.argv, start.argv[1:], strict=False) if flag == "-x"}
@@ -280,14 +238,11 @@ def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
     assert start.environ["HOROVOD_LOCAL_RANK"] == "1" and start.environ["HOROVOD_CROSS_RANK"] == "1"
     assert (
         start.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.8"
-        and start.environ["HOROVOD_GLOO_IFACE"] == "lo"
-    )
+        and start.environ["HOROVOD_GLOO_IFACE"] == "lo")
     ports = {
         launchers.start(with_changes(config, {**STEP, "SLURM_JOB_ID": job_id})).environ[
-            "HOROVOD_GLOO_RENDEZVOUS_PORT"
-        ]
-        for job_id in "123"
-    }
+            "HOROVOD_GLOO_RENDEZVOUS_PORT"]
+        for job_id in "123"}
     assert len(ports) == 3 and all(10000 <= int(port) < 30000 for port in ports)
 
 
@@ -298,29 +253,15 @@ def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
         ({"OMPI_COMM_WORLD_LOCAL_RANK": "3"}, (3, 4)),
         ({"HOROVOD_LOCAL_RANK": "2"}, (2, 4)),
         ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "none", "SLURM_CPU_BIND_LIST": ""}, (3, 4)),
-        (
-            {
-                **STEP,
-                "SLURM_LOCALID": "3",
-                "SLURM_CPU_BIND_TYPE": "mask_cpu:",
-                "SLURM_CPU_BIND_LIST": "0x1,0x2,0x4,0x8",
-            },
-            (0, 1),
-        ),
-        (
-            {
-                **STEP,
-                "SLURM_LOCALID": "3",
-                "SLURM_CPU_BIND_TYPE": "mask_cpu:",
-                "SLURM_CPU_BIND_LIST": "0x3,0xc,0x3,0xc",
-            },
-            (1, 2),
-        ),
+        ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "mask_cpu:",
+          "SLURM_CPU_BIND_LIST": "0x1,0x2,0x4,0x8"},
+         (0, 1)),
+        ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "mask_cpu:",
+          "SLURM_CPU_BIND_LIST": "0x3,0xc,0x3,0xc"},
+         (1, 2)),
         # Bound is the interactive shell in which this was started, and all ranks share what it may use.
-        (
-            {"SLURM_STEP_NUM_TASKS": "1", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": "0xf"},
-            (0, 4),
-        ),
+        ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": "0xf"},
+         (0, 4)),
     ],
 )
 def test_ranks_that_share_cores(tiny_config, environ, place):
@@ -334,8 +275,7 @@ def test_a_run_that_is_stopped_behind_its_end_is_not_to_be_started_again(tmp_pat
     log.touch()
     assert (
         job._remains(log)
-        == f"the run had ended, and {log} is whole; weights that it was to save may be missing"
-    )
+        == f"the run had ended, and {log} is whole; weights that it was to save may be missing")
 
 
 def test_all_children_are_killed_though_one_has_gone():
@@ -358,15 +298,8 @@ that process rank 1 [1,0]<stdout>:caf\xc3[1,0]<stdout>:\xa9
 [0]<stdout>:of horovodrun
 [1,1]<stdout>:cut"""
     assert [line for line in job._lines(io.BytesIO(output)) if any(line)] == [
-        ("rank 0 of this machine: CPU 0", ""),
-        ("c d", "stdout"),
-        ("a b", "stdout"),
-        ("e", "stderr"),
-        ("that process rank 1", ""),
-        ("café", "stdout"),
-        ("of horovodrun", "stdout"),
-        ("cut", "stdout"),
-    ]
+        ("rank 0 of this machine: CPU 0", ""), ("c d", "stdout"), ("a b", "stdout"), ("e", "stderr"),
+        ("that process rank 1", ""), ("café", "stdout"), ("of horovodrun", "stdout"), ("cut", "stdout")]
 
 
 def test_mpirun_passes_on_long_lines_and_those_written_in_pieces():

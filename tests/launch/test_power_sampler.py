@@ -63,21 +63,16 @@ def test_a_meter_that_is_asked_for_and_missing_is_refused(tiny_config, capsys):
 
 NOW = 1_800_000_000
 USELESS = {
-    "nothing": (b"", "no reading"),
-    "a heading": (b"time,watts\n", "no reading"),
-    "ms": (b"%d000,80\n" % NOW, "ahead of now"),
-    "semicolons": (b"%d;80\n" % NOW, "no reading"),
+    "nothing": (b"", "no reading"), "a heading": (b"time,watts\n", "no reading"),
+    "ms": (b"%d000,80\n" % NOW, "ahead of now"), "semicolons": (b"%d;80\n" % NOW, "no reading"),
     "UTF-16": (f"{NOW},80\n".encode("utf-16"), "no reading"),
-    "columns exchanged": (b"80,%d\n" % NOW, "no reading"),
-    "NaN": (b"%d,nan\n" % NOW, "no reading"),
-    "infinite": (b"%d,inf\n" % NOW, "no reading"),
-    "negative": (b"%d,-80\n" % NOW, "no reading"),
+    "columns exchanged": (b"80,%d\n" % NOW, "no reading"), "NaN": (b"%d,nan\n" % NOW, "no reading"),
+    "infinite": (b"%d,inf\n" % NOW, "no reading"), "negative": (b"%d,-80\n" % NOW, "no reading"),
     "an infinite time": (b"inf,80\n1e400,80\nnan,80\n", "no reading"),
     "a huge time": (b"1e300,80\n", "ahead of now"),
     "of yesterday": (b"%d,80\n" % (NOW - 86_400), "its last reading is 86,400 s old"),
     "an hour ahead": (b"%d,80\n" % (NOW + 3600), "3,600 s ahead of now; .*PATH,SECONDS"),
-    "text": (b"root:x:0:0:root:/root:/bin/bash\n", "no reading"),
-}
+    "text": (b"root:x:0:0:root:/root:/bin/bash\n", "no reading")}
 
 
 @pytest.mark.parametrize("content, says", USELESS.values(), ids=USELESS)
@@ -116,16 +111,9 @@ def test_off_starts_nothing_and_leaves_the_hash(tiny_config, tmp_path, monkeypat
 
 @pytest.mark.parametrize(
     "how, path, ahead",
-    [
-        ("file:a.csv", "a.csv", 0.0),
-        ("file:/b/a.csv,1.5", "/b/a.csv", 1.5),
-        ("file:a,b.csv", "a,b.csv", 0.0),
-        ("file:a,b.csv,-2", "a,b.csv", -2.0),
-        ("file:a,inf", "a,inf", 0.0),
-        ("file:a,nan", "a,nan", 0.0),
-        ("file:there,5", "there,5", 0.0),
-    ],
-)
+    [("file:a.csv", "a.csv", 0.0), ("file:/b/a.csv,1.5", "/b/a.csv", 1.5),
+     ("file:a,b.csv", "a,b.csv", 0.0), ("file:a,b.csv,-2", "a,b.csv", -2.0), ("file:a,inf", "a,inf", 0.0),
+     ("file:a,nan", "a,nan", 0.0), ("file:there,5", "there,5", 0.0)])
 def test_the_file_and_how_far_its_clock_is_ahead(tmp_path, monkeypatch, how, path, ahead):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("there,5").touch()
@@ -183,8 +171,7 @@ def test_counters_are_read_until_one_vanishes(tmp_path):
     """Its log then has no end, which rn50 check reports: never a silent zero."""
     log = tmp_path / "node_0.txt"
     done = subprocess.run(
-        [sys.executable, "-c", SAMPLED, str(log)], capture_output=True, text=True, timeout=60
-    )
+        [sys.executable, "-c", SAMPLED, str(log)], capture_output=True, text=True, timeout=60)
     assert done.stdout == "ready\n"
     assert done.stderr == "rn50: POWER=rapl: package-0 is gone; the power of this run is not known\n"
     node, faults = power.read(log)
@@ -208,17 +195,7 @@ def test_bad_lines_are_skipped_and_counted(tiny_config, tmp_path, capfd):
     with file.open("a") as meter:
         meter.write("3")  # the meter is writing this line
     bad = [
-        "inf,80",
-        "1e400,80",
-        "nan,80",
-        "{},nan",
-        "{},inf",
-        "{},-1",
-        "{},1e9",
-        '"{},80',
-        "x" * 200_000,
-        ";",
-    ]
+        "inf,80", "1e400,80", "nan,80", "{},nan", "{},inf", "{},-1", "{},1e9", '"{},80', "x" * 200_000, ";"]
     config = with_changes(tiny_config, run={"power": f"file:{file}"})
     with (
         power_sampler.running(with_changes(config, os.environ), tmp_path / "result_0.txt"),
@@ -253,8 +230,7 @@ def test_a_sampler_that_is_late_does_not_outlive_the_run(tiny_config, tmp_path, 
 
     def start(command, **options):
         started.append(
-            before([sys.executable, "-c", f"import signal; signal.signal(15, 1); {late}"], **options)
-        )
+            before([sys.executable, "-c", f"import signal; signal.signal(15, 1); {late}"], **options))
         return started[-1]
 
     monkeypatch.setattr(power_sampler.subprocess, "Popen", start)

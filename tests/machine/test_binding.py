@@ -49,15 +49,9 @@ def test_dgx_a100():
     """Each rank has half of its GPU's node, and half of a node of that socket to which no GPU is attached."""
     plan = binding.plan(simulated("8xA100"), 8)
     assert shown(plan) == [
-        "0-7,48-55,128-135,176-183",
-        "8-15,56-63,136-143,184-191",
-        "16-23,32-39,144-151,160-167",
-        "24-31,40-47,152-159,168-175",
-        "64-71,112-119,192-199,240-247",
-        "72-79,120-127,200-207,248-255",
-        "80-87,96-103,208-215,224-231",
-        "88-95,104-111,216-223,232-239",
-    ]
+        "0-7,48-55,128-135,176-183", "8-15,56-63,136-143,184-191", "16-23,32-39,144-151,160-167",
+        "24-31,40-47,152-159,168-175", "64-71,112-119,192-199,240-247", "72-79,120-127,200-207,248-255",
+        "80-87,96-103,208-215,224-231", "88-95,104-111,216-223,232-239"]
     assert [each.numa_node for each in plan] == [3, 3, 1, 1, 7, 7, 5, 5]
     assert plan[0].cpus[:8] == tuple(range(48, 56)), "its GPU's node first"
     assert plan[0].cpus[16:24] == tuple(range(176, 184)), "siblings last"
@@ -65,35 +59,16 @@ def test_dgx_a100():
 
 @pytest.mark.parametrize(
     "name, ranks, cpus, nodes",
-    [
-        ("1xA100", 1, ["0-23"], [0]),
-        (
-            "H100",
-            8,
-            [
-                "0-13,112-125",
-                "14-27,126-139",
-                "28-41,140-153",
-                "42-55,154-167",
-                "56-69,168-181",
-                "70-83,182-195",
-                "84-97,196-209",
-                "98-111,210-223",
-            ],
-            [0, 0, 0, 0, 1, 1, 1, 1],
-        ),
-        ("H100", 1, ["0-55,112-167"], [0]),
-        ("MIG", 1, ["0-63"], [0]),
-        ("VM-without-NUMA", 1, ["0-7"], [None]),
-        ("VM-without-NUMA", 3, ["0-1", "2-4", "5-7"], [None] * 3),
-        ("Slurm-cpuset", 2, ["32-39", "40-47"], [1, 1]),
-        ("arm64", 1, ["0-71"], [0]),
-        ("no-GPU", 1, ["0-7"], [0]),
-        ("no-GPU", 2, ["0-3", "4-7"], [0, 0]),
-        ("no-GPU", 3, ["0-1", "2-3", "4-7"], [0] * 3),
-        ("no-GPU", 5, ["0-7"] * 5, [0] * 5),
-    ],
-)
+    [("1xA100", 1, ["0-23"], [0]),
+     ("H100", 8,
+      ["0-13,112-125", "14-27,126-139", "28-41,140-153", "42-55,154-167", "56-69,168-181",
+       "70-83,182-195", "84-97,196-209", "98-111,210-223"],
+      [0, 0, 0, 0, 1, 1, 1, 1]),
+     ("H100", 1, ["0-55,112-167"], [0]), ("MIG", 1, ["0-63"], [0]),
+     ("VM-without-NUMA", 1, ["0-7"], [None]), ("VM-without-NUMA", 3, ["0-1", "2-4", "5-7"], [None] * 3),
+     ("Slurm-cpuset", 2, ["32-39", "40-47"], [1, 1]), ("arm64", 1, ["0-71"], [0]),
+     ("no-GPU", 1, ["0-7"], [0]), ("no-GPU", 2, ["0-3", "4-7"], [0, 0]),
+     ("no-GPU", 3, ["0-1", "2-3", "4-7"], [0] * 3), ("no-GPU", 5, ["0-7"] * 5, [0] * 5)])
 def test_plans(name, ranks, cpus, nodes):
     plan = binding.plan(simulated(name), ranks)
     assert shown(plan) == cpus
@@ -128,8 +103,7 @@ def test_a_quota_limits_the_number_of_cpus():
 def test_two_containers_with_a_quota_do_not_start_at_one_core():
     facts = simulated("container-3-cores")
     places = {
-        binding.plan(dataclasses.replace(facts, host=f"{number:012x}"), 1)[0].cpus for number in range(20)
-    }
+        binding.plan(dataclasses.replace(facts, host=f"{number:012x}"), 1)[0].cpus for number in range(20)}
     assert len(places) > 10
 
 
@@ -147,22 +121,14 @@ def test_any_topology():
         sockets, nodes, cores, threads = (chance.randint(1, most) for most in (2, 4, 8, 2))
         every = [
             Cpu(((t * sockets + s) * nodes + n) * cores + c, (s * nodes + n) * cores + c, s, s * nodes + n)
-            for s in range(sockets)
-            for n in range(nodes)
-            for c in range(cores)
-            for t in range(threads)
-        ]
+            for s in range(sockets) for n in range(nodes) for c in range(cores) for t in range(threads)]
         mask = tuple(sorted(chance.sample(every, chance.randint(1, len(every)))))
         gpus = tuple(
             dataclasses.replace(gpu, node=chance.choice([None, *range(sockets * nodes)])) for gpu in some.gpus
         )
         facts = dataclasses.replace(
-            some,
-            cpus=mask,
-            quota=chance.choice([None, chance.uniform(0.2, len(mask) - 0.01)]),
-            gpus=gpus[: chance.randint(0, 8)],
-            host=str(chance.random()),
-        )
+            some, cpus=mask, quota=chance.choice([None, chance.uniform(0.2, len(mask) - 0.01)]),
+            gpus=gpus[: chance.randint(0, 8)], host=str(chance.random()))
         ranks = chance.randint(1, 10)
         check(facts, binding.plan(facts, ranks), ranks)
 
@@ -178,8 +144,7 @@ def test_a_process_is_bound_and_says_so():
     last = binding.plan(hardware.read(), len(os.sched_getaffinity(0)))[-1]
     said, bound = child(
         f"import os; from rn50.machine.binding import RankBinding, apply; print(apply({last!r}))\n"
-        "print(sorted(os.sched_getaffinity(0)))"
-    ).splitlines()
+        "print(sorted(os.sched_getaffinity(0)))").splitlines()
     assert bound == str(sorted(last.cpus))
     assert said == binding.describe(last)
 

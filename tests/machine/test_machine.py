@@ -23,14 +23,11 @@ EXPECTED = {
     "8xA100": ("0-255", 256, None, None, [(8, 0)] * 8, [3, 3, 1, 1, 7, 7, 5, 5]),
     "1xA100": ("0-23", 24, None, None, [(8, 0)], [0]),
     "H100": ("0-223", 224, None, None, [(9, 0)] * 8, [0, 0, 0, 0, 1, 1, 1, 1]),
-    "L40S": ("0-127", 128, None, None, [(8, 9)] * 2, [0, 1]),
-    "MIG": ("0-63", 64, None, None, [(8, 0)], [0]),
+    "L40S": ("0-127", 128, None, None, [(8, 9)] * 2, [0, 1]), "MIG": ("0-63", 64, None, None, [(8, 0)], [0]),
     "container-3-cores": ("0-127", 128, 3.0, 8 * GIB, [(7, 0)] * 2, [0, 1]),
     "VM-without-NUMA": ("0-7", 8, None, None, [None], [None]),
     "Slurm-cpuset": ("32-47", 64, None, 120 * GIB, [(8, 0)] * 2, [0, 1]),
-    "arm64": ("0-71", 72, None, None, [(9, 0)], [0]),
-    "no-GPU": ("0-7", 8, None, None, [], []),
-}
+    "arm64": ("0-71", 72, None, None, [(9, 0)], [0]), "no-GPU": ("0-7", 8, None, None, [], [])}
 
 
 def test_there_are_ten_machines():
@@ -41,13 +38,8 @@ def test_there_are_ten_machines():
 def test_facts(name):
     facts = simulated(name)
     found = (
-        numbers(facts),
-        facts.online,
-        facts.quota,
-        facts.memory_limit,
-        [gpu.capability for gpu in facts.gpus],
-        [gpu.node for gpu in facts.gpus],
-    )
+        numbers(facts), facts.online, facts.quota, facts.memory_limit, [gpu.capability for gpu in facts.gpus],
+        [gpu.node for gpu in facts.gpus])
     assert found == EXPECTED[name]
     assert facts.memory > 15 * GIB and facts.host and facts.processor
 
@@ -59,8 +51,7 @@ def test_facts_that_one_machine_has():
     assert dgx.shared_memory is None and dgx.locked_memory is None and dgx.open_files == 1048576
     assert (
         dgx.mount_of("/raid/imagenet").device == "/dev/md127"
-        and dgx.mount_of("/raidx").device == "/dev/nvme0n1p2"
-    )
+        and dgx.mount_of("/raidx").device == "/dev/nvme0n1p2")
     assert container.in_container and not dgx.in_container
     assert container.shared_memory == 64 << 20 and container.locked_memory == 64 << 20
     assert container.mount_of("/data/train.rec").kind == "xfs"
@@ -71,8 +62,7 @@ def test_facts_that_one_machine_has():
 
 
 @pytest.mark.parametrize(
-    "visible, seen", [("2,0", [2, 0]), ("1,9,3", [1]), ("-1", []), ("", []), ("GPU-a1b20005", [5])]
-)
+    "visible, seen", [("2,0", [2, 0]), ("1,9,3", [1]), ("-1", []), ("", []), ("GPU-a1b20005", [5])])
 def test_visible_devices_are_in_the_order_of_the_ranks(visible, seen):
     facts = simulated("8xA100", {"CUDA_VISIBLE_DEVICES": visible})
     assert [gpu.index for gpu in facts.gpus] == seen
@@ -89,8 +79,7 @@ def test_what_nvidia_smi_says_where_it_fails_is_kept():
         if argv[0] == "nvidia-smi":
             return (
                 18,
-                "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 535.161\n",
-            )
+                "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 535.161\n")
         return commands(MACHINES / "8xA100" / "commands")(argv)
 
     facts = hardware.read(Sources(MACHINES / "8xA100" / "root", broken, {}))
@@ -100,8 +89,7 @@ def test_what_nvidia_smi_says_where_it_fails_is_kept():
 
 @pytest.mark.parametrize(
     "vendor, class_, there",
-    [("0x10de", "0x030200", True), ("0x10de", "0x040300", False), ("0x8086", "0x030000", False)],
-)
+    [("0x10de", "0x030200", True), ("0x10de", "0x040300", False), ("0x8086", "0x030000", False)])
 def test_a_gpu_without_a_driver_is_seen_on_the_bus(tmp_path, vendor, class_, there):
     device = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
     device.mkdir(parents=True)
@@ -154,20 +142,11 @@ V1 = "36 25 0:30 {root} /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup r
 
 def test_the_tightest_limit_of_all_groups_around_decides(tmp_path):
     limits = hierarchy(
-        tmp_path,
-        "0::/a/b/c",
-        V2,
-        {
-            "sys/fs/cgroup/a/cpu.max": "400000 100000",
-            "sys/fs/cgroup/a/b/cpu.max": "150000 100000",
-            "sys/fs/cgroup/a/b/c/cpu.max": "max 100000",
-            "sys/fs/cgroup/a/memory.max": "1000",
-            "sys/fs/cgroup/a/b/memory.max": "2000",
-            "sys/fs/cgroup/a/b/c/memory.max": "max",
-            "sys/fs/cgroup/cpuset.cpus.effective": "0-7",
-            "sys/fs/cgroup/a/b/c/cpuset.cpus.effective": "2-3",
-        },
-    )
+        tmp_path, "0::/a/b/c", V2,
+        {"sys/fs/cgroup/a/cpu.max": "400000 100000", "sys/fs/cgroup/a/b/cpu.max": "150000 100000",
+         "sys/fs/cgroup/a/b/c/cpu.max": "max 100000", "sys/fs/cgroup/a/memory.max": "1000",
+         "sys/fs/cgroup/a/b/memory.max": "2000", "sys/fs/cgroup/a/b/c/memory.max": "max",
+         "sys/fs/cgroup/cpuset.cpus.effective": "0-7", "sys/fs/cgroup/a/b/c/cpuset.cpus.effective": "2-3"})
     assert limits == cgroup.Limits((2, 3), 1.5, 1000)
 
 
@@ -177,21 +156,16 @@ def test_version_1_with_the_hosts_name_of_the_group(tmp_path, root):
     it."""
     folder = "sys/fs/cgroup/cpu,cpuacct" + ("/docker/f00/sub" if root == "/" else "/sub")
     limits = hierarchy(
-        tmp_path,
-        "4:cpu,cpuacct:/docker/f00/sub\n1:name=systemd:/docker/f00",
-        V1.format(root=root),
-        {f"{folder}/cpu.cfs_quota_us": "250000", f"{folder}/cpu.cfs_period_us": "100000"},
-    )
+        tmp_path, "4:cpu,cpuacct:/docker/f00/sub\n1:name=systemd:/docker/f00", V1.format(root=root),
+        {f"{folder}/cpu.cfs_quota_us": "250000", f"{folder}/cpu.cfs_period_us": "100000"})
     assert limits == cgroup.Limits(None, 2.5, None)
 
 
 @pytest.mark.parametrize(
     "groups, mounts, file",
-    [
-        ("0::/a/b", V2, "sys/fs/cgroup/a/b/memory.events"),
-        ("4:memory:/docker/f00\n0::/", V1.format(root="/docker/f00").replace("cpu,cpuacct", "memory"),
-         "sys/fs/cgroup/memory/memory.oom_control"),
-    ],
+    [("0::/a/b", V2, "sys/fs/cgroup/a/b/memory.events"),
+     ("4:memory:/docker/f00\n0::/", V1.format(root="/docker/f00").replace("cpu,cpuacct", "memory"),
+      "sys/fs/cgroup/memory/memory.oom_control")],
 )  # fmt: skip
 def test_kills_for_lack_of_memory_are_those_of_the_innermost_group(tmp_path, groups, mounts, file):
     files = {"sys/fs/cgroup/a/memory.events": "oom_kill 7", file: "oom 3\noom_kill 2\noom_group_kill 0"}
@@ -206,18 +180,12 @@ def test_no_limits(tmp_path):
 
 @pytest.mark.parametrize(
     "mask, cpuset, usable",
-    [("0-7", "0-7", "0-7"), ("2-3", "0-7", "2-3"), ("0-127", "4,6", "4,6"), ("0-5", "4-7", "4-5")],
-)
+    [("0-7", "0-7", "0-7"), ("2-3", "0-7", "2-3"), ("0-127", "4,6", "4,6"), ("0-5", "4-7", "4-5")])
 def test_cpus_in_the_mask_and_in_the_cpuset(tmp_path, mask, cpuset, usable):
     hierarchy(
-        tmp_path,
-        "0::/",
-        V2,
-        {
-            "proc/self/status": f"Cpus_allowed:\tff\nCpus_allowed_list:\t{mask}",
-            "sys/fs/cgroup/cpuset.cpus.effective": cpuset,
-        },
-    )
+        tmp_path, "0::/", V2,
+        {"proc/self/status": f"Cpus_allowed:\tff\nCpus_allowed_list:\t{mask}",
+         "sys/fs/cgroup/cpuset.cpus.effective": cpuset})
     assert numbers(hardware.read(Sources(tmp_path, commands(MACHINES / "no-GPU" / "commands"), {}))) == usable
 
 
@@ -226,19 +194,12 @@ def test_the_file_system_of_a_path():
     mounted on it."""
     mounts = tuple(
         hardware.Mount(folder, kind, "", "")
-        for folder, kind in [("/data", "nfs"), ("/data/fast", "xfs"), ("/data", "ext4"), ("/", "overlay")]
-    )
+        for folder, kind in [("/data", "nfs"), ("/data/fast", "xfs"), ("/data", "ext4"), ("/", "overlay")])
     facts = dataclasses.replace(simulated("no-GPU"), mounts=mounts)
     kinds = {
-        path: facts.mount_of(path).kind for path in ("/data", "/data/x", "/data/fast/x", "/database", "/")
-    }
+        path: facts.mount_of(path).kind for path in ("/data", "/data/x", "/data/fast/x", "/database", "/")}
     assert kinds == {
-        "/data": "ext4",
-        "/data/x": "ext4",
-        "/data/fast/x": "xfs",
-        "/database": "overlay",
-        "/": "overlay",
-    }
+        "/data": "ext4", "/data/x": "ext4", "/data/fast/x": "xfs", "/database": "overlay", "/": "overlay"}
     assert dataclasses.replace(facts, mounts=()).mount_of("/data") is None
 
 
@@ -262,27 +223,18 @@ def test_a_quota_counts_as_cpus_the_last_one_in_part():
     facts = simulated("no-GPU")
     assert facts.usable_cpus == 8
     assert [dataclasses.replace(facts, quota=quota).usable_cpus for quota in (0.5, 1, 2.1, 7.9)] == [
-        1,
-        1,
-        3,
-        8,
-    ]
+        1, 1, 3, 8]
 
 
 @pytest.mark.parametrize(
     "vendor, flags, expected",
-    [
-        ("AuthenticAMD", "sse2 avx2 avx512f avx512bw avx512dq avx512vl", 512),
-        ("HygonGenuine", "sse2 avx2 avx512f", 256),
-        ("AuthenticAMD", "sse2 avx", 0),
-        ("GenuineIntel", "sse2 avx2 avx512f avx512bw avx512dq avx512vl", 0),
-    ],
-)
+    [("AuthenticAMD", "sse2 avx2 avx512f avx512bw avx512dq avx512vl", 512),
+     ("HygonGenuine", "sse2 avx2 avx512f", 256), ("AuthenticAMD", "sse2 avx", 0),
+     ("GenuineIntel", "sse2 avx2 avx512f avx512bw avx512dq avx512vl", 0)])
 def test_vectors_of_a_processor_that_intel_has_not_made(tmp_path, vendor, flags, expected):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "cpuinfo").write_text(
-        f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu {flags}\n"
-    )
+        f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu {flags}\n")
     assert hardware.foreign_vectors(Sources(tmp_path)) == expected
 
 

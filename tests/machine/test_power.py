@@ -40,9 +40,7 @@ def two_sockets(root):
             "intel-rapl:0:0": ("dram", 500_000, 65_712_999_613),
             "intel-rapl:0:1": ("core", 9, 262_143_328_850),
             "intel-rapl:1": ("package-1", 2_000_000, 262_143_328_850),
-            "intel-rapl:2": ("psys", 7, 262_143_328_850),
-        },
-    )
+            "intel-rapl:2": ("psys", 7, 262_143_328_850)})
 
 
 def test_packages_and_memory_of_every_socket_and_nothing_twice(tmp_path):
@@ -70,8 +68,7 @@ def test_reading_takes_less_than_a_hundredth_of_a_core(tmp_path):
 
 def test_a_counter_that_wraps_around(tmp_path):
     counters, _ = power.rapl(
-        tree(tmp_path, **{"intel-rapl:0": ("package-0", 262_143_000_000, 262_143_328_850)})
-    )
+        tree(tmp_path, **{"intel-rapl:0": ("package-0", 262_143_000_000, 262_143_328_850)}))
     clock = Clock()
     meter = power.PowerMeter(counters, clock)
     zone(tmp_path, "intel-rapl:0").write_text("99671150")
@@ -108,13 +105,9 @@ def library(energies, watts=(), lost=()):
         return watts[gpu] * 1000
 
     return types.SimpleNamespace(
-        NVMLError=Lost,
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: len(energies),
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetTotalEnergyConsumption=energy,
-        nvmlDeviceGetPowerUsage=draws,
-    )
+        NVMLError=Lost, nvmlInit=lambda: None, nvmlDeviceGetCount=lambda: len(energies),
+        nvmlDeviceGetHandleByIndex=lambda index: index, nvmlDeviceGetTotalEnergyConsumption=energy,
+        nvmlDeviceGetPowerUsage=draws)
 
 
 def test_gpus_by_their_counters_and_old_ones_by_their_power():
@@ -140,11 +133,8 @@ def test_no_library_and_no_driver_are_said():
 
 @pytest.mark.parametrize(
     "parts, says",
-    [
-        (("package-0", "dram"), "GPUs, disks, fans, power supplies and network"),
-        (("GPU 0", "GPU 1"), "processors, memory, disks, fans, power supplies and network"),
-        (("GPU 0", "package-0"), "memory, disks, fans, power supplies and network"),
-    ],
-)
+    [(("package-0", "dram"), "GPUs, disks, fans, power supplies and network"),
+     (("GPU 0", "GPU 1"), "processors, memory, disks, fans, power supplies and network"),
+     (("GPU 0", "package-0"), "memory, disks, fans, power supplies and network")])
 def test_what_is_left_out_is_said(parts, says):
     assert power.left_out([power.Counter(part, lambda: 0.0) for part in parts]) == says

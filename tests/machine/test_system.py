@@ -21,37 +21,18 @@ def told(name, environ=None):
 
 @pytest.mark.parametrize(
     "name, expected",
-    [
-        (
-            "H100",
-            {
-                "host_processors_per_node": "2",
-                "host_processor_core_count": "56",
-                "host_processor_vcpu_count": "112",
-                "accelerator_model_name": "NVIDIA H100 80GB HBM3 (700 W)",
-                "accelerator_memory_capacity": "81559 MiB",
-                "accelerator_interconnect": "NVLink",
-                "host_networking": "4 x 400 Gb/sec (4X NDR) InfiniBand",
-            },
-        ),
-        (
-            "L40S",
-            {
-                "accelerator_interconnect": "PCIe",
-                "accelerator_interconnect_topology": "SYS between 1 of 1 pairs",
-            },
-        ),
-        (
-            "container-3-cores",
-            {
-                "host_processor_core_count": "32",
-                "host_processor_frequency": "2.60GHz",
-                "hw_notes": "the run could use 3 of 128 CPUs and 8 of 1008 GiB of memory",
-            },
-        ),
-        ("Slurm-cpuset", {"hw_notes": "the run could use 16 of 64 CPUs and 120 of 504 GiB of memory"}),
-    ],
-)
+    [("H100",
+      {"host_processors_per_node": "2", "host_processor_core_count": "56",
+       "host_processor_vcpu_count": "112", "accelerator_model_name": "NVIDIA H100 80GB HBM3 (700 W)",
+       "accelerator_memory_capacity": "81559 MiB", "accelerator_interconnect": "NVLink",
+       "host_networking": "4 x 400 Gb/sec (4X NDR) InfiniBand"}),
+     ("L40S",
+      {"accelerator_interconnect": "PCIe",
+       "accelerator_interconnect_topology": "SYS between 1 of 1 pairs"}),
+     ("container-3-cores",
+      {"host_processor_core_count": "32", "host_processor_frequency": "2.60GHz",
+       "hw_notes": "the run could use 3 of 128 CPUs and 8 of 1008 GiB of memory"}),
+     ("Slurm-cpuset", {"hw_notes": "the run could use 16 of 64 CPUs and 120 of 504 GiB of memory"})])
 def test_machines(name, expected):
     found = told(name)
     assert {field: found[field] for field in expected} == expected
@@ -73,20 +54,13 @@ def test_a_machine_that_says_nothing_is_no_error(tmp_path):
 
 def test_disks_network_caches_and_operating_system(tmp_path):
     for file, content in {
-        "sys/block/nvme0n1/size": "7501476528",
-        "sys/block/nvme1n1/size": "7501476528",
-        "sys/block/sda/size": "937703088",
-        "sys/block/sda/queue/rotational": "1",
-        "sys/block/loop0/size": "8",
-        "sys/block/sdb/size": "0",
-        "sys/class/net/eth0/speed": "25000",
-        "sys/class/net/eth0/device/vendor": "0x15b3",
-        "sys/class/net/lo/speed": "10000",
-        "sys/class/net/eth1/speed": "-1",
-        "sys/class/net/eth1/device/vendor": "0x15b3",
+        "sys/block/nvme0n1/size": "7501476528", "sys/block/nvme1n1/size": "7501476528",
+        "sys/block/sda/size": "937703088", "sys/block/sda/queue/rotational": "1", "sys/block/loop0/size": "8",
+        "sys/block/sdb/size": "0", "sys/class/net/eth0/speed": "25000",
+        "sys/class/net/eth0/device/vendor": "0x15b3", "sys/class/net/lo/speed": "10000",
+        "sys/class/net/eth1/speed": "-1", "sys/class/net/eth1/device/vendor": "0x15b3",
         "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 20.04.6 LTS"\n',
-        "proc/sys/kernel/osrelease": "5.15.0-91-generic",
-    }.items():
+        "proc/sys/kernel/osrelease": "5.15.0-91-generic"}.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(content + "\n")
 
@@ -105,8 +79,7 @@ def test_disks_network_caches_and_operating_system(tmp_path):
 def test_the_link_of_a_gpu():
     rows = (
         "index, name, uuid, pci.bus_id, driver_version, pcie.link.gen.max, pcie.link.width.max\n"
-        "0, NVIDIA A100-SXM4-80GB, GPU-0, 00000000:07:00.0, 535.129.03, 4, 16\n"
-    )
+        "0, NVIDIA A100-SXM4-80GB, GPU-0, 00000000:07:00.0, 535.129.03, 4, 16\n")
 
     def run(argv):
         query = argv[1:] and argv[1].startswith("--query-gpu=")
@@ -114,5 +87,4 @@ def test_the_link_of_a_gpu():
 
     assert (
         description.read(Sources(pathlib.Path("/nowhere"), run, {}))["accelerator_host_interconnect"]
-        == "PCIe 4.0 x16"
-    )
+        == "PCIe 4.0 x16")

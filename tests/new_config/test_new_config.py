@@ -59,8 +59,7 @@ def test_what_is_written(name):
     """``python -m tests.support.new_configs`` writes it again."""
     file = new_configs.GOLDEN / f"{name}.sh"
     assert new_configs.text(name) == file.read_text(encoding="utf-8"), (
-        f"to write it again: {new_configs.AGAIN}"
-    )
+        f"to write it again: {new_configs.AGAIN}")
 
 
 def test_no_golden_file_is_of_no_machine():
@@ -79,8 +78,7 @@ def test_gpus_get_a_published_recipe_whole(tmp_path, name):
             assert getattr(config.recipe, value) == getattr(source, value)
     assert source.name in new.text and f"organisation: {source.organisation}" in new.text
     assert ("changed     global batch size" in new.text) is (
-        source.global_batch_size != config.global_batch_size
-    )
+        source.global_batch_size != config.global_batch_size)
 
 
 @pytest.mark.parametrize(
@@ -104,15 +102,13 @@ def test_a_gpu_that_others_use_is_said():
     new = new_config.make("MINE", machine(2, A100, (8, 0), 80, 60_000), BARE)
     said = "are in use, which the batch size leaves to others: nvidia-smi names the processes"
     assert [each for each in new.cautions if "in use" in each] == [
-        f"GPU {index}: 60000 MiB {said}" for index in (0, 1)
-    ]
+        f"GPU {index}: 60000 MiB {said}" for index in (0, 1)]
     cautions = new_config.make("MINE", machine(2, A100, (8, 0), 80, 2000), BARE).cautions
     assert not any("in use" in line for line in cautions)
 
 
 @pytest.mark.parametrize(
-    "capability, load", [((8, 0), 0.7), ((8, 6), 0), ((8, 9), 0), ((9, 0), 0.7), (None, 0)]
-)
+    "capability, load", [((8, 0), 0.7), ((8, 6), 0), ((8, 9), 0), ((9, 0), 0.7), (None, 0)])
 def test_images_go_through_the_jpeg_engine_where_there_is_one(tmp_path, capability, load):
     new = new_config.make("MINE", machine(1, "GPU", capability, 24), BARE)
     assert config_of(new, tmp_path).input_pipeline.hw_decoder_load == load
@@ -126,8 +122,7 @@ def test_minutes_are_promised_only_of_what_was_published():
     published = new_config.make("MINE", machine(8, H100, (9, 0), 80), BARE)
     assert published.source.known == "H100-SXM-80GB"
     assert re.search(
-        r"minutes \(.*\) at the rate of others' code on H100-SXM-80GB$", published.text, re.MULTILINE
-    )
+        r"minutes \(.*\) at the rate of others' code on H100-SXM-80GB$", published.text, re.MULTILINE)
     other = new_config.make("MINE", machine(1, "NVIDIA GeForce RTX 3070", (8, 6), 8), BARE)
     assert other.source.known is None and not re.search(r"(minutes|epochs) \(", other.text)
     assert (
@@ -163,12 +158,8 @@ BOTH = {"mxnet-cu112": "1.9.1", "torch": "2.13.0"}
         ((8, 0), {}, "pytorch", f"{WHY}; {INSTALL}"),
         ((7, 5), BOTH, "pytorch", WHY),
         ((8, 9), {"torch": "2.13.0+cu130"}, "pytorch", WHY),
-        (
-            (8, 0),
-            {"mxnet-cu112": "1.9.1", "torch": "2.13.0+cpu"},
-            "mxnet",
-            "installed; PyTorch, the default from compute capability 7.5 on, is not",
-        ),
+        ((8, 0), {"mxnet-cu112": "1.9.1", "torch": "2.13.0+cpu"}, "mxnet",
+         "installed; PyTorch, the default from compute capability 7.5 on, is not"),
         ((8, 0), {"mxnet": "1.9.1", "paddlepaddle": "2.6.2"}, "pytorch", f"{WHY}; {INSTALL}"),  # for CPUs
         ((9, 0), {"torch": "2.13.0"}, "pytorch", "MXNet has no code for compute capability 9.0"),
         ((7, 0), BOTH, "mxnet", f"the default; {NEWER}"),
@@ -226,23 +217,15 @@ def test_precision_is_what_the_gpu_computes_fast(tmp_path, capability, precision
 
 @pytest.mark.parametrize(
     "installed, framework",
-    [({"mxnet": "1.9.1", "torch": "2.13.0"}, "mxnet"), ({"torch": "2.13.0"}, "pytorch")],
-)
+    [({"mxnet": "1.9.1", "torch": "2.13.0"}, "mxnet"), ({"torch": "2.13.0"}, "pytorch")])
 def test_without_a_gpu_it_is_the_demo(tmp_path, installed, framework):
     new = new_config.make("LAPTOP", simulated("no-GPU"), packages(**installed))
     config = config_of(new, tmp_path)
     demo = rewrite.configuration(config_file.file_of("DEMO_CPU"))
     assert (config.hyperparameters, config.data, config.input_pipeline) == (
-        demo.hyperparameters,
-        demo.data,
-        demo.input_pipeline,
-    )
+        demo.hyperparameters, demo.data, demo.input_pipeline)
     assert (config.run.framework, config.run.device, config.ranks, config.run.precision) == (
-        framework,
-        "cpu",
-        2,
-        "auto",
-    )
+        framework, "cpu", 2, "auto")
     assert new.findings == [rules.NOT_A_RESULT]
     assert rules.NOT_A_RESULT in config.run.organisation and rules.NOT_A_RESULT in config.run.platform
     assert "configs/config_DEMO_CPU.sh" in new.text and str(files.ROOT) not in new.text
@@ -251,14 +234,10 @@ def test_without_a_gpu_it_is_the_demo(tmp_path, installed, framework):
 
 @pytest.mark.parametrize(
     "base, number, gib, images, says",
-    [
-        ("NF5688M6", 8, 80, 408, "as config_NF5688M6.sh"),
-        ("NF5688M6", 4, 80, 816, "as config_NF5688M6.sh"),
-        ("NF5688M6", 4, 40, 576, "3264 in config_NF5688M6.sh; no more fit 40 GiB"),
-        ("DGXH100", 6, 80, 533, "3200 in config_DGXH100.sh, which 6 ranks do not divide"),
-        ("DEMO_GPU_PYTORCH", 2, 24, 128, "as config_DEMO_GPU_PYTORCH.sh"),
-    ],
-)
+    [("NF5688M6", 8, 80, 408, "as config_NF5688M6.sh"), ("NF5688M6", 4, 80, 816, "as config_NF5688M6.sh"),
+     ("NF5688M6", 4, 40, 576, "3264 in config_NF5688M6.sh; no more fit 40 GiB"),
+     ("DGXH100", 6, 80, 533, "3200 in config_DGXH100.sh, which 6 ranks do not divide"),
+     ("DEMO_GPU_PYTORCH", 2, 24, 128, "as config_DEMO_GPU_PYTORCH.sh")])
 def test_from_a_system_the_global_batch_stays_where_memory_and_ranks_allow(
     tmp_path, base, number, gib, images, says
 ):
@@ -269,8 +248,7 @@ def test_from_a_system_the_global_batch_stays_where_memory_and_ranks_allow(
     kept = dataclasses.replace(before.hyperparameters, batch_size=images)
     assert (config.hyperparameters, config.data, config.ranks) == (kept, before.data, number)
     changed = (
-        f"changed     global batch size {before.global_batch_size} there, {images * number} here" in new.text
-    )
+        f"changed     global batch size {before.global_batch_size} there, {images * number} here" in new.text)
     assert changed is (config.global_batch_size != before.global_batch_size)
     assert config.is_imagenet is before.is_imagenet
 
@@ -290,8 +268,7 @@ def test_imagenet_on_a_cpu_takes_what_fits_its_memory(tmp_path):
     assert config.hyperparameters.batch_size == choices.fitting(new.devices, "auto", config.data) == 30
     assert "3264 in config_NF5688M6.sh; no more fit 8 GiB" in new.text
     assert (
-        "expected    epochs are not known: the recipe was chosen for a global batch size of 3264" in new.text
-    )
+        "expected    epochs are not known: the recipe was chosen for a global batch size of 3264" in new.text)
     assert ["rn50 borrow --suggest --gbs 60" in each for each in new.cautions] == [True]
 
 
@@ -306,15 +283,13 @@ def test_gpus_that_no_rank_can_use():
     with pytest.raises(UserError, match="does not report its memory; give --from SYSTEM"):
         new_config.make("MINE", silent, BARE)
     assert (
-        new_config.make("MINE", silent, BARE, config_file.file_of("1xL40S")).config.global_batch_size == 408
-    )
+        new_config.make("MINE", silent, BARE, config_file.file_of("1xL40S")).config.global_batch_size == 408)
 
 
 def test_cautions(tmp_path):
     two = machine(2, A100, (8, 0), 80)
     mixed = dataclasses.replace(
-        two, gpus=(two.gpus[0], dataclasses.replace(two.gpus[1], name="NVIDIA T400", memory_mib=8192))
-    )
+        two, gpus=(two.gpus[0], dataclasses.replace(two.gpus[1], name="NVIDIA T400", memory_mib=8192)))
     new = new_config.make("MINE", mixed, BARE)
     assert new.config.hyperparameters.batch_size <= 96
     assert any(f"the GPUs differ ({A100}, NVIDIA T400)" in each for each in new.cautions)
@@ -322,13 +297,10 @@ def test_cautions(tmp_path):
 
 @pytest.mark.parametrize(
     "status, printed, hardware_is_seen, reason",
-    [
-        (127, "", True, "nvidia-smi: command not found"),
-        (124, "nvidia-smi gave no answer within 20 s", False, "nvidia-smi gave no answer within 20 s"),
-        (9, "NVIDIA-SMI has failed because\nof it\n", False, "NVIDIA-SMI has failed because"),
-        (127, "", False, ""),
-    ],
-)
+    [(127, "", True, "nvidia-smi: command not found"),
+     (124, "nvidia-smi gave no answer within 20 s", False, "nvidia-smi gave no answer within 20 s"),
+     (9, "NVIDIA-SMI has failed because\nof it\n", False, "NVIDIA-SMI has failed because"),
+     (127, "", False, "")])
 def test_a_configuration_for_the_cpu_says_why_no_gpu_could_be_asked(
     tmp_path, status, printed, hardware_is_seen, reason
 ):
@@ -349,18 +321,13 @@ def test_a_configuration_for_the_cpu_says_why_no_gpu_could_be_asked(
 
 @pytest.mark.parametrize(
     "framework, driver, needed",
-    [
-        ("pytorch", "535.129.03", "580.65.06"),
-        ("pytorch", "580.65.06", ""),
-        ("mxnet", "440.33.01", "450.80.02"),
-    ],
-)
+    [("pytorch", "535.129.03", "580.65.06"), ("pytorch", "580.65.06", ""),
+     ("mxnet", "440.33.01", "450.80.02")])
 def test_a_driver_that_is_too_old_for_the_packages_is_said(framework, driver, needed):
     one = machine(1, A100, (8, 0), 80)
     one = dataclasses.replace(one, gpus=(dataclasses.replace(one.gpus[0], driver=driver),))
     said = [
-        line for line in new_config.make("MINE", one, BARE, framework=framework).cautions if "driver" in line
-    ]
+        line for line in new_config.make("MINE", one, BARE, framework=framework).cautions if "driver" in line]
     assert bool(said) is bool(needed)
     assert all(line.startswith(f"driver {driver} is too old") and needed in line for line in said)
 
@@ -374,10 +341,8 @@ def test_the_command_writes_once_and_says_what(tmp_path):
     done = command("MINE", "--from", "DEMO_CPU", "-o", file)
     assert done.exit_code == 0, done.stderr
     assert (
-        str(file) in done.stdout
-        and f"rn50 run {file}" in done.stdout
-        and "64 in all: as config_DEMO_CPU.sh" in done.stdout
-    )
+        str(file) in done.stdout and f"rn50 run {file}" in done.stdout
+        and "64 in all: as config_DEMO_CPU.sh" in done.stdout)
     text = file.read_text()
     assert f"CONFIG_FILE={file} ./run_and_time.sh" in text and f"`rn50 tune input {file}`" in text
     again = command("MINE", "-o", file)
@@ -386,25 +351,20 @@ def test_the_command_writes_once_and_says_what(tmp_path):
     said = json.loads(forced.stdout)
     assert forced.exit_code == 0 and said["global_batch_size"] == 64 and said["written"] == str(file)
     shown = subprocess.run(
-        [sys.executable, "-m", "rn50", "config", "show", str(file)], capture_output=True, text=True
-    )
+        [sys.executable, "-m", "rn50", "config", "show", str(file)], capture_output=True, text=True)
     assert shown.returncode == 0 and "MINE: ranks 2, global batch size 64" in shown.stdout
 
 
 @pytest.mark.parametrize(
     "arguments, message",
-    [
-        (["a/b"], "NAME a/b: no name of a system"),
-        (["-x"], "No such option"),
-        ([".."], "NAME ..: no name of a system"),
-        (["é"], "no name of a system"),
-        (["x" * 300], "no name of a system"),
-        (["NO_USER_HAS_THIS", "--from", "NOBODYS"], "NOBODYS: no such file"),
-        (["NO_USER_HAS_THIS", "--framework", "none"], "FRAMEWORK=none: no such implementation"),
-        (["DEMO_CPU"], "config_DEMO_CPU.sh: exists"),
-        (["NO_USER_HAS_THIS", "-o", "/nowhere/config_MINE.sh"], "/nowhere/config_MINE.sh: cannot be written"),
-    ],
-)
+    [(["a/b"], "NAME a/b: no name of a system"), (["-x"], "No such option"),
+     ([".."], "NAME ..: no name of a system"), (["é"], "no name of a system"),
+     (["x" * 300], "no name of a system"),
+     (["NO_USER_HAS_THIS", "--from", "NOBODYS"], "NOBODYS: no such file"),
+     (["NO_USER_HAS_THIS", "--framework", "none"], "FRAMEWORK=none: no such implementation"),
+     (["DEMO_CPU"], "config_DEMO_CPU.sh: exists"),
+     (["NO_USER_HAS_THIS", "-o", "/nowhere/config_MINE.sh"], "/nowhere/config_MINE.sh: cannot be written"),
+    ])
 def test_refusals_are_a_line(arguments, message):
     done = command(*arguments)
     assert done.exit_code == 2 and message in done.stderr

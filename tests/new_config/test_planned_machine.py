@@ -33,12 +33,10 @@ def test_a_machine_that_is_not_here_gets_what_it_would_get_there(tmp_path, text)
 
 
 @pytest.mark.parametrize(
-    "text", ["8 cores", "CPU", "", "4 x 24GB", "0 x 24GB 8.9", "4 x 24GB 8.9 9.0", "4 x 24TB 9.0"]
-)
+    "text", ["8 cores", "CPU", "", "4 x 24GB", "0 x 24GB 8.9", "4 x 24GB 8.9 9.0", "4 x 24TB 9.0"])
 def test_gpus_in_another_form_are_refused_with_an_example(tmp_path, text):
     done = CliRunner().invoke(
-        main, ["config", "new", "MINE", "--for", text, "-o", str(tmp_path / "config_MINE.sh")]
-    )
+        main, ["config", "new", "MINE", "--for", text, "-o", str(tmp_path / "config_MINE.sh")])
     assert done.exit_code == 2 and done.output.count("\n") == 1 and not list(tmp_path.iterdir())
     assert 'write --for "4 x 24GB 8.9"; without a GPU the configuration is DEMO_CPU' in done.output
 

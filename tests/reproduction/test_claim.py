@@ -43,12 +43,9 @@ def test_hyperparameters_that_are_not_logged_are_those_of_the_nearest_recipe():
 
 @pytest.mark.parametrize(
     "source, says",
-    [
-        ("rcp/3264", "claims no minutes; give a published result"),
-        ("v1.0/Inspur/nf5688m7_mxnet", "did you mean v1.0/Inspur/nf5688m6_mxnet"),
-        ("v0.7/SIAT/modelarts_128_mindspore_open", "its optimizer 'THOR' is not a known optimizer"),
-    ],
-)
+    [("rcp/3264", "claims no minutes; give a published result"),
+     ("v1.0/Inspur/nf5688m7_mxnet", "did you mean v1.0/Inspur/nf5688m6_mxnet"),
+     ("v0.7/SIAT/modelarts_128_mindspore_open", "its optimizer 'THOR' is not a known optimizer")])
 def test_what_claims_nothing(source, says):
     with pytest.raises(UserError, match=says.replace("(", "\\(")):
         claim.claim_of(source)

@@ -25,10 +25,8 @@ from tests.support import documented
 from tests.system.job import ROOT, configuration_file
 
 OTHER_OPTIMIZERS = {
-    "v0.7/SIAT/modelarts_128_mindspore_open",
-    "v0.7/SIAT/modelarts_256_mindspore_open",
-    "v1.0/Google/tpu-v4-256-JAX-Distributed-Shampoo",
-}
+    "v0.7/SIAT/modelarts_128_mindspore_open", "v0.7/SIAT/modelarts_256_mindspore_open",
+    "v1.0/Google/tpu-v4-256-JAX-Distributed-Shampoo"}
 
 
 def planned(source, folder, runs=5, base=None):
@@ -96,8 +94,7 @@ def test_a_recipe_at_a_batch_size_that_nobody_published_is_expected_without_an_i
     at = told.here._replace(same_recipe=False, config=config, prediction=reference)
     epochs = expectation.expected(told.claim, at, 5)[0]
     assert (epochs.value, epochs.low) == (
-        pytest.approx(35),
-        None,
+        pytest.approx(35), None,
     ) and epochs.basis == "what its runs took with their recipe; nobody published runs of the one here"
     known = at._replace(prediction=ExpectedEpochs("5 runs", 5, 0, 36, 35, 39))
     assert expectation.expected(told.claim, known, 5)[0].low == 35
@@ -115,13 +112,10 @@ def of(told, seconds, folder, **options):
 
 @pytest.mark.parametrize(
     "seconds, epochs, verdict, quantity, word",
-    [
-        ((1640, 1651, 1660, 1645, 1656), 35, EQUIVALENT, 1, "equivalent"),
-        ((1840, 1850, 1860, 1845, 1856), 35, DIFFERENT, 1, "different"),
-        ((1640, 1651, 1660, 1645, 1656), 39, DIFFERENT, 0, "different"),
-        ((1500, 1651, 1800, 1700, 1600), 35, UNDECIDED, 1, "undecided: "),
-    ],
-)
+    [((1640, 1651, 1660, 1645, 1656), 35, EQUIVALENT, 1, "equivalent"),
+     ((1840, 1850, 1860, 1845, 1856), 35, DIFFERENT, 1, "different"),
+     ((1640, 1651, 1660, 1645, 1656), 39, DIFFERENT, 0, "different"),
+     ((1500, 1651, 1800, 1700, 1600), 35, UNDECIDED, 1, "undecided: ")])
 def test_the_verdict(tmp_path, seconds, epochs, verdict, quantity, word):
     write_runs(tmp_path / "claimed", 1643, 1650, 1661, 1639, 1655)
     told = planned(tmp_path / "claimed", tmp_path / "to", base=ROOT / "configs" / "config_NF5688M6.sh")
@@ -179,8 +173,7 @@ def test_another_batch_size_that_misses_the_target_says_nothing_of_the_claim(tmp
 
 @pytest.mark.parametrize(
     "content, is_another",
-    [({"passed": False}, False), ({"set_sha256": "a"}, False), ({"set_sha256": "b"}, True), (None, False)],
-)
+    [({"passed": False}, False), ({"set_sha256": "a"}, False), ({"set_sha256": "b"}, True), (None, False)])
 def test_other_data_are_known_by_their_certificate(campaign, tmp_path, content, is_another):
     """A certificate of data at fault may have no hash: doctor and run name the fault."""
     told = planned(campaign, tmp_path / "to")
@@ -197,15 +190,11 @@ def rates(median):
 
 @pytest.mark.parametrize(
     "real, synthetic, sums, slow",
-    [
-        (1900, 2700, 0.0, "the input: training makes 1,900 images/s where 2,500 to 2,900 are expected"),
-        (900, 2000, 0.0, "the input: training makes 900 images/s"),
-        (1900, 1950, 0.3, "the all-reduce: it takes 30% of a step"),
-        (1900, 1950, 0.05, "the training step: 1,900 images/s"),
-        (2480, 2700, 0.0, ""),
-        (2700, 2700, 0.5, ""),
-    ],
-)
+    [(1900, 2700, 0.0, "the input: training makes 1,900 images/s where 2,500 to 2,900 are expected"),
+     (900, 2000, 0.0, "the input: training makes 900 images/s"),
+     (1900, 1950, 0.3, "the all-reduce: it takes 30% of a step"),
+     (1900, 1950, 0.05, "the training step: 1,900 images/s"), (2480, 2700, 0.0, ""), (2700, 2700, 0.5, ""),
+    ])
 def test_the_slow_part_is_named(tmp_path, monkeypatch, real, synthetic, sums, slow):
     monkeypatch.setattr(measurement, "_stages", lambda at, folder: "; stages")
     told = planned("v1.0/Inspur/nf5688m6_mxnet", tmp_path)

@@ -37,8 +37,7 @@ def test_variables_that_could_run_code_are_left_out_and_named(results, tmp_path,
     assert marks(mark) == []
     assert (
         told.here.config.environment["NCCL_BUFFSIZE"] == "4194304"
-        and told.here.config.environment["BATCHSIZE"] == "408"
-    )
+        and told.here.config.environment["BATCHSIZE"] == "408")
     for name, value in strange.items():
         if name != "CONFIG_FILE":
             assert told.here.config.environment.get(name) == os.environ.get(name) != value, name

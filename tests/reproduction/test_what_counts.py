@@ -146,12 +146,9 @@ def other_target(saved):
 
 @pytest.mark.parametrize(
     "change, says",
-    [
-        (other_rate, "learning rate is 10.5 in the log and 30.0 beside it"),
-        (other_target, "what was saved beside the log says .*and the log does not"),
-        (lambda saved: saved["variables"].update(LR="3"), "LR is 3 in the variables beside it, and 10.5"),
-    ],
-)
+    [(other_rate, "learning rate is 10.5 in the log and 30.0 beside it"),
+     (other_target, "what was saved beside the log says .*and the log does not"),
+     (lambda saved: saved["variables"].update(LR="3"), "LR is 3 in the variables beside it, and 10.5")])
 def test_a_claim_that_contradicts_itself_is_refused(results, change, says):
     in_all(results, change)
     with pytest.raises(UserError, match=says):
@@ -191,8 +188,7 @@ def test_saved_weights_are_shown_and_make_epochs_incomparable(results, tmp_path)
     (tmp_path / "to").mkdir()
     here = reproduction.configure(told.claim, None, tmp_path / "to")
     assert not here.same_recipe and f"INITIAL_WEIGHTS={weights} there, {weights} here" in " ".join(
-        here.differences
-    )
+        here.differences)
 
 
 BROKEN = ["{}", "[]", "null", "7", '{"epoch_seconds": "x"}', "{"]
@@ -201,10 +197,8 @@ BROKEN = ["{}", "[]", "null", "7", '{"epoch_seconds": "x"}', "{"]
 def measured(told, to, monkeypatch, calls):
     rates = SimpleNamespace(real=(5.0, 4.0, 6.0), synthetic=(7.0, 6.0, 8.0))
     outcome = SimpleNamespace(
-        failure="",
-        step=SimpleNamespace(communication=0.25),
-        rates={REAL: measurement.Rates(*rates.real), SYNTHETIC: measurement.Rates(*rates.synthetic)},
-    )
+        failure="", step=SimpleNamespace(communication=0.25),
+        rates={REAL: measurement.Rates(*rates.real), SYNTHETIC: measurement.Rates(*rates.synthetic)})
     monkeypatch.setattr(measurement.cell, "run", lambda *arguments: calls.append(arguments) or outcome)
     expected = SimpleNamespace(low=None, high=None)
     return measurement.measure(told.here, expected, to)

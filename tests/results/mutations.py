@@ -29,8 +29,7 @@ def delete(key, number=0):
 
 def double(key, number=0):
     return on_lines(
-        lambda lines: lines.insert(position(lines, key, number), lines[position(lines, key, number)])
-    )
+        lambda lines: lines.insert(position(lines, key, number), lines[position(lines, key, number)]))
 
 
 def move(key, to, number=0, to_number=0):
@@ -51,10 +50,8 @@ def change(key, number=0, **fields):
         record = json.loads(lines[i].split(" ", 1)[1])
         metadata = {**record["metadata"], **fields.get("metadata", {})}
         record = {
-            **record,
-            **fields,
-            "metadata": {name: value for name, value in metadata.items() if value is not None},
-        }
+            **record, **fields,
+            "metadata": {name: value for name, value in metadata.items() if value is not None}}
         lines[i] = ":::MLLOG " + json.dumps(record) + "\n"
 
     return on_lines(mutate)
@@ -95,8 +92,7 @@ def times(function):
         first = records[0]["time_ms"]
         return "".join(
             ":::MLLOG " + json.dumps({**record, "time_ms": function(record["time_ms"], first)}) + "\n"
-            for record in records
-        )
+            for record in records)
 
     return mutate
 

@@ -9,18 +9,8 @@ from rn50.terminal import Terminal
 
 
 def write_run(
-    file,
-    seconds,
-    accuracy=0.76,
-    status="success",
-    train_samples=rules.TRAIN_SAMPLES,
-    platform="8xBox",
-    benchmark="resnet",
-    base_learning_rate=10.5,
-    global_batch_size=3264,
-    start=0,
-    epochs=35,
-    **of_samples,
+    file, seconds, accuracy=0.76, status="success", train_samples=rules.TRAIN_SAMPLES, platform="8xBox",
+    benchmark="resnet", base_learning_rate=10.5, global_batch_size=3264, start=0, epochs=35, **of_samples,
 ):
     """A log with all that the rules of a result want; ``status`` None leaves the run unfinished, and
     ``of_samples`` is the metadata of train_samples."""
@@ -31,33 +21,17 @@ def write_run(
         return ":::MLLOG " + json.dumps(record) + "\n"
 
     values = {
-        "submission_benchmark": benchmark,
-        "submission_org": "Somebody",
-        "submission_division": "closed",
-        "submission_status": "onprem",
-        "submission_platform": platform,
-        "cache_clear": True,
-        "init_start": None,
-        "seed": seconds,
-        "global_batch_size": global_batch_size,
-        "gradient_accumulation_steps": 1,
-        "opt_name": "lars",
-        "lars_epsilon": 0.0,
-        "lars_opt_base_learning_rate": base_learning_rate,
-        "lars_opt_end_learning_rate": 0.0001,
-        "lars_opt_learning_rate_decay_poly_power": 2,
-        "lars_opt_learning_rate_decay_steps": 37,
-        "lars_opt_learning_rate_warmup_epochs": 2,
-        "lars_opt_momentum": 0.9,
-        "lars_opt_weight_decay": 5e-5,
-        "init_stop": None,
-        "run_start": None,
-        "train_samples": train_samples,
-        "eval_samples": rules.EVAL_SAMPLES,
-    }
+        "submission_benchmark": benchmark, "submission_org": "Somebody", "submission_division": "closed",
+        "submission_status": "onprem", "submission_platform": platform, "cache_clear": True,
+        "init_start": None, "seed": seconds, "global_batch_size": global_batch_size,
+        "gradient_accumulation_steps": 1, "opt_name": "lars", "lars_epsilon": 0.0,
+        "lars_opt_base_learning_rate": base_learning_rate, "lars_opt_end_learning_rate": 0.0001,
+        "lars_opt_learning_rate_decay_poly_power": 2, "lars_opt_learning_rate_decay_steps": 37,
+        "lars_opt_learning_rate_warmup_epochs": 2, "lars_opt_momentum": 0.9, "lars_opt_weight_decay": 5e-5,
+        "init_stop": None, "run_start": None, "train_samples": train_samples,
+        "eval_samples": rules.EVAL_SAMPLES}
     lines = [
-        line(key, value, **(of_samples if key == "train_samples" else {})) for key, value in values.items()
-    ]
+        line(key, value, **(of_samples if key == "train_samples" else {})) for key, value in values.items()]
 
     def late(epoch):
         """No two runs are as fast in the same epochs."""
@@ -69,13 +43,9 @@ def write_run(
         lines += [
             line("block_start", at=begin, first_epoch_num=first, epoch_count=last - first + 1),
             line(
-                "eval_accuracy",
-                accuracy if last == epochs else 0.5 + seconds % 97 / 50_000,
-                at=end,
-                epoch_num=last,
-            ),
-            line("block_stop", at=end, first_epoch_num=first),
-        ]
+                "eval_accuracy", accuracy if last == epochs else 0.5 + seconds % 97 / 50_000, at=end,
+                epoch_num=last),
+            line("block_stop", at=end, first_epoch_num=first)]
         first = last + 1
     lines += [] if status is None else [line("run_stop", at=seconds, status=status)]
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -106,11 +76,9 @@ def write_power(log, readings, begin=None, end=None, node=0, more=()):
     begin = readings[0][0] - 1 if begin is None else begin
     end = readings[-1][0] if end is None else end
     lines = [
-        power_record(power.START, start + 1000 * begin, not_included="GPUs"),
-        *more,
+        power_record(power.START, start + 1000 * begin, not_included="GPUs"), *more,
         *(power_record(power.READING, start + 1000 * at, watts) for at, watts in readings),
-        power_record(power.STOP, start + 1000 * end),
-    ]
+        power_record(power.STOP, start + 1000 * end)]
     file.write_text("\n".join(lines) + "\n")
     return file
 

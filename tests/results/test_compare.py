@@ -37,9 +37,7 @@ def test_interval_and_p_value():
     both, observed = a + b, abs(found.difference)
     extreme = sum(
         abs(sum(both[i] for i in chosen) / 5 - (sum(both) - sum(both[i] for i in chosen)) / 5)
-        >= observed - 1e-12
-        for chosen in itertools.combinations(range(10), 5)
-    )
+        >= observed - 1e-12 for chosen in itertools.combinations(range(10), 5))
     assert found.p == pytest.approx(extreme / 252)
     assert found.shown and "show that B is faster, by 0.49 (1.8%)" in found.sentence
     like = against("minutes", a, [value + 1 for value in a])
@@ -50,26 +48,20 @@ def test_interval_and_p_value():
 def test_noise_is_not_called_a_difference():
     found = against("minutes", [10.0, 11.0, 12.0, 13.0, 14.0], [10.5, 11.2, 12.6, 12.9, 14.1])
     assert (
-        not found.shown
-        and "do not show a difference" in found.sentence
-        and "could show one of about" in found.sentence
-    )
+        not found.shown and "do not show a difference" in found.sentence
+        and "could show one of about" in found.sentence)
     assert found.low < 0 < found.high
 
 
 def test_no_spread_at_all():
     same = against("epochs", [35] * 5, [35] * 5)
     assert (
-        not same.shown
-        and same.low is None
-        and same.sentence.startswith("no difference: every run of both has 35 epochs")
-    )
+        not same.shown and same.low is None
+        and same.sentence.startswith("no difference: every run of both has 35 epochs"))
     other = against("epochs", [35] * 5, [39] * 5)
     assert (
-        other.shown
-        and other.p == pytest.approx(2 / 252)
-        and "B needs more epochs, by 4 (11.4%)" in other.sentence
-    )
+        other.shown and other.p == pytest.approx(2 / 252)
+        and "B needs more epochs, by 4 (11.4%)" in other.sentence)
 
 
 def test_too_few_runs_never_show_anything():
@@ -82,22 +74,8 @@ def test_p_values_of_tests_made_at_once():
     """The worked example of Benjamini and Hochberg (1995): of 15 p-values four stay below 5 %, though nine
     are below alone."""
     p = [
-        0.0001,
-        0.0004,
-        0.0019,
-        0.0095,
-        0.0201,
-        0.0278,
-        0.0298,
-        0.0344,
-        0.0459,
-        0.3240,
-        0.4262,
-        0.5719,
-        0.6528,
-        0.7590,
-        1.0,
-    ]
+        0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719,
+        0.6528, 0.7590, 1.0]
     by_hand = [min(p[k] * 15 / (k + 1) for k in range(i, 15)) for i in range(15)]
     found = significance.adjusted(p)
     assert found == pytest.approx(by_hand)
@@ -107,10 +85,8 @@ def test_p_values_of_tests_made_at_once():
     assert significance.confidence_at_once(found) == pytest.approx(1 - 0.05 * 4 / 15)
     assert significance.adjusted([]) == [] and significance.adjusted([0.02]) == [0.02]
     assert (
-        significance.confidence_at_once([0.02])
-        == significance.confidence_at_once([0.7])
-        == pytest.approx(0.95)
-    )
+        significance.confidence_at_once([0.02]) == significance.confidence_at_once([0.7])
+        == pytest.approx(0.95))
 
 
 def test_one_small_p_value_among_many_tests_shows_nothing(tmp_path):
@@ -124,18 +100,15 @@ def test_one_small_p_value_among_many_tests_shows_nothing(tmp_path):
     assert found.tests == 6 and minutes.p < 0.05 < minutes.p_adjusted and not minutes.shown
     [alone] = compare.compare([systems[0], systems[2]])
     assert (
-        alone.tests == 3
-        and minutes.p == alone.differences[1].p
-        and alone.differences[1].p_adjusted < minutes.p_adjusted
-    )
+        alone.tests == 3 and minutes.p == alone.differences[1].p
+        and alone.differences[1].p_adjusted < minutes.p_adjusted)
     assert against("minutes", *([run.minutes for run in systems[i].runs] for i in (0, 2))).shown
 
 
 def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
     folders = [write_result(tmp_path / "first", platform="first")]
     for name, speeds in (
-        ("second", (20_000, 18_000, 22_000, 24_000)),
-        ("third", (30_000, 27_000, 33_000, 36_000)),
+        ("second", (20_000, 18_000, 22_000, 24_000)), ("third", (30_000, 27_000, 33_000, 36_000)),
     ):
         folders.append(write_result(tmp_path / name, speeds, platform=name))
     comparisons = compare.compare(score.score(folders))
@@ -155,8 +128,7 @@ def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
 
 @pytest.mark.parametrize(
     "seconds, epochs",
-    [((100, 101, 102, 103, 104), 31), ((80, 81, 82, 83, 84), 35), ((80, 81, 82, 83, 84), 39)],
-)
+    [((100, 101, 102, 103, 104), 31), ((80, 81, 82, 83, 84), 35), ((80, 81, 82, 83, 84), 39)])
 def test_a_split_has_no_rest(tmp_path, seconds, epochs):
     """Fewer epochs of a longer time, and the other way round, pull against each other."""
     scored.write_runs(tmp_path / "one", 100, 101, 102, 103, 104)
@@ -186,15 +158,9 @@ def test_two_results(tmp_path):
     [found] = compare.compare(score.score([first, second]))
     assert (found.first, found.second) == ("one", "two")
     assert [(d.quantity, d.shown) for d in found.differences] == [
-        ("epochs", False),
-        ("minutes", True),
-        ("images_per_second", True),
-    ]
+        ("epochs", False), ("minutes", True), ("images_per_second", True)]
     assert found.settings[:-1] == (
-        ("platform", "one", "two"),
-        ("DALI_THREADS", "1", "2"),
-        ("packages / numpy", "1.1", "1.2"),
-    )
+        ("platform", "one", "two"), ("DALI_THREADS", "1", "2"), ("packages / numpy", "1.1", "1.2"))
     name, one, other = found.settings[-1]
     assert (name, one[:2], other[:2]) == (compare.OTHER_PACKAGES, "2 ", "2 ") and one != other
     assert found.cautions == ()
@@ -213,9 +179,7 @@ def test_results_of_one_system_are_named_by_their_folders(tmp_path):
 def test_a_result_and_its_own_copy_are_the_same_logs(tmp_path):
     """Whatever the names of the files, and beside a third result whose tests stay its own."""
     first, other = (
-        write_result(tmp_path / "first"),
-        write_result(tmp_path / "other", (1000, 1001, 1002, 1003, 1004)),
-    )
+        write_result(tmp_path / "first"), write_result(tmp_path / "other", (1000, 1001, 1002, 1003, 1004)))
     for number in range(5):
         copy = tmp_path / "copy" / f"result_{9 - number}.txt"
         copy.parent.mkdir(exist_ok=True)
@@ -235,19 +199,15 @@ def test_logs_that_are_in_both_are_no_independent_runs(tmp_path):
     scored.write_run(second / "result_0.txt", 15_000)
     [found] = compare.compare(score.score([first, second]))
     assert not found.same_logs and found.cautions == (
-        "4 of the logs are in both, so the runs are not independent",
-    )
+        "4 of the logs are in both, so the runs are not independent",)
 
 
 def test_what_is_not_comparable_is_said(tmp_path):
     first = write_result(tmp_path / "first")
     scored.write_run(first / "result_1.txt", 9_000, accuracy=0.7, status="aborted")
     second = write_result(
-        tmp_path / "second",
-        speeds=(1000, 1001, 1002, 1003, 1004),
-        train_samples=10_000,
-        platform=f"8xBox ({rules.NOT_A_RESULT})",
-    )
+        tmp_path / "second", speeds=(1000, 1001, 1002, 1003, 1004), train_samples=10_000,
+        platform=f"8xBox ({rules.NOT_A_RESULT})")
     [found] = compare.compare(score.score([first, second]))
     assert not any(d.shown for d in found.differences)
     assert {d.sentence for d in found.differences} == {"not comparable: other data"}
@@ -286,8 +246,7 @@ def test_different_targets_are_said_before_the_figures(tmp_path):
     assert "caution: their targets differ (0.759 and none), so" in said.splitlines()[0]
     assert not any(
         "targets" in each
-        for each in compare.compare(score.score([tmp_path / "two"] + [tmp_path / "one"]))[0].settings
-    )
+        for each in compare.compare(score.score([tmp_path / "two"] + [tmp_path / "one"]))[0].settings)
 
 
 def test_where_no_run_reached_the_target_accuracy_is_compared(tmp_path):
@@ -309,8 +268,7 @@ def test_a_published_result_is_compared_by_its_name(tmp_path):
     assert ("base learning rate", "10.5", "11") in found.settings
     assert all(value != "-" for _, *values in found.settings for value in values)
     assert found.cautions == (
-        f"1 of 5 runs of {name} did not converge; epochs and minutes are of those that did",
-    )
+        f"1 of 5 runs of {name} did not converge; epochs and minutes are of those that did",)
     [turned] = compare.compare(compare.sides([pathlib.Path(name), tmp_path / "mine"]))
     assert (turned.first, turned.second) == (name, "mine")
     with pytest.raises(UserError, match="a published result, did you mean v2.1/NVIDIA/dgxh100_preview"):
@@ -359,8 +317,7 @@ def test_no_sentence_contradicts_its_interval(tmp_path):
     one, two = [1, 2, 3, 4, 5], [4.5, 5.5, 6.5, 7.5, 4.4]
     found = compare.difference("minutes", one, two, "B", p_adjusted=0.06, lowest=0.02)
     assert found.low > 0 and found.sentence.endswith(
-        "do not show a difference: it is 2.68 (89.3%); p = 0.060"
-    )
+        "do not show a difference: it is 2.68 (89.3%); p = 0.060")
 
 
 def test_cut_epochs_are_a_caution(tmp_path):

@@ -24,53 +24,26 @@ pytestmark = pytest.mark.usefixtures("official_checkers")
 def write_log(file, **changes):
     """A log that rulesets 1.0.0 and 4.0.0 accept; ``changes`` are values by key."""
     submission = {
-        "benchmark": "resnet",
-        "org": "Somebody",
-        "division": "closed",
-        "status": "research",
-        "platform": "8xBox",
-    }
+        "benchmark": "resnet", "org": "Somebody", "division": "closed", "status": "research",
+        "platform": "8xBox"}
     hyperparameters = {
-        "global_batch_size": 3264,
-        "gradient_accumulation_steps": 1,
-        "model_bn_span": 408,
-        "opt_name": "lars",
-        "lars_epsilon": 0.0,
-        "lars_opt_base_learning_rate": 10.5,
-        "lars_opt_end_learning_rate": 0.0001,
-        "lars_opt_learning_rate_decay_poly_power": 2,
-        "lars_opt_learning_rate_decay_steps": 37,
-        "lars_opt_learning_rate_warmup_epochs": 2,
-        "lars_opt_momentum": 0.9,
-        "lars_opt_weight_decay": 0.00005,
-    }
+        "global_batch_size": 3264, "gradient_accumulation_steps": 1, "model_bn_span": 408, "opt_name": "lars",
+        "lars_epsilon": 0.0, "lars_opt_base_learning_rate": 10.5, "lars_opt_end_learning_rate": 0.0001,
+        "lars_opt_learning_rate_decay_poly_power": 2, "lars_opt_learning_rate_decay_steps": 37,
+        "lars_opt_learning_rate_warmup_epochs": 2, "lars_opt_momentum": 0.9, "lars_opt_weight_decay": 0.00005}
     block, epoch = {"first_epoch_num": 1, "epoch_count": 3}, {"epoch_num": 3}
     events = [
-        *((f"submission_{key}", value, {}) for key, value in submission.items()),
-        ("cache_clear", True, {}),
-        ("init_start", None, {}),
-        ("seed", 1, {}),
-        *((key, value, {}) for key, value in hyperparameters.items()),
-        ("init_stop", None, {}),
-        ("run_start", None, {}),
-        ("train_samples", 1281167, {}),
-        ("eval_samples", 50000, {}),
-        ("block_start", None, block),
-        ("eval_start", None, epoch),
-        ("eval_accuracy", 0.76, epoch),
-        ("eval_stop", None, epoch),
-        ("block_stop", None, block),
-        ("run_stop", None, {"status": "success"}),
-    ]
+        *((f"submission_{key}", value, {}) for key, value in submission.items()), ("cache_clear", True, {}),
+        ("init_start", None, {}), ("seed", 1, {}),
+        *((key, value, {}) for key, value in hyperparameters.items()), ("init_stop", None, {}),
+        ("run_start", None, {}), ("train_samples", 1281167, {}), ("eval_samples", 50000, {}),
+        ("block_start", None, block), ("eval_start", None, epoch), ("eval_accuracy", 0.76, epoch),
+        ("eval_stop", None, epoch), ("block_stop", None, block), ("run_stop", None, {"status": "success"})]
     with file.open("w", encoding="utf-8") as log:
         for time_ms, (key, value, metadata) in enumerate(events):
             fields = {
-                "namespace": "",
-                "time_ms": time_ms,
-                "key": key,
-                "value": changes.get(key, value),
-                "metadata": metadata,
-            }
+                "namespace": "", "time_ms": time_ms, "key": key, "value": changes.get(key, value),
+                "metadata": metadata}
             log.write(":::MLLOG " + json.dumps(fields, ensure_ascii=False) + "\n")
     return file
 
@@ -83,15 +56,10 @@ def test_pass_and_failure_under_several_rulesets(tmp_path, monkeypatch):
     monkeypatch.chdir(elsewhere)
     verdicts = compliance.check(find_result_files([tmp_path]), ["1.0.0", "4.0.0"])
     assert [(v.file, v.ruleset, v.ok) for v in verdicts] == [
-        (good, "1.0.0", True),
-        (good, "4.0.0", True),
-        (bad, "1.0.0", False),
-        (bad, "4.0.0", False),
-    ]
+        (good, "1.0.0", True), (good, "4.0.0", True), (bad, "1.0.0", False), (bad, "4.0.0", False)]
     assert verdicts[0].messages == ()
     assert verdicts[2].messages == (
-        "Failed checks for eval_accuracy : v['value'] >= 0.7590 and v['value'] < 1.0",
-    )
+        "Failed checks for eval_accuracy : v['value'] >= 0.7590 and v['value'] < 1.0",)
     assert list(elsewhere.iterdir()) == []
 
 
@@ -107,8 +75,7 @@ SGD = {
 def logged(file):
     events = read_log(file).events
     keys = {
-        event.key: event.value for event in events if "opt_" in event.key or event.key.startswith("lars_")
-    }
+        event.key: event.value for event in events if "opt_" in event.key or event.key.startswith("lars_")}
     return keys, read_log(file).division
 
 
@@ -125,29 +92,17 @@ def test_every_ruleset_accepts_a_log_of_sgd(tmp_path):
     verdicts = compliance.check([file], rules.RULESETS)
     assert [(verdict.ok, verdict.messages) for verdict in verdicts] == [(True, ())] * len(rules.RULESETS)
     assert logged(file) == (
-        {
-            "opt_name": "sgd",
-            "sgd_opt_base_learning_rate": 6.0,
-            "sgd_opt_end_learning_rate": 0.0001,
-            "sgd_opt_learning_rate_decay_poly_power": 2,
-            "sgd_opt_learning_rate_decay_steps": 42,
-            "opt_learning_rate_warmup_epochs": 5,
-            "sgd_opt_momentum": 0.9,
-            "sgd_opt_weight_decay": 2.5e-05,
-        },
-        "closed",
-    )
+        {"opt_name": "sgd", "sgd_opt_base_learning_rate": 6.0, "sgd_opt_end_learning_rate": 0.0001,
+         "sgd_opt_learning_rate_decay_poly_power": 2, "sgd_opt_learning_rate_decay_steps": 42,
+         "opt_learning_rate_warmup_epochs": 5, "sgd_opt_momentum": 0.9, "sgd_opt_weight_decay": 2.5e-05},
+        "closed")
     assert result_rules.judge([run.read_run(file)], rules.RULESETS).findings == ()
 
 
 @pytest.mark.parametrize(
     "name, value, key",
-    [
-        ("LR", "6.0005", "sgd_opt_base_learning_rate"),
-        ("WD", "3e-5", "sgd_opt_weight_decay"),
-        ("MOM", "0.95", "sgd_opt_momentum"),
-    ],
-)
+    [("LR", "6.0005", "sgd_opt_base_learning_rate"), ("WD", "3e-5", "sgd_opt_weight_decay"),
+     ("MOM", "0.95", "sgd_opt_momentum")])
 def test_what_leaves_the_closed_rules_is_logged_as_open(tmp_path, name, value, key):
     file = imagenet_run.write(tmp_path / "result_0.txt", **{**SGD, name: value})
     keys, division = logged(file)
@@ -163,8 +118,7 @@ def test_what_leaves_the_closed_rules_is_logged_as_open(tmp_path, name, value, k
 def test_every_reason_is_a_message(tmp_path):
     file = write_log(tmp_path / "log.txt", eval_accuracy=0.75)
     file.write_text(
-        "".join(line for line in file.open() if '"run_stop"' not in line) + ":::MLLOG {half a rec\n"
-    )
+        "".join(line for line in file.open() if '"run_stop"' not in line) + ":::MLLOG {half a rec\n")
     [verdict] = compliance.check([file], ["1.0.0"])
     assert not verdict.ok
     assert "Required EXACTLY_ONE occurrence of 'run_stop' but found 0" in verdict.messages
@@ -189,8 +143,7 @@ def test_a_checker_that_crashes_is_no_pass(tmp_path):
     [message] = verdict.messages
     assert (
         message.startswith("the checker gave no verdict: FileNotFoundError")
-        and "Closed_common.yaml" in message
-    )
+        and "Closed_common.yaml" in message)
 
 
 def test_a_log_cannot_speak_for_the_checker(tmp_path):
@@ -203,8 +156,7 @@ def test_a_log_beyond_ascii_is_checked_in_any_locale(tmp_path, monkeypatch):
     for name, value in (("LC_ALL", "C"), ("PYTHONCOERCECLOCALE", "0"), ("PYTHONUTF8", "0")):
         monkeypatch.setenv(name, value)
     file = write_log(
-        tmp_path / "naïve ☃.txt", submission_org="naïve ☃", seed="☃", gradient_accumulation_steps="☃"
-    )
+        tmp_path / "naïve ☃.txt", submission_org="naïve ☃", seed="☃", gradient_accumulation_steps="☃")
     [verdict] = compliance.check([file], ["4.0.0"])
     assert not verdict.ok and not any("Logging error" in message for message in verdict.messages)
     assert verdict.messages[-1].startswith(("CHECK for", "Failed executing CHECK"))
@@ -233,17 +185,11 @@ def test_table_and_json(tmp_path):
     compliance.print_table(verdicts, Terminal(file=stream))
     text = stream.getvalue()
     assert [line.split()[1:6:2] for line in text.splitlines() if "│ result" in line] == [
-        ["result_0.txt", "SUCCESS", "SUCCESS"],
-        ["result_1.txt", "FAILED", "FAILED"],
-    ]
+        ["result_0.txt", "SUCCESS", "SUCCESS"], ["result_1.txt", "FAILED", "FAILED"]]
     for failed in verdicts[2:]:
         assert any("Failed checks for eval_accuracy" in message for message in failed.messages)
     assert as_json(verdicts[0]) == {
-        "file": str(tmp_path / "result_0.txt"),
-        "ruleset": "1.0.0",
-        "ok": True,
-        "messages": [],
-    }
+        "file": str(tmp_path / "result_0.txt"), "ruleset": "1.0.0", "ok": True, "messages": []}
 
 
 @needs_published
@@ -264,8 +210,7 @@ def test_published_logs():
 
 BUSY = {
     "a long value": {"value": "x" * 200_000, "metadata": {}},
-    "many keys": {"value": None, "metadata": {f"key{number}": number for number in range(10_000)}},
-}
+    "many keys": {"value": None, "metadata": {f"key{number}": number for number in range(10_000)}}}
 
 
 @pytest.mark.parametrize("record", BUSY.values(), ids=BUSY)
@@ -295,9 +240,7 @@ def test_a_checker_that_is_missing_says_so_and_the_next_one_runs():
     status, said = checkers.run("absent")
     assert status == 1 and said.splitlines()[-1].endswith("No module named mlperf_logging.absent")
     assert checkers.run("import sys; print('said', *sys.argv[1:], file=sys.stderr)", "a", "b") == (
-        0,
-        "said a b\n",
-    )
+        0, "said a b\n")
     assert checkers.run("raise SystemExit(7)") == (7, "")
 
 

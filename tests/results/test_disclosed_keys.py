@@ -18,15 +18,9 @@ from tests.support import imagenet_run
 pytestmark = pytest.mark.usefixtures("official_checkers")
 
 OURS = {
-    "lowest_numerical_precision_in_linear": "fp16",
-    "lowest_numerical_precision_in_comm": "fp32",
-    "tensor_parallelism": 1,
-    "pipeline_parallelism": 1,
-    "context_parallelism": 1,
-    "expert_parallelism": 1,
-    "micro_batch_size": 408,
-    "config_filename": "config_MINE.sh",
-}
+    "lowest_numerical_precision_in_linear": "fp16", "lowest_numerical_precision_in_comm": "fp32",
+    "tensor_parallelism": 1, "pipeline_parallelism": 1, "context_parallelism": 1, "expert_parallelism": 1,
+    "micro_batch_size": 408, "config_filename": "config_MINE.sh"}
 
 
 @pytest.fixture
@@ -54,14 +48,11 @@ def test_keys_and_values_are_those_of_the_newest_ruleset():
 
 @pytest.mark.parametrize(
     "key, value, says",
-    [
-        ("tensor_parallelism", 0, "tensor_parallelism 0 is not a whole number from 1 on"),
-        ("expert_parallelism", "8", 'expert_parallelism "8" is not'),
-        ("micro_batch_size", True, "micro_batch_size true is not"),
-        ("lowest_numerical_precision_in_linear", "float16", '"float16" is not a precision of the rules'),
-        ("lowest_numerical_precision_in_comm", [], "in_comm [] is not"),
-    ],
-)
+    [("tensor_parallelism", 0, "tensor_parallelism 0 is not a whole number from 1 on"),
+     ("expert_parallelism", "8", 'expert_parallelism "8" is not'),
+     ("micro_batch_size", True, "micro_batch_size true is not"),
+     ("lowest_numerical_precision_in_linear", "float16", '"float16" is not a precision of the rules'),
+     ("lowest_numerical_precision_in_comm", [], "in_comm [] is not")])
 def test_other_values_are_errors(log, key, value, says):
     log.write_text(change(key, value=value)(log.read_text()))
     found = result_rules.judge([read_run(log)], ("4.0.0",)).findings
@@ -73,8 +64,7 @@ def test_the_runs_of_a_result_have_one_parallelism(tmp_path):
     for number in range(5):
         file = imagenet_run.write(tmp_path / f"result_{number}.txt", 17 * number * number + 5)
     assert (
-        result_rules.judge([read_run(file) for file in sorted(tmp_path.iterdir())], ("4.0.0",)).errors == []
-    )
+        result_rules.judge([read_run(file) for file in sorted(tmp_path.iterdir())], ("4.0.0",)).errors == [])
     file.write_text(change("tensor_parallelism", value=2)(file.read_text()))
     runs = [read_run(file) for file in sorted(tmp_path.iterdir())]
     messages = [error.message for error in result_rules.judge(runs, ("4.0.0",)).errors]

@@ -17,8 +17,7 @@ def test_at_the_edge_of_the_margin_it_is_seldom_called_equivalent_or_different(e
     random = np.random.default_rng(31)
     verdicts = [
         equivalence.judge(runs(random, 27, spread), runs(random, 27 * edge, spread), 0.03).verdict
-        for _ in range(1000)
-    ]
+        for _ in range(1000)]
     for verdict in (EQUIVALENT, DIFFERENT):  # 5 % of 1,000, and three standard deviations of that
         assert verdicts.count(verdict) <= 50 + 21
     assert verdicts.count(UNDECIDED) > 850
@@ -29,8 +28,7 @@ def test_what_is_well_inside_or_outside_is_found(ratio, verdict):
     random = np.random.default_rng(0)
     found = [
         equivalence.judge(runs(random, 27, 0.008), runs(random, 27 * ratio, 0.008), 0.03).verdict
-        for _ in range(200)
-    ]
+        for _ in range(200)]
     assert found.count(verdict) > 180
 
 
@@ -48,14 +46,9 @@ def test_the_figures_are_those_of_welch():
 
 @pytest.mark.parametrize(
     "one, other, verdict",
-    [
-        ([7] * 5, [7] * 5, EQUIVALENT),
-        ([7] * 5, [11] * 5, DIFFERENT),
-        ([7] * 5, [11, 11, 7, 11, 11], DIFFERENT),
-        ([7] * 5, [7, 7, 7, 7, 11], UNDECIDED),
-        ([100, 100], [103, 103], EQUIVALENT),
-    ],
-)
+    [([7] * 5, [7] * 5, EQUIVALENT), ([7] * 5, [11] * 5, DIFFERENT),
+     ([7] * 5, [11, 11, 7, 11, 11], DIFFERENT), ([7] * 5, [7, 7, 7, 7, 11], UNDECIDED),
+     ([100, 100], [103, 103], EQUIVALENT)])
 def test_whole_epochs(one, other, verdict):
     assert equivalence.judge(one, other, 0.03).verdict == verdict
 
@@ -68,8 +61,7 @@ def test_so_many_more_runs_would_decide_in_most_cases():
     assert asked.verdict == UNDECIDED and 3 < asked.more_runs < 60
     decided = [
         equivalence.judge(claimed, runs(random, 27, 0.0315, 3 + asked.more_runs), 0.03).verdict
-        for _ in range(200)
-    ]
+        for _ in range(200)]
     assert decided.count(EQUIVALENT) > 150
 
 

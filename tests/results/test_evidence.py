@@ -20,11 +20,8 @@ def folder(request):
 
 @pytest.mark.parametrize(
     "name, minutes, mean, epochs, kilojoules, rate",
-    [
-        ("seeds_fused", 0.3467, None, [11, 15, 11, 11, 11], 10.2, 6392),
-        ("one_run_graph", None, 0.4313, [11], None, 4999),
-    ],
-)
+    [("seeds_fused", 0.3467, None, [11, 15, 11, 11, 11], 10.2, 6392),
+     ("one_run_graph", None, 0.4313, [11], None, 4999)])
 def test_minutes_epochs_energy_and_rate(name, minutes, mean, epochs, kilojoules, rate):
     [system] = score.score([H200 / name])
     found = system.olympic_minutes, system.mean_minutes, system.energy and system.energy.kilojoules

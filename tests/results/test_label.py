@@ -21,16 +21,9 @@ pytestmark = pytest.mark.xdist_group("campaign")
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"WIDTH": "0.5"},
-        {"IMAGE_SIZE": "128", "EVAL_RESIZE": "146"},
-        {"BENCHMARK_STEPS": "10"},
-        {"NUMVALEXAMPLES": "2000"},
-        {"NUMCLASSES": "10"},
-        {"CROP_AREA_MIN": "0.25"},
-        {"NUMEXAMPLES": "10000"},
-    ],
-)
+    [{"WIDTH": "0.5"}, {"IMAGE_SIZE": "128", "EVAL_RESIZE": "146"}, {"BENCHMARK_STEPS": "10"},
+     {"NUMVALEXAMPLES": "2000"}, {"NUMCLASSES": "10"}, {"CROP_AREA_MIN": "0.25"}, {"NUMEXAMPLES": "10000"},
+    ])
 def test_a_run_of_another_task_is_labelled_by_its_log_and_by_what_it_saved(
     tmp_path, checkout, machine, changes
 ):
@@ -110,8 +103,7 @@ def test_another_count_of_samples_is_a_finding_and_no_label(results, samples, se
     judgement = result_rules.judge([run.read_run(results / name) for name in ALL], ["1.0.0"])
     assert judgement.label is None
     assert {(each.severity, each.message) for each in judgement.findings if "samples" in each.message} == {
-        (severity, f"train_samples is {samples:,}, not 1,281,167")
-    }
+        (severity, f"train_samples is {samples:,}, not 1,281,167")}
 
 
 def test_cut_epochs_are_labelled_by_the_samples_alone(tmp_path):

@@ -27,10 +27,8 @@ def test_epochs_whose_samples_had_one_order_are_found(results, judged):
     assert judged(results) == ([], [], [])
     rewrite(results, lambda text: text.replace(f"{205:016x}", f"{203:016x}"), ["result_2.txt"])
     [first, second] = [
-        place
-        for place, text in enumerate((results / "result_2.txt").read_text().splitlines(), 1)
-        if f"{203:016x}" in text
-    ]
+        place for place, text in enumerate((results / "result_2.txt").read_text().splitlines(), 1)
+        if f"{203:016x}" in text]
     for said in judged(results):
         assert len(said) == 1 and f"the order of the samples is that of result_2.txt:{first} too" in said[0]
     [error] = score.score([results])[0].errors

@@ -69,8 +69,7 @@ def test_the_figures_of_every_reference_point_are_the_official_ones_to_their_dig
     ours = own_points.measured(given, {})
     for name, point in ours.items():
         theirs = [
-            official.rcp_data[name][key] for key in ("RCP Mean", "RCP Stdev", "Max Speedup", "Min Epochs")
-        ]
+            official.rcp_data[name][key] for key in ("RCP Mean", "RCP Stdev", "Max Speedup", "Min Epochs")]
         assert [point.mean, point.deviation, point.speedup, point.bound] == theirs
     assert {name for name, point in ours.items() if not point.pruned} == set(official.pruned_rcp_data)
     assert len(ours) == len(table) >= 6
@@ -89,13 +88,9 @@ def test_twenty_demo_runs(demo):
     """The bound and the chance of the runs, and of a bound between 7 and 11."""
     [point] = own_points.points([demo / "own"]).values()
     assert sorted(point.epochs) == [7] * 19 + [11] and (point.mean, point.missed, point.pruned) == (
-        7,
-        0,
-        False,
-    )
+        7, 0, False)
     assert point.bound == pytest.approx(6.06, abs=0.01) and point.chance == pytest.approx(
-        (1, 0.78, 1, 5), abs=5e-3
-    )
+        (1, 0.78, 1, 5), abs=5e-3)
     first = own_points.likelihood(tuple(point.epochs), 8.0)
     assert first.low == 0 < first.probability < first.high < 0.5 and first.runs > 100
 
@@ -140,8 +135,7 @@ def test_the_chance_is_the_exact_probability_of_the_runs(runs, bounds, within):
 
 @pytest.mark.parametrize(
     "known, runs, bound",
-    [(SPREAD, 10, 35.5), (SPREAD, 40, 35.2), (RARE, 10, 7.5), (RARE, 20, 9), (OFTEN, 10, 34)],
-)
+    [(SPREAD, 10, 35.5), (SPREAD, 40, 35.2), (RARE, 10, 7.5), (RARE, 20, 9), (OFTEN, 10, 34)])
 def test_the_interval_holds_the_exact_probability_of_a_known_distribution(known, runs, bound):
     """Of 60 intervals at least 55, which is fewer than 95 % by chance alone."""
     random, truth = np.random.default_rng(3), exact(known, bound)
@@ -191,12 +185,7 @@ def test_json_is_a_table_that_the_official_checker_takes(demo, tmp_path):
     (tmp_path / "rcps.json").write_text(said)
     options = ("--rcp_version", "4.0.0", "--log_output", str(tmp_path / "log"), "--custom_rcps")
     arguments = (
-        "-m",
-        "mlperf_logging.rcp_checker",
-        *options,
-        str(tmp_path / "rcps.json"),
-        str(demo / "five"),
-    )
+        "-m", "mlperf_logging.rcp_checker", *options, str(tmp_path / "rcps.json"), str(demo / "five"))
     done = subprocess.run(python(*arguments), capture_output=True, text=True)
     assert done.returncode == 0 and "RCP found, RCP test PASSED" in done.stderr
     status, said, _ = rn50(demo / "own", "--passes", demo / "five", "--json")
@@ -222,8 +211,7 @@ def test_a_result_faster_than_the_point_is_scaled_and_stands_beside_published_on
     assert status == Status.SUCCESS
     assert (
         "8xBox: passes with a mean of 34.00 (RCP found), faster than the point, so minutes x 1.0294118 = "
-        "20.62 minutes" in said
-    )
+        "20.62 minutes" in said)
     printed = json.loads(rn50(tmp_path / "own", "--passes", tmp_path / "fast", "--json")[1])
     assert printed["factor"] == pytest.approx(35 / 34) and printed["scaled_minutes"] == 20.6225
     nearest = published.nearest(3264, "lars", number=3)
@@ -265,13 +253,8 @@ def test_a_point_beside_the_references(tmp_path):
 
 @pytest.mark.parametrize(
     "size, epochs",
-    [
-        *((point["BS"], point["Epochs to converge"]) for point in TABLE.values()),
-        (4096, [45] * 10),
-        (4096, [30] * 10),
-        (1632, [40] * 10),
-    ],
-)
+    [*((point["BS"], point["Epochs to converge"]) for point in TABLE.values()), (4096, [45] * 10),
+     (4096, [30] * 10), (1632, [40] * 10)])
 def test_a_point_of_the_reference_counts_in_place_of_one_of_its_batch_size(size, epochs):
     """Whatever ours is, it is that one which the official checker prunes or judges by."""
     official = rcp.reference()
@@ -288,8 +271,7 @@ def test_a_point_of_the_reference_is_named(tmp_path):
     _, said, _ = rn50(tmp_path)
     counts, pruned = (line.strip() for line in said.splitlines()[-2:])
     assert counts == (
-        "the reference has a point of this batch size, which counts in its place: mean 39.88, bound 38.63"
-    )
+        "the reference has a point of this batch size, which counts in its place: mean 39.88, bound 38.63")
     assert pruned == "pruned: other batch sizes need fewer epochs; the checker leaves it out"
     assert documented.differences("rcp", json.loads(rn50(tmp_path, "--json")[1])) == []
 
@@ -368,23 +350,18 @@ def without_size(folder):
 
 @pytest.mark.parametrize(
     "spoil, says",
-    [
-        (spoil_batch, "the runs are not of one configuration: global_batch_size is 3264 in"),
-        (spoil_rate, "the runs are not of one configuration: lars_opt_base_learning_rate is 10.5"),
-        (late, "time_ms of submission_benchmark is 10,001,700,000,000,000"),
-        (forge, "seed 100 is that of result_0.txt too"),
-        (take_evaluations, "0 runs of 10 converged at batch size 3,264"),
-        (of_text(":::MLLOG {"), "its records are cut off"),
-        (of_text(':::MLLOG {"key": 1, "value": [], "metadata": 7, "time_ms": 1e999}'), "no :::MLLOG line"),
-        (of_text(""), "no :::MLLOG line in it"),
-        (
-            leave_one,
-            "1 run of 1 converged at batch size 3,264; a reference convergence point takes 10, make 9",
-        ),
-        (without_size, "no global_batch_size is logged"),
-        (lambda folder: shutil.rmtree(folder), "no such file or folder"),
-    ],
-)
+    [(spoil_batch, "the runs are not of one configuration: global_batch_size is 3264 in"),
+     (spoil_rate, "the runs are not of one configuration: lars_opt_base_learning_rate is 10.5"),
+     (late, "time_ms of submission_benchmark is 10,001,700,000,000,000"),
+     (forge, "seed 100 is that of result_0.txt too"),
+     (take_evaluations, "0 runs of 10 converged at batch size 3,264"),
+     (of_text(":::MLLOG {"), "its records are cut off"),
+     (of_text(':::MLLOG {"key": 1, "value": [], "metadata": 7, "time_ms": 1e999}'), "no :::MLLOG line"),
+     (of_text(""), "no :::MLLOG line in it"),
+     (leave_one,
+      "1 run of 1 converged at batch size 3,264; a reference convergence point takes 10, make 9"),
+     (without_size, "no global_batch_size is logged"),
+     (lambda folder: shutil.rmtree(folder), "no such file or folder")])
 def test_what_makes_no_point_is_one_line(tmp_path, spoil, says):
     write_runs(tmp_path / "own", *range(100, 110))
     spoil(tmp_path / "own")
@@ -400,8 +377,7 @@ def test_a_result_that_cannot_be_compared_is_one_line(demo, tmp_path):
         (demo / "five", "no point is of its batch size 64 (demo data set, not an MLPerf result)"),
         (tmp_path / "other", "no point is of its batch size 4,096, but of 3,264; give runs of the same task"),
         (tmp_path / "four", "4 runs; give one result of 5 runs"),
-        (tmp_path, "3 results; give one result of 5 runs"),
-        (tmp_path / "none", "no such file or folder"),
+        (tmp_path, "3 results; give one result of 5 runs"), (tmp_path / "none", "no such file or folder"),
     ):
         status, printed, said = rn50(tmp_path / "own", "--passes", result)
         assert (status, printed, said.count("\n")) == (Status.USER_ERROR, "", 1) and says in said, said

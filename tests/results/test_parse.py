@@ -14,13 +14,8 @@ from tests.support.published import FOLDER, LOGS, needs_published
 def record(key, value=None, time_ms=1000, **metadata):
     """One log line as the official logging package writes it."""
     event = {
-        "namespace": "",
-        "time_ms": time_ms,
-        "event_type": "POINT_IN_TIME",
-        "key": key,
-        "value": value,
-        "metadata": metadata,
-    }
+        "namespace": "", "time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key, "value": value,
+        "metadata": metadata}
     return ":::MLLOG " + json.dumps(event)
 
 
@@ -38,31 +33,17 @@ def read(tmp_path):
 
 def test_a_whole_run(read):
     log = read(
-        "+ ./run_and_time.sh",
-        record("submission_benchmark", "resnet"),
-        record("submission_org", "Somebody"),
-        record("submission_division", "closed"),
-        record("submission_status", "onprem"),
-        record("submission_platform", "8xBox"),
-        record("seed", 17),
-        record("global_batch_size", 3264),
-        record("run_start", time_ms=60_000),
-        record("train_samples", 1281167),
-        record("eval_samples", 50000),
-        record("eval_accuracy", 0.75, epoch_num=31),
-        record("eval_accuracy", 0.7591, epoch_num=35),
-        record("eval_accuracy", 0.77, epoch_num=39),
-        record("run_stop", time_ms=150_000, status="success"),
-    )
+        "+ ./run_and_time.sh", record("submission_benchmark", "resnet"), record("submission_org", "Somebody"),
+        record("submission_division", "closed"), record("submission_status", "onprem"),
+        record("submission_platform", "8xBox"), record("seed", 17), record("global_batch_size", 3264),
+        record("run_start", time_ms=60_000), record("train_samples", 1281167), record("eval_samples", 50000),
+        record("eval_accuracy", 0.75, epoch_num=31), record("eval_accuracy", 0.7591, epoch_num=35),
+        record("eval_accuracy", 0.77, epoch_num=39), record("run_stop", time_ms=150_000, status="success"))
     assert log.findings == ()
     assert (log.benchmark, log.org, log.division) == ("resnet", "Somebody", "closed")
     assert (log.submission_status, log.platform) == ("onprem", "8xBox")
     assert (log.seed, log.global_batch_size, log.train_samples, log.eval_samples) == (
-        17,
-        3264,
-        1281167,
-        50000,
-    )
+        17, 3264, 1281167, 50000)
     assert (log.run_start_ms, log.run_stop_ms, log.minutes, log.status) == (60_000, 150_000, 1.5, "success")
     assert [(e.epoch, e.accuracy) for e in log.evaluations] == [(31, 0.75), (35, 0.7591), (39, 0.77)]
     assert log.reached == parse.Evaluation(35, 0.7591)
@@ -71,14 +52,8 @@ def test_a_whole_run(read):
 
 @pytest.mark.parametrize(
     "prefix",
-    [
-        "0: ",
-        "[1,0]<stdout>:",
-        "I0519 04:12:01.123456 140 mllog.py:117] ",
-        "2022-10-14 13:09:22,161 Node[23] arguments Namespace(a='1'",
-        " 64%|###  |\r",
-    ],
-)
+    ["0: ", "[1,0]<stdout>:", "I0519 04:12:01.123456 140 mllog.py:117] ",
+     "2022-10-14 13:09:22,161 Node[23] arguments Namespace(a='1'", " 64%|###  |\r"])
 def test_prefixes_are_passed_over(read, prefix):
     log = read(prefix + record("seed", 3) + "\r", "noise")
     assert (log.seed, log.findings) == (3, ())
@@ -101,19 +76,10 @@ def test_bytes_that_are_no_text_do_no_harm(read):
 
 @pytest.mark.parametrize(
     "broken",
-    [
-        ":::MLLOG {bad",
-        ":::MLLOG ",
-        ":::MLLOG [1, 2]",
-        ":::MLLOG 5",
-        ':::MLLOG {"key": "seed", "value": 1, "metadata": {}}',
-        record("seed", 1).replace("1000", '"soon"'),
-        record("seed", 1).replace("1000", "Infinity"),
-        record("seed", 1).replace("{}", "[1]"),
-        record("seed", 1) + " trailing text",
-        ":::MLLOG " + "[" * 100_000,
-    ],
-)
+    [":::MLLOG {bad", ":::MLLOG ", ":::MLLOG [1, 2]", ":::MLLOG 5",
+     ':::MLLOG {"key": "seed", "value": 1, "metadata": {}}', record("seed", 1).replace("1000", '"soon"'),
+     record("seed", 1).replace("1000", "Infinity"), record("seed", 1).replace("{}", "[1]"),
+     record("seed", 1) + " trailing text", ":::MLLOG " + "[" * 100_000])
 def test_a_broken_record_is_a_finding_and_the_rest_is_read(read, broken):
     log = read("first line", broken, record("seed", 3))
     assert log.seed == 3
@@ -130,8 +96,7 @@ def test_an_accuracy_that_is_no_fraction_is_not_counted(read, value):
 def test_an_accuracy_in_percent_is_told_its_fraction(read):
     log = read(record("eval_accuracy", 31.948, epoch_num=3))
     assert log.findings[0].endswith(
-        "is not a fraction between 0 and 1; not counted; log the fraction: 0.31948"
-    )
+        "is not a fraction between 0 and 1; not counted; log the fraction: 0.31948")
 
 
 def test_nan_is_an_evaluation_below_the_target(read):
@@ -169,9 +134,7 @@ def test_repeated_keys(read):
     assert (same.seed, same.findings) == (4, ())
     different = read(record("seed", 4), "", record("seed", 5))
     assert (different.seed, different.findings) == (
-        4,
-        ("line 3: seed logged 2 times; the first, in line 1, counts",),
-    )
+        4, ("line 3: seed logged 2 times; the first, in line 1, counts",))
     two_runs = read(record("run_start"), record("run_start"))
     assert two_runs.findings == ("line 2: run_start logged 2 times; the first, in line 1, counts",)
 
@@ -181,8 +144,7 @@ def test_a_count_that_is_no_whole_number_is_found(read):
     assert (log.train_samples, log.eval_samples, log.seed) == (None, None, 7)
     assert log.findings == (
         "line 1: train_samples 'many' is not a whole number",
-        "line 2: eval_samples 12.5 is not a whole number",
-    )
+        "line 2: eval_samples 12.5 is not a whole number")
 
 
 def test_what_is_no_log_is_the_users_error(tmp_path):
@@ -197,8 +159,7 @@ def test_find_result_files(tmp_path):
     for name in ("result_10.txt", "result_2.txt", "result_3.txt.partial", "result_x.txt", "other.log"):
         (tmp_path / name).write_text("")
     two, ten, x, other = (
-        tmp_path / name for name in ("result_2.txt", "result_10.txt", "result_x.txt", "other.log")
-    )
+        tmp_path / name for name in ("result_2.txt", "result_10.txt", "result_x.txt", "other.log"))
     assert result_files.find_result_files([tmp_path]) == [two, ten, x]
     assert result_files.find_result_files([ten, tmp_path, other]) == [ten, two, x, other]
 
@@ -237,8 +198,7 @@ def test_published_logs_agree_with_the_table_of_results():
         logs = [parse.read_log(file) for file in result_files.find_result_files([folder])]
         assert [log.findings for log in logs] == [()] * 5
         assert [log.evaluations[-1].epoch if log.evaluations else "None" for log in logs] == [
-            int(epoch) if epoch != "None" else epoch for epoch in row["epochs"].split()
-        ]
+            int(epoch) if epoch != "None" else epoch for epoch in row["epochs"].split()]
         expected = row["run_minutes"].split()
         assert ["NA" if log.minutes is None else f"{log.minutes:.4f}" for log in logs] == expected
         assert {log.global_batch_size for log in logs} == {int(row["gbs"])}

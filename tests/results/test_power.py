@@ -80,8 +80,7 @@ def test_the_score_has_the_mean_of_the_runs_that_count(tmp_path):
     [system] = score.score([tmp_path])
     assert system.energy is None
     assert any(
-        "0 power logs, and another run has 1" in fault.message for fault in check.check([tmp_path]).findings
-    )
+        "0 power logs, and another run has 1" in fault.message for fault in check.check([tmp_path]).findings)
 
 
 def _damages():
@@ -92,21 +91,16 @@ def _damages():
         yield (
             f"value {value}",
             lambda lines, value=value: [*lines[:30], with_value(lines[30], value), *lines[31:]],
-            "is not a power|not an MLPerf record",
-        )
+            "is not a power|not an MLPerf record")
     for keep in (3, 20, 40, 60):
         yield f"first {keep}", lambda lines, keep=keep: [*lines[:keep], lines[-1]], "before run_stop"
         yield (
-            f"last {keep}",
-            lambda lines, keep=keep: [with_time(lines[0], lines[-keep]), *lines[-keep:]],
-            "after run_start|clocks are apart",
-        )
+            f"last {keep}", lambda lines, keep=keep: [with_time(lines[0], lines[-keep]), *lines[-keep:]],
+            "after run_start|clocks are apart")
     for seconds in (3600, -3600, 600, -600, 86_400, -86_400):
         yield (
-            f"clock {seconds}",
-            lambda lines, by=seconds: [shifted(line, by) for line in lines],
-            "clocks are apart",
-        )
+            f"clock {seconds}", lambda lines, by=seconds: [shifted(line, by) for line in lines],
+            "clocks are apart")
     yield "no start", lambda lines: lines[1:], f"no record {power.START}"
     yield "no stop", lambda lines: lines[:-1], f"no record {power.STOP}"
     yield "two starts", lambda lines: [lines[0], *lines], f"2 record {power.START}"
@@ -116,33 +110,24 @@ def _damages():
     yield "stop before start", lambda lines: [shifted(lines[0], 900), *lines[1:]], "is not later than"
     yield "reversed", lambda lines: [lines[0], *reversed(lines[1:-1]), lines[-1]], "not in the order of time"
     yield (
-        "two swapped",
-        lambda lines: [*lines[:9], lines[10], lines[9], *lines[11:]],
-        "not in the order of time",
-    )
+        "two swapped", lambda lines: [*lines[:9], lines[10], lines[9], *lines[11:]],
+        "not in the order of time")
     yield "every third", lambda lines: [lines[0], *lines[1:-1:3], lines[-1]], "a reading each 3.0 s"
     yield (
-        "conversion of 0",
-        lambda lines: [lines[0], record("conversion_eff", 0, 0), *lines[1:]],
-        "is not a factor",
-    )
+        "conversion of 0", lambda lines: [lines[0], record("conversion_eff", 0, 0), *lines[1:]],
+        "is not a factor")
     yield (
-        "conversion of text",
-        lambda lines: [lines[0], record("conversion_eff", 0, "x"), *lines[1:]],
-        "is not a factor",
-    )
+        "conversion of text", lambda lines: [lines[0], record("conversion_eff", 0, "x"), *lines[1:]],
+        "is not a factor")
     yield "cut line", lambda lines: [*lines[:20], lines[20][:40], *lines[21:]], "not an MLPerf record"
     yield "binary", lambda lines: [*lines[:20], ":::MLLOG \x00\x01", *lines[21:]], "not an MLPerf record"
     yield (
-        "few",
-        lambda lines: [lines[0], *lines[1:-1:2], lines[-1]],
-        "readings in the run, and the rules want 60",
-    )
+        "few", lambda lines: [lines[0], *lines[1:-1:2], lines[-1]],
+        "readings in the run, and the rules want 60")
     yield (
         "a time of text",
         lambda lines: [*lines[:20], lines[20].replace('"time_ms": ', '"time_ms": "x'), *lines[21:]],
-        "not an MLPerf record",
-    )
+        "not an MLPerf record")
 
 
 def parts(line):
@@ -260,8 +245,7 @@ def factor(*values, runs=range(5)):
             file = power.file_of(folder / f"result_{run}.txt", 0)
             start, *lines = file.read_text().splitlines()
             file.write_text(
-                "\n".join([start, *(record("conversion_eff", 0, value) for value in values), *lines])
-            )
+                "\n".join([start, *(record("conversion_eff", 0, value) for value in values), *lines]))
 
     return change
 
@@ -302,12 +286,9 @@ def gone(run):
 FORGERIES = {
     "all readings x 0.001": (scaled(0.001), "where at least 10 W are possible"),
     "all readings x 0.01": (scaled(0.01), "where at least 10 W are possible"),
-    "all 0 W": (scaled(0), "a mean of 0 W"),
-    "10 MW": (scaled(20_000), "at most 2,500 W are possible"),
+    "all 0 W": (scaled(0), "a mean of 0 W"), "10 MW": (scaled(20_000), "at most 2,500 W are possible"),
     "one reading of 1 MW": (
-        lambda folder: edit(folder, 2, lambda value: 1e6 if value > 650 else value),
-        "1,000,000",
-    ),
+        lambda folder: edit(folder, 2, lambda value: 1e6 if value > 650 else value), "1,000,000"),
     "factor 0.001": (factor(0.001), "conversion_eff 0.001"),
     "two factors": (factor(1.0, 0.5), "conversion_eff 1.0, 0.5"),
     "a factor in one run": (factor(0.5, runs=[2]), "times 0.5"),
@@ -318,8 +299,7 @@ FORGERIES = {
     "nothing left out in a run": (metadata(3, not_included=""), "'GPU 0' without '', times 1"),
     "a copy as second node": (nodes(2), "2 power logs, and the run has 1 nodes"),
     "100 nodes": (nodes(100), "100 power logs, and the run has 1 nodes"),
-    "none in a run": (gone(2), "0 power logs, and another run has 1"),
-}
+    "none in a run": (gone(2), "0 power logs, and another run has 1")}
 
 
 @pytest.mark.parametrize("forge, says", FORGERIES.values(), ids=FORGERIES)
@@ -376,8 +356,7 @@ def test_the_published_sample(tmp_path):
             summed += line["value"] * (line["time_ms"] - at)
             at = line["time_ms"]
     official = (
-        summed * (log.run_stop_ms - log.run_start_ms) / (lines[-1]["time_ms"] - lines[0]["time_ms"]) / 1000
-    )
+        summed * (log.run_stop_ms - log.run_start_ms) / (lines[-1]["time_ms"] - lines[0]["time_ms"]) / 1000)
     assert energy.kilojoules * 1000 == pytest.approx(official, rel=0.02)
     found = power.judge([log])[1]
     assert {fault.severity for fault in found} == {"warning"} and "a reading each 2.0 s" in found[0].message

@@ -20,15 +20,7 @@ def test_the_table_is_read_whole_and_written_alike():
     assert len(published.results()) == 341
     assert len({(each.round, each.organisation, each.system) for each in published.results()}) == 341
     assert {each.round for each in published.results()} == {
-        "v0.7",
-        "v1.0",
-        "v1.1",
-        "v2.0",
-        "v2.1",
-        "v3.0",
-        "v3.1",
-        "v4.0",
-    }
+        "v0.7", "v1.0", "v1.1", "v2.0", "v2.1", "v3.0", "v3.1", "v4.0"}
 
 
 @pytest.mark.usefixtures("points_read_once")
@@ -38,8 +30,7 @@ def test_the_columns_of_the_table_agree_with_each_other():
         runs = list(zip(each.epochs, each.run_status, each.accuracy, each.minutes, strict=False))
         assert len(runs) == rules.RUNS
         converged = [
-            status == "success" and accuracy >= rules.TARGET_ACCURACY for _, status, accuracy, _ in runs
-        ]
+            status == "success" and accuracy >= rules.TARGET_ACCURACY for _, status, accuracy, _ in runs]
         order = sorted(range(len(runs)), key=lambda i: (not converged[i], runs[i][3] or 0.0))
         kept = [runs[i] for i in order[1:-1]]
         assert sum(converged) >= rules.RUNS - 1
@@ -63,8 +54,7 @@ def test_the_columns_of_the_table_agree_with_each_other():
 def test_nearest_by_batch_size_then_accelerators_then_minutes():
     found = published.nearest(3264, "LARS", accelerators=8, number=8)
     assert {(each.global_batch_size, each.optimizer, each.accelerators) for each in found} == {
-        (3264, "lars", 8)
-    }
+        (3264, "lars", 8)}
     assert [each.olympic_minutes for each in found] == sorted(each.olympic_minutes for each in found)
     [largest] = published.nearest(10**6, "lars", number=1)
     assert largest.global_batch_size == max(each.global_batch_size for each in published.results())
@@ -78,8 +68,7 @@ def test_recipes_are_the_groups_that_results_share():
     assert len(first) == max(len(group) for group in (first, *others)) > 50
     assert {each.global_batch_size for group in (first, *others) for each in group} == {3264}
     assert {(each.learning_rate, each.warmup_epochs, each.weight_decay) for each in first} == {
-        (10.5, 2, 5e-05)
-    }
+        (10.5, 2, 5e-05)}
     runs = sum(len(each.run_status) for each in first)
     assert 0.9 < sum(len(each.epochs_to_target) for each in first) / runs < 1
     # The same decay in steps and in epochs is one recipe, and logs that came again in a later round count
@@ -95,42 +84,19 @@ def test_a_row_is_made_from_logs_and_description(tmp_path):
     [row], left_out = published_table.collect([tmp_path])
     assert left_out == []
     keys = [
-        json.loads(line.split(" ", 1)[1])["key"] for line in (logs / "result_0.txt").read_text().splitlines()
-    ]
+        json.loads(line.split(" ", 1)[1])["key"] for line in (logs / "result_0.txt").read_text().splitlines()]
     others_ms = len(keys) - 1 - keys.index("run_start") - 35  # every other record takes one
     expected = published.PublishedResult(
-        round="v1.1",
-        organisation="Org",
-        system="box",
-        division="closed",
-        status="onprem",
-        nodes=2,
-        accelerators=8,
-        accelerator_model="",
-        framework="MXNet",
-        global_batch_size=3264,
-        optimizer="lars",
-        learning_rate=10.5,
-        warmup_epochs=2,
-        decay_epochs=37,
-        weight_decay=5e-05,
-        momentum=0.9,
-        label_smoothing=None,
-        model_bn_span=408,
-        gradient_accumulation_steps=1,
-        first_evaluation_epoch=3,
-        evaluation_interval=4,
-        epochs=(35,) * 5,
-        run_status=("success",) * 5,
-        accuracy=(0.76082,) * 5,
+        round="v1.1", organisation="Org", system="box", division="closed", status="onprem", nodes=2,
+        accelerators=8, accelerator_model="", framework="MXNet", global_batch_size=3264, optimizer="lars",
+        learning_rate=10.5, warmup_epochs=2, decay_epochs=37, weight_decay=5e-05, momentum=0.9,
+        label_smoothing=None, model_bn_span=408, gradient_accumulation_steps=1, first_evaluation_epoch=3,
+        evaluation_interval=4, epochs=(35,) * 5, run_status=("success",) * 5, accuracy=(0.76082,) * 5,
         minutes=tuple(round((35 * (46_000 + 100 * n) + others_ms) / 60_000, 4) for n in range(5)),
-        olympic_minutes=round((35 * 46_200 + others_ms) / 60_000, 4),
-        published_scaling_factor=1.25,
+        olympic_minutes=round((35 * 46_200 + others_ms) / 60_000, 4), published_scaling_factor=1.25,
         rcp_verdict="RCP found, RCP test PASSED",
         images_per_second_per_accelerator=round(
-            35 * rules.TRAIN_SAMPLES / (35 * 46.2 + others_ms / 1000) / 8
-        ),
-    )
+            35 * rules.TRAIN_SAMPLES / (35 * 46.2 + others_ms / 1000) / 8))
     assert row == expected
 
 
@@ -141,16 +107,9 @@ def test_what_the_tree_does_not_say_stays_empty(tmp_path):
     first.write_text(evaluated.sub(r"\g<1>2", first.read_text()))
     [row], _ = published_table.collect([tmp_path])
     assert (row.nodes, row.accelerators, row.images_per_second_per_accelerator, row.rcp_verdict) == (
-        None,
-        None,
-        None,
-        "",
-    )
+        None, None, None, "")
     assert (row.first_evaluation_epoch, row.evaluation_interval, row.published_scaling_factor) == (
-        None,
-        None,
-        None,
-    )
+        None, None, None)
     assert published.from_csv(io.StringIO(published_table.to_csv([row]))) == [row]
 
 
@@ -178,48 +137,19 @@ def test_the_command_makes_the_rows_of_the_published_logs():
 
 
 COLUMNS = {
-    "version": "round",
-    "org": "organisation",
-    "system": "system",
-    "division": "division",
-    "status": "status",
-    "accelerator_model": "accelerator_model",
-    "framework": "framework",
-    "gbs": "global_batch_size",
-    "opt": "optimizer",
-    "base_lr": "base_learning_rate",
-    "warmup_epochs": "warmup_epochs",
-    "decay_epochs": "decay_epochs",
-    "weight_decay": "weight_decay",
-    "momentum": "momentum",
-    "label_smoothing": "label_smoothing",
-    "bn_span": "model_bn_span",
-    "grad_accum": "gradient_accumulation_steps",
-    "first_eval_epoch": "first_evaluation_epoch",
-    "eval_interval": "evaluation_interval",
-    "epochs": "epochs",
-    "run_status": "run_status",
-    "final_acc": "accuracy",
-    "run_minutes": "minutes",
-    "olympic_minutes": "olympic_minutes",
-    "published_scaling_factor": "published_scaling_factor",
-    "rcp_checker": "rcp_verdict",
-    "nodes": "nodes",
-    "accelerators": "accelerators",
-    "img_s_per_acc_effective": "images_per_second_per_accelerator",
-}
+    "version": "round", "org": "organisation", "system": "system", "division": "division", "status": "status",
+    "accelerator_model": "accelerator_model", "framework": "framework", "gbs": "global_batch_size",
+    "opt": "optimizer", "base_lr": "base_learning_rate", "warmup_epochs": "warmup_epochs",
+    "decay_epochs": "decay_epochs", "weight_decay": "weight_decay", "momentum": "momentum",
+    "label_smoothing": "label_smoothing", "bn_span": "model_bn_span",
+    "grad_accum": "gradient_accumulation_steps", "first_eval_epoch": "first_evaluation_epoch",
+    "eval_interval": "evaluation_interval", "epochs": "epochs", "run_status": "run_status",
+    "final_acc": "accuracy", "run_minutes": "minutes", "olympic_minutes": "olympic_minutes",
+    "published_scaling_factor": "published_scaling_factor", "rcp_checker": "rcp_verdict", "nodes": "nodes",
+    "accelerators": "accelerators", "img_s_per_acc_effective": "images_per_second_per_accelerator"}
 """Of the collected facts, and here."""
 TEXTS = (
-    "version",
-    "org",
-    "system",
-    "division",
-    "status",
-    "accelerator_model",
-    "framework",
-    "opt",
-    "rcp_checker",
-)
+    "version", "org", "system", "division", "status", "accelerator_model", "framework", "opt", "rcp_checker")
 
 
 @needs_published
@@ -230,8 +160,7 @@ def test_the_table_says_what_was_collected_of_all_rounds():
             facts |= {(row["version"], row["org"], row["system"]): row for row in csv.DictReader(table)}
     ours = {
         (row["round"], row["organisation"], row["system"]): row
-        for row in csv.DictReader(published.TABLE.open(newline=""))
-    }
+        for row in csv.DictReader(published.TABLE.open(newline=""))}
     assert ours.keys() == facts.keys()
     compared = 0
     for key, fact in facts.items():
@@ -240,8 +169,7 @@ def test_the_table_says_what_was_collected_of_all_rounds():
             # left empty.
             said = fact[theirs].split(" (logged")[0].strip()
             if (
-                said in ("", "N/A", "pow2")
-                or (";" in said and theirs not in TEXTS)
+                said in ("", "N/A", "pow2") or (";" in said and theirs not in TEXTS)
                 or said.startswith("CRASH")
             ):
                 continue

@@ -138,8 +138,7 @@ def test_a_value_that_the_rules_fix_is_not_borrowed_otherwise(log, name):
 
 @pytest.mark.parametrize(
     "batch_size, steps, epochs, equal",
-    [(3264, 14504, 37, True), (3264, 14523, 37, True), (3264, 14700, 37, False), (32768, 2400, 60, True)],
-)
+    [(3264, 14504, 37, True), (3264, 14523, 37, True), (3264, 14700, 37, False), (32768, 2400, 60, True)])
 def test_a_decay_in_steps_is_that_in_epochs_wherever_recipes_are_compared(
     tmp_path, batch_size, steps, epochs, equal
 ):

@@ -26,94 +26,67 @@ HUGE = "1" + 400 * "0"
 
 FAULTS = {
     "an epoch after run_stop": (
-        lambda f: rewrite(f, append("epoch_start", epoch_num=36)),
-        "epoch_start comes after run_stop",
-    ),
+        lambda f: rewrite(f, append("epoch_start", epoch_num=36)), "epoch_start comes after run_stop"),
     "an evaluation after run_stop": (lambda f: rewrite(f, move("eval_accuracy", "run_stop")), None),
     "run_stop before the last block ends": (
-        lambda f: rewrite(f, move("run_stop", "block_stop", to_number=-1)),
-        "block_stop comes after run_stop",
+        lambda f: rewrite(f, move("run_stop", "block_stop", to_number=-1)), "block_stop comes after run_stop",
     ),
     "run_stop before the last evaluation ends": (
-        lambda f: rewrite(f, move("run_stop", "eval_stop", to_number=-1)),
-        "eval_stop comes after run_stop",
-    ),
+        lambda f: rewrite(f, move("run_stop", "eval_stop", to_number=-1)), "eval_stop comes after run_stop"),
     "run_stop before the last epoch ends": (
-        lambda f: rewrite(f, move("run_stop", "epoch_stop", to_number=-1)),
-        "epoch_stop comes after run_stop",
+        lambda f: rewrite(f, move("run_stop", "epoch_stop", to_number=-1)), "epoch_stop comes after run_stop",
     ),
     "seconds": (lambda f: rewrite(f, times(lambda t, first: t // 1000)), "no time from 2018 on"),
     "one time": (lambda f: rewrite(f, times(lambda t, first: first)), "the run of 35 epochs takes no time"),
     "negative times": (lambda f: rewrite(f, times(lambda t, first: -t)), "no time from 2018 on"),
     "times that run backwards": (
-        lambda f: rewrite(f, times(lambda t, first: 2 * first - t)),
-        "earlier than run_start",
-    ),
+        lambda f: rewrite(f, times(lambda t, first: 2 * first - t)), "earlier than run_start"),
     "a rate that cannot be": (
         lambda f: rewrite(f, times(lambda t, first: first + (t - first) // 1000)),
-        "images/s, more than 10 times those of the",
-    ),
+        "images/s, more than 10 times those of the"),
     "another learning rate": (
         lambda f: replace(f / "result_1.txt", '"value": 10.5', '"value": 11'),
-        "lars_opt_base_learning_rate is 10.5 in",
-    ),
+        "lars_opt_base_learning_rate is 10.5 in"),
     "another epsilon": (lambda f: rewrite(f, value("lars_epsilon", 1e-6)), "lars_epsilon is 0.0 in"),
     "another organisation": (
-        lambda f: rewrite(f, value("submission_org", "Other")),
-        "submission_org is Somebody in",
-    ),
+        lambda f: rewrite(f, value("submission_org", "Other")), "submission_org is Somebody in"),
     "another platform": (
-        lambda f: rewrite(f, value("submission_platform", "another")),
-        "submission_platform is 1xNF5688M6 in",
+        lambda f: rewrite(f, value("submission_platform", "another")), "submission_platform is 1xNF5688M6 in",
     ),
     "another configuration": (
         lambda f: replace(f / "result_1.json", '"threads": 5', '"threads": 6'),
-        "config / input_pipeline / threads is 5 in",
-    ),
+        "config / input_pipeline / threads is 5 in"),
     "one seed twice": (lambda f: rewrite(f, value("seed", 5)), "seed 5 is that of result_0.txt too"),
     "fewer images": (
-        lambda f: rewrite(f, value("train_samples", 160_000), ALL),
-        "train_samples is 160,000, not 1,281,167",
+        lambda f: rewrite(f, value("train_samples", 160_000), ALL), "train_samples is 160,000, not 1,281,167",
     ),
     "a key that is not there": (
-        lambda f: rewrite(f, delete("lars_opt_weight_decay")),
-        "lars_opt_weight_decay is not logged",
-    ),
+        lambda f: rewrite(f, delete("lars_opt_weight_decay")), "lars_opt_weight_decay is not logged"),
     "a constant that is another": (
         lambda f: rewrite(f, value("lars_opt_end_learning_rate", 0.0), ALL),
-        "lars_opt_end_learning_rate is 0.0",
-    ),
+        "lars_opt_end_learning_rate is 0.0"),
     "a log without its label": (
         lambda f: [
-            replace(f / name.replace(".txt", ".json"), '"width": 1.0', '"width": 0.5') for name in ALL
-        ],
-        f"what was saved beside the log says {rules.NOT_A_RESULT}, and the log does not",
-    ),
+            replace(f / name.replace(".txt", ".json"), '"width": 1.0', '"width": 0.5') for name in ALL],
+        f"what was saved beside the log says {rules.NOT_A_RESULT}, and the log does not"),
     "one run of another task": (
         lambda f: rewrite(f, value("submission_platform", f"box, {rules.NOT_A_RESULT}")),
-        "the run is labelled, but not",
-    ),
+        "the run is labelled, but not"),
     "a learning rate with two values": (
         lambda f: rewrite(f, both(double(RATE), value(RATE, 11)), ALL),
-        f"{RATE} is logged 2 times with different values (11, 10.5)",
-    ),
+        f"{RATE} is logged 2 times with different values (11, 10.5)"),
     "half a step of accumulation": (
         lambda f: rewrite(f, value("gradient_accumulation_steps", 0.5), ALL),
-        "gradient_accumulation_steps is 0.5",
-    ),
+        "gradient_accumulation_steps is 0.5"),
     "a record of two values": (
         lambda f: rewrite(f, lambda text: text.replace('"value": 10.5', '"value": 11, "value": 10.5')),
-        "not an MLPerf record (ValueError: 'value' has two values)",
-    ),
+        "not an MLPerf record (ValueError: 'value' has two values)"),
     "a huge number": (
-        lambda f: rewrite(f, lambda text: text.replace('"value": 10.5', f'"value": {HUGE}')),
-        "of 401 digits",
+        lambda f: rewrite(f, lambda text: text.replace('"value": 10.5', f'"value": {HUGE}')), "of 401 digits",
     ),
     "a bomb": (
         lambda f: rewrite(f, insert(f":::MLLOG {'[' * 900}{']' * 900}\n", "run_start")),
-        "not an MLPerf record",
-    ),
-}
+        "not an MLPerf record")}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -152,11 +125,9 @@ def test_one_run_may_miss_the_target_and_not_two(results, judged):
     reasons, errors, problems = judged(results)
     assert reasons == ["2 runs did not converge (result_2.txt, result_4.txt), and only one may"]
     assert len(errors) == 2 and all(
-        "the run missed the target: its best accuracy is 0.75000" in error for error in errors
-    )
+        "the run missed the target: its best accuracy is 0.75000" in error for error in errors)
     assert any(
-        "2 runs did not reach the target (result_2.txt, result_4.txt)" in problem for problem in problems
-    )
+        "2 runs did not reach the target (result_2.txt, result_4.txt)" in problem for problem in problems)
 
 
 def test_the_compliance_checker_fails_the_run_that_missed_and_the_check_does_not(results):
@@ -198,44 +169,24 @@ def test_a_folder_of_fewer_runs_is_no_result_yet(results):
     (results / "result_4.txt").unlink()
     report = check.check([results], ["1.0.0"])
     assert report.ok and [(each.severity, each.message) for each in report.findings] == [
-        (WARNING, "4 runs of 5: no score yet")
-    ]
+        (WARNING, "4 runs of 5: no score yet")]
 
 
 NUMBERS = (
-    "global_batch_size",
-    "gradient_accumulation_steps",
-    "train_samples",
-    "eval_samples",
-    "seed",
-    "eval_accuracy",
-    "lars_opt_base_learning_rate",
-    "lars_opt_momentum",
-    "lars_opt_weight_decay",
-    "lars_epsilon",
-    "lars_opt_learning_rate_decay_steps",
-    "lars_opt_learning_rate_warmup_epochs",
-)
+    "global_batch_size", "gradient_accumulation_steps", "train_samples", "eval_samples", "seed",
+    "eval_accuracy", "lars_opt_base_learning_rate", "lars_opt_momentum", "lars_opt_weight_decay",
+    "lars_epsilon", "lars_opt_learning_rate_decay_steps", "lars_opt_learning_rate_warmup_epochs")
 TEXTS = (
-    "submission_benchmark",
-    "submission_org",
-    "submission_division",
-    "submission_status",
-    "submission_platform",
-    "opt_name",
-)
+    "submission_benchmark", "submission_org", "submission_division", "submission_status",
+    "submission_platform", "opt_name")
 
 
 @pytest.mark.parametrize("key", (*NUMBERS, *TEXTS, "cache_clear"))
 def test_a_value_of_a_wrong_type_or_beyond_all_bounds_is_an_error(results, key):
     wrong = ['{"a": 1}', "[1]", HUGE, "1e400", "[[[[[[[]]]]]]]"]
     wrong += (
-        ['"x"', "null", "true", "NaN"]
-        if key in NUMBERS
-        else []
-        if key == "cache_clear"
-        else ["null", "true", "1"]
-    )
+        ['"x"', "null", "true", "NaN"] if key in NUMBERS else [] if key == "cache_clear"
+        else ["null", "true", "1"])
     wrong = wrong[:2] if key == "cache_clear" else wrong
     text = (results / "result_1.txt").read_text()
     runs = [run.read_run(results / name) for name in ALL]
@@ -258,10 +209,8 @@ def test_a_field_of_a_wrong_type_is_an_error(results, name):
             continue
         fields = {name: "@"} if name in ("time_ms", "key", "metadata") else {"metadata": {name: "@"}}
         changed = (
-            on_last(text, key, fields)
-            if name in ("key", "metadata")
-            else change_record(key, -1, **fields)(text)
-        )
+            on_last(text, key, fields) if name in ("key", "metadata")
+            else change_record(key, -1, **fields)(text))
         (results / "result_1.txt").write_text(changed.replace('"@"', wrong))
         [system] = score.score([results])
         assert not system.valid, (name, wrong)
@@ -275,27 +224,13 @@ def on_last(text, key, fields):
 
 
 SHAPES = [
-    "",
-    "null",
-    "[]",
-    "5",
-    '"text"',
-    "{",
-    '{"config": 5}',
-    '{"config": {"run": [], "data": 3}}',
-    '{"config": {"run": {}}}',
-    '{"config": {"data": {"width": {"a": []}}}}',
-    '{"config": {}, "packages": [1]}',
-    '{"config": {}, "system": {"a": 1}}',
+    "", "null", "[]", "5", '"text"', "{", '{"config": 5}', '{"config": {"run": [], "data": 3}}',
+    '{"config": {"run": {}}}', '{"config": {"data": {"width": {"a": []}}}}',
+    '{"config": {}, "packages": [1]}', '{"config": {}, "system": {"a": 1}}',
     '{"config": {"run": {"nodes": "x", "ranks_per_node": []}}}',
     '{"\\ud800": "\\udfff", "config": {"run": {"\\ud800": 1}}}',
-    f'{{"config": {{"run": {{"nodes": {HUGE}}}}}}}',
-    "[" * 100_000,
-    '{"a":' * 500 + "1" + "}" * 500,
-    "\x00\x00",
-    "NaN",
-    '{"data certificate": [], "config": {}}',
-]
+    f'{{"config": {{"run": {{"nodes": {HUGE}}}}}}}', "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500,
+    "\x00\x00", "NaN", '{"data certificate": [], "config": {}}']
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=range(len(SHAPES)))
@@ -327,8 +262,7 @@ def test_what_is_no_file_neither_hangs_nor_crashes(tmp_path, place):
             score.score([tmp_path])
         assert any(
             "no regular file" in each.message or "cannot be read" in each.message
-            for each in check.check([tmp_path], ["4.0.0"]).findings
-        )
+            for each in check.check([tmp_path], ["4.0.0"]).findings)
 
 
 def test_the_rules_of_v0_7_ask_for_less(tmp_path):
@@ -343,8 +277,7 @@ def test_the_rules_of_v0_7_ask_for_less(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "ruleset, scaled", [("1.0.0", None), ("2.0.0", None), ("2.1.0", 1.7075), ("4.0.0", 1.7075)]
-)
+    "ruleset, scaled", [("1.0.0", None), ("2.0.0", None), ("2.1.0", 1.7075), ("4.0.0", 1.7075)])
 def test_scores_are_scaled_from_v2_1_on(tmp_path, ruleset, scaled):
     scored.write_runs(tmp_path, 100, 101, 102, 103, 104)
     [system] = score.score([tmp_path], ruleset)
@@ -374,11 +307,8 @@ def with_epochs(text):
             for epoch in range(first, first + count):
                 for what, after in (("epoch_start", 0), ("epoch_stop", 1)):
                     changed = {
-                        **record,
-                        "key": what,
-                        "metadata": {"epoch_num": epoch},
-                        "time_ms": record["time_ms"] + after,
-                    }
+                        **record, "key": what, "metadata": {"epoch_num": epoch},
+                        "time_ms": record["time_ms"] + after}
                     lines.append(":::MLLOG " + json.dumps(changed) + "\n")
     return "".join(lines)
 
@@ -405,10 +335,7 @@ def test_a_log_that_is_none_in_such_a_folder(results, checkout, tmp_path):
         assert refused.value.lines == (f"{odd}/result_1.txt: no :::MLLOG line in it; give the log of a run",)
     [finding] = (each for each in check.check([odd]).findings if each.severity == ERROR)
     assert (finding.file, finding.message, finding.remedy) == (
-        odd / "result_1.txt",
-        "no :::MLLOG line in it",
-        "give the log of a run",
-    )
+        odd / "result_1.txt", "no :::MLLOG line in it", "give the log of a run")
 
 
 def test_results_in_such_a_folder_are_packaged_into_another(results, checkout, tmp_path):

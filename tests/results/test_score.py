@@ -25,13 +25,9 @@ def test_the_fastest_and_the_slowest_are_dropped(tmp_path):
 
 @pytest.mark.parametrize(
     "failure, contradiction",
-    [
-        ({"accuracy": 0.7589}, "the status is success, but no evaluation reaches 0.759"),
-        ({"status": "aborted"}, "the status is aborted, but epoch 35 reached 0.759"),
-        ({"status": None}, None),
-        ({"accuracy": 0.7589, "status": "aborted"}, None),
-    ],
-)
+    [({"accuracy": 0.7589}, "the status is success, but no evaluation reaches 0.759"),
+     ({"status": "aborted"}, "the status is aborted, but epoch 35 reached 0.759"),
+     ({"status": None}, None), ({"accuracy": 0.7589, "status": "aborted"}, None)])
 def test_a_run_that_did_not_converge_is_the_slowest(tmp_path, failure, contradiction):
     write_runs(tmp_path, 120, 60, 600, 180, 240)
     write_run(tmp_path / "result_1.txt", 60, **failure)
@@ -78,12 +74,8 @@ def write_in_a_row(folder, *seconds, **options):
     for number, each in enumerate(seconds):
         failed = {"accuracy": 0.7, "status": "aborted"} if each < 0 else {}
         write_run(
-            folder / f"result_{len(seconds) - number}.txt",
-            abs(each),
-            start=10_000 * number,
-            **failed,
-            **options,
-        )
+            folder / f"result_{len(seconds) - number}.txt", abs(each), start=10_000 * number, **failed,
+            **options)
 
 
 def test_of_more_runs_the_median_set_of_five_consecutive_ones_counts(tmp_path):
@@ -111,12 +103,9 @@ def test_sets_of_which_most_did_not_converge_give_no_score(tmp_path):
 
 @pytest.mark.parametrize(
     "epochs, passed, factor, says",
-    [
-        (35, True, 1.0043956, "passed; faster than the reference, so minutes x 1.0043956 = 1.71 minutes"),
-        (39, True, 1.0, "passed; not scaled"),
-        (31, False, 1.1339950, "FAILED: no score that can be published"),
-    ],
-)
+    [(35, True, 1.0043956, "passed; faster than the reference, so minutes x 1.0043956 = 1.71 minutes"),
+     (39, True, 1.0, "passed; not scaled"),
+     (31, False, 1.1339950, "FAILED: no score that can be published")])
 def test_reference_convergence_is_shown_apart(tmp_path, epochs, passed, factor, says):
     write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, epochs=epochs)
     [system] = score.score([tmp_path])
@@ -138,8 +127,7 @@ def test_csv_has_a_row_a_run(tmp_path):
     assert [row["minutes"] for row in rows] == ["1.6667", "1.6833", "1.7", "1.7167", "1.7333"]
     assert [row["kept"] for row in rows] == ["False", "True", "True", "True", "False"]
     assert {(row["system"], row["olympic_minutes"], row["scaled_minutes"]) for row in rows} == {
-        ("8xBox", "1.7", "1.7075")
-    }
+        ("8xBox", "1.7", "1.7075")}
 
 
 @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)"])
@@ -154,9 +142,7 @@ def test_images_per_second_on_each_accelerator(tmp_path):
     description = tmp_path / "Org" / "systems" / "box.json"
     description.parent.mkdir()
     for text, accelerators in (
-        ('{"number_of_nodes": "2", "accelerators_per_node": "8"}', 16),
-        ("{}", None),
-        ("{half", None),
+        ('{"number_of_nodes": "2", "accelerators_per_node": "8"}', 16), ("{}", None), ("{half", None),
     ):
         description.write_text(text)
         [system] = score.score([tmp_path])
@@ -165,8 +151,7 @@ def test_images_per_second_on_each_accelerator(tmp_path):
     description.write_text('{"number_of_nodes": "2", "accelerators_per_node": "8"}')
     [system] = score.score([tmp_path])
     assert system.images_per_second_per_accelerator == pytest.approx(
-        35 * rules.TRAIN_SAMPLES / 102 / 16, rel=1e-12
-    )
+        35 * rules.TRAIN_SAMPLES / 102 / 16, rel=1e-12)
 
 
 def test_many_files_are_counted_as_they_are_read(tmp_path):
@@ -183,12 +168,7 @@ def test_a_run_in_progress_is_shown_as_such(tmp_path):
     [system] = score.score([tmp_path / "result_0.txt.partial"])
     [run] = system.runs
     assert (run.log.status, run.epochs, run.accuracy, run.minutes, run.converged) == (
-        "unfinished",
-        35,
-        0.4,
-        None,
-        False,
-    )
+        "unfinished", 35, 0.4, None, False)
 
 
 def test_json_is_what_the_documentation_says(tmp_path):
@@ -196,40 +176,17 @@ def test_json_is_what_the_documentation_says(tmp_path):
     [system] = json.loads(json.dumps(as_json(score.score([tmp_path]))))
     runs = system.pop("runs")
     assert system == {
-        "system": "8xBox",
-        "valid": True,
-        "olympic_minutes": 1.7,
-        "reasons": [],
-        "mean_minutes": None,
-        "label": None,
-        "unverified": None,
-        "division": "closed",
+        "system": "8xBox", "valid": True, "olympic_minutes": 1.7, "reasons": [], "mean_minutes": None,
+        "label": None, "unverified": None, "division": "closed",
         "convergence": {
-            "ruleset": "4.0.0",
-            "passed": True,
-            "message": "RCP found",
-            "factor": 1.0043956043956044,
-            "scaled_minutes": 1.7075,
-        },
-        "spread": 0.039216,
-        "accelerators": None,
+            "ruleset": "4.0.0", "passed": True, "message": "RCP found", "factor": 1.0043956043956044,
+            "scaled_minutes": 1.7075},
+        "spread": 0.039216, "accelerators": None,
         "images_per_second": round(35 * rules.TRAIN_SAMPLES / 102, 1),
-        "images_per_second_per_accelerator": None,
-        "accuracy": None,
-        "energy": None,
-    }
+        "images_per_second_per_accelerator": None, "accuracy": None, "energy": None}
     assert runs[1] == {
-        "file": str(tmp_path / "result_1.txt"),
-        "seed": 101,
-        "epochs": 35,
-        "accuracy": 0.76,
-        "status": "success",
-        "minutes": 1.6833,
-        "kept": True,
-        "in_set": True,
-        "findings": [],
-        "energy": None,
-    }
+        "file": str(tmp_path / "result_1.txt"), "seed": 101, "epochs": 35, "accuracy": 0.76,
+        "status": "success", "minutes": 1.6833, "kept": True, "in_set": True, "findings": [], "energy": None}
     assert [run["kept"] for run in runs] == [False, True, True, True, False]
 
 
@@ -257,10 +214,8 @@ def test_one_run_on_other_data_labels_the_whole_score(tmp_path):
     write_run(tmp_path / "result_4.txt", 104, platform=DEMO)
     [system] = score.score([tmp_path])
     assert (
-        system.label == rules.NOT_A_RESULT
-        and not system.valid
-        and "the run is labelled, but not" in system.reasons[0]
-    )
+        system.label == rules.NOT_A_RESULT and not system.valid
+        and "the run is labelled, but not" in system.reasons[0])
 
 
 def test_runs_of_two_configurations_are_no_result(tmp_path):

@@ -16,13 +16,8 @@ from tests.support import documented
 from tests.support.imagenet_run import published_tree
 
 DESCRIPTION = {
-    "submitter": "The Org",
-    "host_processor_model_name": "EPYC",
-    "host_processors_per_node": "2",
-    "host_processor_core_count": "64",
-    "hw_notes": "",
-    "sw_notes": "",
-}
+    "submitter": "The Org", "host_processor_model_name": "EPYC", "host_processors_per_node": "2",
+    "host_processor_core_count": "64", "hw_notes": "", "sw_notes": ""}
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +37,7 @@ def tree(tmp_path_factory):
         for scored in score.score([logs]):
             (logs / "scaling.json").write_text(json.dumps({"scaling_factor": scored.convergence.factor}))
     table, *_ = result_summarizer.summarize_results(
-        str(folder / "training_results_v3.0" / "Org"), "training", "3.0.0"
-    )
+        str(folder / "training_results_v3.0" / "Org"), "training", "3.0.0")
     return folder, table.to_csv(index=False)
 
 
@@ -88,15 +82,10 @@ def unscaled(rows):
 
 @pytest.mark.parametrize(
     "change, says",
-    [
-        (lambda rows: None, []),
-        (in_other_words, []),
-        (wrong, ["v3.0/Org/b: 29.08 minutes by the logs (28.95 unscaled), 30.5 in the table"]),
-        (gone, ["v3.0/Org/a_mxnet: not in the table"]),
-        (another, ["The Org/C: no logs"]),
-        (unscaled, ["v3.0/Org/a_mxnet: 27.07 minutes by the logs (26.95 unscaled), 26.95"]),
-    ],
-)
+    [(lambda rows: None, []), (in_other_words, []),
+     (wrong, ["v3.0/Org/b: 29.08 minutes by the logs (28.95 unscaled), 30.5 in the table"]),
+     (gone, ["v3.0/Org/a_mxnet: not in the table"]), (another, ["The Org/C: no logs"]),
+     (unscaled, ["v3.0/Org/a_mxnet: 27.07 minutes by the logs (26.95 unscaled), 26.95"])])
 def test_what_differs_from_the_official_table(tree, change, says):
     status, said, _ = against(tree, edited(tree[1], change))
     *lines, summary = said.splitlines()
@@ -115,8 +104,7 @@ def test_of_two_systems_of_one_name_the_nearest_minutes_belong_together(tree):
 
     assert (
         "v3.0/Org/a_mxnet: not in the table\nsummary.csv: 1 difference in 3"
-        in against(tree, edited(tree[1], one))[1]
-    )
+        in against(tree, edited(tree[1], one))[1])
 
 
 def test_json_and_the_tables_of_our_own(tree):
@@ -127,22 +115,17 @@ def test_json_and_the_tables_of_our_own(tree):
     assert [one["difference"] for one in printed["results"]] == ["not in the table", None, None]
     assert against(tree, scoreboard.to_csv(score.score([tree[0]])))[0] == Status.SUCCESS
     of_round = edited(
-        tree[1],
-        lambda rows: [row.update(round="v3.0", organisation="Org") for row in rows],
-        ("round", "organisation", "system", "resnet", "details_url"),
-    )
+        tree[1], lambda rows: [row.update(round="v3.0", organisation="Org") for row in rows],
+        ("round", "organisation", "system", "resnet", "details_url"))
     assert against(tree, of_round)[0] == Status.SUCCESS
 
 
 @pytest.mark.parametrize(
     "text, says",
-    [
-        ("", "no columns system and resnet in its first line"),
-        ("# a page\n\nwords, and more\n", "no columns system and resnet in its first line"),
-        ("system,resnet\nbox,soon\n", "line 2: could not convert string to float: 'soon'"),
-        ("system,resnet\nbox," + "1" * 200_000 + "\n", "line 1: field larger than field limit"),
-    ],
-)
+    [("", "no columns system and resnet in its first line"),
+     ("# a page\n\nwords, and more\n", "no columns system and resnet in its first line"),
+     ("system,resnet\nbox,soon\n", "line 2: could not convert string to float: 'soon'"),
+     ("system,resnet\nbox," + "1" * 200_000 + "\n", "line 1: field larger than field limit")])
 def test_what_is_no_table_is_one_line(tree, text, says):
     status, said, error = against(tree, text)
     assert (status, said, error.count("\n")) == (Status.USER_ERROR, "", 1) and says in error

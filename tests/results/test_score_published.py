@@ -32,31 +32,24 @@ def test_published_systems_score_what_was_published(folder, row):
     assert [str(run.epochs) for run in system.runs] == row["epochs"].split()
     assert [run.log.status for run in system.runs] == row["run_status"].replace("None", "unfinished").split()
     assert (system.convergence.message, system.convergence.passed) == (
-        row["rcp_checker"].split(",")[0],
-        row["rcp_checker"].endswith("PASSED"),
-    )
+        row["rcp_checker"].split(",")[0], row["rcp_checker"].endswith("PASSED"))
     assert system.convergence.ruleset == f"{row['version'][1:]}.0"
     if row["version"] < "v2.1":  # scores were not scaled before
         assert system.scaled_minutes is None
     elif row["summarizer_after_package_checker"] and system.convergence.passed:
         assert system.scaled_minutes == pytest.approx(
-            float(row["summarizer_after_package_checker"]), abs=0.0005
-        )
+            float(row["summarizer_after_package_checker"]), abs=0.0005)
     per_accelerator = system.images_per_second_per_accelerator
     assert (
-        per_accelerator == pytest.approx(float(row["img_s_per_acc_effective"]), abs=1)
-        if per_accelerator
-        else (row["img_s_per_acc_effective"] == "")
-    )
+        per_accelerator == pytest.approx(float(row["img_s_per_acc_effective"]), abs=1) if per_accelerator
+        else (row["img_s_per_acc_effective"] == ""))
 
 
 @needs_published
 def test_a_whole_published_tree_gives_every_system():
     assert len(score.score([LOGS])) == 8
     assert [system.system for system in score.score([LOGS / "v1.0" / "Inspur"])] == [
-        "nf5488a5_mxnet",
-        "nf5688m6_mxnet",
-    ]
+        "nf5488a5_mxnet", "nf5688m6_mxnet"]
 
 
 @needs_published

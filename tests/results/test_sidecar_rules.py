@@ -24,63 +24,44 @@ def saved_in_all(**facts):
 
 FAULTS = {
     f"{label} beside the log alone": (
-        spoil,
-        f"what was saved beside the log says {label}, and the log does not",
-    )
+        spoil, f"what was saved beside the log says {label}, and the log does not")
     for label, spoil in {
         rules.FINE_TUNED: in_every_sidecar('"initial_weights": null', '"initial_weights": "w.safetensors"'),
         rules.SPARSE: in_every_sidecar('"sparsity": "none"', '"sparsity": "2:4"'),
         rules.QUANTIZED: in_every_sidecar('"quantization": "none"', '"quantization": "int8"'),
-        rules.RESUMED: saved_in_all(resumed_after=12),
-    }.items()
-}
+        rules.RESUMED: saved_in_all(resumed_after=12)}.items()}
 FAULTS |= {
     "other seeds beside the logs": (saved_in_all(seed=99), "seed is 22 in the log and 99 beside it"),
     "a seed beside a log without one": (
-        lambda f: rewrite(f, delete("seed"), ALL),
-        "seed is None in the log and 22 beside it",
-    ),
+        lambda f: rewrite(f, delete("seed"), ALL), "seed is None in the log and 22 beside it"),
     "one sidecar for five runs": (
         lambda f: [shutil.copyfile(f / "result_0.json", f / f"result_{n}.json") for n in range(1, 5)],
-        "seed is 22 in the log and 5 beside it",
-    ),
+        "seed is 22 in the log and 5 beside it"),
     "another learning rate beside the logs": (
         in_every_sidecar('"learning_rate": 10.5', '"learning_rate": 11'),
-        "base learning rate is 10.5 in the log and 11 beside it",
-    ),
+        "base learning rate is 10.5 in the log and 11 beside it"),
     "another batch size beside the logs": (
         in_every_sidecar('"batch_size": 408', '"batch_size": 204'),
-        "global_batch_size is 3264 in the log and 1632 beside it",
-    ),
+        "global_batch_size is 3264 in the log and 1632 beside it"),
     "another number of ranks beside the logs": (
         in_every_sidecar('"ranks_per_node": 8', '"ranks_per_node": 4'),
-        "global_batch_size is 3264 in the log and 1632 beside it",
-    ),
+        "global_batch_size is 3264 in the log and 1632 beside it"),
     "another decay beside the logs": (
-        in_every_sidecar('"num_epochs": 37', '"num_epochs": 47'),
-        "decay is 37 in the log and 47 beside it",
-    ),
+        in_every_sidecar('"num_epochs": 37', '"num_epochs": 47'), "decay is 37 in the log and 47 beside it"),
     "another certificate beside the logs": (
         saved_in_all(**{"data certificate": {"sha256": "00"}}),
-        f"certificate_sha256 is {'5e' * 32} in the log and 00 beside it",
-    ),
+        f"certificate_sha256 is {'5e' * 32} in the log and 00 beside it"),
     "another precision beside the logs": (
-        saved_in_all(precision="float32"),
-        "precision is float16 in the log and float32 beside it",
-    ),
+        saved_in_all(precision="float32"), "precision is float16 in the log and float32 beside it"),
     "open beside the logs": (
         in_every_sidecar('"division": "closed"', '"division": "open"'),
-        "submission_division is closed in the log and open beside it",
-    ),
+        "submission_division is closed in the log and open beside it"),
     "variables that are not its configuration": (
         in_every_sidecar('"LR": "10.5"', '"LR": "11"'),
-        "LR is 11 in the variables beside it, and 10.5 in the configuration",
-    ),
+        "LR is 11 in the variables beside it, and 10.5 in the configuration"),
     "one run of five on another accelerator": (
         lambda f: change(f / "result_3.txt", system={"accelerator_model_name": "NVIDIA H100 80GB HBM3"}),
-        "system / accelerator_model_name is ",
-    ),
-}
+        "system / accelerator_model_name is ")}
 
 
 @pytest.mark.parametrize("name", FAULTS)

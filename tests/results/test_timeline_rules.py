@@ -18,8 +18,7 @@ HALF = 3 * imagenet_run.EPOCH_MS + 500
 
 def at_once(text):
     stop = re.search(
-        r'"time_ms": (\d+), "event_type": "INTERVAL_END", "key": "epoch_stop"[^\n]*"epoch_num": 20', text
-    )
+        r'"time_ms": (\d+), "event_type": "INTERVAL_END", "key": "epoch_stop"[^\n]*"epoch_num": 20', text)
     return change_record("epoch_start", 19, time_ms=int(stop[1]) - 1)(text)
 
 
@@ -52,41 +51,32 @@ SAME_TIMES = "events are, but for a factor and 5 ms, those of result_0.txt"
 FAULTS = {
     "the last four epochs never trained": (
         lambda f: rewrite(f, both(*[delete(key, -1) for key in ("epoch_start", "epoch_stop")] * 4)),
-        "an accuracy after epoch 35, and 31 epochs are trained before it",
-    ),
+        "an accuracy after epoch 35, and 31 epochs are trained before it"),
     "an accuracy before its epochs": (
         lambda f: rewrite(f, both(*[move(f"eval_{key}", "epoch_start", 4, 16) for key in EVALUATION])),
-        "an accuracy after epoch 19, and 16 epochs are trained before it",
-    ),
+        "an accuracy after epoch 19, and 16 epochs are trained before it"),
     "an accuracy in the evaluation of another epoch": (
         lambda f: rewrite(
             f,
             both(*[change_record(f"eval_{key}", 3, metadata={"epoch_num": 14}) for key in ("start", "stop")]),
         ),
-        "the accuracy of epoch 15 is in the evaluation of 14",
-    ),
+        "the accuracy of epoch 15 is in the evaluation of 14"),
     "an epoch of a millisecond": (
         lambda f: rewrite(f, at_once),
-        "epoch 20: 1,281,167,000 images/s, more than 10 times those of the fastest 8 published accelerators",
-    ),
+        "epoch 20: 1,281,167,000 images/s, more than 10 times those of the fastest 8 published accelerators"),
     "eight times as fast from the fourth epoch on": (
         lambda f: rewrite(f, times(lambda t, first: min(t, first + HALF) + max(0, t - first - HALF) // 8)),
-        "images/s, and others 28,",
-    ),
+        "images/s, and others 28,"),
     "one log five times": (one_log_for_all(), f"9 {COPIED}"),
     "its accuracies at other times": (one_log_for_all(one_epoch_late), f"9 {COPIED}"),
     "its times with other accuracies": (one_log_for_all(other_accuracies), SAME_TIMES),
     "its times moved by up to a millisecond": (
         one_log_for_all(other_accuracies, lambda number: times(lambda t, first: t + t * number % 3 - 1)),
-        SAME_TIMES,
-    ),
+        SAME_TIMES),
     "its times made longer by a thousandth": (
         one_log_for_all(
-            other_accuracies, lambda number: times(lambda t, first: t + number * (t - first) // 1000)
-        ),
-        SAME_TIMES,
-    ),
-}
+            other_accuracies, lambda number: times(lambda t, first: t + number * (t - first) // 1000)),
+        SAME_TIMES)}
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -20,12 +20,8 @@ def test_the_training_rate_leaves_out_the_first_epoch_of_each_run(tmp_path):
 def test_the_losses_of_a_log(tmp_path):
     """Whatever else somebody writes under that key."""
     values = (
-        {"throughput": 1.0, "train_loss": 2.5},
-        {"throughput": 1.0},
-        {"train_loss": float("nan")},
-        {"train_loss": "low"},
-        3,
-    )
+        {"throughput": 1.0, "train_loss": 2.5}, {"throughput": 1.0}, {"train_loss": float("nan")},
+        {"train_loss": "low"}, 3)
     extra = [(4000, "tracked_stats", value, {"step": number}) for number, value in enumerate(values, 1)]
     extra += [(4000, "tracked_stats", {"train_loss": 1}, {"step": step}) for step in ("last", 7)]
     assert timing.losses(read_log(write_run(tmp_path / "result_0.txt", extra=extra))) == [(1, 2.5), (7, 1)]
@@ -35,17 +31,11 @@ def test_the_parts_of_the_time_add_up(tmp_path):
     log = read_log(write_run(tmp_path / "result_0.txt"))
     times = timing.run_times(log)
     assert times == timing.RunTimes(
-        initialisation=3.0,
-        first_epoch=10.0,
-        later_epochs=30.0,
-        evaluation=1.0,
-        blocks=0.0,
-        gaps=pytest.approx(0.3),
-    )
+        initialisation=3.0, first_epoch=10.0, later_epochs=30.0, evaluation=1.0, blocks=0.0,
+        gaps=pytest.approx(0.3))
     rates = timing.throughput(log)
     assert not rates.in_blocks and rates.epochs == tuple(
-        (n, pytest.approx(rules.TRAIN_SAMPLES / 10)) for n in (1, 2, 3, 4)
-    )
+        (n, pytest.approx(rules.TRAIN_SAMPLES / 10)) for n in (1, 2, 3, 4))
     assert [(epoch, top_1) for epoch, _, top_1 in timing.accuracies(log)] == [(2, 0.4), (4, 0.77)]
     assert [minutes * 60 for _, minutes, _ in timing.accuracies(log)] == pytest.approx([20.8, 41.3])
 
@@ -73,11 +63,7 @@ def test_a_log_of_blocks(tmp_path):
         log = read_log(tmp_path / "result_0.txt")
         times, rates = timing.run_times(log), timing.throughput(log)
         assert (times.blocks, times.evaluation, times.first_epoch, times.gaps) == (
-            trained,
-            evaluation,
-            0,
-            0.3,
-        )
+            trained, evaluation, 0, 0.3)
         assert rates.in_blocks
         assert rates.epochs == tuple((n, pytest.approx(4 * rules.TRAIN_SAMPLES / trained)) for n in (2, 4))
 

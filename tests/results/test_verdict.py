@@ -25,20 +25,17 @@ def refused(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "arguments, says",
-    [
-        ("score bad", f"{NOT_VALID}: result_1.txt, line 8: seed 80 is that of result_0.txt too"),
-        ("check bad", "seed 80 is that of result_0.txt too"),
-        ("compare good bad", f"caution: bad is {NOT_VALID}: result_1.txt, line 8: seed 80 is that of"),
-        ("compare bad good", f"minutes to target: nothing is concluded: bad is {NOT_VALID}"),
-        ("rcp bad", "line 8: seed 80 is that of result_0.txt too"),
-        ("rcp good --passes bad", "line 8: seed 80 is that of result_0.txt too"),
-        ("reproduce bad --dry-run", f"the claim is {NOT_VALID}: result_1.txt, line 8: seed 80"),
-        ("borrow bad NF5688M6 --partial", f"{NOT_VALID}: result_1.txt, line 8: seed 80"),
-        ("audit bad", f"{NOT_VALID}: result_1.txt, line 8: seed 80"),
-        ("report bad -o page.html", "seed 80 is that of result_0.txt too"),
-        ("atlas bad -o page.html", ">not valid<"),
-    ],
-)
+    [("score bad", f"{NOT_VALID}: result_1.txt, line 8: seed 80 is that of result_0.txt too"),
+     ("check bad", "seed 80 is that of result_0.txt too"),
+     ("compare good bad", f"caution: bad is {NOT_VALID}: result_1.txt, line 8: seed 80 is that of"),
+     ("compare bad good", f"minutes to target: nothing is concluded: bad is {NOT_VALID}"),
+     ("rcp bad", "line 8: seed 80 is that of result_0.txt too"),
+     ("rcp good --passes bad", "line 8: seed 80 is that of result_0.txt too"),
+     ("reproduce bad --dry-run", f"the claim is {NOT_VALID}: result_1.txt, line 8: seed 80"),
+     ("borrow bad NF5688M6 --partial", f"{NOT_VALID}: result_1.txt, line 8: seed 80"),
+     ("audit bad", f"{NOT_VALID}: result_1.txt, line 8: seed 80"),
+     ("report bad -o page.html", "seed 80 is that of result_0.txt too"),
+     ("atlas bad -o page.html", ">not valid<")])
 def test_every_verb_that_computes_with_a_refused_result_says_so(
     refused, tmp_path, monkeypatch, arguments, says
 ):

@@ -22,6 +22,5 @@ def test_the_log_is_ended_the_line_printed_and_the_process_gone(line):
 
 def test_a_disk_that_hangs_delays_the_end_by_seconds_alone():
     done = subprocess.run(
-        [sys.executable, "-c", HANGS.format(seconds=3600, line="stopped")], capture_output=True
-    )
+        [sys.executable, "-c", HANGS.format(seconds=3600, line="stopped")], capture_output=True)
     assert (done.returncode, done.stderr) == (130, b"")

@@ -30,22 +30,10 @@ def launched():
     def launch(ranks, script):
         started.append(
             subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "rn50.launch.local_launcher",
-                    str(ranks),
-                    sys.executable,
-                    "-c",
-                    BEGIN + script,
-                ],
-                cwd=str(ROOT),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        )
+                [sys.executable, "-m", "rn50.launch.local_launcher", str(ranks), sys.executable, "-c",
+                 BEGIN + script],
+                cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                start_new_session=True))
         return started[-1]
 
     yield launch
@@ -101,8 +89,7 @@ ranks.close()
         for count in (1, 5, 70_001):
             drawn = [
                 np.random.RandomState(10 * step + rank).standard_normal(count).astype(np.float32)
-                for rank in range(size)
-            ]
+                for rank in range(size)]
             expected = drawn[0].copy()
             for each in drawn[1:]:
                 expected += each
@@ -160,8 +147,7 @@ except RankLostError:
     assert sorted(by_rank) == [0, 2] and all(float(seconds) < 5 for (seconds,) in by_rank.values())
     # Another one may be quicker to end than the one that it has missed.
     assert sorted(own) == [
-        f"Process {rank} exit with status code {status if rank == 1 else 7}" for rank in range(3)
-    ]
+        f"Process {rank} exit with status code {status if rank == 1 else 7}" for rank in range(3)]
     assert process.returncode in (7, status if status > 0 else 128 - status)
 
 

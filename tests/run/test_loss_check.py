@@ -32,13 +32,10 @@ def test_a_run_as_it_must_be_gives_no_warning(loss_check):
 
 @pytest.mark.parametrize(
     "losses, says",
-    [
-        ([9.2], "first training loss is 9.20 where guessing one of 1000 classes gives 6.91"),
-        ([2.3], "first training loss is 2.30 "),
-        ([6.95, 7.2, 11.0], "loss is 11.00 in epoch 1 .*: LR=2 with WARMUP_EPOCHS=1 is too high"),
-        ([6.95, 6.5, 3.4], "loss is down to 3.40 in epoch 1 .*labels all alike, or sorted"),
-    ],
-)
+    [([9.2], "first training loss is 9.20 where guessing one of 1000 classes gives 6.91"),
+     ([2.3], "first training loss is 2.30 "),
+     ([6.95, 7.2, 11.0], "loss is 11.00 in epoch 1 .*: LR=2 with WARMUP_EPOCHS=1 is too high"),
+     ([6.95, 6.5, 3.4], "loss is down to 3.40 in epoch 1 .*labels all alike, or sorted")])
 def test_what_is_odd_is_said_once(loss_check, losses, says):
     (line,) = look(loss_check, losses + losses[-1:])
     assert re.search(says, line)
@@ -62,8 +59,7 @@ def test_what_is_no_number_ends_the_run(loss_check, loss):
 
 @pytest.mark.parametrize(
     "loss, top1, warned",
-    [(5.2, 0.0011, True), (5.2, 0.0, True), (5.2, 0.01, False), (6.5, 0.001, False), (6.95, 0.0, False)],
-)
+    [(5.2, 0.0011, True), (5.2, 0.0, True), (5.2, 0.01, False), (6.5, 0.001, False), (6.95, 0.0, False)])
 def test_a_network_that_learns_only_what_is_not_validated_is_said_to(loss_check, loss, top1, warned):
     loss_check.look_at_top1(top1, 50_000, loss)
     says = rf"training learns, validation does not: loss 5.20 and top-1 {top1:.4f}, .* 6\.91 and 0\.0010; "

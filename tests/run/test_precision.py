@@ -36,28 +36,20 @@ def sleeping(milliseconds):
 
 @pytest.mark.parametrize(
     "float32, bfloat16, taken",
-    [
-        (14.0, 10.0, "bfloat16"),
-        (10.5, 10.0, "bfloat16"),
-        (10.4, 10.0, "float32"),
-        (10.0, 10.0, "float32"),
-        (10.0, 14.0, "float32"),
-    ],
-)
+    [(14.0, 10.0, "bfloat16"), (10.5, 10.0, "bfloat16"), (10.4, 10.0, "float32"), (10.0, 10.0, "float32"),
+     (10.0, 14.0, "float32")])
 def test_bfloat16_has_to_be_worth_it(float32, bfloat16, taken):
     found = precision.decide(float32, bfloat16)
     assert found.name == taken
     assert found.reason.startswith(
         f"PRECISION=auto is {taken}: a step timed at warm-up takes {bfloat16} ms in bfloat16, "
-        f"{float32} ms in float32 ("
-    )
+        f"{float32} ms in float32 (")
 
 
 @pytest.mark.parametrize("faster", precision.TIMED)
 def test_the_faster_one_is_taken(config, faster):
     found = precision.choose(
-        config, SingleProcess(), sleeping({**dict.fromkeys(precision.TIMED, 12), faster: 3})
-    )
+        config, SingleProcess(), sleeping({**dict.fromkeys(precision.TIMED, 12), faster: 3}))
     assert found.name == faster and " ms in float32" in found.reason
 
 
@@ -83,19 +75,13 @@ def test_load_during_one_visit_does_not_decide(config):
 
 @pytest.mark.parametrize(
     "run, expected",
-    [
-        ({"precision": "bfloat16"}, "bfloat16"),
-        ({"precision": "float32"}, "float32"),
-        ({"device": "gpu"}, "float16"),
-    ],
-)
+    [({"precision": "bfloat16"}, "bfloat16"), ({"precision": "float32"}, "float32"),
+     ({"device": "gpu"}, "float16")])
 def test_where_there_is_no_choice_nothing_is_timed_or_said(config, run, expected):
     config = with_changes(config, run=run)
     assert (
-        precision.choose(config, SingleProcess(), None)
-        == precision.before_warm_up(config)
-        == Precision(expected)
-    )
+        precision.choose(config, SingleProcess(), None) == precision.before_warm_up(config)
+        == Precision(expected))
 
 
 def test_a_processor_without_bfloat16_takes_float32_untimed(config, monkeypatch):
@@ -132,10 +118,8 @@ class Ranks:
         self._barrier, self._arrays = threading.Barrier(size), [None] * size
         self.of = [
             dataclasses.make_dataclass("Rank", ["rank", "size", "barrier", "all_reduce"])(
-                rank, size, self._barrier.wait, lambda array, rank=rank: self._all_reduce(rank, array)
-            )
-            for rank in range(size)
-        ]
+                rank, size, self._barrier.wait, lambda array, rank=rank: self._all_reduce(rank, array))
+            for rank in range(size)]
 
     def _all_reduce(self, rank, array):
         self._arrays[rank] = array
@@ -174,7 +158,5 @@ def test_one_processor_without_bfloat16_decides_for_all(config, monkeypatch):
     monkeypatch.setattr(precision, "cpu_flags", lambda: next(flags))
     first, second = chosen_by(config, [{}, {}])
     assert (
-        first
-        == second
-        == ("float32", "PRECISION=auto is float32: not every rank's processor has instructions for bfloat16")
-    )
+        first == second
+        == ("float32", "PRECISION=auto is float32: not every rank's processor has instructions for bfloat16"))

@@ -16,38 +16,33 @@ def test_a_gpu_without_code_is_refused(tiny_config, capability):
     config = with_changes(tiny_config, run={"framework": "paddle", "device": "gpu"})
     has = (
         "Paddle has code for compute capability 6.1 7.0 7.5 8.0 8.6, this GPU has "
-        f"{capability[0]}.{capability[1]}"
-    )
+        f"{capability[0]}.{capability[1]}")
     with pytest.raises(UserError, match=f"DEVICE=gpu: {has}; take another FRAMEWORK"):
         gpu.require_code(config, capability)
 
 
 @pytest.mark.parametrize(
-    "framework, capability", [("paddle", (7, 0)), ("paddle", (8, 9)), ("pytorch", (9, 0))]
-)
+    "framework, capability", [("paddle", (7, 0)), ("paddle", (8, 9)), ("pytorch", (9, 0))])
 def test_a_gpu_with_code_is_taken(tiny_config, framework, capability):
     gpu.require_code(with_changes(tiny_config, run={"framework": framework, "device": "gpu"}), capability)
 
 
 @pytest.mark.parametrize(
     "asked, name, capability",
-    [("bfloat16", "bfloat16", (7, 0)), ("float16", "float16", (6, 1)), ("auto", "float16", (6, 1))],
-)
+    [("bfloat16", "bfloat16", (7, 0)), ("float16", "float16", (6, 1)), ("auto", "float16", (6, 1))])
 def test_a_precision_that_a_gpu_lacks_is_refused(tiny_config, asked, name, capability):
     paddle = {"framework": "paddle", "device": "gpu"}
     least = {"bfloat16": "8.0", "float16": "7.0"}[name]
     has = (
         f"PRECISION={asked}: in {name} Paddle needs compute capability {least}, this GPU has "
-        f"{capability[0]}.{capability[1]}"
-    )
+        f"{capability[0]}.{capability[1]}")
     with pytest.raises(UserError, match=re.escape(has)):
         gpu.require_code(with_changes(tiny_config, run={**paddle, "precision": asked}), capability)
     gpu.require_code(with_changes(tiny_config, run={**paddle, "precision": "float32"}), capability)
 
 
 @pytest.mark.parametrize(
-    "capability, taken", [((7, 0), False), ((7, 5), True), ((8, 9), True), ((13, 0), True)]
-)
+    "capability, taken", [((7, 0), False), ((7, 5), True), ((8, 9), True), ((13, 0), True)])
 def test_code_of_the_newest_kind_is_compiled_for_newer_gpus(tiny_config, capability, taken):
     config = with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu"})
     if taken:
@@ -71,15 +66,13 @@ SAID = {
     "PyTorch": "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB",
     "MXNet": "Check failed: e == cudaSuccess (2 vs. 0) : cudaMalloc retry failed: out of memory",
     "Paddle": "ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 2.0GB memory",
-    "cuDNN": "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-}
+    "cuDNN": "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"}
 
 
 @pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 def test_a_full_memory_names_the_batch_size(tiny_config, said):
     config = with_changes(
-        tiny_config, run={"device": "gpu", "ranks_per_node": 8}, hyperparameters={"batch_size": 408}
-    )
+        tiny_config, run={"device": "gpu", "ranks_per_node": 8}, hyperparameters={"batch_size": 408})
     with pytest.raises(UserError) as named, gpu.full_memory_named(config):
         raise RuntimeError(f"{said}\nand a stack")
     line = str(named.value)

@@ -46,16 +46,9 @@ def test_a_run_has_its_curves_and_is_shown_as_without_them(tiny_config, tmp_path
     shown = Remembered()
     display = TensorBoardDisplay(shown, config, tmp_path / "curves")
     calls = [
-        ("initialising", "compiling"),
-        ("remark", "bfloat16"),
-        ("epoch_begins", 1),
-        ("trained", 80, 2.5),
-        ("trained", 160, 2.0),
-        ("epoch_ends", 1, 1000.0),
-        ("evaluated", 1, 0.25),
-        ("epoch_begins", 2),
-        ("trained", 16, 1.5),
-    ]
+        ("initialising", "compiling"), ("remark", "bfloat16"), ("epoch_begins", 1), ("trained", 80, 2.5),
+        ("trained", 160, 2.0), ("epoch_ends", 1, 1000.0), ("evaluated", 1, 0.25), ("epoch_begins", 2),
+        ("trained", 16, 1.5)]
     for name, *given in calls:
         getattr(display, name)(*given)
     display.close()

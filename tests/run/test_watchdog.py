@@ -58,8 +58,7 @@ def test_a_rank_that_is_silent(heartbeats):
     assert second in (USUAL.silent - 1, USUAL.silent)
     assert fault.startswith(
         f"rank 1 (host1) not heard of for {USUAL.silent} s, and rank 0 (host0), rank 2 (host2), "
-        "rank 3 (host3) waiting for it"
-    )
+        "rank 3 (host3) waiting for it")
 
 
 def test_a_rank_that_waits_for_data(heartbeats):
@@ -68,8 +67,7 @@ def test_a_rank_that_waits_for_data(heartbeats):
     assert second in (USUAL.still, USUAL.still + 1)
     assert (
         "rank 2 (host2) waiting for data, and rank 0 (host0), rank 1 (host1), rank 3 (host3) waiting for it"
-        in fault
-    )
+        in fault)
     assert "look at DATADIR" in fault
 
 
@@ -97,12 +95,8 @@ def test_where_steps_are_long_more_patience_is_shown():
 @pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize(
     "doing, limit",
-    [
-        ("warming up", USUAL.warming_up),
-        (["timing the ranks", "warming up"], USUAL.warming_up),
-        ("timing the ranks", USUAL.still_before_the_clock),
-    ],
-)
+    [("warming up", USUAL.warming_up), (["timing the ranks", "warming up"], USUAL.warming_up),
+     ("timing the ranks", USUAL.still_before_the_clock)])
 def test_in_the_warm_up_compiling_may_take_its_time(steps, doing, limit):
     """Kernels are compiled in the first step and where shapes or precision change; later a step hangs."""
     heartbeats = Heartbeats([0, 1], 2, USUAL)
@@ -128,8 +122,7 @@ def test_a_silent_rank_is_named_at_any_moment(victim, clock_runs):
     second, fault = turns(heartbeats, 60, [0, 0], silent=[victim])
     assert second == USUAL.silent
     assert fault.startswith(
-        f"rank {victim} (host{victim}) not heard of for {USUAL.silent} s, and rank {1 - victim} ("
-    )
+        f"rank {victim} (host{victim}) not heard of for {USUAL.silent} s, and rank {1 - victim} (")
 
 
 def test_the_limits_are_those_of_the_variable():
@@ -153,8 +146,7 @@ def test_what_is_no_limit_is_a_line(asked):
     with pytest.raises(UserError) as refused:
         watchdog.limits({watchdog.VARIABLE: asked})
     assert str(refused.value) == (
-        f"RN50_WATCHDOG_S={asked}: no whole number of seconds from 1 to 99,999; correct or unset it"
-    )
+        f"RN50_WATCHDOG_S={asked}: no whole number of seconds from 1 to 99,999; correct or unset it")
 
 
 class Ranks:
@@ -165,14 +157,10 @@ class Ranks:
         self._all_there = threading.Barrier(size)
         self.implementations = [
             types.SimpleNamespace(
-                steps=0,
-                waits_for_data=False,
+                steps=0, waits_for_data=False,
                 communicator=types.SimpleNamespace(
-                    rank=rank, size=size, all_reduce=lambda note, rank=rank: self._sum(rank, note)
-                ),
-            )
-            for rank in range(size)
-        ]
+                    rank=rank, size=size, all_reduce=lambda note, rank=rank: self._sum(rank, note)))
+            for rank in range(size)]
 
     def _sum(self, rank, note):
         self._notes[rank] = note
@@ -193,8 +181,7 @@ def watched(monkeypatch):
 
     watches = [
         Watchdog(implementation, said["warned"].append, lambda line, rank=rank: end(rank, line), USUAL)
-        for rank, implementation in enumerate(ranks.implementations)
-    ]
+        for rank, implementation in enumerate(ranks.implementations)]
     threads = [threading.Thread(target=each.__enter__) for each in watches]
     for thread in threads:
         thread.start()

@@ -11,12 +11,10 @@ def foreign(tmp_path):
     nobody here knows."""
     (tmp_path / "config_X8_common.sh").write_text(
         "export DGXNGPU=8\nexport DGXNSOCKET=2\nexport MXNET_EXTENDED_NORMCONV_SUPPORT=1\nexport "
-        "NEIGHBOURS_OWN=1\n"
-    )
+        "NEIGHBOURS_OWN=1\n")
     file = tmp_path / "config_X8.sh"
     lines = [
-        f'export {name}="{value}"  # as published' for name, value in IMAGENET.items() if name != "DGXNGPU"
-    ]
+        f'export {name}="{value}"  # as published' for name, value in IMAGENET.items() if name != "DGXNGPU"]
     file.write_text(
         "source $(dirname ${BASH_SOURCE[0]})/config_X8_common.sh\necho running\n"
         + "\n".join(lines)

@@ -8,20 +8,9 @@ from rn50.settings import show
 from rn50.settings.config_file import names_set_by
 
 IMAGENET = {
-    "OPTIMIZER": "sgdwfastlars",
-    "BATCHSIZE": "408",
-    "LR": "10.5",
-    "WARMUP_EPOCHS": "2",
-    "NUMEPOCHS": "37",
-    "MOM": "0.9",
-    "WD": "5.0e-05",
-    "LARSETA": "0.001",
-    "LABELSMOOTHING": "0.1",
-    "EVAL_OFFSET": "2",
-    "EVAL_PERIOD": "4",
-    "DGXNGPU": "8",
-    "DGXNNODES": "1",
-}
+    "OPTIMIZER": "sgdwfastlars", "BATCHSIZE": "408", "LR": "10.5", "WARMUP_EPOCHS": "2", "NUMEPOCHS": "37",
+    "MOM": "0.9", "WD": "5.0e-05", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "2",
+    "EVAL_PERIOD": "4", "DGXNGPU": "8", "DGXNNODES": "1"}
 
 
 def read(**changes):
@@ -37,5 +26,4 @@ def refusal(**changes):
 def states(environ, config_file_=None):
     config = configuration.from_environment(environ, config_file_)
     return {
-        row.name: row for row in show.describe(config, names_set_by(config_file_) if config_file_ else ())
-    }
+        row.name: row for row in show.describe(config, names_set_by(config_file_) if config_file_ else ())}

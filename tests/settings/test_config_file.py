@@ -22,8 +22,7 @@ def test_a_misspelled_name_in_our_file_is_an_error_with_the_nearest_name(monkeyp
     file = tmp_path / "config_MINE.sh"
     file.write_text(
         "export LARSETTA=0.001\nexport DALI_THREDS=4\nexport HOROVOD_CYCLE_TIME=0.1\n  QQQQ=1\n#export "
-        "COMMENT=1\n"
-    )
+        "COMMENT=1\n")
     with pytest.raises(UserError) as refused:
         configuration.from_environment(IMAGENET, str(file))
     lines = str(refused.value).splitlines()
@@ -36,20 +35,16 @@ def test_a_misspelled_name_in_our_file_is_an_error_with_the_nearest_name(monkeyp
 
 
 UNSOURCEABLE = [
-    ("LR=1\nexit 3\n", "exit status 3"),
-    ("export LR=1\nexit 0\n", "ends the shell"),
-    ("set -e\nLR=1\nfalse\n", "exit status 1"),
-    ("LR=1\nfoo(\n", "cannot be sourced"),
+    ("LR=1\nexit 3\n", "exit status 3"), ("export LR=1\nexit 0\n", "ends the shell"),
+    ("set -e\nLR=1\nfalse\n", "exit status 1"), ("LR=1\nfoo(\n", "cannot be sourced"),
     ("python train.py\n:::MLLOG {it's}\n", "a log of a run, no configuration"),
-    ("LR=1\nsleep 60\n", "longer than"),
-    ("LR=1\nyes flood >&2\n", "prints more than 4,194,304 bytes"),
+    ("LR=1\nsleep 60\n", "longer than"), ("LR=1\nyes flood >&2\n", "prints more than 4,194,304 bytes"),
     ("LR=1\nwhile :; do echo x >&2; done\n", "longer than|prints more than"),
     ("\ufeffexport LR=1\n", "byte order mark"),
     ("source ./common.sh\n", r":1: sources \./common\.sh, which is not there"),
     ('. "$(dirname ${BASH_SOURCE[0]})/common.sh"\n', "sources common.sh, which is not there"),
     ("source /nowhere/common.sh\n", "sources /nowhere/common.sh, which is not there"),
-    (". " + "a" * 200_000 + "\n", "sources a{20,}[.]{3}, which is not there"),
-]
+    (". " + "a" * 200_000 + "\n", "sources a{20,}[.]{3}, which is not there")]
 
 
 @pytest.mark.parametrize("content, reason", UNSOURCEABLE, ids=[reason for _, reason in UNSOURCEABLE])
@@ -77,17 +72,13 @@ def refused_before_it_is_sourced(folder, name, content):
 
 @pytest.mark.parametrize(
     "content, line, command",
-    [
-        ("#SBATCH -N 2\nexport LR=1\nsrun --mpi=pmix ./run_and_time.sh", 4, "srun"),
-        ("LR=1\nif true; then # srun\n  MOM=1 time mpirun -np 8 hostname\nfi", 4, "mpirun"),
-        ("export LR=$(python3.11 -c 'print(1)')", 2, "python3.11"),
-        ("LR=1; ./run_and_time.sh & wait", 2, "./run_and_time.sh"),
-        ("for LR in 1 2; do\n\n  exec torchrun train.py\ndone", 4, "torchrun"),
-        ("LR=1\ntrain() {\n  docker run x\n}", 4, "docker"),
-        ("LR=`ssh host cat lr`", 2, "ssh"),
-        ("LR=1\n! /opt/slurm/bin/sbatch job", 3, "/opt/slurm/bin/sbatch"),
-    ],
-)
+    [("#SBATCH -N 2\nexport LR=1\nsrun --mpi=pmix ./run_and_time.sh", 4, "srun"),
+     ("LR=1\nif true; then # srun\n  MOM=1 time mpirun -np 8 hostname\nfi", 4, "mpirun"),
+     ("export LR=$(python3.11 -c 'print(1)')", 2, "python3.11"),
+     ("LR=1; ./run_and_time.sh & wait", 2, "./run_and_time.sh"),
+     ("for LR in 1 2; do\n\n  exec torchrun train.py\ndone", 4, "torchrun"),
+     ("LR=1\ntrain() {\n  docker run x\n}", 4, "docker"), ("LR=`ssh host cat lr`", 2, "ssh"),
+     ("LR=1\n! /opt/slurm/bin/sbatch job", 3, "/opt/slurm/bin/sbatch")])
 def test_a_script_that_starts_a_job_is_no_configuration(tmp_path, content, line, command):
     said = refused_before_it_is_sourced(tmp_path, "train.sh", content)
     assert f"train.sh:{line}: runs {command}, so it is a script and no configuration" in said
@@ -97,8 +88,7 @@ NO_CONFIGURATIONS = [
     ("args.yaml", "lr: 0.5\nsmoothing: 0.1", ": a YAML file, no configuration"),
     ("train.py", "LR = 0.1\nimport torch", ": a Python file, no configuration"),
     ("notes.txt", "Learning rate: 0.1", ": sets no variable of this benchmark"),
-    ("env.sh", "export FOO=1 PS1=x", ": sets no variable of this benchmark"),
-]
+    ("env.sh", "export FOO=1 PS1=x", ": sets no variable of this benchmark")]
 
 
 @pytest.mark.parametrize("name, content, reason", NO_CONFIGURATIONS)
@@ -108,14 +98,10 @@ def test_a_file_that_is_no_configuration_is_not_sourced(tmp_path, name, content,
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "module load cuda || :\nulimit -s 8192\nexport LR=1",
-        "NCCL_DEBUG=INFO",
-        'source "$(dirname "$0")/none.sh" 2>/dev/null || :',
-        "LR=1 # python x\n[ -z y ] || echo 'python'; # (srun)\n[ $LR = 1 ] && echo srun.log > /dev/null",
-        "DGXNSOCKET=1\ncase x in\n  docker) : ;;\nesac",
-    ],
-)
+    ["module load cuda || :\nulimit -s 8192\nexport LR=1", "NCCL_DEBUG=INFO",
+     'source "$(dirname "$0")/none.sh" 2>/dev/null || :',
+     "LR=1 # python x\n[ -z y ] || echo 'python'; # (srun)\n[ $LR = 1 ] && echo srun.log > /dev/null",
+     "DGXNSOCKET=1\ncase x in\n  docker) : ;;\nesac"])
 def test_a_file_that_may_set_a_variable_and_starts_nothing_is_sourced(tmp_path, content):
     file = tmp_path / "env.sh"
     file.write_text(f"{content}\nA=1\n")
@@ -131,8 +117,7 @@ def test_a_blank_beside_the_equals_sign(tmp_path, line):
 
 
 @pytest.mark.parametrize(
-    "line", ["export LR=  # none", "IFS= read -r x <<< y", "# LR = 2", "[ a = b ] || :", "LR=''"]
-)
+    "line", ["export LR=  # none", "IFS= read -r x <<< y", "# LR = 2", "[ a = b ] || :", "LR=''"])
 def test_a_blank_that_a_shell_takes_as_it_is_meant(tmp_path, line):
     file = tmp_path / "config_X.sh"
     file.write_text(f"MOM=1\n{line}\n:\n")
@@ -179,8 +164,7 @@ def test_a_file_that_does_not_exist(tmp_path):
 
 def test_the_shell_and_the_fields_hold_the_same_paths():
     shell = re.search(r"for path_variable in (.*?);", (config_file.CONFIGS / "start.sh").read_text())[
-        1
-    ].split()
+        1].split()
     assert sorted(shell) == sorted(("CONFIG_FILE", *config_file.PATHS))
 
 
@@ -196,6 +180,5 @@ def test_the_shell_and_python_give_paths_one_spelling(tmp_path, monkeypatch, dat
     for environ in ({"DATADIR": data}, {}):
         sourced = config_file.sourced_environment(checkout / "configs" / "config_X.sh", environ)
         shell = subprocess.run(
-            ["bash", "-c", load], env={**environ, "DGXSYSTEM": "X"}, capture_output=True, text=True
-        )
+            ["bash", "-c", load], env={**environ, "DGXSYSTEM": "X"}, capture_output=True, text=True)
         assert shell.stdout == sourced["DATADIR"] == os.path.abspath(environ.get("DATADIR", "data"))

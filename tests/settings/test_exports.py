@@ -12,16 +12,11 @@ from rn50.settings import config, libraries
 from rn50.settings.shell.exports import exported, remark
 
 WRITERS = {
-    "rn50/results/report/what_ran.py: repetition",
-    "rn50/settings/named.py: write",
-    "rn50/settings/rewrite.py: beginning",
-    "rn50/settings/rewrite.py: section_text",
-    "rn50/settings/shell/exports.py: exported",
-    "rn50/speed/tuned_config.py: text",
-    "rn50/submission/source.py: _script",
-    "rn50/submission/source.py: configuration",
-    "rn50/submission/source.py: write_scripts",
-}
+    "rn50/results/report/what_ran.py: repetition", "rn50/settings/named.py: write",
+    "rn50/settings/rewrite.py: beginning", "rn50/settings/rewrite.py: section_text",
+    "rn50/settings/shell/exports.py: exported", "rn50/speed/tuned_config.py: text",
+    "rn50/submission/source.py: _script", "rn50/submission/source.py: configuration",
+    "rn50/submission/source.py: write_scripts"}
 """Every function whose text a shell will source. One more needs a look at where its names and values come
 from, and `exported` and `remark` for them."""
 SHELL = re.compile(r"\A\s*export [A-Z{$]|\nexport |\A\s*export \Z|#!/usr/bin|shellcheck ")
@@ -53,8 +48,7 @@ def sourced(line, name, **environ):
 
 
 @pytest.mark.parametrize(
-    "value", ["1", "", "a b", "'", '"', "$(exit 3)", "`exit 3`", "\\", "a;b", "#", "~", "x${Y", "é", "*"]
-)
+    "value", ["1", "", "a b", "'", '"', "$(exit 3)", "`exit 3`", "\\", "a;b", "#", "~", "x${Y", "é", "*"])
 def test_a_value_is_what_the_shell_gets(value):
     assert sourced(exported("X_1", value), "X_1") == value
     assert sourced(exported("X", value, overridable=True), "X") == value
@@ -62,8 +56,7 @@ def test_a_value_is_what_the_shell_gets(value):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "1X", "X Y", "X;Y", "X\n", "X=1", "X[0]", "NCCL_$(exit 3)", "`a`", "X-Y", "É", "\udcff"]
-)
+    "name", ["", "1X", "X Y", "X;Y", "X\n", "X=1", "X[0]", "NCCL_$(exit 3)", "`a`", "X-Y", "É", "\udcff"])
 def test_what_is_no_name_is_refused(name):
     with pytest.raises(UserError, match="not the name of a variable and one line of text"):
         exported(name, "1")

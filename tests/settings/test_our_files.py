@@ -39,8 +39,7 @@ def test_our_files_are_one_screen_of_plain_lines(file):
 
 
 @pytest.mark.parametrize(
-    "file", [file for file in OURS if "DEMO" not in file.name], ids=lambda file: file.stem
-)
+    "file", [file for file in OURS if "DEMO" not in file.name], ids=lambda file: file.stem)
 def test_our_imagenet_files_keep_the_official_rules(file):
     config = configuration.from_environment(config_file.source(str(file)), str(file))
     assert config.is_imagenet
@@ -48,17 +47,14 @@ def test_our_imagenet_files_keep_the_official_rules(file):
 
 
 @pytest.mark.parametrize(
-    "name", ["H200", "DGXH100", "8xDGXH100", "1xL40S", "NF5688M6_PYTORCH", "DGXA100_PYTORCH"]
-)
+    "name", ["H200", "DGXH100", "8xDGXH100", "1xL40S", "NF5688M6_PYTORCH", "DGXA100_PYTORCH"])
 def test_pytorch_on_a_gpu_takes_its_fastest_step(name):
     assert config_of(name).run.step_mode == "fused"
 
 
 @pytest.mark.parametrize(
-    "file",
-    [file for file in OURS if re.search("A100|H100|H200|A30|NF5", file.name)],
-    ids=lambda file: file.stem,
-)
+    "file", [file for file in OURS if re.search("A100|H100|H200|A30|NF5", file.name)],
+    ids=lambda file: file.stem)
 def test_a_gpu_with_a_jpeg_engine_uses_it(file):
     assert config_of(file.stem[len("config_") :]).input_pipeline.hw_decoder_load == 0.7
 
@@ -68,20 +64,9 @@ def test_the_inspur_run():
     config = configuration.from_environment(config_file.source(str(file)), str(file))
     assert (config.ranks, config.global_batch_size) == (8, 3264)
     inspur = {
-        "optimizer": "lars",
-        "batch_size": 408,
-        "learning_rate": 10.5,
-        "warmup_epochs": 2,
-        "num_epochs": 37,
-        "decay_epochs": None,
-        "momentum": 0.9,
-        "weight_decay": 5e-5,
-        "lars_eta": 0.001,
-        "label_smoothing": 0.1,
-        "eval_offset": 2,
-        "eval_period": 4,
-        "bn_gamma_zero": False,
-    }
+        "optimizer": "lars", "batch_size": 408, "learning_rate": 10.5, "warmup_epochs": 2, "num_epochs": 37,
+        "decay_epochs": None, "momentum": 0.9, "weight_decay": 5e-5, "lars_eta": 0.001,
+        "label_smoothing": 0.1, "eval_offset": 2, "eval_period": 4, "bn_gamma_zero": False}
     assert inspur.items() <= dataclasses.asdict(config.hyperparameters).items()
 
 
@@ -120,13 +105,8 @@ def test_the_demo_for_gpus_leaves_the_step_mode_to_the_environment(given, mode):
 
 @pytest.mark.parametrize(
     "system, framework",
-    [
-        ("DEMO_CPU", "mxnet"),
-        ("DEMO_CPU_PADDLE", "paddle"),
-        ("DEMO_CPU_PYTORCH", "pytorch"),
-        ("DEMO_GPU_PYTORCH", "pytorch"),
-    ],
-)
+    [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PADDLE", "paddle"), ("DEMO_CPU_PYTORCH", "pytorch"),
+     ("DEMO_GPU_PYTORCH", "pytorch")])
 def test_the_demo_is_labelled(system, framework):
     file = ROOT / "configs" / f"config_{system}.sh"
     config = configuration.from_environment(config_file.source(str(file)), str(file))
@@ -139,8 +119,7 @@ def test_the_demo_is_labelled(system, framework):
 @pytest.mark.parametrize("other", ["DEMO_CPU_PADDLE", "DEMO_CPU_PYTORCH"])
 def test_the_demos_differ_in_the_framework_alone(other):
     mxnets, others = (
-        config_file.source(str(ROOT / "configs" / f"config_{name}.sh")) for name in ("DEMO_CPU", other)
-    )
+        config_file.source(str(ROOT / "configs" / f"config_{name}.sh")) for name in ("DEMO_CPU", other))
     differ = {name for name in {**mxnets, **others} if mxnets.get(name) != others.get(name)}
     assert differ == {"FRAMEWORK", "DGXSYSTEM", "SUBMISSION_PLATFORM"}
 

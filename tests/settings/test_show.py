@@ -30,16 +30,9 @@ def test_anybodys_file_runs_unchanged(foreign):
     rows = {row.name: row for row in show.describe(config, config_file.names_set_by(foreign))}
     state = {name: row.state for name, row in rows.items()}
     assert {name for name in state if state[name] == "ignored"} == {
-        "BATCHSIZ",
-        "PLAIN_ASSIGNMENT",
-        "NEIGHBOURS_OWN",
-    }
+        "BATCHSIZ", "PLAIN_ASSIGNMENT", "NEIGHBOURS_OWN"}
     assert {name for name in state if state[name] == "no effect" and rows[name].origin == "file"} == {
-        "DGXNSOCKET",
-        "WALLTIME",
-        "NHWC_BATCHNORM_LAUNCH_MARGIN",
-        "MXNET_EXTENDED_NORMCONV_SUPPORT",
-    }
+        "DGXNSOCKET", "WALLTIME", "NHWC_BATCHNORM_LAUNCH_MARGIN", "MXNET_EXTENDED_NORMCONV_SUPPORT"}
     assert state["HOROVOD_CYCLE_TIME"] == state["NCCL_SOCKET_IFNAME"] == "passed through"
     assert state["NETWORK"] == state["KVSTORE"] == state["LRSCHED"] == state["DALI_CACHE_SIZE"] == "used"
     assert rows["DATADIR"].origin == "default" and rows["LR"].origin == "file"
@@ -49,13 +42,8 @@ ROI = {"DALI_ROI_DECODE": "1"}
 MXNET = frameworks.unimported("mxnet", "traits")
 DATALOADER = {"INPUT_LIBRARY": "dataloader"}
 WITHOUT_EFFECT = [
-    (
-        "DALI_PREALLOCATE_WIDTH",
-        "5980",
-        {"DALI_HW_DECODER_LOAD": "0"},
-        {"DALI_HW_DECODER_LOAD": "0.7"},
-        "DALI_HW_DECODER_LOAD=0",
-    ),
+    ("DALI_PREALLOCATE_WIDTH", "5980", {"DALI_HW_DECODER_LOAD": "0"}, {"DALI_HW_DECODER_LOAD": "0.7"},
+     "DALI_HW_DECODER_LOAD=0"),
     ("DALI_CACHE_SIZE", "6144", ROI, {}, "DALI_ROI_DECODE=1"),
     ("DALI_HW_DECODER_LOAD", "0.7", CPU, {}, "DEVICE=cpu"),
     ("DALI_CACHE_SIZE", "6144", CPU, {}, "DEVICE=cpu"),
@@ -66,8 +54,7 @@ WITHOUT_EFFECT = [
     ("DALI_DECODER_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", **DATALOADER}, {}, "without DALI"),
     ("STEP_MODE", "graph", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
-    ("STEP_MODE", "fused", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
-]
+    ("STEP_MODE", "fused", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu")]
 
 
 @pytest.mark.parametrize("name, value, kills, revives, reason", WITHOUT_EFFECT)
@@ -88,34 +75,19 @@ def test_what_no_run_reads_has_no_effect_and_a_meaning():
 def test_a_knob_turned_off_has_its_effect():
     assert (
         states({**IMAGENET, "DALI_CACHE_SIZE": "0", "DALI_HW_DECODER_LOAD": "0", **ROI})[
-            "DALI_CACHE_SIZE"
-        ].state
-        == "used"
-    )
+            "DALI_CACHE_SIZE"].state
+        == "used")
 
 
 def test_what_is_called_used_is_read_somewhere_and_what_has_no_effect_nowhere():
     code = "".join(
-        path.read_text()
-        for folder in ("rn50", "implementations")
-        for path in (ROOT / folder).rglob("*.py")
-        if path.parent.name != "settings"
-    )
+        path.read_text() for folder in ("rn50", "implementations") for path in (ROOT / folder).rglob("*.py")
+        if path.parent.name != "settings")
     everything_on = states(
-        {
-            **IMAGENET,
-            "DGXNSOCKET": "2",
-            "DGXSOCKETCORES": "64",
-            "DGXHT": "2",
-            "WALLTIME": "1",
-            "INPUT_BATCH_MULTIPLIER": "8",
-            "DALI_HW_DECODER_LOAD": "0.7",
-            "DALI_CACHE_SIZE": "1",
-        }
-    )
+        {**IMAGENET, "DGXNSOCKET": "2", "DGXSOCKETCORES": "64", "DGXHT": "2", "WALLTIME": "1",
+         "INPUT_BATCH_MULTIPLIER": "8", "DALI_HW_DECODER_LOAD": "0.7", "DALI_CACHE_SIZE": "1"})
     unread = {
-        variable.name for _, field, variable in fields.variables() if not re.search(rf"\.{field}\b", code)
-    }
+        variable.name for _, field, variable in fields.variables() if not re.search(rf"\.{field}\b", code)}
     assert unread == {name for name, row in everything_on.items() if row.state == "no effect"}
 
 
@@ -139,15 +111,12 @@ def test_what_the_rules_would_find():
 def test_with_what_the_closed_division_does_not_allow_the_log_names_the_open_one():
     assert (read().division, read(WD="3e-5").division) == ("closed", "open")
     assert (read(OPTIMIZER="sgd").division, read(OPTIMIZER="sgd", LR="10.0005").division) == (
-        "closed",
-        "open",
-    )
+        "closed", "open")
     assert "will log" not in "".join(show.findings(read(SUBMISSION_DIVISION="open", WD="3e-5")))
     [finding] = show.findings(read(WD="3e-5"))
     assert (
         finding
-        == "WD=3e-05: the rules allow 0.0001 * 2^n with a whole n; the log will name the open division"
-    )
+        == "WD=3e-05: the rules allow 0.0001 * 2^n with a whole n; the log will name the open division")
 
 
 def printed(rows, config, columns):
@@ -168,30 +137,23 @@ def test_in_a_pipe_every_variable_is_one_line_with_value_meaning_and_reason(fore
     for row in rows:
         [line] = [line for line in lines if line.split()[0] == row.name]
         assert (
-            line.split(maxsplit=1)[1].startswith(row.value or "-")
-            and row.meaning in line
-            and line.endswith(row.text)
-        )
+            line.split(maxsplit=1)[1].startswith(row.value or "-") and row.meaning in line
+            and line.endswith(row.text))
     said = "\n".join(" ".join(line.split()) for line in lines)
     assert (
         "DGXNSOCKET 2 CPU sockets of a machine; no effect: ranks are bound to the cores that are there"
-        in said
-    )
+        in said)
     assert (
         "BATCHSIZ 1 ignored: neither rn50 nor a library that it knows reads it; did you mean BATCHSIZE?"
-        in said
-    )
+        in said)
     assert re.search(r"^ignored: .*\bBATCHSIZ\b", said, re.MULTILINE) and "\nno effect: " in said
     assert (
-        "DECAY_EPOCHS - epochs after which the learning rate has decayed, if not NUMEPOCHS [default]" in said
-    )
+        "DECAY_EPOCHS - epochs after which the learning rate has decayed, if not NUMEPOCHS [default]" in said)
     assert (
         "HOROVOD_CYCLE_TIME 0.1 milliseconds from one round of sums" in said
-        and "; passed through to Horovod" in said
-    )
+        and "; passed through to Horovod" in said)
     assert max(len(line) for line in lines if "LD_LIBRARY_PATH" not in line) < 300, (
-        "a long value moves no other line"
-    )
+        "a long value moves no other line")
     assert rows[0].name == "OPTIMIZER"
 
 
@@ -207,8 +169,7 @@ def test_on_a_terminal_of_80_columns_the_meanings_are_readable(foreign):
     assert "DALI_NVJPEG_MEMPADDING" in together and "ranks are bound to the cores that are there" in together
     hidden = show.describe(read(DEVICE="cpu"))
     assert "DALI_NVJPEG_MEMPADDING" not in "".join(printed(hidden, read(DEVICE="cpu"), 80)), (
-        "a default without effect"
-    )
+        "a default without effect")
 
 
 def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypatch, capsys):
@@ -225,23 +186,15 @@ def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypa
 
 def test_variables_of_mxnet_that_no_release_reads_have_no_effect():
     environ = {
-        **IMAGENET,
-        "MXNET_DETERMINISTIC": "1",
-        "MXNET_CUDNN_NHWC_BN_ADD_RELU": "1",
-        "MXNET_ENFORCE_DETERMINISM": "1",
-        "MXNET_UPDATE_AGGREGATION_SIZE": "4",
-    }
+        **IMAGENET, "MXNET_DETERMINISTIC": "1", "MXNET_CUDNN_NHWC_BN_ADD_RELU": "1",
+        "MXNET_ENFORCE_DETERMINISM": "1", "MXNET_UPDATE_AGGREGATION_SIZE": "4"}
     rows = states(environ)
     for name in ("MXNET_DETERMINISTIC", "MXNET_CUDNN_NHWC_BN_ADD_RELU"):
         assert (rows[name].state, rows[name].reason) == (
-            "no effect",
-            "no released MXNet reads it, at most a vendor's own build",
-        )
+            "no effect", "no released MXNet reads it, at most a vendor's own build")
     assert (
-        rows["MXNET_ENFORCE_DETERMINISM"].state
-        == rows["MXNET_UPDATE_AGGREGATION_SIZE"].state
-        == "passed through"
-    )
+        rows["MXNET_ENFORCE_DETERMINISM"].state == rows["MXNET_UPDATE_AGGREGATION_SIZE"].state
+        == "passed through")
 
 
 def test_the_variables_of_mxnet_are_those_in_its_library():
@@ -260,14 +213,12 @@ def test_a_library_is_named_and_its_variables_explained_as_far_as_they_are_known
     rows = states({**IMAGENET, "NCCL_BUFFSIZE": "2097152", "NCCL_NO_SUCH": "1", "MXNET_USE_FUSION": "0"})
     assert (
         rows["NCCL_BUFFSIZE"].text
-        == "bytes of the buffer between two GPUs; passed through to NCCL [environment]"
-    )
+        == "bytes of the buffer between two GPUs; passed through to NCCL [environment]")
     assert rows["NCCL_NO_SUCH"].text == "passed through to NCCL [environment]"
     assert rows["MXNET_USE_FUSION"].text.endswith("; passed through to MXNet [environment]")
     assert set(MXNET.TRAITS.meanings) <= MXNET.READ
     assert set(libraries.MEANINGS) == {
-        name for name in libraries.MEANINGS if name.startswith(libraries.PASSED_THROUGH)
-    }
+        name for name in libraries.MEANINGS if name.startswith(libraries.PASSED_THROUGH)}
 
 
 def test_every_variable_says_what_it_does():
@@ -297,15 +248,8 @@ def test_a_file_that_names_no_framework_is_told_what_trains_on_newer_gpus(foreig
 
 @pytest.mark.parametrize(
     "values, told",
-    [
-        (["DGXNGPU=4"], True),
-        (["BATCHSIZE=200"], True),
-        (["DGXNGPU=4", "BATCHSIZE=102"], False),
-        (["DGXNGPU=4", "LR=5"], False),
-        (["PRECISION=float32"], False),
-        ([], False),
-    ],
-)
+    [(["DGXNGPU=4"], True), (["BATCHSIZE=200"], True), (["DGXNGPU=4", "BATCHSIZE=102"], False),
+     (["DGXNGPU=4", "LR=5"], False), (["PRECISION=float32"], False), ([], False)])
 def test_a_batch_for_which_the_learning_rate_was_not_chosen_is_told(values, told):
     said = shown("1xL40S", *(word for value in values for word in ("--set", value)))
     sentence = "here, for which its learning rate was not chosen, so epochs are not comparable; rn50 borrow"

@@ -12,15 +12,8 @@ from tests.settings.imagenet import IMAGENET, read, refusal, states
 
 CPU = {"DEVICE": "cpu"}
 OTHER_TASKS = [
-    ("NUMEXAMPLES", "1000000"),
-    ("NUMVALEXAMPLES", "49999"),
-    ("NUMCLASSES", "10"),
-    ("IMAGE_SIZE", "192"),
-    ("EVAL_RESIZE", "288"),
-    ("CROP_AREA_MIN", "0.25"),
-    ("WIDTH", "0.5"),
-    ("BENCHMARK_STEPS", "100"),
-]
+    ("NUMEXAMPLES", "1000000"), ("NUMVALEXAMPLES", "49999"), ("NUMCLASSES", "10"), ("IMAGE_SIZE", "192"),
+    ("EVAL_RESIZE", "288"), ("CROP_AREA_MIN", "0.25"), ("WIDTH", "0.5"), ("BENCHMARK_STEPS", "100")]
 
 
 @pytest.mark.parametrize("name, value", OTHER_TASKS)
@@ -73,82 +66,44 @@ def test_epochs_may_be_broken_and_the_decay_may_end_before_the_run():
 
 
 @pytest.mark.parametrize(
-    "spelling", ["resnet-v1b-fl", "resnet-v1b-stats-fl", "resnet-v1b-dbar-fl", "resnet50"]
-)
+    "spelling", ["resnet-v1b-fl", "resnet-v1b-stats-fl", "resnet-v1b-dbar-fl", "resnet50"])
 def test_every_published_spelling_of_the_network(spelling):
     read(NETWORK=spelling)
 
 
 IMPOSSIBLE = [
-    ("OPTIMIZER", "adam", "not a known optimizer"),
-    ("NETWORK", "vgg16", "not ResNet-50"),
-    ("NETWORK", "resnet-v2-fl", "not ResNet-50"),
-    ("LRSCHED", "30,60,80", "pow2"),
-    ("KVSTORE", "device", "KVSTORE=horovod"),
-    ("BN_GROUP", "2", "BN_GROUP=1"),
-    ("BATCHSIZE", "0", "at least 1"),
-    ("BATCHSIZE", "-408", "at least 1"),
-    ("BATCHSIZE", "408.5", "whole number"),
-    ("BATCHSIZE", "1e999", "finite"),
-    ("LR", "0", "above 0"),
-    ("LR", "-10.5", "above 0"),
-    ("LR", "nan", "finite"),
-    ("LR", "1o.5", "not a number"),
-    ("WARMUP_EPOCHS", "-1", "at least 0"),
-    ("WARMUP_EPOCHS", "37", "shorter than the schedule"),
-    ("NUMEPOCHS", "0", "at least 1"),
-    ("DECAY_EPOCHS", "0", "above 0"),
-    ("DECAY_EPOCHS", "2", "raise DECAY_EPOCHS"),
-    ("MOM", "1", "below 1"),
-    ("MOM", "-0.1", "at least 0"),
-    ("WD", "-1e-4", "at least 0"),
-    ("LARSETA", "0.0", "above 0"),
-    ("LABELSMOOTHING", "1", "below 1"),
-    ("EVAL_OFFSET", "-1", "at least 0"),
-    ("EVAL_OFFSET", "37", "no epoch would be evaluated"),
-    ("EVAL_PERIOD", "0", "at least 1"),
-    ("BN_GAMMA_ZERO", "yes", "neither 0 nor 1"),
-    ("DGXNGPU", "0", "at least 1"),
-    ("DGXNNODES", "0", "at least 1"),
-    ("DGXNNODES", "1000", "more than the data set has"),
-    ("DEVICE", "tpu", "gpu, cpu"),
-    ("PRECISION", "float8", "float16"),
-    ("SUBMISSION_DIVISION", "Closed division", "closed, open"),
-    ("SUBMISSION_STATUS", "finished", "onprem"),
-    ("SEED", "-1", "at least 0"),
-    ("SEED", "4294967296", "at most 2,147,483,647"),
-    ("BENCHMARK_STEPS", "0", "at least 1"),
-    ("NUMEXAMPLES", "0", "at least 1"),
-    ("NUMEXAMPLES", "3000", "more than the data set has"),
-    ("NUMVALEXAMPLES", "0", "at least 1"),
-    ("NUMCLASSES", "1", "at least 2"),
-    ("IMAGE_SIZE", "0", "at least 1"),
-    ("IMAGE_SIZE", "288", "raise EVAL_RESIZE"),
-    ("CROP_AREA_MIN", "0", "above 0"),
-    ("CROP_AREA_MIN", "1.5", "at most 1"),
-    ("WIDTH", "0", "at least 0.01 and at most 16"),
-    ("DALI_THREADS", "-1", "at least 0"),
-    ("DALI_PREFETCH_QUEUE", "0", "at least 1"),
-    ("DALI_HW_DECODER_LOAD", "1.1", "at most 1"),
-    ("DALI_ROI_DECODE", "true", "neither 0 nor 1"),
-    ("DALI_CACHE_SIZE", "-1", "at least 0"),
-    ("LR", "1_0", "not a number"),
-    ("LR", "\uff11\uff10", "not a number"),
-    ("LR", "0x10", "not a number"),
-    ("LR", "-Infinity", "not a finite number"),
-    ("NUMEPOCHS", "1e300", "at most 10,000"),
-    ("WARMUP_EPOCHS", "1e300", "at most 10,000"),
-    ("WIDTH", "0.0001", "no channel"),
-    ("WIDTH", "1e9", "at least 0.01 and at most 16"),
-    ("NUMCLASSES", "1e12", "at most 1,000,000"),
-    ("DALI_THREADS", "1e9", "at most 1,024"),
-    ("DALI_PREFETCH_QUEUE", "1e18", "at most 1,024"),
-    ("OMP_NUM_THREADS", "abc", "not a number"),
-    ("OMP_NUM_THREADS", "100000", "at most 1,024"),
-    ("OMP_NUM_THREADS", "4,0", "at least 1"),
-    ("SUBMISSION_ORG", "caf\udce9", "is not UTF-8"),
-    ("DATADIR", "/data/\udcff", "is not UTF-8"),
-]
+    ("OPTIMIZER", "adam", "not a known optimizer"), ("NETWORK", "vgg16", "not ResNet-50"),
+    ("NETWORK", "resnet-v2-fl", "not ResNet-50"), ("LRSCHED", "30,60,80", "pow2"),
+    ("KVSTORE", "device", "KVSTORE=horovod"), ("BN_GROUP", "2", "BN_GROUP=1"),
+    ("BATCHSIZE", "0", "at least 1"), ("BATCHSIZE", "-408", "at least 1"),
+    ("BATCHSIZE", "408.5", "whole number"), ("BATCHSIZE", "1e999", "finite"), ("LR", "0", "above 0"),
+    ("LR", "-10.5", "above 0"), ("LR", "nan", "finite"), ("LR", "1o.5", "not a number"),
+    ("WARMUP_EPOCHS", "-1", "at least 0"), ("WARMUP_EPOCHS", "37", "shorter than the schedule"),
+    ("NUMEPOCHS", "0", "at least 1"), ("DECAY_EPOCHS", "0", "above 0"),
+    ("DECAY_EPOCHS", "2", "raise DECAY_EPOCHS"), ("MOM", "1", "below 1"), ("MOM", "-0.1", "at least 0"),
+    ("WD", "-1e-4", "at least 0"), ("LARSETA", "0.0", "above 0"), ("LABELSMOOTHING", "1", "below 1"),
+    ("EVAL_OFFSET", "-1", "at least 0"), ("EVAL_OFFSET", "37", "no epoch would be evaluated"),
+    ("EVAL_PERIOD", "0", "at least 1"), ("BN_GAMMA_ZERO", "yes", "neither 0 nor 1"),
+    ("DGXNGPU", "0", "at least 1"), ("DGXNNODES", "0", "at least 1"),
+    ("DGXNNODES", "1000", "more than the data set has"), ("DEVICE", "tpu", "gpu, cpu"),
+    ("PRECISION", "float8", "float16"), ("SUBMISSION_DIVISION", "Closed division", "closed, open"),
+    ("SUBMISSION_STATUS", "finished", "onprem"), ("SEED", "-1", "at least 0"),
+    ("SEED", "4294967296", "at most 2,147,483,647"), ("BENCHMARK_STEPS", "0", "at least 1"),
+    ("NUMEXAMPLES", "0", "at least 1"), ("NUMEXAMPLES", "3000", "more than the data set has"),
+    ("NUMVALEXAMPLES", "0", "at least 1"), ("NUMCLASSES", "1", "at least 2"),
+    ("IMAGE_SIZE", "0", "at least 1"), ("IMAGE_SIZE", "288", "raise EVAL_RESIZE"),
+    ("CROP_AREA_MIN", "0", "above 0"), ("CROP_AREA_MIN", "1.5", "at most 1"),
+    ("WIDTH", "0", "at least 0.01 and at most 16"), ("DALI_THREADS", "-1", "at least 0"),
+    ("DALI_PREFETCH_QUEUE", "0", "at least 1"), ("DALI_HW_DECODER_LOAD", "1.1", "at most 1"),
+    ("DALI_ROI_DECODE", "true", "neither 0 nor 1"), ("DALI_CACHE_SIZE", "-1", "at least 0"),
+    ("LR", "1_0", "not a number"), ("LR", "\uff11\uff10", "not a number"), ("LR", "0x10", "not a number"),
+    ("LR", "-Infinity", "not a finite number"), ("NUMEPOCHS", "1e300", "at most 10,000"),
+    ("WARMUP_EPOCHS", "1e300", "at most 10,000"), ("WIDTH", "0.0001", "no channel"),
+    ("WIDTH", "1e9", "at least 0.01 and at most 16"), ("NUMCLASSES", "1e12", "at most 1,000,000"),
+    ("DALI_THREADS", "1e9", "at most 1,024"), ("DALI_PREFETCH_QUEUE", "1e18", "at most 1,024"),
+    ("OMP_NUM_THREADS", "abc", "not a number"), ("OMP_NUM_THREADS", "100000", "at most 1,024"),
+    ("OMP_NUM_THREADS", "4,0", "at least 1"), ("SUBMISSION_ORG", "caf\udce9", "is not UTF-8"),
+    ("DATADIR", "/data/\udcff", "is not UTF-8")]
 
 
 @pytest.mark.parametrize("name, value, rule", IMPOSSIBLE)
@@ -160,8 +115,7 @@ def test_an_impossible_value_is_refused_with_the_rule_it_breaks(name, value, rul
 
 
 @pytest.mark.parametrize(
-    "variable", [variable for _, _, variable in fields.variables()], ids=lambda each: each.name
-)
+    "variable", [variable for _, _, variable in fields.variables()], ids=lambda each: each.name)
 def test_no_number_is_accepted_whatever_its_size(variable):
     if variable.parse in (parsers.integer, parsers.number, parsers.epochs):
         assert f"{variable.name}=1e300" in refusal(**{variable.name: "1e300"})
@@ -169,8 +123,7 @@ def test_no_number_is_accepted_whatever_its_size(variable):
 
 def test_batches_that_no_memory_holds_are_refused():
     assert "more than a tebibyte; lower BATCHSIZE" in refusal(
-        BATCHSIZE="100000", DALI_PREFETCH_QUEUE="1000", DGXNGPU="1"
-    )
+        BATCHSIZE="100000", DALI_PREFETCH_QUEUE="1000", DGXNGPU="1")
 
 
 def test_a_very_long_value_is_shown_by_its_beginning():
@@ -185,11 +138,8 @@ def test_utf_8_in_a_locale_that_is_ascii():
 
 def test_numbers_of_threads_as_openmp_reads_them():
     assert (
-        read(OMP_NUM_THREADS="4").ranks
-        == read(OMP_NUM_THREADS="4,2").ranks
-        == read(OMP_NUM_THREADS="").ranks
-        == 8
-    )
+        read(OMP_NUM_THREADS="4").ranks == read(OMP_NUM_THREADS="4,2").ranks == read(OMP_NUM_THREADS="").ranks
+        == 8)
 
 
 def test_float16_needs_a_gpu():
@@ -241,29 +191,16 @@ def test_names_of_other_makers():
 
 @pytest.mark.parametrize(
     "changes, says",
-    [
-        (
-            {"FRAMEWORK": "abacus"},
-            r"FRAMEWORK=abacus is not an implementation \(choose from mxnet, paddle, pytorch\)",
-        ),
-        (
-            {"INPUT_LIBRARY": "dataloader"},
-            "with FRAMEWORK=mxnet INPUT_LIBRARY is auto or dali; use one of these",
-        ),
-        (
-            {"STEP_MODE": "compile"},
-            "with FRAMEWORK=mxnet STEP_MODE is eager; use one of these, or add --set FRAMEWORK=pytorch",
-        ),
-        (
-            {"PRECISION": "bfloat16"},
-            "with FRAMEWORK=mxnet and DEVICE=gpu PRECISION is auto or float32 or float16",
-        ),
-        (
-            {"FRAMEWORK": "pytorch", "PRECISION": "float16", **CPU},
-            "FRAMEWORK=pytorch and DEVICE=cpu PRECISION is auto or float32",
-        ),
-    ],
-)
+    [({"FRAMEWORK": "abacus"},
+      r"FRAMEWORK=abacus is not an implementation \(choose from mxnet, paddle, pytorch\)"),
+     ({"INPUT_LIBRARY": "dataloader"},
+      "with FRAMEWORK=mxnet INPUT_LIBRARY is auto or dali; use one of these"),
+     ({"STEP_MODE": "compile"},
+      "with FRAMEWORK=mxnet STEP_MODE is eager; use one of these, or add --set FRAMEWORK=pytorch"),
+     ({"PRECISION": "bfloat16"},
+      "with FRAMEWORK=mxnet and DEVICE=gpu PRECISION is auto or float32 or float16"),
+     ({"FRAMEWORK": "pytorch", "PRECISION": "float16", **CPU},
+      "FRAMEWORK=pytorch and DEVICE=cpu PRECISION is auto or float32")])
 def test_what_a_framework_does_not_have_is_refused(changes, says):
     with pytest.raises(UserError, match=says):
         configuration.from_environment({**IMAGENET, **changes})

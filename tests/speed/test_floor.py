@@ -41,10 +41,8 @@ def test_it_has_all_convolutions_and_parameters():
 def test_bytes_of_casts_and_update_by_hand():
     def of_a_parameter(version):
         moved = {
-            each.kind: each.bytes
-            for each in step_floor.kernels(version, 1, "float16")
-            if each.layer == "parameters"
-        }
+            each.kind: each.bytes for each in step_floor.kernels(version, 1, "float16")
+            if each.layer == "parameters"}
         return moved["casts"] / rules.PARAMETERS, moved["update"] / rules.PARAMETERS
 
     # the cast 4 + 2, the gradient's 2 + 4, added to another 4 + 4 + 4; set to 0 4, norms 4 + 4, divided 8,
@@ -57,8 +55,7 @@ def test_bytes_of_casts_and_update_by_hand():
 def bytes_of(version, layer, precision="float16"):
     """By kind, of 10 images of 224x224."""
     return {
-        each.kind: each.bytes for each in step_floor.kernels(version, 10, precision) if each.layer == layer
-    }
+        each.kind: each.bytes for each in step_floor.kernels(version, 10, precision) if each.layer == layer}
 
 
 def test_bytes_of_a_convolution_by_hand():
@@ -89,10 +86,8 @@ BY_HAND = [
 @pytest.mark.parametrize("version, layer, passes", BY_HAND)
 def test_bytes_of_a_batch_norm_by_hand(version, layer, passes):
     found = sum(
-        each.bytes
-        for each in step_floor.kernels(version, 10, "float16", cache=0)
-        if each.layer == layer and each.kind == "batch norm, ReLU, sum"
-    )
+        each.bytes for each in step_floor.kernels(version, 10, "float16", cache=0)
+        if each.layer == layer and each.kind == "batch norm, ReLU, sum")
     assert found == passes * PASS
 
 
@@ -109,10 +104,8 @@ def test_one_kernel_of_both_gradients_by_hand():
 def test_bytes_of_the_end_of_a_block_by_hand():
     def passes(version, layer, **options):
         found = [
-            each.bytes
-            for each in step_floor.kernels(version, 10, "float16", **options)
-            if each.layer == layer and each.kind == "batch norm, ReLU, sum"
-        ]
+            each.bytes for each in step_floor.kernels(version, 10, "float16", **options)
+            if each.layer == layer and each.kind == "batch norm, ReLU, sum"]
         return sum(found) / PASS / (4 if "stage1" in layer else 0.5)
 
     # statistics 1, normalise 2, sum 3, ReLU 2; ReLU back 3, reduce 2, input's gradient 3; the gradients of
@@ -135,12 +128,9 @@ def test_bytes_of_the_stem_by_hand():
     def passes(version, layer, kind):
         return (
             sum(
-                each.bytes
-                for each in step_floor.kernels(version, 10, "float16", cache=0)
-                if (each.layer, each.kind) == (layer, kind)
-            )
-            / one
-        )
+                each.bytes for each in step_floor.kernels(version, 10, "float16", cache=0)
+                if (each.layer, each.kind) == (layer, kind))
+            / one)
 
     last = 2 * 2048 * (7 * 7 + 1) / (64 * 112 * 112)  # of the other pooling
     # read, write a quarter with its indices of 8 bytes; the same back
@@ -161,8 +151,7 @@ def test_time_is_that_of_the_slower_of_memory_and_arithmetic():
 def test_every_change_of_the_fused_kernels_moves_less_than_before_and_convolutions_could_move_least():
     moved = {
         version: step_floor.operations_and_bytes(step_floor.kernels(version, 400, "float16"))[1]
-        for version in step_floor.VERSIONS
-    }
+        for version in step_floor.VERSIONS}
     built = [version for version in moved if version.startswith("fused")]
     assert built[-1] == step_floor.BUILT
     found = [moved[version] for version in ("separate", *built, "in convolutions")]
@@ -174,12 +163,9 @@ def test_a_second_pass_backwards_finds_what_the_cache_holds(cache, saved):
     # the input in the forward pass; gradient and input in the backward pass
     before, after = (
         next(
-            each.bytes
-            for each in step_floor.kernels(version, 10, "float16", cache=cache)
-            if each.layer == "stage1_unit1_conv1" and each.kind == "batch norm, ReLU, sum"
-        )
-        for version in ("fused", "fused, backwards")
-    )
+            each.bytes for each in step_floor.kernels(version, 10, "float16", cache=cache)
+            if each.layer == "stage1_unit1_conv1" and each.kind == "batch norm, ReLU, sum")
+        for version in ("fused", "fused, backwards"))
     assert before - after == saved
 
 
@@ -187,8 +173,7 @@ def test_the_bench_prints_it():
     def said(*options):
         command = [sys.executable, str(ROOT / "benchmarks" / "step_floor.py"), *options]
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "150"}
-        )
+            command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "150"})
 
     rates = ("--terabytes", "4", "--teraflops", "800")
     done = said(*rates, "--batch", "100", "--json")
@@ -206,8 +191,7 @@ def test_the_bench_prints_it():
     shown = said(*rates).stdout
     assert "separate" in shown and "norm, ReLU, sum" in shown
     assert {kind for kinds in step_floor.GROUPS.values() for kind in kinds} == set(
-        rows["fused"]["milliseconds_by_kind"]
-    )
+        rows["fused"]["milliseconds_by_kind"])
     refused = said("--terabytes", "0", "--teraflops", "1")
     assert refused.returncode == 2 and "must be greater than 0" in refused.stderr
 

@@ -28,12 +28,7 @@ MEDIANS = {"read": 9000.0, "decode": 5000.0, "pipeline": 4500.0, "synthetic": 10
 def test_a_difference_is_shown_where_every_round_says_so():
     slower = rates.compare([90, 91, 80, 70, 99], [100, 100, 100, 100, 100])
     assert (slower.median, slower.lowest, slower.highest, slower.rounds, slower.shown) == (
-        0.9,
-        0.7,
-        0.99,
-        5,
-        True,
-    )
+        0.9, 0.7, 0.99, 5, True)
     assert rates.compare([110] * 5, [100] * 5).shown
     assert not rates.compare([90, 91, 80, 70, 101], [100] * 5).shown
     assert not rates.compare([50] * 4, [100] * 4).shown  # too few rounds, however far apart
@@ -48,21 +43,14 @@ def test_what_is_compared_is_what_was_measured_in_the_same_round():
 
 @pytest.mark.parametrize(
     "changes, compared, words",
-    [
-        ({}, FAST, "the training step"),
-        ({}, SLOW, "what training and input share"),
-        ({"pipeline": 700.0, "decode": 800.0}, SLOW, "the input pipeline, and in it decoding"),
-        ({"pipeline": 700.0, "read": 750.0}, SLOW, "the input pipeline, and in it reading"),
-        ({"pipeline": 700.0}, SLOW, "the input pipeline, and in it cropping, resizing and normalising"),
-        (
-            {"pipeline": 700.0, "decode": 800.0},
-            rates.Comparison(0.8, 0.7, 1.1, 5),
-            "the input pipeline, and in it decoding",
-        ),
-        ({}, rates.Comparison(0.5, 0.4, 0.6, 3), "as far as these rounds show"),
-        ({}, rates.Comparison(1.2, 1.1, 1.3, 5), "the training step"),
-    ],
-)
+    [({}, FAST, "the training step"), ({}, SLOW, "what training and input share"),
+     ({"pipeline": 700.0, "decode": 800.0}, SLOW, "the input pipeline, and in it decoding"),
+     ({"pipeline": 700.0, "read": 750.0}, SLOW, "the input pipeline, and in it reading"),
+     ({"pipeline": 700.0}, SLOW, "the input pipeline, and in it cropping, resizing and normalising"),
+     ({"pipeline": 700.0, "decode": 800.0}, rates.Comparison(0.8, 0.7, 1.1, 5),
+      "the input pipeline, and in it decoding"),
+     ({}, rates.Comparison(0.5, 0.4, 0.6, 3), "as far as these rounds show"),
+     ({}, rates.Comparison(1.2, 1.1, 1.3, 5), "the training step")])
 def test_the_bottleneck_follows_from_the_figures(changes, compared, words):
     assert words in input_pipeline.bottleneck({**MEDIANS, **changes}, compared)
 
@@ -86,11 +74,8 @@ def large_images(tmp_path):
 def test_a_pipeline_that_cannot_keep_up_is_named(tiny_config, large_images):
     pytest.importorskip("implementations.mxnet")
     config = with_changes(
-        tiny_config,
-        hyperparameters={"batch_size": 4},
-        input_pipeline={"roi_decode": False},
-        data={"folder": str(large_images), "train_samples": 64},
-    )
+        tiny_config, hyperparameters={"batch_size": 4}, input_pipeline={"roi_decode": False},
+        data={"folder": str(large_images), "train_samples": 64})
     rank = Rank(config)
     report = input_pipeline.measure(config, rank, seconds=5, rounds=5)
     rank.close()
@@ -102,8 +87,7 @@ def test_a_pipeline_that_cannot_keep_up_is_named(tiny_config, large_images):
     assert report.bottleneck.startswith("the input pipeline, and in it ")
     assert report.waiting.reader_ratio > 0.3
     assert report.waiting.reader_cost_s == pytest.approx(
-        report.waiting.reader_ratio * report.waiting.batch_cost_s, rel=0.3
-    )
+        report.waiting.reader_ratio * report.waiting.batch_cost_s, rel=0.3)
     assert report.waiting.images_per_second == pytest.approx(4 / report.waiting.batch_cost_s, rel=0.3)
 
 
@@ -118,9 +102,7 @@ def test_a_batch_that_no_rank_can_fill_is_refused(tiny_config):
 def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment, ranks):
     pytest.importorskip("implementations.mxnet")
     environ = {
-        **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-        **tiny_environment,
-    }
+        **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}, **tiny_environment}
     if ranks == 2:
         environ.update(DGXNGPU="2", BATCHSIZE="8")
     command = [sys.executable, "-m", "rn50", "bench", "input", "--seconds", "2", "--rounds", "2"]
@@ -142,23 +124,16 @@ def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment,
         assert before.startswith("the input can deliver ") and " images/s, the step takes " in before
         assert (
             re.match("real = [0-9.]+% of synthetic, the median of the rounds' ratios [(]", last)
-            and "; the bottleneck is " in last
-        )
+            and "; the bottleneck is " in last)
 
 
 def test_data_that_are_not_there_are_named(tiny_environment, tmp_path):
     absent = tmp_path / "absent"
     environ = {
-        **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-        **tiny_environment,
-    }
+        **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}, **tiny_environment}
     said = subprocess.run(
-        [sys.executable, "-m", "rn50", "bench", "input"],
-        env={**environ, "DATADIR": str(absent)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+        [sys.executable, "-m", "rn50", "bench", "input"], env={**environ, "DATADIR": str(absent)},
+        capture_output=True, text=True, timeout=60)
     assert said.returncode == 2 and said.stdout == ""
     [line] = said.stderr.splitlines()
     assert line.startswith(f"rn50: {absent}: ") and "set DATADIR" in line

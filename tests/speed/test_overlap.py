@@ -50,8 +50,7 @@ def test_a_loss_that_not_every_round_finds_is_none(tiny_config):
     assert found.lost == pytest.approx(0.2) and not found.hold_each_other_up and found.remedy == ""
     assert found.sentence == (
         "the input can deliver 9,000 images/s, the step takes 1,000, together 800: no less than the slower "
-        "one, as far as these rounds show"
-    )
+        "one, as far as these rounds show")
     few = overlap.of_rounds(config, [9000.0] * 4, [1000.0] * 4, [500.0] * 4)
     assert not few.hold_each_other_up
 
@@ -60,8 +59,7 @@ def test_it_is_told_in_one_sentence_with_what_a_user_can_do(tiny_config):
     told = of(tiny_config, *H200, 6_400).sentence
     assert told.startswith(
         "the input can deliver 21,303 images/s, the step takes 8,465, together 6,400: 24.4% less than the "
-        "slower one; they wait for each other: "
-    )
+        "slower one; they wait for each other: ")
     for name in ("CUDA_DEVICE_MAX_CONNECTIONS=32", "rn50 tune input", "DALI_THREADS", "DALI_HW_DECODER_LOAD"):
         assert name in told
     assert "; they slow each other: " in of(tiny_config, 32_291, 6_250, 5_720).sentence

@@ -21,10 +21,8 @@ from tests.support import documented
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONVOLUTIONS = {
-    "mxnet": ("Convolution", "_backward_Convolution"),
-    "paddle": ("conv2d", "Conv2dGradNodeFinal"),
-    "pytorch": ("aten::mkldnn_convolution", "aten::convolution_backward"),
-}
+    "mxnet": ("Convolution", "_backward_Convolution"), "paddle": ("conv2d", "Conv2dGradNodeFinal"),
+    "pytorch": ("aten::mkldnn_convolution", "aten::convolution_backward")}
 IN_TRACE = {"mxnet": "", "paddle": "Conv2dGradNodeFinal", "pytorch": "aten::convolution_backward"}
 """First part of the name of an event that the timeline has."""
 
@@ -32,12 +30,7 @@ IN_TRACE = {"mxnet": "", "paddle": "Conv2dGradNodeFinal", "pytorch": "aten::conv
 def rn50_profile(environment, *options):
     return subprocess.run(
         [sys.executable, "-m", "rn50", "profile", "--seconds", "4", "--rounds", "2", *map(str, options)],
-        cwd=str(ROOT),
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+        cwd=str(ROOT), env={**os.environ, **environment}, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
@@ -55,24 +48,17 @@ def test_every_operator_is_counted_and_a_change_is_told(tiny_environment, tmp_pa
     spent = sum(each["milliseconds"] for each in told["operators"])
     assert (
         spent == pytest.approx(1e3 * told["profiled_step_seconds"] * (1 - told["idle"]), rel=0.01)
-        or told["idle"] == 0
-    )
+        or told["idle"] == 0)
     trace = json.loads((tmp_path / "before" / "trace_0.json").read_text())
     assert any(each.get("name", "").startswith(IN_TRACE[framework]) for each in trace["traceEvents"])
 
     again = rn50_profile(environment, "-o", tmp_path / "after", "--baseline", tmp_path / "before")
     assert again.returncode == 0, again.stdout + again.stderr
     assert [line[0] for line in again.stdout.splitlines() if line[:2] in ("1 ", "2 ", "3 ", "4 ")] == [
-        "1",
-        "2",
-        "3",
-        "4",
-    ]
+        "1", "2", "3", "4"]
     assert re.search(
         r"; reader ratio [\d.]+%, reader cost [\d.]+ ms, batch cost [\d.]+ ms, ips [\d,]+ images/s$",
-        again.stdout,
-        re.MULTILINE,
-    )
+        again.stdout, re.MULTILINE)
     assert "times as fast" in again.stdout and CONVOLUTIONS[framework][1] in again.stdout
     assert not list(tmp_path.glob("*/*.partial"))
 
@@ -91,42 +77,26 @@ def test_gaps_and_operators_are_told_a_step():
 
 @pytest.mark.parametrize(
     "now, says",
-    [
-        (111, "111 images/s for 100 before: 1.110 times as fast; no round of the one reached"),
-        (89, "0.890 times as fast; no round of the one reached"),
-        (104, "1.040 times as fast; rounds of both overlap, so it may be chance"),
-    ],
-)
+    [(111, "111 images/s for 100 before: 1.110 times as fast; no round of the one reached"),
+     (89, "0.890 times as fast; no round of the one reached"),
+     (104, "1.040 times as fast; rounds of both overlap, so it may be chance")])
 def test_a_gain_is_told_with_what_the_rounds_say(now, says):
     assert says in profile.gain(made(100), made(now))
 
 
 @pytest.mark.parametrize(
     "content, says",
-    [
-        (None, "cannot be read (No such file or directory)"),
-        ("{", "no JSON"),
-        ("{}", "not what `rn50 profile` writes"),
-        (
-            '{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators_a_step": [[1]]}}',
-            "not what `rn50 profile` writes",
-        ),
-        (
-            '{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators_a_step": []}}',
-            "not what `rn50 profile` writes",
-        ),
-        (
-            '{"rate": {"images_per_second": {"real": {"median": "x"}}}, "operators": {"steps": 1, '
-            '"step_seconds": 1, "operators_a_step": []}}',
-            "not what `rn50 profile` writes",
-        ),
-        (
-            '{"rate": {"images_per_second": {"real": {"median": 1, "lowest": 1, "highest": 1}}}, '
-            '"operators": {"steps": 1, "step_seconds": 0, "operators_a_step": [["x", 1, 1]]}}',
-            "not what `rn50 profile` writes",
-        ),
-    ],
-)
+    [(None, "cannot be read (No such file or directory)"), ("{", "no JSON"),
+     ("{}", "not what `rn50 profile` writes"),
+     ('{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators_a_step": [[1]]}}',
+      "not what `rn50 profile` writes"),
+     ('{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators_a_step": []}}',
+      "not what `rn50 profile` writes"),
+     ('{"rate": {"images_per_second": {"real": {"median": "x"}}}, "operators": {"steps": 1, '
+      '"step_seconds": 1, "operators_a_step": []}}', "not what `rn50 profile` writes"),
+     ('{"rate": {"images_per_second": {"real": {"median": 1, "lowest": 1, "highest": 1}}}, '
+      '"operators": {"steps": 1, "step_seconds": 0, "operators_a_step": [["x", 1, 1]]}}',
+      "not what `rn50 profile` writes")])
 def test_no_earlier_profile(tmp_path, content, says):
     if content is not None:
         (tmp_path / "profile.json").write_text(content)
@@ -138,22 +108,17 @@ def test_no_earlier_profile(tmp_path, content, says):
 def test_a_profile_never_replaces_its_baseline(tmp_path):
     (tmp_path / profile.REPORT_FILE).write_text(f'{{"file": "{files.MARK}"}}')
     done = CliRunner(mix_stderr=False).invoke(
-        main, ["profile", "DEMO_CPU", "-o", str(tmp_path), "--baseline", str(tmp_path)]
-    )
+        main, ["profile", "DEMO_CPU", "-o", str(tmp_path), "--baseline", str(tmp_path)])
     assert done.exit_code == 2 and (
-        done.stderr == f"rn50: {tmp_path}/profile.json: is an input of this command; give another --output\n"
-    )
+        done.stderr == f"rn50: {tmp_path}/profile.json: is an input of this command; give another --output\n")
 
 
 @pytest.mark.parametrize(
     "options, environ, says",
-    [
-        (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
-        (("--baseline", "/nowhere"), {}, "/nowhere/profile.json: cannot be read"),
-        ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-        ((), {"FRAMEWORK": "caffe"}, "FRAMEWORK=caffe is not an implementation"),
-    ],
-)
+    [(("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
+     (("--baseline", "/nowhere"), {}, "/nowhere/profile.json: cannot be read"),
+     ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
+     ((), {"FRAMEWORK": "caffe"}, "FRAMEWORK=caffe is not an implementation")])
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
     done = rn50_profile({**tiny_environment, **environ}, *(options or ("-o", tmp_path)))
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr, done.stderr

@@ -51,8 +51,7 @@ def test_both_orders_read_every_byte_once(file, folder):
     assert len(blocks) == -(-size // storage.BLOCK_BYTES) and len(records) == file.records == RECORDS
     _, offsets = recordio.read_index(folder / "train.idx")
     assert {begin for begin, _ in records} == set(offsets.tolist()) and max(
-        size for _, size in records
-    ) > 10_000
+        size for _, size in records) > 10_000
     assert records == file.shuffled(3) != file.shuffled(4) and records != sorted(records)
     assert file.read(records, seconds=60)[0] == RECORDS
 
@@ -113,11 +112,8 @@ def test_the_difference_is_told_in_seconds_an_epoch(folder, tmp_path):
 
 def command(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "rn50", "bench", "storage", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+        [sys.executable, "-m", "rn50", "bench", "storage", *map(str, arguments)], capture_output=True,
+        text=True, timeout=60)
 
 
 def test_the_command_compares_two_folders(folder, tmp_path):
@@ -142,10 +138,8 @@ def test_what_cannot_be_read_is_named(folder, tmp_path):
     for arguments, words in (((tmp_path,), nowhere), ((folder, folder), "the same file")):
         said = command(*arguments)
         assert (
-            (said.returncode, said.stdout) == (2, "")
-            and words in said.stderr
-            and len(said.stderr.splitlines()) == 1
-        )
+            (said.returncode, said.stdout) == (2, "") and words in said.stderr
+            and len(said.stderr.splitlines()) == 1)
     (tmp_path / "train.rec").write_bytes((folder / "train.rec").read_bytes()[:1000])
     with pytest.raises(UserError, match=r"train\.idx: cannot be read"):
         storage.TrainingFile(tmp_path)

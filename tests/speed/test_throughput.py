@@ -30,27 +30,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def bench_throughput(environment, folder, *options, memory=None):
     """The command, ended; ``memory`` limits the address space of its processes, in bytes."""
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "rn50",
-            "bench",
-            "throughput",
-            "-o",
-            str(folder),
-            "--seconds",
-            "1",
-            "--rounds",
-            "2",
-            *options,
-        ],
-        cwd=str(ROOT),
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None,
-    )
+        [sys.executable, "-m", "rn50", "bench", "throughput", "-o", str(folder), "--seconds", "1",
+         "--rounds", "2", *options],
+        cwd=str(ROOT), env={**os.environ, **environment}, capture_output=True, text=True, timeout=300,
+        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None)
 
 
 def zoo_installed(framework):
@@ -72,11 +55,7 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path):
     told = json.loads(done.stdout)
     assert documented.differences("bench throughput", told) == []
     assert [(each["ranks"], each["batch_size"]) for each in told["cells"]] == [
-        (1, 8),
-        (1, 16),
-        (2, 8),
-        (2, 16),
-    ]
+        (1, 8), (1, 16), (2, 8), (2, 16)]
     for each in told["cells"]:
         assert each["framework"] == framework and each["precision"] == "float32" and not each["failure"]
         assert each["model"] == OURS and each["image_size"] == 32
@@ -139,8 +118,7 @@ def test_images_a_joule_are_of_the_counted_energy(tiny_environment):
     assert step.images_per_joule == pytest.approx(sum(told["images_per_second"]["synthetic"]) / 2 / 50, 1e-3)
     cell = Cell("mxnet", OURS, None, "float32", 8, 1)
     _, headings, (row,) = throughput_tables.steps(
-        [MeasuredCell(Result(cell, {}, "", "", step), 32, {}, None)]
-    )
+        [MeasuredCell(Result(cell, {}, "", "", step), 32, {}, None)])
     assert headings[-1] == "img/s/W" and float(row[-1]) == pytest.approx(step.images_per_joule, 0.01)
     unmeasured = Result(cell, {}, "", "", step._replace(images_per_joule=None))
     _, headings, (row,) = throughput_tables.steps([MeasuredCell(unmeasured, 32, {}, None)])
@@ -151,27 +129,16 @@ def test_images_a_joule_are_of_the_counted_energy(tiny_environment):
 def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framework):
     zoo_installed(framework)
     done = bench_throughput(
-        tiny_environment,
-        tmp_path,
-        "--frameworks",
-        framework,
-        "--models",
-        "ours,SqueezeNet1.1",
-        "--batch-sizes",
-        "4,2",
-    )
+        tiny_environment, tmp_path, "--frameworks", framework, "--models", "ours,SqueezeNet1.1",
+        "--batch-sizes", "4,2")
     assert done.returncode == 0, done.stdout + done.stderr
     cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
     shown = [
         (each["model"], each["image_size"], each["batch_size"], sorted(each["images_per_second"]))
-        for each in cells
-    ]
+        for each in cells]
     assert shown == [
-        (OURS, 32, 4, ["real", "synthetic"]),
-        (OURS, 32, 2, ["real", "synthetic"]),
-        ("squeezenet1_1", 224, 4, ["synthetic"]),
-        ("squeezenet1_1", 224, 2, ["synthetic"]),
-    ]
+        (OURS, 32, 4, ["real", "synthetic"]), (OURS, 32, 2, ["real", "synthetic"]),
+        ("squeezenet1_1", 224, 4, ["synthetic"]), ("squeezenet1_1", 224, 2, ["synthetic"])]
     report, picture = (tmp_path / "report.md").read_text(), (tmp_path / "curve.svg").read_text()
     assert f"squeezenet1_1 of {framework} 224x224" in report and f"| {framework} squeezenet1_1 |" in report
     assert picture.endswith("</svg>\n") and f"{framework} squeezenet1_1 float32, synthetic data" in picture
@@ -181,15 +148,8 @@ def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framewo
 def test_the_precision_that_auto_became_is_told(tiny_environment, tmp_path):
     zoo_installed("mxnet")
     done = bench_throughput(
-        {**tiny_environment, "PRECISION": "auto"},
-        tmp_path,
-        "--models",
-        "ours,squeezenet1.1",
-        "--batch-sizes",
-        "4",
-        "--data",
-        "synthetic",
-    )
+        {**tiny_environment, "PRECISION": "auto"}, tmp_path, "--models", "ours,squeezenet1.1",
+        "--batch-sizes", "4", "--data", "synthetic")
     assert done.returncode == 0, done.stdout + done.stderr
     for each in json.loads((tmp_path / "cells.json").read_text())["cells"]:
         taken = each["precision"].split()[0]
@@ -201,49 +161,31 @@ def test_the_precision_that_auto_became_is_told(tiny_environment, tmp_path):
 
 @pytest.mark.skipif(
     not frameworks.traits("mxnet").bfloat16_flags <= hardware.cpu_flags(),
-    reason="MXNet computes in bfloat16 with AVX-512 alone",
-)
+    reason="MXNet computes in bfloat16 with AVX-512 alone")
 def test_a_precision_that_one_framework_lacks_is_a_cell(tiny_environment, tmp_path):
     installed("mxnet"), installed("paddle")
     done = bench_throughput(
-        tiny_environment,
-        tmp_path,
-        "--frameworks",
-        "mxnet,paddle",
-        "--precisions",
-        "float32,bfloat16",
-        "--data",
-        "synthetic",
-    )
+        tiny_environment, tmp_path, "--frameworks", "mxnet,paddle", "--precisions", "float32,bfloat16",
+        "--data", "synthetic")
     assert done.returncode == 0, done.stdout + done.stderr
     cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
     assert [(each["framework"], each["precision"], each["failure"]) for each in cells] == [
-        ("mxnet", "float32", ""),
-        ("mxnet", "bfloat16", ""),
-        ("paddle", "float32", ""),
-        ("paddle", "bfloat16", "not on a CPU"),
-    ]
+        ("mxnet", "float32", ""), ("mxnet", "bfloat16", ""), ("paddle", "float32", ""),
+        ("paddle", "bfloat16", "not on a CPU")]
     assert cells[3]["log"] == "" and not cells[3]["images_per_second"]
     assert len(list(tmp_path.glob("*.log"))) == 3
     report = (tmp_path / "report.md").read_text()
     assert "| framework | float32, 1 rank, batch 16 | bfloat16, 1 rank, batch 16 |" in report
     assert re.search(
-        r"^\| paddle \| \[[\d.]+\]\(paddle_ours_float32_16_1.log\) \| not on a CPU \|$", report, re.MULTILINE
-    )
+        r"^\| paddle \| \[[\d.]+\]\(paddle_ours_float32_16_1.log\) \| not on a CPU \|$", report, re.MULTILINE)
     assert "not on a CPU" in done.stdout
 
 
 def test_what_does_not_fit_into_memory_is_a_cell(tiny_environment, tmp_path):
     installed("mxnet")
     done = bench_throughput(
-        {**tiny_environment, "IMAGE_SIZE": "1024", "EVAL_RESIZE": "1100"},
-        tmp_path,
-        "--batch-sizes",
-        "1,203",
-        "--data",
-        "synthetic",
-        memory=6 << 30,
-    )
+        {**tiny_environment, "IMAGE_SIZE": "1024", "EVAL_RESIZE": "1100"}, tmp_path, "--batch-sizes", "1,203",
+        "--data", "synthetic", memory=6 << 30)
     assert done.returncode == 0, done.stdout + done.stderr
     fits, does_not = json.loads((tmp_path / "cells.json").read_text())["cells"]
     assert fits["images_per_second"]["synthetic"]["median"] > 0
@@ -265,47 +207,26 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
 
 @pytest.mark.parametrize(
     "options, environ, says",
-    [
-        (("--frameworks", "caffe"), {}, "'caffe' is none of mxnet, paddle, pytorch"),
-        (("--batch-sizes", "8,0"), {}, "0 is not in the range 1 to 1,000,000"),
-        (("--batch-sizes", "9999"), {}, "BATCHSIZE=9999"),
-        (("--precisions", "float16"), {}, "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
-        (
-            ("--precisions", "float32,float16"),
-            {},
-            "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32",
-        ),
-        (
-            ("--frameworks", "mxnet,paddle", "--precisions", "float16"),
-            {},
-            "--precisions: float16 on a CPU is in none of mxnet, paddle; they have float32, bfloat16",
-        ),
-        (
-            ("--frameworks", "paddle", "--precisions", "bfloat16"),
-            {},
-            "with FRAMEWORK=paddle and DEVICE=cpu PRECISION is auto or float32",
-        ),
-        (
-            ("--models", "ours,alexnit"),
-            {},
-            "alexnit is in the zoo of none of mxnet; names that are close: alexnet",
-        ),
-        (("--models", "???"), {}, "there are alexnet, densenet121"),
-        (
-            ("--models", "ours,alexnet", "--data", "real"),
-            {},
-            "alexnet trains on synthetic data alone; add synthetic to --data",
-        ),
-        (("--nodes", "1,3"), {"HOSTS": "a,b"}, "names 2 machines, DGXNNODES=3; make them agree"),
-        (
-            ("--nodes", "2"),
-            {},
-            "DGXNNODES=2: on which machines? Set HOSTS, for example HOSTS=host1:1,host2:1",
-        ),
-        ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-        (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
-    ],
-)
+    [(("--frameworks", "caffe"), {}, "'caffe' is none of mxnet, paddle, pytorch"),
+     (("--batch-sizes", "8,0"), {}, "0 is not in the range 1 to 1,000,000"),
+     (("--batch-sizes", "9999"), {}, "BATCHSIZE=9999"),
+     (("--precisions", "float16"), {}, "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
+     (("--precisions", "float32,float16"), {},
+      "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
+     (("--frameworks", "mxnet,paddle", "--precisions", "float16"), {},
+      "--precisions: float16 on a CPU is in none of mxnet, paddle; they have float32, bfloat16"),
+     (("--frameworks", "paddle", "--precisions", "bfloat16"), {},
+      "with FRAMEWORK=paddle and DEVICE=cpu PRECISION is auto or float32"),
+     (("--models", "ours,alexnit"), {},
+      "alexnit is in the zoo of none of mxnet; names that are close: alexnet"),
+     (("--models", "???"), {}, "there are alexnet, densenet121"),
+     (("--models", "ours,alexnet", "--data", "real"), {},
+      "alexnet trains on synthetic data alone; add synthetic to --data"),
+     (("--nodes", "1,3"), {"HOSTS": "a,b"}, "names 2 machines, DGXNNODES=3; make them agree"),
+     (("--nodes", "2"), {},
+      "DGXNNODES=2: on which machines? Set HOSTS, for example HOSTS=host1:1,host2:1"),
+     ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
+     (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made")])
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
     pytest.importorskip("implementations.mxnet")
     done = bench_throughput({**tiny_environment, **environ}, tmp_path, *options)
@@ -335,11 +256,7 @@ def test_machines_are_cells(tiny_config, tmp_path):
     machines = hosts.first_of(tiny_config.replaced(HOSTS="a:2,b:2,c", DGXNGPU=2), (1, 3))
     every = throughput.matrix([Network("mxnet", OURS, None)], ["float32"], [8], [3, 1], machines)
     assert [(each.placed, each.hosts) for each in every] == [
-        ("1", None),
-        ("3", None),
-        ("3x1", "a,b,c"),
-        ("3x3", "a,b,c"),
-    ]
+        ("1", None), ("3", None), ("3x1", "a,b,c"), ("3x3", "a,b,c")]
     assert every[3].variables.items() >= {"DGXNNODES": 3, "HOSTS": "a,b,c", "DGXNGPU": 3}.items()
     assert len({each.name for each in every}) == 4
     of = throughput.Bench(tiny_config, every, ("real",), tmp_path, "")
@@ -353,19 +270,12 @@ def test_machines_are_cells(tiny_config, tmp_path):
 
 @pytest.mark.parametrize(
     "status, text, failure",
-    [
-        (1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "out of memory"),
-        (134, "terminate called after throwing an instance of 'std::bad_alloc'", "out of memory"),
-        (
-            137,
-            "rn50: the training process was killed by SIGKILL, out of memory; start the run again",
-            "out of memory",
-        ),
-        (2, "line\nrn50: DATADIR: is gone\nrn50: more", "DATADIR: is gone"),
-        (139, "", "killed by SIGSEGV"),
-        (3, "", "exit status 3"),
-    ],
-)
+    [(1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "out of memory"),
+     (134, "terminate called after throwing an instance of 'std::bad_alloc'", "out of memory"),
+     (137, "rn50: the training process was killed by SIGKILL, out of memory; start the run again",
+      "out of memory"),
+     (2, "line\nrn50: DATADIR: is gone\nrn50: more", "DATADIR: is gone"), (139, "", "killed by SIGSEGV"),
+     (3, "", "exit status 3")])
 def test_why_there_is_no_figure(status, text, failure):
     assert worker.failure(status, text) == failure
 
@@ -376,17 +286,11 @@ def test_names_of_cells_tell_them_apart():
 
 def test_a_model_is_trained_by_the_frameworks_whose_zoo_has_it(monkeypatch):
     zoos = {
-        "mxnet": {"inception_v3": 299, "resnet50_v1": 224},
-        "pytorch": {"inception_v3": 300, "resnet50": 224},
-    }
+        "mxnet": {"inception_v3": 299, "resnet50_v1": 224}, "pytorch": {"inception_v3": 300, "resnet50": 224}}
     monkeypatch.setattr(networks, "zoo", zoos.__getitem__)
     assert networks.networks(["mxnet", "pytorch"], [OURS, "InceptionV3", "resnet50"]) == [
-        ("mxnet", OURS, None),
-        ("mxnet", "inception_v3", 299),
-        ("pytorch", OURS, None),
-        ("pytorch", "inception_v3", 300),
-        ("pytorch", "resnet50", 224),
-    ]
+        ("mxnet", OURS, None), ("mxnet", "inception_v3", 299), ("pytorch", OURS, None),
+        ("pytorch", "inception_v3", 300), ("pytorch", "resnet50", 224)]
     with pytest.raises(
         UserError, match="resnet50v is in the zoo of none of mxnet, pytorch; .* resnet50_v1, resnet50"
     ):
@@ -402,21 +306,14 @@ def test_a_curve_for_each_framework_model_precision_and_kind_of_data():
     def result(model, batch, ranks, **rates):
         return Result(
             Cell("mxnet", model, None, "float32", batch, ranks),
-            {k: Rates(v, v, v) for k, v in rates.items()},
-            "",
-            "",
-        )
+            {k: Rates(v, v, v) for k, v in rates.items()}, "", "")
 
     several = [
-        result(OURS, 16, 1, synthetic=30, real=20),
-        result(OURS, 8, 1, synthetic=10),
-        result("alexnet", 8, 1, synthetic=5),
-    ]
+        result(OURS, 16, 1, synthetic=30, real=20), result(OURS, 8, 1, synthetic=10),
+        result("alexnet", 8, 1, synthetic=5)]
     assert curve.lines([*several, result(OURS, 32, 1)]) == {
-        ("mxnet ours float32", "synthetic"): [(8, 10), (16, 30)],
-        ("mxnet ours float32", "real"): [(16, 20)],
-        ("mxnet alexnet float32", "synthetic"): [(8, 5)],
-    }
+        ("mxnet ours float32", "synthetic"): [(8, 10), (16, 30)], ("mxnet ours float32", "real"): [(16, 20)],
+        ("mxnet alexnet float32", "synthetic"): [(8, 5)]}
     assert ("mxnet ours float32, 2 ranks", "real") in curve.lines([*several, result(OURS, 8, 2, real=1)])
     assert b"alexnet" in curve.draw(several) and curve.draw(several) == curve.draw(several)
     assert curve.draw([result(OURS, 8, 1)]).endswith(b"</svg>\n")  # nothing fitted into memory

@@ -29,20 +29,11 @@ def write(file, *cells):
 def both(tmp_path):
     return (
         write(
-            tmp_path / "a.json",
-            cell(100),
-            cell(50, "bfloat16 (auto)"),
-            cell(10, batch=16),
-            cell(7, framework="paddle"),
-        ),
+            tmp_path / "a.json", cell(100), cell(50, "bfloat16 (auto)"), cell(10, batch=16),
+            cell(7, framework="paddle")),
         write(
-            tmp_path / "b.json",
-            cell(150),
-            cell(50.5, "bfloat16"),
-            cell(9, batch=32),
-            cell(8, kind="synthetic"),
-        ),
-    )
+            tmp_path / "b.json", cell(150), cell(50.5, "bfloat16"), cell(9, batch=32),
+            cell(8, kind="synthetic")))
 
 
 def test_equal_cells_are_paired(both):
@@ -60,8 +51,7 @@ def test_equal_cells_are_paired(both):
 def test_machines_and_sizes_of_images_are_not_mixed(tmp_path):
     one = write(tmp_path / "a.json", cell(100), {**cell(190), "nodes": 2, "hosts": "a,b"})
     other = write(
-        tmp_path / "b.json", {**cell(110), "image_size": 48}, {**cell(209), "nodes": 2, "hosts": "c,d"}
-    )
+        tmp_path / "b.json", {**cell(110), "image_size": 48}, {**cell(209), "nodes": 2, "hosts": "c,d"})
     (pair,) = throughput_sides.compare(one, other).cells
     assert pair.cell.placed == "2x1" and pair.ratio == pytest.approx(1.1)
 
@@ -79,10 +69,8 @@ def test_nothing_in_common_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["{}", "[]", "x", json.dumps({"machine": 1, "versions": 2, "commit": 3, "cells": [{}]})]
-    + [json.dumps({"machine": 1, "versions": 2, "commit": 3, "cells": [cell(rate)]}) for rate in (0, -5)],
-)
+    "content", ["{}", "[]", "x", json.dumps({"machine": 1, "versions": 2, "commit": 3, "cells": [{}]})]
+    + [json.dumps({"machine": 1, "versions": 2, "commit": 3, "cells": [cell(rate)]}) for rate in (0, -5)])
 def test_another_file_is_refused(tmp_path, content):
     one, other = write(tmp_path / "a.json", cell(100)), tmp_path / "b.json"
     other.write_text(content)

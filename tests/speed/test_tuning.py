@@ -85,27 +85,18 @@ def search(config, trainer, cores=4, seconds=ENOUGH_SECONDS):
 def cost(wanted):
     """Best with 4 threads, 3 batches ahead, fused, and the file mapped."""
     return (
-        0.2
-        + 0.3 / min(wanted.threads, 4)
-        + 0.1 * abs(wanted.prefetch_queue_depth - 3)
-        + 0.2 * (not wanted.roi_decode)
-        + 0.05 * wanted.dont_use_mmap
-    )
+        0.2 + 0.3 / min(wanted.threads, 4) + 0.1 * abs(wanted.prefetch_queue_depth - 3)
+        + 0.2 * (not wanted.roi_decode) + 0.05 * wanted.dont_use_mmap)
 
 
 def test_the_best_knobs_are_found_one_after_another(tiny_config):
     config = with_changes(
         tiny_config,
-        input_pipeline={"threads": 1, "prefetch_queue_depth": 8, "roi_decode": False, "dont_use_mmap": True},
-    )
+        input_pipeline={"threads": 1, "prefetch_queue_depth": 8, "roi_decode": False, "dont_use_mmap": True})
     outcome = search(config, Formula(cost))
     found = outcome.after.input_pipeline
     assert (found.threads, found.prefetch_queue_depth, found.roi_decode, found.dont_use_mmap) == (
-        4,
-        3,
-        True,
-        False,
-    )
+        4, 3, True, False)
     assert outcome.faster and outcome.in_time
     before, after = cost(config.input_pipeline), cost(found)
     assert outcome.compared.median == pytest.approx(before / after)
@@ -116,15 +107,8 @@ def test_the_best_knobs_are_found_one_after_another(tiny_config):
     assert outcome.overlap[1:4] == pytest.approx((alone, bound, together), rel=1e-4)
     assert outcome.overlap.of_slower.rounds == tuning.rates.ROUNDS
     assert [trial.change for trial in outcome.trials if trial.kept] == [
-        "DALI_ROI_DECODE=1",
-        "DALI_THREADS=2",
-        "DALI_THREADS=3",
-        "DALI_THREADS=4",
-        "DALI_PREFETCH_QUEUE=6",
-        "DALI_PREFETCH_QUEUE=4",
-        "DALI_PREFETCH_QUEUE=3",
-        "DALI_DONT_USE_MMAP=0",
-    ]
+        "DALI_ROI_DECODE=1", "DALI_THREADS=2", "DALI_THREADS=3", "DALI_THREADS=4", "DALI_PREFETCH_QUEUE=6",
+        "DALI_PREFETCH_QUEUE=4", "DALI_PREFETCH_QUEUE=3", "DALI_DONT_USE_MMAP=0"]
     for section in ("hyperparameters", "run", "data"):
         assert getattr(outcome.after, section) == getattr(config, section)
 
@@ -132,18 +116,12 @@ def test_the_best_knobs_are_found_one_after_another(tiny_config):
 def test_no_more_threads_than_cores_and_no_dead_knob_is_tried(tiny_config):
     trials = search(tiny_config, Formula(lambda wanted: 1 / wanted.threads), cores=2).trials
     assert {trial.change.split("=")[0] for trial in trials} == {
-        "DALI_ROI_DECODE",
-        "DALI_THREADS",
-        "DALI_PREFETCH_QUEUE",
-        "DALI_DONT_USE_MMAP",
-    }
+        "DALI_ROI_DECODE", "DALI_THREADS", "DALI_PREFETCH_QUEUE", "DALI_DONT_USE_MMAP"}
     assert max(int(trial.change.split("=")[1]) for trial in trials if "THREADS" in trial.change) == 2
     gpu = with_changes(tiny_config, run={"device": "gpu"}, input_pipeline={"roi_decode": False})
     names = {input_settings.NAMES[setting.field] for setting in input_settings.of(gpu, 2)}
     assert names == {trial.change.split("=")[0] for trial in trials} | {
-        "DALI_HW_DECODER_LOAD",
-        "DALI_CACHE_SIZE",
-    }
+        "DALI_HW_DECODER_LOAD", "DALI_CACHE_SIZE"}
 
 
 def test_a_cache_is_tried_only_where_whole_images_are_decoded(tiny_config):
@@ -157,13 +135,10 @@ def test_a_cache_is_tried_only_where_whole_images_are_decoded(tiny_config):
 def test_a_cache_is_found_that_pays_only_with_whole_images_though_these_alone_do_not(tiny_config):
     config = with_changes(tiny_config, run={"device": "gpu"}, input_pipeline={"roi_decode": True})
     outcome = search(
-        config, Formula(lambda wanted: 1.0 if wanted.roi_decode else 1.2 - 0.4 * (wanted.cache_size_mb > 0))
-    )
+        config, Formula(lambda wanted: 1.0 if wanted.roi_decode else 1.2 - 0.4 * (wanted.cache_size_mb > 0)))
     assert outcome.faster
     assert (outcome.after.input_pipeline.roi_decode, outcome.after.input_pipeline.cache_size_mb) == (
-        False,
-        4096,
-    )
+        False, 4096)
 
 
 def test_what_cannot_be_run_is_told_and_passed_over(tiny_config):
@@ -188,8 +163,7 @@ def test_under_heavy_noise_nothing_slower_is_ever_found_faster(tiny_config):
     """The best settings from the start, every other value 3 % slower, noise of 10 % on every measurement."""
     best = tiny_config.input_pipeline
     trainers = [
-        Formula(lambda wanted: 1.0 if wanted == best else 1.03, noise=0.1, seed=seed) for seed in range(300)
-    ]
+        Formula(lambda wanted: 1.0 if wanted == best else 1.03, noise=0.1, seed=seed) for seed in range(300)]
     outcomes = [search(tiny_config, trainer) for trainer in trainers]
     doubted = [outcome for outcome in outcomes if outcome.compared is not None]
     assert len(doubted) > 20  # noise does lead the search astray
@@ -209,8 +183,7 @@ def outcome_of(config, **changes):
     after = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **changes))
     lost = tuning.overlap.of_rounds(config, [9000.0] * 5, [1130.0] * 5, [1100.0] * 5)
     return tuning.Tuning(
-        config, after, (), True, 1000.0, 1100.0, tuning.rates.compare([1100.0] * 9, [1000.0] * 9), 0.97, lost
-    )
+        config, after, (), True, 1000.0, 1100.0, tuning.rates.compare([1100.0] * 9, [1000.0] * 9), 0.97, lost)
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=[file.stem for file in CONFIGS])
@@ -222,27 +195,22 @@ def test_the_file_that_is_written_is_the_base_with_these_knobs(file, tmp_path):
     output.write_text(tuned_config.text(base, outcome))
     read = configuration.from_environment(config_file.source(str(output)), str(output))
     assert dataclasses.asdict(read.input_pipeline) == {
-        **dataclasses.asdict(base.config.input_pipeline),
-        **changes,
-    }
+        **dataclasses.asdict(base.config.input_pipeline), **changes}
     assert dataclasses.replace(read, input_pipeline=base.config.input_pipeline) == base.config
     tuned = input_settings.NAMES.values()
     assert {name: value for name, value in config_file.source(str(output)).items() if name not in tuned} == {
-        name: value for name, value in config_file.source(str(file)).items() if name not in tuned
-    }
+        name: value for name, value in config_file.source(str(file)).items() if name not in tuned}
     old, new = file.read_text().splitlines(), output.read_text().splitlines()
     header = [line for line in new if line.startswith("#") and line not in old]
     assert header[0].startswith("#   tuned       by `rn50 tune input`: DALI_THREADS=7 (was ")
     assert (
         "1,000 -> 1,100 images/s of training on real data: 1.100 times (1.100 to 1.100 in 9 rounds)"
-        in header[1]
-    )
+        in header[1])
     assert len(header) == 2 and "97.0% of synthetic" in header[1]
     lost = [line for line in old if line not in new]
     assert all(
         line.split("=")[0].split()[-1] in ("DALI_THREADS", "DALI_PREFETCH_QUEUE", "DALI_DONT_USE_MMAP")
-        for line in lost
-    )
+        for line in lost)
 
 
 def test_a_file_that_was_tuned_before_is_tuned_again(tmp_path):
@@ -278,27 +246,20 @@ def test_the_environment_of_a_run_has_the_knobs_of_the_file_alone(monkeypatch):
 def command(environ, *arguments):
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "OMP_NUM_THREADS") if name in os.environ}
     return subprocess.run(
-        [sys.executable, "-m", "rn50", "tune", "input", *map(str, arguments)],
-        env={**kept, **environ},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+        [sys.executable, "-m", "rn50", "tune", "input", *map(str, arguments)], env={**kept, **environ},
+        capture_output=True, text=True, timeout=300)
 
 
 def test_what_cannot_be_written_is_said_before_anything_is_measured(tmp_path, tiny_folder):
     there = tmp_path / "there.sh"
     there.write_text("mine")
     for output, words in (
-        (there, "exists; give another --output, or --force"),
-        (tmp_path / "no" / "x.sh", "cannot be written"),
+        (there, "exists; give another --output, or --force"), (tmp_path / "no" / "x.sh", "cannot be written"),
     ):
         said = command({"DATADIR": str(tiny_folder)}, DEMO, "-o", output)
         assert (
-            (said.returncode, said.stdout) == (2, "")
-            and words in said.stderr
-            and len(said.stderr.splitlines()) == 1
-        )
+            (said.returncode, said.stdout) == (2, "") and words in said.stderr
+            and len(said.stderr.splitlines()) == 1)
     assert there.read_text() == "mine"
     said = command({}, DEMO.parent / "config_NONE.sh")
     assert said.returncode == 2 and "no such file" in said.stderr
@@ -317,12 +278,9 @@ def slow_to_decode(tmp_path_factory):
                 writer.write(index, float(index % 10), jpeg)
     text = DEMO.read_text()
     for old, new in (
-        ("BATCHSIZE=32  ", "BATCHSIZE=4  "),
-        ("NUMEXAMPLES=10000", "NUMEXAMPLES=64"),
-        ("WIDTH=0.25", "WIDTH=0.125"),
-        ("NUMVALEXAMPLES=2000", "NUMVALEXAMPLES=64"),
-        ("CROP_AREA_MIN=0.6", "CROP_AREA_MIN=0.05"),
-        ("IMAGE_SIZE=48", "IMAGE_SIZE=32"),
+        ("BATCHSIZE=32  ", "BATCHSIZE=4  "), ("NUMEXAMPLES=10000", "NUMEXAMPLES=64"),
+        ("WIDTH=0.25", "WIDTH=0.125"), ("NUMVALEXAMPLES=2000", "NUMVALEXAMPLES=64"),
+        ("CROP_AREA_MIN=0.6", "CROP_AREA_MIN=0.05"), ("IMAGE_SIZE=48", "IMAGE_SIZE=32"),
         ("PRECISION=auto", "PRECISION=float32"),
         ("export DALI_ROI_DECODE=1            # decode only the random crop\n", ""),
     ):
@@ -347,8 +305,7 @@ def test_end_to_end_a_faster_configuration_is_written_and_it_is_faster(slow_to_d
         assert not output.exists() and report["written"] is None
     assert documented.differences("tune input", report) == []
     assert (
-        report["faster"] and report["written"] == str(output) and report["changes"]["DALI_ROI_DECODE"] == "1"
-    )
+        report["faster"] and report["written"] == str(output) and report["changes"]["DALI_ROI_DECODE"] == "1")
     compared = report["after_of_before"]
     assert compared["lowest"] > 1 and compared["rounds"] == tuning.FINAL_ROUNDS
     assert report["images_per_second_after"] > report["images_per_second_before"] > 0

@@ -30,14 +30,9 @@ def warned(folder):
         ("N/A", "8", []),
         (None, "8", []),
         ("NVIDIA B200 (1000 W)", "0", []),  # trained on the processor
-        (
-            "NVIDIA A100-SMX4-80GB + NVIDIA T4",
-            "8",
-            [
-                ("accelerator NVIDIA A100-SMX4-80GB", f"write A100-SXM-80GB {UNLESS}"),
-                ("accelerator NVIDIA T4", f"correct its name; {NEW}"),
-            ],
-        ),
+        ("NVIDIA A100-SMX4-80GB + NVIDIA T4", "8",
+         [("accelerator NVIDIA A100-SMX4-80GB", f"write A100-SXM-80GB {UNLESS}"),
+          ("accelerator NVIDIA T4", f"correct its name; {NEW}")]),
         (["NVIDIA"], 8, [("accelerator ['NVIDIA']", f"correct its name; {NEW}")]),
     ],
 )

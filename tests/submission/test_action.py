@@ -51,14 +51,9 @@ def act(workspace, **given):
         return re.sub(r"\$\{\{ *([\w.]+) *\}\}", lambda match: values[match[1]], text)
 
     environment = {
-        **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
-        "CI": "true",
-        "GITHUB_ACTIONS": "true",
-        "GITHUB_WORKSPACE": str(workspace),
-        "GITHUB_ACTION_PATH": str(ROOT),
-        "RUNNER_TEMP": str(temporary),
-        "PYTHON": str(python),
-    }
+        **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}, "CI": "true",
+        "GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(workspace), "GITHUB_ACTION_PATH": str(ROOT),
+        "RUNNER_TEMP": str(temporary), "PYTHON": str(python)}
     temporary.mkdir(exist_ok=True)
     written = ""
     for number, step in enumerate(ACTION["runs"]["steps"]):
@@ -68,12 +63,9 @@ def act(workspace, **given):
         script = temporary / f"step_{number}.sh"
         script.write_text(step["run"])
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)],
-            cwd=str(workspace),
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)], cwd=str(workspace),
             env={**environment, **{name: filled(text) for name, text in step["env"].items()}},
-            capture_output=True,
-            text=True,
-        )
+            capture_output=True, text=True)
         written += done.stdout
         if done.returncode:
             return done.returncode, written, done.stderr
@@ -101,11 +93,7 @@ def test_a_good_result_passes(workspace):
 
 def test_several_paths_and_a_file(workspace):
     inputs = {
-        "path": "results/good*\nresults/bad\n",
-        "ruleset": "4.0.0",
-        "format": "sarif",
-        "output": "x.sarif",
-    }
+        "path": "results/good*\nresults/bad\n", "ruleset": "4.0.0", "format": "sarif", "output": "x.sarif"}
     status, written, _ = act(workspace, **inputs)
     assert (status, written) == (1, "") and '"startLine"' in (workspace / "x.sarif").read_text()
 
@@ -119,12 +107,8 @@ def test_only_annotations_are_commands_of_the_job(workspace, form):
 
 @pytest.mark.parametrize(
     "output, says",
-    [
-        ("results/good one/result_2.txt", "output: a result log; name another file"),
-        ("results", "cannot overwrite directory"),
-        ("nowhere/x", "No such file"),
-    ],
-)
+    [("results/good one/result_2.txt", "output: a result log; name another file"),
+     ("results", "cannot overwrite directory"), ("nowhere/x", "No such file")])
 def test_an_output_in_place_of_something_else_is_refused(workspace, output, says):
     before = {file: file.is_file() and file.read_text() for file in workspace.rglob("*")}
     status, written, said = act(workspace, path="results/good one", ruleset="4.0.0", output=output)
@@ -136,11 +120,9 @@ def test_an_output_in_place_of_something_else_is_refused(workspace, output, says
 def test_the_name_of_an_output_is_no_option(workspace, output):
     for _ in range(2):
         status, written, said = act(
-            workspace, path="results/bad", ruleset="4.0.0", format="text", output=output
-        )
+            workspace, path="results/bad", ruleset="4.0.0", format="text", output=output)
         assert (status, written) == (1, "") and "not everything holds" in (workspace / output).read_text(), (
-            said
-        )
+            said)
 
 
 def test_what_cannot_be_checked_writes_no_file(workspace):
@@ -150,8 +132,7 @@ def test_what_cannot_be_checked_writes_no_file(workspace):
 
 def test_an_input_is_never_a_command(workspace):
     status, written, said = act(
-        workspace, path="$(touch hacked)`touch hacked`; touch hacked", ruleset="4.0.0"
-    )
+        workspace, path="$(touch hacked)`touch hacked`; touch hacked", ruleset="4.0.0")
     assert status == 2 and "no such file or folder" in said and not (workspace / "hacked").exists()
 
 

@@ -91,19 +91,15 @@ def test_one_exit_status_and_one_set_of_findings(here):
 def test_a_finding_has_file_line_rule_and_remedy(here):
     file = "results/bad, of: 50%/result_2.txt"
     number = (
-        1 + [i for i, line in enumerate((here / file).read_text().splitlines()) if "weight_decay" in line][0]
-    )
+        1 + [i for i, line in enumerate((here / file).read_text().splitlines()) if "weight_decay" in line][0])
     [(place, message)] = [
-        (place, message)
-        for _, place, message in of_github(check("results", "--format", "github")[1])
-        if "line" in place
-    ]
+        (place, message) for _, place, message in of_github(check("results", "--format", "github")[1])
+        if "line" in place]
     assert (place["file"], place["line"]) == (file, str(number)) and place["title"]
     assert "weight_decay" in message and "choose a weight decay of 0.0001 * 2^N" in message
     _, said = check("results", "--format", "sarif")
     [result] = [
-        each for each in json.loads(said)["runs"][0]["results"] if "result_2.txt" in str(each["locations"])
-    ]
+        each for each in json.loads(said)["runs"][0]["results"] if "result_2.txt" in str(each["locations"])]
     location = result["locations"][0]["physicalLocation"]
     assert location["region"] == {"startLine": number} and "0.0001 * 2^N" in result["message"]["text"]
     assert location["artifactLocation"]["uri"] == "results/bad%2C%20of%3A%2050%25/result_2.txt"
@@ -131,21 +127,16 @@ def test_paths_outside_of_the_working_folder_are_absolute(here, tmp_path):
 def test_text_of_strangers_stays_text():
     awkward = report(
         Finding(ERROR, pathlib.Path(f"/x/{AWKWARD}"), 3, AWKWARD, AWKWARD, AWKWARD),
-        Finding(WARNING, pathlib.Path("/x"), None, "rule", "message", "remedy"),
-    )
+        Finding(WARNING, pathlib.Path("/x"), None, "rule", "message", "remedy"))
     shown = "50 %, a:b\\r\\n::error::forged \\x1b[31m\\u202e\\udcff]]>&<\"'"
     said = form(awkward, "github")
     assert said.count("\n") == 2 and [line[:8] for line in said.splitlines()] == [
-        "::error ",
-        "::warnin",
-        "not ever",
-    ]
+        "::error ", "::warnin", "not ever"]
     (_, place, message), (_, other, _) = of_github(said)
     assert message == f"{shown}; {shown}" and place["line"] == "3" and set(other) == {"file", "title"}
     for name in FORMS:
         assert "\x1b" not in form(awkward, name) and "\u202e" not in form(awkward, name).replace(
-            "\\u202e", ""
-        )
+            "\\u202e", "")
     suite = ElementTree.fromstring(form(awkward, "junit"))
     assert suite.find("testcase/failure").get("message") == f"{shown}; {shown}"
     [result, _] = json.loads(form(awkward, "sarif"))["runs"][0]["results"]
@@ -196,15 +187,12 @@ def test_properties_are_escaped_as_the_runner_wants():
 def test_every_run_has_a_case_of_every_rule_and_ruleset():
     files = [pathlib.Path(f"/x/result_{i}.txt") for i in range(3)]
     verdicts = [
-        CheckerVerdict(file, r, r == "1.0.0" or file != files[1], ())
-        for file in files
-        for r in ("1.0.0", "4.0.0")
-    ]
+        CheckerVerdict(file, r, r == "1.0.0" or file != files[1], ()) for file in files
+        for r in ("1.0.0", "4.0.0")]
     own = Finding(ERROR, files[0], 4, "a rule", "m", "r")
     official = Finding(ERROR, files[1], 5, "compliance checker 1.0.0, 4.0.0", "m", "r")
     whole = report(
-        own, official, Finding(WARNING, pathlib.Path("/x"), None, "of five", "m", "r"), verdicts=verdicts
-    )
+        own, official, Finding(WARNING, pathlib.Path("/x"), None, "of five", "m", "r"), verdicts=verdicts)
     suite = ElementTree.fromstring(form(whole, "junit"))
     cases = {(pathlib.Path(case.get("classname")).name, case.get("name")): case for case in suite}
     rules_ = ("a rule", "compliance checker 1.0.0", "compliance checker 4.0.0", "of five")
@@ -212,8 +200,7 @@ def test_every_run_has_a_case_of_every_rule_and_ruleset():
     failed = {place for place, case in cases.items() if case.find("failure") is not None}
     assert failed == {
         ("result_0.txt", "a rule"),
-        *(("result_1.txt", f"compliance checker {ruleset}") for ruleset in ("1.0.0", "4.0.0")),
-    }
+        *(("result_1.txt", f"compliance checker {ruleset}") for ruleset in ("1.0.0", "4.0.0"))}
     assert suite.get("failures") == "3" and cases["result_0.txt", "of five"].find("system-out") is not None
 
 
@@ -242,9 +229,7 @@ def test_sarif_is_valid(here):
 def test_one_form_at_a_time(here):
     done = CliRunner(mix_stderr=False).invoke(main, ["check", "results", "--json", "--format", "sarif"])
     assert (done.exit_code, done.stderr) == (
-        2,
-        "rn50: --json and --format: one form at a time; leave one out\n",
-    )
+        2, "rn50: --json and --format: one form at a time; leave one out\n")
 
 
 def test_what_cannot_be_read_is_one_line_in_every_form(tmp_path):

@@ -21,34 +21,14 @@ from tests.support.published import LOGS, needs_published
 
 pytestmark = pytest.mark.usefixtures("official_checkers")
 FIELDS = (
-    "host_processors_per_node",
-    "host_processor_model_name",
-    "host_processor_core_count",
-    "host_processor_vcpu_count",
-    "host_processor_frequency",
-    "host_processor_caches",
-    "host_processor_interconnect",
-    "host_memory_capacity",
-    "host_storage_type",
-    "host_storage_capacity",
-    "host_networking",
-    "host_networking_topology",
-    "host_memory_configuration",
-    "accelerator_model_name",
-    "accelerator_host_interconnect",
-    "accelerator_frequency",
-    "accelerator_on-chip_memories",
-    "accelerator_memory_configuration",
-    "accelerator_memory_capacity",
-    "accelerator_interconnect",
-    "accelerator_interconnect_topology",
-    "cooling",
-    "hw_notes",
-    "framework",
-    "other_software_stack",
-    "operating_system",
-    "sw_notes",
-)
+    "host_processors_per_node", "host_processor_model_name", "host_processor_core_count",
+    "host_processor_vcpu_count", "host_processor_frequency", "host_processor_caches",
+    "host_processor_interconnect", "host_memory_capacity", "host_storage_type", "host_storage_capacity",
+    "host_networking", "host_networking_topology", "host_memory_configuration", "accelerator_model_name",
+    "accelerator_host_interconnect", "accelerator_frequency", "accelerator_on-chip_memories",
+    "accelerator_memory_configuration", "accelerator_memory_capacity", "accelerator_interconnect",
+    "accelerator_interconnect_topology", "cooling", "hw_notes", "framework", "other_software_stack",
+    "operating_system", "sw_notes")
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +40,7 @@ def logs(tmp_path_factory):
 
 def write(folder, number, seed):
     return imagenet_run.write(
-        folder / f"result_{number}.txt", seed=seed, epoch_ms=imagenet_run.EPOCH_MS + 10 * number
-    )
+        folder / f"result_{number}.txt", seed=seed, epoch_ms=imagenet_run.EPOCH_MS + 10 * number)
 
 
 @pytest.fixture
@@ -77,15 +56,8 @@ def system(tmp_path, logs):
 
 def describe(folder, **changes):
     fields = {
-        "submitter": "Somebody",
-        "division": "closed",
-        "status": "Available on-premise",
-        "system_name": "box",
-        "number_of_nodes": "1",
-        "accelerators_per_node": "8",
-        **dict.fromkeys(FIELDS, ""),
-        **changes,
-    }
+        "submitter": "Somebody", "division": "closed", "status": "Available on-premise", "system_name": "box",
+        "number_of_nodes": "1", "accelerators_per_node": "8", **dict.fromkeys(FIELDS, ""), **changes}
     description = tree.place(folder).description
     description.parent.mkdir(exist_ok=True)
     description.write_text(json.dumps({name: value for name, value in fields.items() if value is not None}))
@@ -136,10 +108,8 @@ def test_seeds(system):
     assert any("seed 5 is that of result_0.txt too" in message for message in errors(report))
     [official] = [finding for finding in report.findings if finding.rule == "seed checker 1.1.0"]
     assert (
-        official.file.name == "result_1.txt"
-        and official.line == 8
-        and "seed 5 is that of another run" in official.message
-    )
+        official.file.name == "result_1.txt" and official.line == 8
+        and "seed 5 is that of another run" in official.message)
     assert any(finding.rule == "package checker 1.1.0" for finding in report.findings)
 
 
@@ -153,10 +123,7 @@ def test_names_that_look_like_parts_of_a_message_change_no_finding(system):
     odd = (organisation / "results" / "box").rename(organisation / "results" / "bo: x; y") / "resnet"
     found = check.check([odd]).findings
     assert {each.rule for each in plain} >= {
-        "seed checker 1.1.0",
-        "package checker 1.1.0",
-        "system description checker 1.1.0",
-    }
+        "seed checker 1.1.0", "package checker 1.1.0", "system description checker 1.1.0"}
     assert [each.message.replace("bo: x; y", "box") for each in found] == [each.message for each in plain]
     assert [
         str(each.file).replace("So: me; body", "Somebody").replace("bo: x; y", "box") for each in found
@@ -173,8 +140,7 @@ def test_a_result_without_seeds_is_refused_by_the_official_checkers_and_not_by_u
     assert {
         ("the closed division logs its seeds, by the rules from v4.1 on", "no seed is logged"),
         ("seed checker 1.1.0", "the checker refuses a log without a seed"),
-        ("package checker 1.1.0", f"box is refused: {package_checks._ONLY_OTHERS_ERRORS}"),
-    } == said
+        ("package checker 1.1.0", f"box is refused: {package_checks._ONLY_OTHERS_ERRORS}")} == said
 
 
 @pytest.mark.parametrize("word", ["onprem", "cloud", "available", "Available on premise"])
@@ -182,17 +148,14 @@ def test_a_word_that_the_checker_forgot_is_a_warning(system, word):
     describe(system, status=word)
     report = check.check([system], ["4.0.0"])
     assert report.ok and [each.rule for each in report.findings] == [
-        "package checker 4.0.0",
-        "system description checker 4.0.0",
-    ]
+        "package checker 4.0.0", "system description checker 4.0.0"]
     assert report.findings[1].message.startswith(f"Field status contains a non valid value: {word}, must be")
 
 
 def test_mixed_batch_sizes_are_named_and_not_the_crash_that_they_cause(system):
     replace(system / "result_4.txt", '"value": 3264', '"value": 3272')
     assert [message.split(" in result_0")[0] for message in errors(check.check([system]))] == [
-        "the runs are not of one configuration: global_batch_size is 3264"
-    ]
+        "the runs are not of one configuration: global_batch_size is 3264"]
 
 
 def test_seeds_that_were_chosen_are_a_warning(tmp_path):
@@ -200,8 +163,7 @@ def test_seeds_that_were_chosen_are_a_warning(tmp_path):
     report = check.check(files, ["1.0.0"])
     assert report.ok
     assert [(f.severity, f.message) for f in report.findings] == [
-        (WARNING, "the seeds are 1 to 5, as if they had been chosen")
-    ]
+        (WARNING, "the seeds are 1 to 5, as if they had been chosen")]
 
 
 def test_too_fast_a_convergence(system):
@@ -210,8 +172,7 @@ def test_too_fast_a_convergence(system):
     rewrite(system, both(*fewer, *earlier), ALL)  # every evaluation 12 epochs earlier
     report = check.check([system])
     assert "the RCP check failed (RCP found): the runs need 23 epochs, fewer than chance allows" in errors(
-        report
-    )
+        report)
 
 
 def test_a_word_that_misleads_the_rcp_checker_is_named_and_its_crash_reported(system):
@@ -240,15 +201,12 @@ def test_two_that_missed_the_target(system):
 
 @pytest.mark.parametrize(
     "changes, ruleset, says",
-    [
-        ({"division": "Closed"}, "1.1.0", "division is 'Closed': the package checker then skips seeds"),
-        ({"division": "open"}, "1.1.0", "division is open, but the logs say closed"),
-        ({"cooling": None}, "1.1.0", "Missing field cooling"),
-        ({"status": "on sale"}, "4.0.0", "Field status contains a non valid value: on sale"),
-        ({"status": "onprem", "cooling": None}, "4.0.0", "Missing field cooling"),
-        ({"accelerators_per_node": 8}, "1.1.0", "accelerators_per_node: no text"),
-    ],
-)
+    [({"division": "Closed"}, "1.1.0", "division is 'Closed': the package checker then skips seeds"),
+     ({"division": "open"}, "1.1.0", "division is open, but the logs say closed"),
+     ({"cooling": None}, "1.1.0", "Missing field cooling"),
+     ({"status": "on sale"}, "4.0.0", "Field status contains a non valid value: on sale"),
+     ({"status": "onprem", "cooling": None}, "4.0.0", "Missing field cooling"),
+     ({"accelerators_per_node": 8}, "1.1.0", "accelerators_per_node: no text")])
 def test_descriptions(system, changes, ruleset, says):
     describe(system, **changes)
     report = check.check([system], [ruleset])
@@ -258,17 +216,10 @@ def test_descriptions(system, changes, ruleset, says):
 
 @pytest.mark.parametrize(
     "text, says",
-    [
-        (None, "cannot be read"),
-        ("{half", "no JSON"),
-        ("[" * 99_999, "no JSON (nested deeper"),
-        ("[]", "not a JSON object"),
-        (
-            '{"accelerators_per_node": "8", "accelerators_per_node": ""}',
-            "'accelerators_per_node' has two values",
-        ),
-    ],
-)
+    [(None, "cannot be read"), ("{half", "no JSON"), ("[" * 99_999, "no JSON (nested deeper"),
+     ("[]", "not a JSON object"),
+     ('{"accelerators_per_node": "8", "accelerators_per_node": ""}',
+      "'accelerators_per_node' has two values")])
 def test_descriptions_that_are_none(system, text, says):
     description = tree.place(system).description
     description.unlink()
@@ -282,8 +233,7 @@ def test_descriptions_that_are_none(system, text, says):
 
 def label(file):
     replace(
-        file, '"submission_platform", "value": "', f'"submission_platform", "value": "{rules.NOT_A_RESULT} '
-    )
+        file, '"submission_platform", "value": "', f'"submission_platform", "value": "{rules.NOT_A_RESULT} ')
 
 
 def test_a_demo_in_a_tree_is_named(system):
@@ -295,10 +245,8 @@ def test_a_demo_in_a_tree_is_named(system):
 def test_a_demo_as_bare_files_holds(logs, tmp_path):
     for log in logs:
         text = (
-            log.read_text()
-            .replace('"value": 1281167', '"value": 10000')
-            .replace('"value": 3264', '"value": 64')
-        )
+            log.read_text() .replace('"value": 1281167', '"value": 10000')
+            .replace('"value": 3264', '"value": 64'))
         (tmp_path / log.name).write_text(text)
         label(tmp_path / log.name)
     report = check.check([tmp_path])
@@ -309,10 +257,8 @@ def test_a_demo_as_bare_files_holds(logs, tmp_path):
 def test_what_several_rulesets_say_alike_is_said_once(system):
     describe(system, cooling=None)
     found = [
-        finding
-        for finding in check.check([system], ["1.0.0", "1.1.0"]).findings
-        if "cooling" in finding.message
-    ]
+        finding for finding in check.check([system], ["1.0.0", "1.1.0"]).findings
+        if "cooling" in finding.message]
     assert [finding.rule for finding in found] == ["system description checker 1.0.0, 1.1.0"]
 
 
@@ -321,8 +267,7 @@ def test_a_checker_that_is_not_there_is_no_pass(system, monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     place = tree.place(system)
     found = package_checks.check_tree(
-        place, [run.log for run in check._read(sorted(system.iterdir()), [])], ["1.1.0"]
-    )
+        place, [run.log for run in check._read(sorted(system.iterdir()), [])], ["1.1.0"])
     assert len(found) == 4 and all("the checker crashed: it was killed" in one.message for one in found)
 
 
@@ -333,13 +278,10 @@ def test_json_and_table(system):
     assert plain["ok"] is False and plain["labels"] == []
     [finding] = [finding for finding in plain["findings"] if "1,200,000" in finding["message"]]
     assert finding == {
-        "severity": "error",
-        "file": str(system / "result_0.txt"),
-        "line": 184,
+        "severity": "error", "file": str(system / "result_0.txt"), "line": 184,
         "rule": "a result is of training on all 1,281,167 images of ImageNet",
         "message": "train_samples is 1,200,000, not 1,281,167",
-        "remedy": "train on every image, and log 1281167",
-    }
+        "remedy": "train on every image, and log 1281167"}
     stream = io.StringIO()
     check.print_report(report, Terminal(file=stream))
     assert "result_0.txt:184: train_samples is 1,200,000, not 1,281,167 [" in stream.getvalue()
@@ -349,30 +291,22 @@ def test_json_and_table(system):
 PUBLISHED = {
     "v1.0/Dell/results/XE8545x4A100-SXM-80GB": {("eval_samples is 49,999, not 50,000", WARNING): 5},
     "v1.0/Google/results/tpu-v4-256-JAX-Distributed-Shampoo": {
-        ("the RCP check failed (RCP found)", WARNING): 1
-    },
+        ("the RCP check failed (RCP found)", WARNING): 1},
     "v1.0/Inspur/results/nf5488a5_mxnet": {("missed the target: its best accuracy is 0.75840", WARNING): 1},
     "v1.0/Inspur/results/nf5688m6_mxnet": {},
     "v1.0/Intel/results/1-node-8s-8380H-tensorflow": {
         ("missed the target: its best accuracy is 0.75856", WARNING): 1,
-        ("the status of run_stop is 'fail'", WARNING): 1,
-        ("eval_samples is 3,125, not 50,000", WARNING): 5,
-        ("gradient_accumulation_steps comes after run_stop", WARNING): 5,
-    },
+        ("the status of run_stop is 'fail'", WARNING): 1, ("eval_samples is 3,125, not 50,000", WARNING): 5,
+        ("gradient_accumulation_steps comes after run_stop", WARNING): 5},
     "v1.1/Baidu/results/1_node_8_A100_PaddlePaddle": {
         ("weights_initialization does not name the 161 tensors", ERROR): 5,
         ("missed the target: its best accuracy is 0.75794", WARNING): 1,
-        ("5 files do not comply, and only one may", ERROR): 1,
-    },
+        ("5 files do not comply, and only one may", ERROR): 1},
     "v2.0/Dell/results/2xXE8545x4A100-SXM-40GB": {
         ("missed the target: its best accuracy is 0.75894", WARNING): 1,
-        ("submission_org is logged 2 times", WARNING): 5,
-    },
+        ("submission_org is logged 2 times", WARNING): 5},
     "v2.1/HPE/results/HPE-ProLiant-XL675d-Gen10-Plus_A100-SXM-80GB_16N_mxnet": {
-        ("run_stop is not logged", WARNING): 1,
-        ("eval_accuracy is not logged", WARNING): 1,
-    },
-}
+        ("run_stop is not logged", WARNING): 1, ("eval_accuracy is not logged", WARNING): 1}}
 
 
 @needs_published
@@ -389,22 +323,15 @@ def test_every_defect_of_the_published_systems_is_named(system):
 def test_a_finding_on_several_files_is_printed_once():
     found = [
         Finding(
-            WARNING,
-            pathlib.Path(f"result_{number}.txt"),
-            4,
-            "rules 3",
-            "caches were not cleared",
-            "clear them",
-        )
-        for number in range(3)
-    ]
+            WARNING, pathlib.Path(f"result_{number}.txt"), 4, "rules 3", "caches were not cleared",
+            "clear them")
+        for number in range(3)]
     found.append(Finding(ERROR, pathlib.Path("result_1.txt"), None, "rules 4", "no seed", "run again"))
     text = io.StringIO()
     print_findings(found, Terminal(file=text))
     assert text.getvalue().splitlines() == [
         "warning: result_0.txt:4 and 2 more: caches were not cleared [rules 3]; clear them",
-        "error: result_1.txt: no seed [rules 4]; run again",
-    ]
+        "error: result_1.txt: no seed [rules 4]; run again"]
 
 
 def test_findings_that_differ_in_their_numbers_are_printed_once_if_they_are_many():
@@ -416,8 +343,7 @@ def test_findings_that_differ_in_their_numbers_are_printed_once_if_they_are_many
         return text.getvalue().splitlines()
 
     assert lines(147) == [
-        "error: result_0.txt:0 and 146 more with other numbers: block 0 has no stop [rule]; log it"
-    ]
+        "error: result_0.txt:0 and 146 more with other numbers: block 0 has no stop [rule]; log it"]
     assert len(lines(5)) == 5
 
 

@@ -61,24 +61,15 @@ def test_the_tree(submission, checkout):
     code = f"mxnet-{commit[:12]}"
     scripts = pathlib.Path("benchmarks/resnet/implementations/NF5688M6")
     assert {str(file) for file in snapshot(organisation)} == {
-        "systems/NF5688M6.json",
-        *(f"results/NF5688M6/resnet/result_{i}.txt" for i in range(5)),
+        "systems/NF5688M6.json", *(f"results/NF5688M6/resnet/result_{i}.txt" for i in range(5)),
         *(
             str(scripts.with_name(code) / name)
-            for name in ("run_and_time.sh", "rn50/train.py", "docs/data.md")
-        ),
+            for name in ("run_and_time.sh", "rn50/train.py", "docs/data.md")),
         *(
             str(scripts / name)
             for name in (
-                "README.md",
-                "setup.sh",
-                "init_datasets.sh",
-                "run_and_time.sh",
-                "config_NF5688M6.sh",
-                f"NF5688M6_{code}.json",
-            )
-        ),
-    }
+                "README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh", "config_NF5688M6.sh",
+                f"NF5688M6_{code}.json"))}
     assert [file.name for file in submission.parent.iterdir()] == [submission.name]
     there = organisation / scripts.with_name(code)
     assert (there / "rn50" / "train.py").read_text() == "rn50/train.py as it ran\n"
@@ -90,32 +81,18 @@ def test_the_description_is_of_the_machine_that_ran_and_of_what_a_person_said(su
     assert list(fields) == list(describe.FIELDS)
     stack = fields.pop("other_software_stack")
     assert {name: value for name, value in fields.items() if value} == {
-        **DETAILS,
-        "submitter": "Somebody",
-        "division": "closed",
-        "status": "Available on-premise",
-        "system_name": "NF5688M6",
-        "number_of_nodes": "1",
-        "host_processors_per_node": "2",
-        "host_processor_model_name": "AMD EPYC 7742 64-Core Processor",
-        "host_processor_core_count": "64",
-        "host_processor_vcpu_count": "128",
-        "host_memory_capacity": "1007 GiB",
-        "host_networking": "4 x 200 Gb/sec (4X HDR) InfiniBand",
-        "host_networking_topology": "N/A",
-        "accelerators_per_node": "8",
-        "accelerator_model_name": "NVIDIA A100-SXM4-40GB (400 W)",
-        "accelerator_frequency": "1410 MHz",
-        "accelerator_memory_capacity": "40960 MiB",
+        **DETAILS, "submitter": "Somebody", "division": "closed", "status": "Available on-premise",
+        "system_name": "NF5688M6", "number_of_nodes": "1", "host_processors_per_node": "2",
+        "host_processor_model_name": "AMD EPYC 7742 64-Core Processor", "host_processor_core_count": "64",
+        "host_processor_vcpu_count": "128", "host_memory_capacity": "1007 GiB",
+        "host_networking": "4 x 200 Gb/sec (4X HDR) InfiniBand", "host_networking_topology": "N/A",
+        "accelerators_per_node": "8", "accelerator_model_name": "NVIDIA A100-SXM4-40GB (400 W)",
+        "accelerator_frequency": "1410 MHz", "accelerator_memory_capacity": "40960 MiB",
         "accelerator_interconnect": "NVLink",
-        "accelerator_interconnect_topology": "NV12 between 28 of 28 pairs",
-        "framework": "MXNet 1.9.1",
-    }
+        "accelerator_interconnect_topology": "NV12 between 28 of 28 pairs", "framework": "MXNet 1.9.1"}
     assert (
-        stack["cuda_driver_version"] == "535.129.03"
-        and stack["nccl_version"] == "2.21"
-        and stack["dali_version"]
-    )
+        stack["cuda_driver_version"] == "535.129.03" and stack["nccl_version"] == "2.21"
+        and stack["dali_version"])
     assert stack["rn50"].endswith(git(checkout, "rev-parse", "HEAD"))
 
 
@@ -123,8 +100,7 @@ def test_the_configuration_is_that_of_the_runs(submission):
     scripts = submission / "Somebody" / "benchmarks" / "resnet" / "implementations" / "NF5688M6"
     file = str(scripts / "config_NF5688M6.sh")
     again = configuration.from_environment(
-        {**config_file.source(file, {"DATADIR": "/data"}), "CACHE_CLEARED": "1"}, file
-    )
+        {**config_file.source(file, {"DATADIR": "/data"}), "CACHE_CLEARED": "1"}, file)
     assert again == imagenet_run.configured()
     assert "SEED" not in (scripts / "config_NF5688M6.sh").read_text()
 
@@ -144,17 +120,10 @@ def test_the_official_checkers_pass_it(submission, ruleset, tmp_path):
         with."""
         organisation = shutil.copytree(str(submission / "Somebody"), str(tmp_path / checker / "Somebody"))
         command = [
-            sys.executable,
-            "-m",
-            f"mlperf_logging.{checker}",
-            str(organisation),
-            "training",
-            ruleset,
-            *arguments,
-        ]
+            sys.executable, "-m", f"mlperf_logging.{checker}", str(organisation), "training", ruleset,
+            *arguments]
         return subprocess.Popen(
-            command, cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+            command, cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     summarizer, checker = start("result_summarizer", "--csv", "summary.csv"), start("package_checker")
     said = summarizer.communicate()[0]
@@ -165,10 +134,8 @@ def test_the_official_checkers_pass_it(submission, ruleset, tmp_path):
     assert (row["submitter"], row["system"], row["accelerators_count"]) == ("Somebody", "NF5688M6", "8")
     said = checker.communicate()[0]  # runs the others itself
     of_the_whole = (
-        "System description checker passed for NF5688M6",
-        "Running Seed Checker",
-        "RCP Test Passed: RCP found",
-    )
+        "System description checker passed for NF5688M6", "Running Seed Checker",
+        "RCP Test Passed: RCP found")
     for words in (
         *(of_the_whole if ruleset in rules.RCP_RULESETS else ()),
         "PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !",
@@ -186,8 +153,7 @@ def test_the_checkers_of_a_part_pass_it_alone(submission, tmp_path, caplog):
         valid, name, _, _ = system_desc_checker.check_system_desc(description, "training", "4.0.0")
         assert valid and name == "NF5688M6"
         passed, found, _ = rcp_checker.check_directory(
-            str(results), "training", "4.0.0", False, False, rcp_pass="pruned_rcps"
-        )
+            str(results), "training", "4.0.0", False, False, rcp_pass="pruned_rcps")
         assert passed and found == "RCP found"
         repo_checker.run_checks(str(organisation))
     assert "ALL CHECKS PASSED." in caplog.text and "ERROR" not in caplog.text
@@ -198,13 +164,8 @@ def test_a_second_system_of_more_runs_joins_the_first(submission, checkout, mach
     before = snapshot(to)
     commit = git(checkout, "rev-parse", "HEAD")
     results = make(
-        tmp_path / "DGXA100",
-        commit,
-        machine,
-        7,
-        imagenet_run.CONFIGURATION.with_name("config_DGXA100.sh"),
-        first=20,
-    )
+        tmp_path / "DGXA100", commit, machine, 7, imagenet_run.CONFIGURATION.with_name("config_DGXA100.sh"),
+        first=20)
     shutil.copy(str(campaign / describe.DETAILS), str(results))
     outcome = packaged(results, to, checkout)
     assert outcome.written and outcome.findings == ()
@@ -219,8 +180,7 @@ def test_a_second_system_of_more_runs_joins_the_first(submission, checkout, mach
     )  # every run is slower than the one before, so the middle one of three sets counts
     assert list(outcome.systems[0].runs.values()) == chosen
     page = (
-        to / "Somebody" / "benchmarks" / "resnet" / "implementations" / "DGXA100" / "README.md"
-    ).read_text()
+        to / "Somebody" / "benchmarks" / "resnet" / "implementations" / "DGXA100" / "README.md").read_text()
     assert f"Score: {scored.olympic_minutes:.4f} minutes" in page and "7 runs were made" in page
     with pytest.raises(
         UserError, match="results/DGXA100, .*systems/DGXA100.json, .*: there already; move them away"
@@ -260,15 +220,7 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
 
     def run(*arguments):
         command = [
-            sys.executable,
-            "-m",
-            "rn50",
-            "package",
-            str(results),
-            "-o",
-            str(tmp_path / "to"),
-            *arguments,
-        ]
+            sys.executable, "-m", "rn50", "package", str(results), "-o", str(tmp_path / "to"), *arguments]
         return subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
 
     nowhere = tmp_path / "nowhere.yaml"
@@ -276,8 +228,7 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
     assert refused.returncode == 2 and not (tmp_path / "to").exists()
     assert refused.stderr == (
         f"rn50: {nowhere}: cannot be read (No such file or directory); write lines as in  cooling: "
-        "air-cooled\n"
-    )
+        "air-cooled\n")
     details(results)
     done = run("--json", "--ruleset", "1.0.0")
     assert done.returncode == 1 and done.stdout, done.stderr + done.stdout
@@ -285,10 +236,8 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
     assert documented.differences("package", outcome) == []
     assert (outcome["written"], outcome["ok"]) == (True, False)
     assert sorted(finding["rule"] for finding in outcome["findings"]) == [
-        "a submission trains ResNet-50 on all 1,281,167 images of ImageNet",
-        "package checker 1.0.0",
-        "reference convergence 1.0.0",
-    ]
+        "a submission trains ResNet-50 on all 1,281,167 images of ImageNet", "package checker 1.0.0",
+        "reference convergence 1.0.0"]
     [demo] = outcome["systems"]
     organisation = tmp_path / "to" / "demo_data_set_not_an_MLPerf_result"
     assert demo["label"] == rules.NOT_A_RESULT and demo["organisation"] == str(organisation)
@@ -306,33 +255,19 @@ def test_the_outcome_in_words_and_as_json(tmp_path):
     one = package.Package(box, "mxnet-c0ffee", 27.37794, None, {"result_0.txt": tmp_path / "result_3.txt"})
     demo = package.Package(box, "mxnet-c0ffee", 1.0, rules.NOT_A_RESULT, {})
     finding = Finding(
-        ERROR, tmp_path, None, "reference convergence 4.0.0", "no such batch size", "submit one"
-    )
+        ERROR, tmp_path, None, "reference convergence 4.0.0", "no such batch size", "submit one")
     for outcome, said in (
         (package.Packaging((one,), (), (), True), "written; the official checkers find no error"),
-        (
-            package.Packaging((demo,), (finding,), (), True),
-            f"written; 1 error, each of them true of a demo: {rules.NOT_A_RESULT}",
-        ),
+        (package.Packaging((demo,), (finding,), (), True),
+         f"written; 1 error, each of them true of a demo: {rules.NOT_A_RESULT}"),
         (package.Packaging((one,), (finding,), (), False), "1 error: nothing was written"),
     ):
         stream = io.StringIO()
         package.print_outcome(outcome, Terminal(file=stream))
         assert stream.getvalue().splitlines()[-1] == said
     assert as_json(package.Packaging((one,), (), ("a warning",), True)) == {
-        "written": True,
-        "ok": True,
-        "warnings": ["a warning"],
-        "findings": [],
+        "written": True, "ok": True, "warnings": ["a warning"], "findings": [],
         "systems": [
-            {
-                "system": "box",
-                "organisation": str(tmp_path / "Org"),
-                "results": str(box.results),
-                "implementation": "mxnet-c0ffee",
-                "minutes": 27.3779,
-                "label": None,
-                "runs": {"result_0.txt": str(tmp_path / "result_3.txt")},
-            }
-        ],
-    }
+            {"system": "box", "organisation": str(tmp_path / "Org"), "results": str(box.results),
+             "implementation": "mxnet-c0ffee", "minutes": 27.3779, "label": None,
+             "runs": {"result_0.txt": str(tmp_path / "result_3.txt")}}]}

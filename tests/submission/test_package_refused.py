@@ -40,15 +40,12 @@ def with_facts(facts):
 
 
 SAVED: dict[str, dict[str, Any]] = {
-    "commit that is not a text": {"commit": 7},
-    "commit that is an option": {"commit": "--git-dir"},
+    "commit that is not a text": {"commit": 7}, "commit that is an option": {"commit": "--git-dir"},
     "version that is not a text": {"packages": {"mxnet": None}},
     "machine that is a list": {"system": ["8xA100"]},
     "variable that is a command": {"environment": {"A=1; touch x; B": "1"}},
     "configuration without ranks": {
-        "config": {"run": {"framework": "mxnet", "device": "gpu", "system": "NF5688M6"}}
-    },
-}
+        "config": {"run": {"framework": "mxnet", "device": "gpu", "system": "NF5688M6"}}}}
 """What a changed result_2.json says."""
 
 
@@ -63,135 +60,92 @@ def measured(results):
 REFUSED = {
     "a run is missing": (
         lambda r: (r / "result_4.txt").unlink(),
-        ["NF5688M6: 4 of 5 runs; the same rn50 run or ./run_experiments.sh again"],
-    ),
+        ["NF5688M6: 4 of 5 runs; the same rn50 run or ./run_experiments.sh again"]),
     "two missed the target": (
-        spoil_missed,
-        ["2 runs did not reach the target (result_1.txt, result_3.txt), and one may"],
-    ),
+        spoil_missed, ["2 runs did not reach the target (result_1.txt, result_3.txt), and one may"]),
     "nothing beside a log": (
-        lambda r: (r / "result_2.json").unlink(),
-        ["result_2.json: not there, or not what rn50 saves"],
-    ),
+        lambda r: (r / "result_2.json").unlink(), ["result_2.json: not there, or not what rn50 saves"]),
     "nothing beside any log": (
         lambda r: [file.unlink() for file in r.glob("result_*.json")],
-        ["NF5688M6: no log has the result_N.json beside it that rn50 run writes"],
-    ),
+        ["NF5688M6: no log has the result_N.json beside it that rn50 run writes"]),
     "something else beside a log": (
         lambda r: (r / "result_2.json").write_text('{"config": []}'),
-        ["result_2.json: not there, or not what rn50 saves"],
-    ),
+        ["result_2.json: not there, or not what rn50 saves"]),
     "no division": (
         lambda r: replace(
-            r / "result_2.txt",
-            '"key": "submission_division", "value": "closed"',
-            '"key": "other", "value": ""',
-        ),
-        ["result_2.txt: submission_division is not logged"],
-    ),
+            r / "result_2.txt", '"key": "submission_division", "value": "closed"',
+            '"key": "other", "value": ""'),
+        ["result_2.txt: submission_division is not logged"]),
     "not committed": (
         lambda r: [change(log, commit="c0ffee-dirty") for log in r.glob("*.txt")],
-        ["made with changes that were not committed (c0ffee-dirty)"],
-    ),
+        ["made with changes that were not committed (c0ffee-dirty)"]),
     "no commit": (
         lambda r: [change(log, commit=None) for log in r.glob("*.txt")],
-        ["nobody knows which commit made it"],
-    ),
+        ["nobody knows which commit made it"]),
     "a commit that is not here": (
         lambda r: [change(log, commit="c0ffee" * 6 + "c0ff") for log in r.glob("*.txt")],
-        [f"its commit {'c0ffee' * 6}c0ff is not in ", "git fetch it"],
-    ),
+        [f"its commit {'c0ffee' * 6}c0ff is not in ", "git fetch it"]),
     "two commits": (
-        lambda r: change(r / "result_3.txt", commit="c0ffee"),
-        ["commit is ", "c0ffee in result_3.txt"],
-    ),
+        lambda r: change(r / "result_3.txt", commit="c0ffee"), ["commit is ", "c0ffee in result_3.txt"]),
     "two configurations": (
         lambda r: [
             replace(r / "result_1.json", *each)
-            for each in (('"threads": 5', '"threads": 6'), ('"DALI_THREADS": "5"', '"DALI_THREADS": "6"'))
-        ],
-        [
-            "not of one configuration: config / input_pipeline / threads is 5 in result_0.txt, result_2.txt",
-            "6 in result_1.txt",
-        ],
-    ),
+            for each in (('"threads": 5', '"threads": 6'), ('"DALI_THREADS": "5"', '"DALI_THREADS": "6"'))],
+        ["not of one configuration: config / input_pipeline / threads is 5 in result_0.txt, result_2.txt",
+         "6 in result_1.txt"]),
     "two packages": (
         lambda r: replace(r / "result_1.json", '"mxnet": "1.9.1"', '"mxnet": "1.9.0"'),
-        ["not of one configuration: packages / mxnet is 1.9.1 in", "1.9.0 in result_1.txt; make all"],
-    ),
+        ["not of one configuration: packages / mxnet is 1.9.1 in", "1.9.0 in result_1.txt; make all"]),
     "two learning rates": (
         lambda r: replace(r / "result_1.txt", '"value": 10.5', '"value": 11'),
-        ["lars_opt_base_learning_rate is 10.5 in"],
-    ),
+        ["lars_opt_base_learning_rate is 10.5 in"]),
     "two organisations": (
         lambda r: replace(r / "result_1.txt", '"Somebody"', '"Nobody"'),
-        ["submission_org is Somebody in", "Nobody in result_1.txt"],
-    ),
+        ["submission_org is Somebody in", "Nobody in result_1.txt"]),
     "no organisation": (
         lambda r: spoil_all(r, '"Somebody"', '"unnamed organisation"'),
-        ["submission_org is 'unnamed organisation'", "set SUBMISSION_ORG"],
-    ),
+        ["submission_org is 'unnamed organisation'", "set SUBMISSION_ORG"]),
     "two machines": (
         lambda r: replace(r / "result_1.json", "1007 GiB", "503 GiB"),
-        ["not of one system: host_memory_capacity is 1007 GiB in", "503 GiB in result_1.txt"],
-    ),
+        ["not of one system: host_memory_capacity is 1007 GiB in", "503 GiB in result_1.txt"]),
     "somebody else": (
-        lambda r: details(r, submitter="Nobody"),
-        ["submitter is 'Nobody', but the results say 'Somebody'"],
-    ),
+        lambda r: details(r, submitter="Nobody"), ["submitter is 'Nobody', but the results say 'Somebody'"]),
     "a misspelled field": (
         lambda r: details(r, coolin="air"),
-        ["coolin is not a field of a system description; did you mean cooling?"],
-    ),
+        ["coolin is not a field of a system description; did you mean cooling?"]),
     "a list": (
         lambda r: details(r, system_name=["a", "b"]),
-        ["system_name is a list or a mapping; write its value on one line"],
-    ),
+        ["system_name is a list or a mapping; write its value on one line"]),
     "no number": (
         lambda r: details(r, host_processors_per_node="two"),
-        ["host_processors_per_node is 'two', no whole number"],
-    ),
+        ["host_processors_per_node is 'two', no whole number"]),
     "no YAML": (
         lambda r: (r / describe.DETAILS).write_text("cooling: air\nhw_notes: [\n"),
-        ["system.yaml: line 3: no plain YAML ("],
-    ),
+        ["system.yaml: line 3: no plain YAML ("]),
     "a YAML bomb": (
         lambda r: (r / describe.DETAILS).write_text("hw_notes: &a [x, x]\nsw_notes: [*a, *a]\n"),
-        ["system.yaml: line 2: no plain YAML (an alias)"],
-    ),
+        ["system.yaml: line 2: no plain YAML (an alias)"]),
     "deep YAML": (
         lambda r: (r / describe.DETAILS).write_text("cooling: " + "[" * 9999),
-        ["system.yaml: line 1: ", "nested"],
-    ),
+        ["system.yaml: line 1: ", "nested"]),
     "a pipe for details": (
         lambda r: ((r / describe.DETAILS).unlink(), os.mkfifo(r / describe.DETAILS)),
-        ["system.yaml: is a pipe, no regular file"],
-    ),
+        ["system.yaml: is a pipe, no regular file"]),
     "deep JSON": (
         lambda r: (r / "result_2.json").write_text("[" * 99_999),
-        ["result_2.json: not there, or not what rn50 saves"],
-    ),
+        ["result_2.json: not there, or not what rn50 saves"]),
     "a pipe beside a log": (
         lambda r: ((r / "result_2.json").unlink(), os.mkfifo(r / "result_2.json")),
-        ["result_2.json: not there, or not what rn50 saves"],
-    ),
+        ["result_2.json: not there, or not what rn50 saves"]),
     **{
         f"a saved {name}": (with_facts(facts), ["result_2.json: not there, or not what rn50 saves"])
-        for name, facts in SAVED.items()
-    },
+        for name, facts in SAVED.items()},
     "no fields": (
-        lambda r: (r / describe.DETAILS).write_text("air-cooled"),
-        ["system.yaml: no fields and values"],
-    ),
+        lambda r: (r / describe.DETAILS).write_text("air-cooled"), ["system.yaml: no fields and values"]),
     "no details": (
         lambda r: (r / describe.DETAILS).unlink(),
-        [
-            f"system.yaml: {field} is missing: no machine reports it, or this one did not; add a line as in  "
-            f"{field}: "
-            for field in DETAILS
-        ],
-    ),
-}
+        [f"system.yaml: {field} is missing: no machine reports it, or this one did not; add a line as in  "
+         f"{field}: " for field in DETAILS])}
 
 
 LINES = {"no details": len(DETAILS), "two learning rates": 2, "two organisations": 2}
@@ -223,24 +177,17 @@ def test_power_logs_are_packaged_and_checked_in_the_tree(results, checkout, tmp_
     assert system.energy.mean_watts == pytest.approx(2_800, rel=0.01)
     shutil.copy(copy, copy.with_name("node_1.txt"))  # the description says one node
     assert [fault.message for fault in power.judge([run.log for run in system.runs])[1]] == [
-        *["1 power logs, and another run has 2"] * 4,
-        "2 power logs, and the run has 1 nodes",
-        "node_1.txt has the readings of result_4/node_0.txt",
-    ]
+        *["1 power logs, and another run has 2"] * 4, "2 power logs, and the run has 1 nodes",
+        "node_1.txt has the readings of result_4/node_0.txt"]
 
 
 @pytest.mark.parametrize(
     "spoil, says",
-    [
-        (lambda power: shutil.rmtree(power / "result_3"), "0 power logs, and another run has 1"),
-        (
-            lambda power: shutil.copy(power / "result_0" / "node_0.txt", power / "result_3" / "node_0.txt"),
-            "node_0.txt has the readings of result_0/node_0.txt",
-        ),
-        (lambda power: (power / "result_3" / "node_0.txt").write_text("watts\n"), "no :::MLLOG line in it"),
-    ],
-    ids=["missing", "another's", "none"],
-)
+    [(lambda power: shutil.rmtree(power / "result_3"), "0 power logs, and another run has 1"),
+     (lambda power: shutil.copy(power / "result_0" / "node_0.txt", power / "result_3" / "node_0.txt"),
+      "node_0.txt has the readings of result_0/node_0.txt"),
+     (lambda power: (power / "result_3" / "node_0.txt").write_text("watts\n"), "no :::MLLOG line in it")],
+    ids=["missing", "another's", "none"])
 def test_spoilt_power_logs_are_refused(results, checkout, tmp_path, spoil, says):
     measured(results)
     spoil(results / "power")
@@ -276,8 +223,7 @@ def test_runs_that_saved_no_machine_are_said_to_be_of_this_one(results, machine,
     assert described.problems == () and described.fields["host_memory_capacity"] == "1007 GiB"
     [warning] = described.warnings
     assert warning.endswith(
-        "its runs saved nothing of their machine, so this one is described; is it the same?"
-    )
+        "its runs saved nothing of their machine, so this one is described; is it the same?")
 
 
 def test_names_from_files_stay_in_the_tree(results, checkout, tmp_path):
@@ -291,8 +237,7 @@ def test_names_from_files_stay_in_the_tree(results, checkout, tmp_path):
     outcome = packaged(results, tmp_path / "submission", checkout)
     [each] = outcome.systems
     assert (
-        outcome.written and each.place.system == "etc_2J" and each.implementation.startswith("elsewhere_xxx")
-    )
+        outcome.written and each.place.system == "etc_2J" and each.implementation.startswith("elsewhere_xxx"))
     assert {path.name for path in tmp_path.iterdir()} == {"results", "submission"}
 
 
@@ -336,16 +281,11 @@ def test_what_a_killed_one_left_goes_with_the_next_and_not_before_that_has_ended
 
 @pytest.mark.parametrize(
     "framework, device, ranks, installs",
-    (
-        ("pytorch", "gpu", 8, ["pytorch-gpu"]),
-        ("pytorch", "cpu", 2, ["pytorch-cpu"]),
-        ("paddle", "cpu", 2, ["paddle-cpu"]),
-        ("paddle", "gpu", 8, ["paddle-gpu"]),
-        ("mxnet", "cpu", 1, ["mxnet-cpu"]),
-        ("mxnet", "gpu", 8, ["mxnet-cu112", "horovod-build", "horovod-nccl"]),
-        ("mxnet", "cpu", 2, ["mxnet-cpu", "horovod-build", "horovod"]),
-    ),
-)
+    (("pytorch", "gpu", 8, ["pytorch-gpu"]), ("pytorch", "cpu", 2, ["pytorch-cpu"]),
+     ("paddle", "cpu", 2, ["paddle-cpu"]), ("paddle", "gpu", 8, ["paddle-gpu"]),
+     ("mxnet", "cpu", 1, ["mxnet-cpu"]),
+     ("mxnet", "gpu", 8, ["mxnet-cu112", "horovod-build", "horovod-nccl"]),
+     ("mxnet", "cpu", 2, ["mxnet-cpu", "horovod-build", "horovod"])))
 def test_what_the_set_up_of_a_package_installs(results, tmp_path, framework, device, ranks, installs):
     for log in results.glob("result_*.txt"):
         saved = json.loads(log.with_suffix(".json").read_text())
@@ -373,8 +313,7 @@ def test_what_a_checker_refuses_is_not_written(results, checkout, tmp_path):
     assert not outcome.written and outcome.errors
     there = to / "Somebody" / "results" / "NF5688M6" / "resnet" / "result_1.txt"
     assert any(
-        finding.file == there and "1 unknown (bias)" in finding.message for finding in outcome.findings
-    )
+        finding.file == there and "1 unknown (bias)" in finding.message for finding in outcome.findings)
     assert snapshot(tmp_path) == before
 
 

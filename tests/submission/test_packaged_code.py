@@ -30,9 +30,7 @@ def code(tmp_path_factory):
 def run(code, *command, **variables):
     environment = {
         **{name: value for name, value in os.environ.items() if name not in ("CONFIG_FILE", "DGXSYSTEM")},
-        "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
-        **variables,
-    }
+        "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}", **variables}
     return subprocess.run(command, cwd=str(code), env=environment, capture_output=True, text=True)
 
 
@@ -45,11 +43,8 @@ def test_it_is_a_list_of_what_belongs_to_a_submission(code):
 
 def test_its_pages_lead_nowhere_but_to_files_for_contributors_and_images(code):
     lost = {
-        link
-        for page in [code / "README.md", *code.glob("docs/**/*.md")]
-        for link in LINK.findall(page.read_text(encoding="utf-8"))
-        if not (page.parent / link).exists()
-    }
+        link for page in [code / "README.md", *code.glob("docs/**/*.md")]
+        for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()}
     assert {
         link for link in lost if os.path.basename(link) not in FOR_CONTRIBUTORS and "images/" not in link
     } == set()
@@ -65,8 +60,7 @@ def test_its_scripts_say_how_they_are_used(code, script):
 def test_one_run_by_its_entry_point(code, tiny_environment, tmp_path):
     log = tmp_path / "result_0.txt"
     (code / "configs" / "config_TINY.sh").write_text(
-        "".join(f"export {name}='{value}'\n" for name, value in tiny_environment.items())
-    )
+        "".join(f"export {name}='{value}'\n" for name, value in tiny_environment.items()))
     done = run(code, "./run_and_time.sh", DGXSYSTEM="TINY", RESULT_FILE=str(log), RN50_COMMIT="c0ffee")
     assert done.returncode in (0, 3), done.stderr  # 3: it misses the target
     assert "run_stop" in log.read_text()

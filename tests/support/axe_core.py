@@ -33,14 +33,8 @@ def _install(folder):
         for file in _PINNED.iterdir():
             shutil.copy(str(file), half)
         command = [
-            "npm",
-            "ci",
-            "--ignore-scripts",
-            "--no-audit",
-            "--no-fund",
-            "--fetch-retries=1",
-            "--fetch-timeout=30000",
-        ]
+            "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1",
+            "--fetch-timeout=30000"]
         done = subprocess.run(command, cwd=half, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             if "EINTEGRITY" in done.stderr:
@@ -56,6 +50,5 @@ def faults(browser):
     browser.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     browser.evaluate(script())
     found = browser.evaluate(
-        "axe.run(document, {resultTypes: ['violations']}).then(result => result.violations)"
-    )
+        "axe.run(document, {resultTypes: ['violations']}).then(result => result.violations)")
     return [(each["impact"], each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found]

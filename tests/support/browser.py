@@ -13,18 +13,10 @@ import pytest
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 needs_browser = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="needs a browser: apt-get install chromium chromium-driver"
-)
+    CHROMIUM is None or DRIVER is None, reason="needs a browser: apt-get install chromium chromium-driver")
 ARGUMENTS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync")
 PHONE, DESKTOP = 390, 1280
 
 
@@ -37,34 +29,25 @@ class Browser:
     def call(self, method, path, body=None):
         data = None if method == "GET" else json.dumps(body or {}).encode()
         request = urllib.request.Request(
-            self._address + path, data, {"Content-Type": "application/json"}, method=method
-        )
+            self._address + path, data, {"Content-Type": "application/json"}, method=method)
         with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)["value"]
 
     def open(self, profile):
         options = {"binary": CHROMIUM, "args": [*ARGUMENTS, f"--user-data-dir={profile}"]}
         wanted = {
-            "goog:chromeOptions": options,
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-        }
+            "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
         session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
         self._address += f"/session/{session}"
 
     def visit(self, url, width, scheme="light", media="screen"):
         self.devtools(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=844,
-            deviceScaleFactor=1,
-            mobile=width == PHONE,
-        )
+            "Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1,
+            mobile=width == PHONE)
         self.devtools("Emulation.setScrollbarsHidden", hidden=True)
         self.devtools(
-            "Emulation.setEmulatedMedia",
-            media=media,
-            features=[{"name": "prefers-color-scheme", "value": scheme}],
-        )
+            "Emulation.setEmulatedMedia", media=media,
+            features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call("POST", "/url", {"url": url})
 
     def devtools(self, command, **parameters):
@@ -77,8 +60,7 @@ class Browser:
         """The value of a JavaScript expression, which the page's content security policy does not concern; of
         a promise, what it comes to."""
         answer = self.devtools(
-            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
-        )
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -94,21 +76,17 @@ class Browser:
     def requests(self):
         entries = (
             json.loads(entry["message"])["message"]
-            for entry in self.call("POST", "/se/log", {"type": "performance"})
-        )
+            for entry in self.call("POST", "/se/log", {"type": "performance"}))
         return [
-            entry["params"]["request"]["url"]
-            for entry in entries
-            if entry["method"] == "Network.requestWillBeSent"
-        ]
+            entry["params"]["request"]["url"] for entry in entries
+            if entry["method"] == "Network.requestWillBeSent"]
 
 
 @contextlib.contextmanager
 def started(profile):
     """A session of a Chromium of its own, with ``profile`` as its folder."""
     driver = subprocess.Popen(
-        [DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+        [DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         said = next(line for line in driver.stdout if "successfully on port" in line)
         threading.Thread(target=driver.stdout.read, daemon=True).start()

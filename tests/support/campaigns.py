@@ -12,22 +12,16 @@ from rn50.submission import describe, package, source
 from tests.support import imagenet_run
 
 DETAILS = {
-    "host_storage_type": "NVMe SSD",
-    "host_storage_capacity": "2 x 3840 GB",
-    "host_memory_configuration": "16 x 64 GB DDR4-3200",
-    "accelerator_host_interconnect": "PCIe 4.0 x16",
-    "accelerator_memory_configuration": "HBM2",
-    "cooling": "air: fans",
-    "operating_system": "Ubuntu 20.04",
-}
+    "host_storage_type": "NVMe SSD", "host_storage_capacity": "2 x 3840 GB",
+    "host_memory_configuration": "16 x 64 GB DDR4-3200", "accelerator_host_interconnect": "PCIe 4.0 x16",
+    "accelerator_memory_configuration": "HBM2", "cooling": "air: fans", "operating_system": "Ubuntu 20.04"}
 """What the simulated machine does not tell."""
 
 
 def git(folder, *arguments):
     who = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost", "-c", "commit.gpgsign=false")
     return subprocess.run(
-        ["git", *who, *arguments], cwd=str(folder), check=True, capture_output=True, text=True
-    ).stdout.strip()
+        ["git", *who, *arguments], cwd=str(folder), check=True, capture_output=True, text=True).stdout.strip()
 
 
 def make(folder, commit, machine, runs=rules.RUNS, config_file=imagenet_run.CONFIGURATION, first=0, **log):

@@ -9,14 +9,8 @@ from rn50.files import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "json.md"
 TYPES: dict[str, Any] = {
-    "text": str,
-    "integer": int,
-    "number": (int, float),
-    "true or false": bool,
-    "list": list,
-    "object": dict,
-    "number or text": (int, float, str),
-}
+    "text": str, "integer": int, "number": (int, float), "true or false": bool, "list": list, "object": dict,
+    "number or text": (int, float, str)}
 
 
 def verbs() -> dict[str, dict[str, str]]:

@@ -29,13 +29,8 @@ def checkout(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkout")
     belongs = ("run_and_time.sh", "rn50/train.py", "docs/data.md")
     others = (
-        "tests/with a space.py",
-        "benchmarks/rn50.py",
-        "docs/images/a.png",
-        "CHANGELOG.md",
-        ".ci/run",
-        ".gitignore",
-    )
+        "tests/with a space.py", "benchmarks/rn50.py", "docs/images/a.png", "CHANGELOG.md", ".ci/run",
+        ".gitignore")
     for name in (*belongs, *others):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{name} as it ran\n")
@@ -58,11 +53,9 @@ def campaign(tmp_path_factory, checkout, machine):
     from tests.support.campaigns import DETAILS, git, make
 
     folder = make(
-        tmp_path_factory.mktemp("campaign") / "NF5688M6", git(checkout, "rev-parse", "HEAD"), machine
-    )
+        tmp_path_factory.mktemp("campaign") / "NF5688M6", git(checkout, "rev-parse", "HEAD"), machine)
     (folder / describe.DETAILS).write_text(
-        "".join(f'{field}: "{value}"\n' for field, value in DETAILS.items())
-    )
+        "".join(f'{field}: "{value}"\n' for field, value in DETAILS.items()))
     return folder
 
 
@@ -79,5 +72,4 @@ def points_read_once(monkeypatch):
     from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
 
     monkeypatch.setattr(
-        rcp_checker, "RCP_Checker", functools.lru_cache(maxsize=None)(rcp_checker.RCP_Checker)
-    )
+        rcp_checker, "RCP_Checker", functools.lru_cache(maxsize=None)(rcp_checker.RCP_Checker))

@@ -20,23 +20,13 @@ IGNORED = re.compile("[\u034f\ufe00-\ufe0f]")
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 KEYS = ("submission_org", "submission_status", "submission_platform", "submission_division", "opt_name")
 PRINTED = {
-    "check --ruleset 4.0.0": str,
-    "check --ruleset 4.0.0 --json": json.loads,
+    "check --ruleset 4.0.0": str, "check --ruleset 4.0.0 --json": json.loads,
     "check --ruleset 4.0.0 --format junit": ElementTree.fromstring,
-    "check --ruleset 4.0.0 --format sarif": json.loads,
-    "check --ruleset 4.0.0 --format github": str,
-    "score": str,
-    "score --json": json.loads,
-    "score --csv": lambda text: list(csv.reader(text.splitlines(), strict=True)),
-    "audit": str,
-    "audit --json": json.loads,
-    "compare": str,
-    "compare --json": json.loads,
-    "rcp": str,
-    "rcp --json": json.loads,
-    "report --ruleset 4.0.0 -o ../report.html": str,
-    "atlas -o ../atlas.html": str,
-}
+    "check --ruleset 4.0.0 --format sarif": json.loads, "check --ruleset 4.0.0 --format github": str,
+    "score": str, "score --json": json.loads,
+    "score --csv": lambda text: list(csv.reader(text.splitlines(), strict=True)), "audit": str,
+    "audit --json": json.loads, "compare": str, "compare --json": json.loads, "rcp": str,
+    "rcp --json": json.loads, "report --ruleset 4.0.0 -o ../report.html": str, "atlas -o ../atlas.html": str}
 """Verbs that print what a log says, and what reads their output."""
 
 

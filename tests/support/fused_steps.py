@@ -14,12 +14,10 @@ def given_to(layer, batch, device="meta", dtype=torch.float16):
     torch.manual_seed(0)
     x, weight = (
         torch.randn(size, device=device)
-        for size in ((batch, inputs, side, side), (outputs, inputs, kernel, kernel))
-    )
+        for size in ((batch, inputs, side, side), (outputs, inputs, kernel, kernel)))
     x, weight = (
         each.to(dtype).contiguous(memory_format=torch.channels_last)
-        for each in (x.relu(), weight * (2 / (inputs * kernel**2)) ** 0.5)
-    )
+        for each in (x.relu(), weight * (2 / (inputs * kernel**2)) ** 0.5))
     return x, weight, stride, kernel // 2
 
 

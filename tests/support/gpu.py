@@ -11,5 +11,4 @@ except UserError as error:
     raise SystemExit(str(error)) from None
 if not HAS_GPU:
     raise SystemExit(
-        "test-gpu: no NVIDIA GPU, or no driver; install the driver, or use a machine that has a GPU"
-    )
+        "test-gpu: no NVIDIA GPU, or no driver; install the driver, or use a machine that has a GPU")

@@ -24,8 +24,7 @@ def make(folder, classes=5, train=4, val=2, sizes=((40, 50), (50, 40), (33, 47))
                     name == "val"
                 ):  # scattered, as the official ones are: the order of names says nothing of the class
                     file = (
-                        f"ILSVRC2012_val_{(index * classes + label) * 10007 % (val * classes) + 1:08d}.JPEG"
-                    )
+                        f"ILSVRC2012_val_{(index * classes + label) * 10007 % (val * classes) + 1:08d}.JPEG")
                     truth[file] = label
                 (home / file).write_bytes(numbered(originals[number % len(originals)], number))
                 number += 1

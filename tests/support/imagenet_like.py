@@ -52,6 +52,5 @@ def make(folder: pathlib.Path, classes: int, train: int, val: int) -> None:
             of_class.mkdir(parents=True)
             for _ in range(count):
                 (of_class / f"{number}.JPEG").write_bytes(
-                    numbered(originals[number % len(originals)], number)
-                )
+                    numbered(originals[number % len(originals)], number))
                 number += 1

@@ -25,10 +25,7 @@ def tensors():
                 convolution = "1sc" if part == "sc" else part
                 block = f"stage{stage}_unit{unit}"
                 names += [
-                    f"{block}_conv{convolution}_weight",
-                    f"{block}_bn{part}_gamma",
-                    f"{block}_bn{part}_beta",
-                ]
+                    f"{block}_conv{convolution}_weight", f"{block}_bn{part}_gamma", f"{block}_bn{part}_beta"]
     return names
 
 
@@ -92,11 +89,7 @@ def published_tree(folder, round_="v1.1", org="Org", system="box", **description
     file = folder / f"training_results_{round_}" / org / "systems" / f"{system}.json"
     file.parent.mkdir(exist_ok=True)
     fields = {
-        "division": "closed",
-        "status": "onprem",
-        "number_of_nodes": "2",
-        "accelerators_per_node": "4",
-        **description,
-    }
+        "division": "closed", "status": "onprem", "number_of_nodes": "2", "accelerators_per_node": "4",
+        **description}
     file.write_text(json.dumps({"accelerator_model_name": "N/A", "framework": "MXNet", **fields}))
     return logs

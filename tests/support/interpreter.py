@@ -20,6 +20,5 @@ def assert_passes(file):
     """Run the tests of a file by the interpreter."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"}
-    )
+        command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"})
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr

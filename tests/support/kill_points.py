@@ -39,31 +39,11 @@ EPOCHS = 2
 MOMENTS = ("init_start", "init_stop", "run_start", "epoch_stop", "eval_stop", "run_stop")
 LIMIT_S = 120
 TINY = {
-    "OPTIMIZER": "lars",
-    "BATCHSIZE": "16",
-    "LR": "2.0",
-    "WARMUP_EPOCHS": "1",
-    "NUMEPOCHS": str(EPOCHS),
-    "MOM": "0.9",
-    "WD": "5e-5",
-    "LARSETA": "0.001",
-    "LABELSMOOTHING": "0.1",
-    "EVAL_OFFSET": "0",
-    "EVAL_PERIOD": "1",
-    "DGXSYSTEM": "TINY",
-    "DGXNNODES": "1",
-    "DEVICE": "cpu",
-    "PRECISION": "float32",
-    "NUMEXAMPLES": "203",
-    "NUMVALEXAMPLES": "57",
-    "NUMCLASSES": "10",
-    "IMAGE_SIZE": "32",
-    "EVAL_RESIZE": "36",
-    "CROP_AREA_MIN": "0.3",
-    "WIDTH": "0.125",
-    "DALI_THREADS": "1",
-    "DALI_ROI_DECODE": "1",
-}
+    "OPTIMIZER": "lars", "BATCHSIZE": "16", "LR": "2.0", "WARMUP_EPOCHS": "1", "NUMEPOCHS": str(EPOCHS),
+    "MOM": "0.9", "WD": "5e-5", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0",
+    "EVAL_PERIOD": "1", "DGXSYSTEM": "TINY", "DGXNNODES": "1", "DEVICE": "cpu", "PRECISION": "float32",
+    "NUMEXAMPLES": "203", "NUMVALEXAMPLES": "57", "NUMCLASSES": "10", "IMAGE_SIZE": "32", "EVAL_RESIZE": "36",
+    "CROP_AREA_MIN": "0.3", "WIDTH": "0.125", "DALI_THREADS": "1", "DALI_ROI_DECODE": "1"}
 
 
 MARK = "RN50_KILL_POINTS"
@@ -77,21 +57,11 @@ class Call:
         self._name = uuid.uuid4().hex
         python = str(pathlib.Path(sys.executable).parent)
         everything = {
-            **os.environ,
-            "PATH": f"{python}:{os.environ['PATH']}",
-            "OMP_NUM_THREADS": "1",
-            **environment,
-        }
+            **os.environ, "PATH": f"{python}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", **environment}
         self._process = subprocess.Popen(
-            ["./run_experiments.sh"],
-            cwd=str(folder),
-            env={**everything, MARK: self._name},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+            ["./run_experiments.sh"], cwd=str(folder), env={**everything, MARK: self._name},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True)
         self.printed = ""
 
     @property
@@ -130,10 +100,8 @@ class Call:
 def events(log: pathlib.Path) -> list:
     """Return the MLPerf events of a log that are whole lines."""
     return [
-        json.loads(line.split(f"{TOKEN} ")[1])
-        for line in log.read_text().splitlines(True)
-        if line.endswith("\n")
-    ]
+        json.loads(line.split(f"{TOKEN} ")[1]) for line in log.read_text().splitlines(True)
+        if line.endswith("\n")]
 
 
 def keys(log: pathlib.Path) -> list:
@@ -145,14 +113,12 @@ def checkout(folder: pathlib.Path) -> pathlib.Path:
     """Put the parts of the repository that a campaign needs, and a data set, into ``folder``."""
     for part in ("rn50", "implementations", "configs"):
         shutil.copytree(
-            str(ROOT / part), str(folder / part), symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
+            str(ROOT / part), str(folder / part), symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for script in ROOT.glob("run*.sh"):
         shutil.copy(str(script), str(folder))
     dataset.generate(folder / "data", dataset.Settings(train=203, val=57), workers=1)
     lines = [
-        f"export {name}='{value}'\n" for name, value in {**TINY, "DATADIR": str(folder / "data")}.items()
-    ]
+        f"export {name}='{value}'\n" for name, value in {**TINY, "DATADIR": str(folder / "data")}.items()]
     (folder / "configs" / "config_TINY.sh").write_text("".join([*lines, 'export DGXNGPU="${RANKS:-1}"\n']))
     return folder
 
@@ -160,23 +126,16 @@ def checkout(folder: pathlib.Path) -> pathlib.Path:
 def start(folder: pathlib.Path, results: pathlib.Path, ranks: int) -> Call:
     """Start the one command of a campaign."""
     environment = {
-        "CONFIG_FILE": "",
-        "DGXSYSTEM": "TINY",
-        "RESULTS": str(results),
-        "NEXP": str(RUNS),
-        "RANKS": str(ranks),
-    }
+        "CONFIG_FILE": "", "DGXSYSTEM": "TINY", "RESULTS": str(results), "NEXP": str(RUNS),
+        "RANKS": str(ranks)}
     return Call(environment, folder)
 
 
 def victims(call: Call) -> dict:
     """Return role -> the processes of the call with this role, which may be killed."""
     roles = {
-        "run_experiments.sh": "script",
-        "rn50 launch": "launcher",
-        "run_commandline": "horovodrun",
-        "rn50 train": "rank",
-    }
+        "run_experiments.sh": "script", "rn50 launch": "launcher", "run_commandline": "horovodrun",
+        "rn50 train": "rank"}
     found = collections.defaultdict(list)
     for process in call.processes():
         try:
@@ -184,8 +143,7 @@ def victims(call: Call) -> dict:
         except Exception:  # it has ended
             continue
         role = next(
-            (role for part, role in roles.items() if part in line and "env HOROVOD" not in line), None
-        )
+            (role for part, role in roles.items() if part in line and "env HOROVOD" not in line), None)
         if role:
             found[role].append(process)
     return found
@@ -202,8 +160,7 @@ def moment(call: Call, results: pathlib.Path, duration: float, chance: random.Ra
         return f"after {seconds:.1f} s"
     key = chance.choice(MOMENTS)
     running = next(
-        (path for path in (results / f"result_{run}.txt" for run in range(RUNS)) if not path.exists()), None
-    )
+        (path for path in (results / f"result_{run}.txt" for run in range(RUNS)) if not path.exists()), None)
     if running is not None:
         log = running.with_name(running.name + ".partial")
         began = time.time()
@@ -223,8 +180,7 @@ def whole(result: pathlib.Path) -> bool:
     logged = keys(result)
     once = all(
         logged.count(key) == 1
-        for key in ("submission_benchmark", "seed", "init_stop", "run_start", "run_stop")
-    )
+        for key in ("submission_benchmark", "seed", "init_stop", "run_start", "run_stop"))
     stop = events(result)[-1]
     return (
         once
@@ -264,8 +220,7 @@ def to_the_end(folder: pathlib.Path, results: pathlib.Path) -> list:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
@@ -285,8 +240,7 @@ def main() -> None:
     results, finished = next(campaigns), {}
     while counts["points"] < args.points:
         call = start(
-            folder, results, 2 if counts["points"] % 8 == 7 and importlib.util.find_spec("horovod") else 1
-        )
+            folder, results, 2 if counts["points"] % 8 == 7 and importlib.util.find_spec("horovod") else 1)
         left.append(call)
         when = moment(call, results, duration, chance)
         choice = victims(call)
@@ -314,12 +268,8 @@ def main() -> None:
         each.end()
     wrong += to_the_end(folder, results) + look(results, finished)
     report = {
-        "points": counts.pop("points"),
-        "killed": dict(counts),
-        "results_finished": kept + len(finished),
-        "wrong": wrong,
-        "minutes": (time.monotonic() - begin) / 60,
-    }
+        "points": counts.pop("points"), "killed": dict(counts), "results_finished": kept + len(finished),
+        "wrong": wrong, "minutes": (time.monotonic() - begin) / 60}
     temporary.cleanup()
     if args.json:
         print(json.dumps(report, indent=1))
@@ -327,8 +277,7 @@ def main() -> None:
         print(
             f"{report['points']} processes killed "
             f"({', '.join(f'{n} x {role}' for role, n in counts.items())}) in {report['minutes']:.1f} "
-            f"minutes; {report['results_finished']} results finished, {len(wrong)} faults"
-        )
+            f"minutes; {report['results_finished']} results finished, {len(wrong)} faults")
         print(*wrong, sep="\n")
     sys.exit(1 if wrong else 0)
 

@@ -15,10 +15,8 @@ def commands(folder):
 
     def run(argv):
         query = (
-            argv[1][len("--query-gpu=") :].split(",")
-            if argv[1:] and argv[1].startswith("--query-gpu=")
-            else None
-        )
+            argv[1][len("--query-gpu=") :].split(",") if argv[1:] and argv[1].startswith("--query-gpu=")
+            else None)
         file = folder / (" ".join(argv) if query is None else f"{argv[0]} --query-gpu")
         if not file.exists():
             return 127, ""

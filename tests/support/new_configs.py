@@ -22,8 +22,7 @@ MACHINES = {
     "RTX-4090": ("no-GPU", 1, "NVIDIA GeForce RTX 4090", (8, 9), 24564, 890),
     "RTX-3090": ("no-GPU", 1, "NVIDIA GeForce RTX 3090", (8, 6), 24576, 420),
     "V100": ("container-3-cores", 1, "Tesla V100-SXM2-32GB", (7, 0), 32768, 0),
-    "GTX-1080-Ti": ("no-GPU", 1, "NVIDIA GeForce GTX 1080 Ti", (6, 1), 11264, None),
-}
+    "GTX-1080-Ti": ("no-GPU", 1, "NVIDIA GeForce GTX 1080 Ti", (6, 1), 11264, None)}
 """Name -> host, one of tests/golden/machines; number, model and compute capability of its GPUs; MiB of their
 memory in all and in use, None where the driver does not report it."""
 
@@ -33,8 +32,7 @@ def machine(host, number, model, capability, memory, used=None):
     like = simulated("8xA100").gpus[:number]
     facts = {"name": model, "capability": capability, "memory_mib": memory, "used_mib": used}
     return dataclasses.replace(
-        simulated(host), gpus=tuple(dataclasses.replace(each, **facts) for each in like)
-    )
+        simulated(host), gpus=tuple(dataclasses.replace(each, **facts) for each in like))
 
 
 def text(name):

@@ -18,32 +18,16 @@ def plant(folder, mark):
     (folder / "sourced.sh").write_text(f'/bin/echo sourced >> "{mark}.sourced"\n')
     command = f"/bin/touch {mark}.command"
     return {
-        "PATH": f"{folder / 'bin'}:/usr/bin:/bin",
-        "PYTHONPATH": str(folder),
-        "PYTHONSTARTUP": str(folder / "json.py"),
-        "BASH_ENV": str(folder / "sourced.sh"),
-        "ENV": str(folder / "sourced.sh"),
-        "LD_PRELOAD": str(folder / "library.so"),
-        "LD_AUDIT": str(folder / "library.so"),
-        "LD_DEBUG": "libs",
-        "LD_DEBUG_OUTPUT": f"{mark}.loader",
-        "LD_LIBRARY_PATH": str(folder),
-        "GIT_TRACE": f"{mark}.git",
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "core.fsmonitor",
-        "GIT_CONFIG_VALUE_0": command,
-        "GIT_SSH_COMMAND": command,
-        "GIT_EXTERNAL_DIFF": command,
-        "PROMPT_COMMAND": command,
-        "PS4": f"$({command})",
-        "SHELLOPTS": "xtrace",
-        "MXNET_LIBRARY_PATH": str(folder / "library.so"),
-        "NCCL_NET_PLUGIN": str(folder / "library.so"),
-        "HOROVOD_TIMELINE": f"{mark}.timeline",
-        "TORCHINDUCTOR_CACHE_DIR": str(folder),
-        "CONFIG_FILE": str(folder / "sourced.sh"),
-        "RN50_DEBUG": "1",
-    }
+        "PATH": f"{folder / 'bin'}:/usr/bin:/bin", "PYTHONPATH": str(folder),
+        "PYTHONSTARTUP": str(folder / "json.py"), "BASH_ENV": str(folder / "sourced.sh"),
+        "ENV": str(folder / "sourced.sh"), "LD_PRELOAD": str(folder / "library.so"),
+        "LD_AUDIT": str(folder / "library.so"), "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": f"{mark}.loader",
+        "LD_LIBRARY_PATH": str(folder), "GIT_TRACE": f"{mark}.git", "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": command, "GIT_SSH_COMMAND": command,
+        "GIT_EXTERNAL_DIFF": command, "PROMPT_COMMAND": command, "PS4": f"$({command})",
+        "SHELLOPTS": "xtrace", "MXNET_LIBRARY_PATH": str(folder / "library.so"),
+        "NCCL_NET_PLUGIN": str(folder / "library.so"), "HOROVOD_TIMELINE": f"{mark}.timeline",
+        "TORCHINDUCTOR_CACHE_DIR": str(folder), "CONFIG_FILE": str(folder / "sourced.sh"), "RN50_DEBUG": "1"}
 
 
 def marks(mark):

@@ -60,8 +60,7 @@ def _result(folder: pathlib.Path) -> PublishedResult:
     if place is None:
         raise UserError("not <organisation>/results/<system>/resnet")
     round_ = next(
-        (found.group() for found in map(_ROUND.search, reversed(place.organisation.parts)) if found), None
-    )
+        (found.group() for found in map(_ROUND.search, reversed(place.organisation.parts)) if found), None)
     if round_ is None:
         raise UserError("no folder above it names the round, like v1.0")
     [scored] = score.score([folder])
@@ -73,38 +72,23 @@ def _result(folder: pathlib.Path) -> PublishedResult:
     speed = scored.images_per_second_per_accelerator
     decay = said.decay_epochs if logs[0].train_samples else None
     return PublishedResult(
-        round=round_,
-        organisation=place.organisation.name,
-        system=place.system,
-        division=_text(machine.get("division")),
-        status=_text(machine.get("status")),
-        nodes=_whole(machine.get("number_of_nodes")),
-        accelerators=scored.accelerators,
+        round=round_, organisation=place.organisation.name, system=place.system,
+        division=_text(machine.get("division")), status=_text(machine.get("status")),
+        nodes=_whole(machine.get("number_of_nodes")), accelerators=scored.accelerators,
         accelerator_model=_text(machine.get("accelerator_model_name")),
-        framework=_text(machine.get("framework")),
-        global_batch_size=said.global_batch_size,
-        optimizer=_text(said.optimizer),
-        learning_rate=_number(said.learning_rate),
-        warmup_epochs=_number(said.warmup_epochs),
-        decay_epochs=_rounded(_number(decay), 2),
-        weight_decay=_number(said.weight_decay),
-        momentum=_number(said.momentum),
-        label_smoothing=_number(said.label_smoothing),
-        model_bn_span=_whole(said.model_bn_span),
-        gradient_accumulation_steps=_whole(said.gradient_accumulation_steps),
-        first_evaluation_epoch=first,
-        evaluation_interval=interval,
-        epochs=tuple(run.epochs for run in scored.runs),
+        framework=_text(machine.get("framework")), global_batch_size=said.global_batch_size,
+        optimizer=_text(said.optimizer), learning_rate=_number(said.learning_rate),
+        warmup_epochs=_number(said.warmup_epochs), decay_epochs=_rounded(_number(decay), 2),
+        weight_decay=_number(said.weight_decay), momentum=_number(said.momentum),
+        label_smoothing=_number(said.label_smoothing), model_bn_span=_whole(said.model_bn_span),
+        gradient_accumulation_steps=_whole(said.gradient_accumulation_steps), first_evaluation_epoch=first,
+        evaluation_interval=interval, epochs=tuple(run.epochs for run in scored.runs),
         run_status=tuple(run.log.status.replace(" ", "_") for run in scored.runs),
         accuracy=tuple(_rounded(run.accuracy, 5) for run in scored.runs),
         minutes=tuple(_rounded(run.minutes, 4) for run in scored.runs),
-        olympic_minutes=_rounded(scored.olympic_minutes, 4),
-        published_scaling_factor=_scaling_factor(folder),
-        rcp_verdict=f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}"
-        if verdict
-        else "",
-        images_per_second_per_accelerator=None if speed is None else round(speed),
-    )
+        olympic_minutes=_rounded(scored.olympic_minutes, 4), published_scaling_factor=_scaling_factor(folder),
+        rcp_verdict=f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}" if verdict
+        else "", images_per_second_per_accelerator=None if speed is None else round(speed))
 
 
 def _evaluation_epochs(logs: Sequence[ResultLog]) -> tuple[float | None, float | None]:
@@ -113,8 +97,7 @@ def _evaluation_epochs(logs: Sequence[ResultLog]) -> tuple[float | None, float |
     courses = [sorted({evaluation.epoch for evaluation in log.evaluations}) for log in logs]
     firsts: set[float] = {course[0] for course in courses if course}
     steps: set[float] = {
-        later - earlier for course in courses for earlier, later in zip(course, course[1:], strict=False)
-    }
+        later - earlier for course in courses for earlier, later in zip(course, course[1:], strict=False)}
     return (firsts.pop() if len(firsts) == 1 else None), (steps.pop() if len(steps) == 1 else None)
 
 
@@ -169,13 +152,10 @@ def _cell(value: Any) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table. Exit status: 0 complete, 1 a folder was left out, 2 nothing could be read."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.support.published_table",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+        prog="python -m tests.support.published_table", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "trees", nargs="+", type=pathlib.Path, metavar="TREE", help="the published results of one round"
-    )
+        "trees", nargs="+", type=pathlib.Path, metavar="TREE", help="the published results of one round")
     try:
         with counting("reading results") as progress:
             found, left_out = collect(parser.parse_args(arguments).trees, progress)

@@ -8,21 +8,11 @@ TESTS = ROOT / "tests"
 TEST, TEST_ALL, BOTH = "test", "test-all", "both"
 LONG_ROOMS = ("deploy", "fuzz", "implementations/paddle", "implementations/pytorch", "system")
 LONG_FILES = (
-    "cli/test_bare_machine",
-    "hyperparameters/test_search",
-    "hyperparameters/test_search_refused",
-    "hyperparameters/test_search_workers",
-    "implementations/mxnet/test_forward_agreement",
-    "implementations/test_agreement",
-    "implementations/test_precision",
-    "implementations/test_quantization",
-    "implementations/test_ranks_meet",
-    "results/test_rounds",
-    "speed/test_floor",
-    "speed/test_profile",
-    "speed/test_throughput",
-    "speed/test_tuning",
-)
+    "cli/test_bare_machine", "hyperparameters/test_search", "hyperparameters/test_search_refused",
+    "hyperparameters/test_search_workers", "implementations/mxnet/test_forward_agreement",
+    "implementations/test_agreement", "implementations/test_precision", "implementations/test_quantization",
+    "implementations/test_ranks_meet", "results/test_rounds", "speed/test_floor", "speed/test_profile",
+    "speed/test_throughput", "speed/test_tuning")
 """What only `make test-all` runs, but for tests marked ``smoke``: these rooms, and these files of the others.
 So are cases of other frameworks or launchers than MXNet's own, and tests marked ``slow`` or ``published``."""
 _OF_ANY_FRAMEWORK = ("contract", "speed")

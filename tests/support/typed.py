@@ -53,15 +53,8 @@ def on_terminal(command, columns=80, keys=None, cwd=ROOT, **environment):
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        list(map(str, command)),
-        cwd=str(cwd),
-        env={**_OURS, **environment},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
+        list(map(str, command)), cwd=str(cwd), env={**_OURS, **environment}, stdin=slave, stdout=slave,
+        stderr=slave, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
     os.close(slave)
     raw, typed, deadline = b"", keys is None, time.monotonic() + LIMIT_S
     try:
@@ -79,8 +72,7 @@ def on_terminal(command, columns=80, keys=None, cwd=ROOT, **environment):
                 os.write(master, keys[1])
                 typed = True
         return Shown(
-            process.wait(max(0.1, deadline - time.monotonic())), raw.decode(errors="surrogateescape")
-        )
+            process.wait(max(0.1, deadline - time.monotonic())), raw.decode(errors="surrogateescape"))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -91,14 +83,8 @@ def on_terminal(command, columns=80, keys=None, cwd=ROOT, **environment):
 def in_pipe(command, cwd=ROOT, **environment):
     """The same with standard output and error in one pipe."""
     done = subprocess.run(
-        list(map(str, command)),
-        cwd=str(cwd),
-        env={**_OURS, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=LIMIT_S,
-    )
+        list(map(str, command)), cwd=str(cwd), env={**_OURS, **environment}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S)
     return Shown(done.returncode, done.stdout.decode(errors="surrogateescape"))
 
 

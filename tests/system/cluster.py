@@ -31,18 +31,8 @@ class Host:
         if namespace:
             dress = 'mount --bind "$1" /etc/hosts && hostname "$2" && shift 2 && exec "$@"'
             self._enter = (
-                "nsenter",
-                f"--net=/run/netns/{namespace}",
-                "unshare",
-                "--mount",
-                "--uts",
-                "sh",
-                "-c",
-                dress,
-                "sh",
-                str(hosts_file),
-                name,
-            )
+                "nsenter", f"--net=/run/netns/{namespace}", "unshare", "--mount", "--uts", "sh", "-c", dress,
+                "sh", str(hosts_file), name)
 
     def argv(self, *command):
         """``command`` as this host runs it."""
@@ -62,28 +52,15 @@ class Namespaces:
                 run("ip", "netns", "add", name)
             first, second = self._names
             run(
-                "ip",
-                "link",
-                "add",
-                "link0",
-                "netns",
-                first,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "link0",
-                "netns",
-                second,
-            )
+                "ip", "link", "add", "link0", "netns", first, "type", "veth", "peer", "name", "link0",
+                "netns", second)
             for name, address in zip(self._names, addresses, strict=False):
                 run("ip", "-n", name, "address", "add", f"{address}/24", "dev", "link0")
                 for interface in ("lo", "link0"):
                     run("ip", "-n", name, "link", "set", interface, "up")
             self.hosts = [
                 Host(f"alpha{number}", addresses[number - 1], self._names[number - 1], hosts_file)
-                for number in (1, 2)
-            ]
+                for number in (1, 2)]
             for host in self.hosts:
                 assert run(*host.argv("hostname")) == host.name + "\n"
         except BaseException:
@@ -93,8 +70,7 @@ class Namespaces:
     def received_bytes(self):
         """What the second host has received over the link."""
         return int(
-            run("ip", "netns", "exec", self._names[1], "cat", "/sys/class/net/link0/statistics/rx_bytes")
-        )
+            run("ip", "netns", "exec", self._names[1], "cat", "/sys/class/net/link0/statistics/rx_bytes"))
 
     def close(self):
         for name in self._names:
@@ -112,9 +88,7 @@ def need_namespaces():
     if made.returncode == 0:
         made = subprocess.run(
             ["nsenter", f"--net=/run/netns/{probe}", "unshare", "--mount", "--uts", "hostname", "probe"],
-            capture_output=True,
-            text=True,
-        )
+            capture_output=True, text=True)
         subprocess.run(["ip", "netns", "delete", probe], capture_output=True)
     if made.returncode != 0:
         pytest.skip(f"this kernel allows no network namespaces: {made.stderr.strip()}")
@@ -140,45 +114,23 @@ class Slurm:
         key.chmod(0o600)
         (self._folder / "munge").mkdir(mode=0o755)
         munge = {
-            name: f"{self._folder}/munge/{name}" for name in ("socket", "pid-file", "log-file", "seed-file")
-        }
+            name: f"{self._folder}/munge/{name}" for name in ("socket", "pid-file", "log-file", "seed-file")}
         self._daemon(
-            [
-                "munged",
-                "--foreground",
-                "--force",
-                f"--key-file={key}",
-                *(f"--{name}={path}" for name, path in munge.items()),
-            ]
-        )
+            ["munged", "--foreground", "--force", f"--key-file={key}",
+             *(f"--{name}={path}" for name, path in munge.items())])
         controller_port, daemon_port = _free_ports(2)
         lines = [
-            "ClusterName=test",
-            f"SlurmctldHost={self._hosts[0].name}({self._hosts[0].address})",
-            "SlurmUser=root",
-            "AuthType=auth/munge",
-            f"AuthInfo=socket={munge['socket']}",
-            "MpiDefault=none",
-            "ReturnToService=2",
-            "KillWait=5",
-            "ProctrackType=proctrack/linuxproc",
-            "TaskPlugin=task/affinity",
-            "SelectType=select/cons_tres",
-            "SelectTypeParameters=CR_Core",
-            f"SlurmctldPort={controller_port}",
-            f"SlurmdPort={daemon_port}",
-            f"StateSaveLocation={self._folder}/state",
-            f"SlurmdSpoolDir={self._folder}/spool-%n",
-            f"SlurmctldPidFile={self._folder}/slurmctld.pid",
-            f"SlurmdPidFile={self._folder}/slurmd-%n.pid",
+            "ClusterName=test", f"SlurmctldHost={self._hosts[0].name}({self._hosts[0].address})",
+            "SlurmUser=root", "AuthType=auth/munge", f"AuthInfo=socket={munge['socket']}", "MpiDefault=none",
+            "ReturnToService=2", "KillWait=5", "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/affinity", "SelectType=select/cons_tres", "SelectTypeParameters=CR_Core",
+            f"SlurmctldPort={controller_port}", f"SlurmdPort={daemon_port}",
+            f"StateSaveLocation={self._folder}/state", f"SlurmdSpoolDir={self._folder}/spool-%n",
+            f"SlurmctldPidFile={self._folder}/slurmctld.pid", f"SlurmdPidFile={self._folder}/slurmd-%n.pid",
             *(
                 f"NodeName={host.name} NodeAddr={host.address} NodeHostname={host.name} "
-                f"CPUs={os.cpu_count()} State=UNKNOWN"
-                for host in self._hosts
-            ),
-            "MailProg=/bin/true",
-            "PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP",
-        ]
+                f"CPUs={os.cpu_count()} State=UNKNOWN" for host in self._hosts),
+            "MailProg=/bin/true", "PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP"]
         (self._folder / "slurm.conf").write_text("\n".join(lines) + "\n")
         for name in ("state", *(f"spool-{host.name}" for host in self._hosts)):
             (self._folder / name).mkdir()
@@ -190,30 +142,18 @@ class Slurm:
         while states.split() != ["idle"] * len(self._hosts):
             dead = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
             assert not dead and time.monotonic() < deadline, (
-                dead,
-                states,
-                (self._folder / "daemons.log").read_text(),
-            )
+                dead, states, (self._folder / "daemons.log").read_text())
             time.sleep(0.2)
             states = subprocess.run(
-                self._hosts[0].argv("sinfo", "--noheader", "--Node", "--format=%t"),
-                timeout=LIMIT_S,
-                env={**os.environ, **self.environment},
-                capture_output=True,
-                text=True,
-            ).stdout
+                self._hosts[0].argv("sinfo", "--noheader", "--Node", "--format=%t"), timeout=LIMIT_S,
+                env={**os.environ, **self.environment}, capture_output=True, text=True).stdout
 
     def _daemon(self, argv):
         with (self._folder / "daemons.log").open("a") as log:
             self._daemons.append(
                 subprocess.Popen(
-                    argv,
-                    env={**os.environ, **self.environment},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            )
+                    argv, env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL, stdout=log,
+                    stderr=log))
 
     def close(self):
         end(self._daemons)
@@ -238,13 +178,10 @@ class Ssh:
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
         (folder / "config").write_text(
             f"Port {self.PORT}\nIdentityFile {folder}/key\nIdentitiesOnly yes\nUserKnownHostsFile "
-            "/dev/null\nLogLevel ERROR\n"
-        )
+            "/dev/null\nLogLevel ERROR\n")
         (folder / "sshd_config").write_text(
             f"Port {self.PORT}\nHostKey {folder}/key\nAuthorizedKeysFile {folder}/key.pub\nStrictModes "
-            "no\nUsePAM no\n"
-            f"PidFile none\nPermitRootLogin prohibit-password\n"
-        )
+            "no\nUsePAM no\n" f"PidFile none\nPermitRootLogin prohibit-password\n")
         (folder / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
         (folder / "ssh").chmod(0o755)
         os.makedirs("/run/sshd", exist_ok=True)  # sshd wants it, empty
@@ -253,21 +190,15 @@ class Ssh:
         with (folder / "sshd.log").open("w") as log:
             self._daemons = [
                 subprocess.Popen(
-                    host.argv(sshd, "-D", "-e", "-f", folder / "sshd_config"),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-                for host in hosts
-            ]
+                    host.argv(sshd, "-D", "-e", "-f", folder / "sshd_config"), stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=log)
+                for host in hosts]
         for host in hosts:
             deadline = time.monotonic() + LIMIT_S
             while (
                 subprocess.run(
                     hosts[0].argv(folder / "ssh", "-o", "StrictHostKeyChecking=no", host.name, "true"),
-                    capture_output=True,
-                    timeout=LIMIT_S,
-                ).returncode
+                    capture_output=True, timeout=LIMIT_S).returncode
                 != 0
             ):
                 assert time.monotonic() < deadline, (folder / "sshd.log").read_text()

@@ -38,21 +38,12 @@ class Job:
         )  # the environment is inherited, so every process of the job carries it
         python = str(pathlib.Path(sys.executable).parent)
         self._process = subprocess.Popen(
-            command,
-            cwd=str(cwd),
+            command, cwd=str(cwd),
             env={
-                **os.environ,
-                "PATH": f"{python}:{os.environ['PATH']}",
-                "OMP_NUM_THREADS": "1",
-                **environment,
-                "RN50_TEST_JOB": self._marker,
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+                **os.environ, "PATH": f"{python}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", **environment,
+                "RN50_TEST_JOB": self._marker},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True)
         self.out = self.err = ""
 
     def processes(self):
@@ -82,8 +73,7 @@ class Job:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     environment = process.environ()
                     found[int(next((environment[name] for name in RANK_NAMES if name in environment), 0))] = (
-                        process
-                    )
+                        process)
         return found
 
     def until(self, condition):
@@ -158,10 +148,8 @@ def configuration_file(path, environment):
 def events(log):
     """The MLPerf events of a log that are whole lines."""
     return [
-        json.loads(line.split(":::MLLOG ")[1])
-        for line in log.read_text().splitlines(True)
-        if line.endswith("\n")
-    ]
+        json.loads(line.split(":::MLLOG ")[1]) for line in log.read_text().splitlines(True)
+        if line.endswith("\n")]
 
 
 def keys(log):

@@ -57,9 +57,7 @@ def cut(folder):
     packed_again(
         folder,
         lambda position, header, image: encode_image(
-            position, header.label, image[: len(image) // 2] if position == 150 else image
-        ),
-    )
+            position, header.label, image[: len(image) // 2] if position == 150 else image))
 
 
 def truncate(path, keep):
@@ -69,17 +67,10 @@ def truncate(path, keep):
 
 # What is seen from outside of the files, before anything starts.
 MISSING = [
-    (
-        "empty folder",
-        lambda folder: [path.unlink() for path in folder.iterdir()],
-        r"train\.rec: No such file .*; set DATADIR",
-    ),
-    (
-        "empty index",
-        lambda folder: (folder / "train.idx").write_bytes(b""),
-        r"train\.idx: empty; set DATADIR",
-    ),
-]
+    ("empty folder", lambda folder: [path.unlink() for path in folder.iterdir()],
+     r"train\.rec: No such file .*; set DATADIR"),
+    ("empty index", lambda folder: (folder / "train.idx").write_bytes(b""),
+     r"train\.idx: empty; set DATADIR")]
 
 
 @pytest.mark.smoke
@@ -95,27 +86,14 @@ def test_missing_data_is_an_error_before_anything_starts(start, data, results, s
 # What only shows once the files are open and the clock runs: one case for the check on opening, one for
 # labels, two for what DALI finds. The same code gives every fault its line in tests/data/test_verify.py.
 DAMAGED = [
-    (
-        "truncated records",
-        lambda folder: truncate(folder / "train.rec", 0.5),
-        r"train\.rec: truncated: record 202 .*pack",
-    ),
-    (
-        "no JPEG to validate on",
-        lambda folder: no_jpeg(folder, "val", 40),
-        r"val\.rec: record 40 .*no JPEG.*replace the image",
-    ),
-    (
-        "label that is not a number",
-        lambda folder: label(folder, "val", 40, float("nan")),
-        r"val\.rec: record 40 .*label nan, no",
-    ),
-    (
-        "image cut short",
-        lambda folder: cut(folder),
-        r"train\.rec: record 150 .*does not decode .*; rn50 verify --full",
-    ),
-]
+    ("truncated records", lambda folder: truncate(folder / "train.rec", 0.5),
+     r"train\.rec: truncated: record 202 .*pack"),
+    ("no JPEG to validate on", lambda folder: no_jpeg(folder, "val", 40),
+     r"val\.rec: record 40 .*no JPEG.*replace the image"),
+    ("label that is not a number", lambda folder: label(folder, "val", 40, float("nan")),
+     r"val\.rec: record 40 .*label nan, no"),
+    ("image cut short", lambda folder: cut(folder),
+     r"train\.rec: record 150 .*does not decode .*; rn50 verify --full")]
 
 
 @pytest.mark.parametrize("spoil, says", [case[1:] for case in DAMAGED], ids=[case[0] for case in DAMAGED])
@@ -132,8 +110,7 @@ def test_a_record_that_is_no_jpeg_ends_both_ranks(start, data, results):
     job = start(DATADIR=str(data), DGXNGPU="2", WARMUP_EPOCHS="0", NUMEPOCHS="1")
     assert job.wait() == USER_CAN_MEND
     assert re.search(
-        r"train\.rec: record 150 at byte \d+ is no JPEG.*; replace the image and pack", job.complaint
-    )
+        r"train\.rec: record 150 at byte \d+ is no JPEG.*; replace the image and pack", job.complaint)
     assert_aborted(results / "result_1.txt")
 
 
@@ -144,8 +121,7 @@ def test_a_label_out_of_range(start, data, results):
     assert job.wait() == USER_CAN_MEND
     assert re.search(
         r"train\.rec: record 150 at byte \d+ has label 1000, no class of \[0, 10\); set NUMCLASSES",
-        job.complaint,
-    )
+        job.complaint)
     assert_aborted(results / "result_1.txt")
 
 
@@ -153,25 +129,18 @@ def test_other_number_of_validation_images(start, results):
     job = start(NUMVALEXAMPLES="58")
     assert job.wait() == USER_CAN_MEND
     assert (
-        "val.idx: lists 57 records, but NUMVALEXAMPLES is 58; set NUMVALEXAMPLES=57 or pack" in job.complaint
-    )
+        "val.idx: lists 57 records, but NUMVALEXAMPLES is 58; set NUMVALEXAMPLES=57 or pack" in job.complaint)
     assert_aborted(results / "result_1.txt")
 
 
 @pytest.mark.parametrize(
     "name, value, says",
-    [
-        pytest.param("LR", "fast", "LR=fast .*for example LR=", marks=pytest.mark.smoke),
-        ("OMP_NUM_THREADS", "abc", "OMP_NUM_THREADS=abc is not a number; correct or unset it"),
-        ("SUBMISSION_ORG", "caf\udce9", r"SUBMISSION_ORG=caf.* is not UTF-8"),
-        (
-            "RN50_WATCHDOG_S",
-            "soon",
-            "RN50_WATCHDOG_S=soon: no whole number of seconds .*; correct or unset it",
-        ),
-        ("FRAMEWORK", "abacus", r"FRAMEWORK=abacus is not an implementation \(choose from .*mxnet"),
-    ],
-)
+    [pytest.param("LR", "fast", "LR=fast .*for example LR=", marks=pytest.mark.smoke),
+     ("OMP_NUM_THREADS", "abc", "OMP_NUM_THREADS=abc is not a number; correct or unset it"),
+     ("SUBMISSION_ORG", "caf\udce9", r"SUBMISSION_ORG=caf.* is not UTF-8"),
+     ("RN50_WATCHDOG_S", "soon",
+      "RN50_WATCHDOG_S=soon: no whole number of seconds .*; correct or unset it"),
+     ("FRAMEWORK", "abacus", r"FRAMEWORK=abacus is not an implementation \(choose from .*mxnet")])
 def test_impossible_value(start, results, name, value, says):
     job = start(**{name: value})
     assert job.wait() == USER_CAN_MEND
@@ -192,17 +161,13 @@ def test_misspelled_name_in_one_of_our_files(tiny_environment, tmp_path):
     # Ours is what lies in configs/ of the checkout that runs: so it is a checkout of the test's own.
     for part in ("rn50", "implementations", "configs"):
         shutil.copytree(
-            str(ROOT / part),
-            str(tmp_path / part),
-            symlinks=True,
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
+            str(ROOT / part), str(tmp_path / part), symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(str(ROOT / "run_and_time.sh"), str(tmp_path))
     with (tmp_path / "configs" / "config_DEMO_CPU.sh").open("a") as stream:
         stream.write("export LABELSMOTHING=0.2\n")
     job = Job(
-        {"DGXSYSTEM": "DEMO_CPU", "DATADIR": tiny_environment["DATADIR"]}, ["./run_and_time.sh"], tmp_path
-    )
+        {"DGXSYSTEM": "DEMO_CPU", "DATADIR": tiny_environment["DATADIR"]}, ["./run_and_time.sh"], tmp_path)
     assert job.wait() == USER_CAN_MEND
     assert re.search(r"LABELSMOTHING in .*config_DEMO_CPU\.sh .*did you mean LABELSMOOTHING\?", job.complaint)
 
@@ -213,8 +178,7 @@ def test_more_ranks_than_there_is_horovod_for(start, results, tmp_path):
     job = start(DGXNGPU="2", LAUNCHER="horovodrun", PYTHONPATH=str(tmp_path))
     assert job.wait() == USER_CAN_MEND
     assert re.search(
-        "LAUNCHER=horovodrun: 2 ranks need Horovod; requirements/install.sh horovod", job.complaint
-    )
+        "LAUNCHER=horovodrun: 2 ranks need Horovod; requirements/install.sh horovod", job.complaint)
     assert_aborted(results / "result_1.txt", clock_ran=False)
 
 
@@ -233,8 +197,7 @@ def test_result_file_where_nothing_can_be_written(start, results):
     )  # a file is no folder; nor for root
     assert job.wait() == USER_CAN_MEND
     assert re.search(
-        r"result_0\.txt.*: cannot write the result log .*; set another RESULT_FILE", job.complaint
-    )
+        r"result_0\.txt.*: cannot write the result log .*; set another RESULT_FILE", job.complaint)
 
 
 @pytest.fixture
@@ -243,8 +206,7 @@ def small_disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], stderr=subprocess.PIPE, text=True
-    )
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], stderr=subprocess.PIPE, text=True)
     if mount.returncode:
         pytest.skip(f"a full disk needs the right to mount one: {mount.stderr.strip()}")
     yield folder
@@ -274,7 +236,6 @@ def test_disk_full_in_mid_run(start, small_disk):
     # Which of the two it is that finds no room depends on the moment.
     failed = (
         r"disk/result_1\.(txt.*: cannot write the result log|json: cannot be written) .*No space "
-        r"left.*; free the disk"
-    )
+        r"left.*; free the disk")
     assert re.search(failed, job.complaint)
     assert_aborted(small_disk / "result_1.txt")

@@ -26,13 +26,8 @@ def rn50():
     def call(*arguments, **environment):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "FRAMEWORK": "mxnet", **environment}
         done = subprocess.run(
-            [*RN50, *map(str, arguments)],
-            env=environment,
-            cwd=str(ROOT),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+            [*RN50, *map(str, arguments)], env=environment, cwd=str(ROOT), capture_output=True, text=True,
+            timeout=300)
         return done.returncode, done.stdout, done.stderr
 
     return call
@@ -74,13 +69,8 @@ def test_every_framework_and_two_ranks_count_the_same(rn50, trained, tiny_enviro
     for name in ("val.rec", "val.idx"):
         shutil.copy(os.path.join(tiny_environment["DATADIR"], name), str(data))
     environment = {
-        **tiny_environment,
-        "DATADIR": str(data),
-        "WIDTH": "1",
-        "IMAGE_SIZE": "48",
-        "EVAL_RESIZE": "64",
-        "PRECISION": "auto",
-    }
+        **tiny_environment, "DATADIR": str(data), "WIDTH": "1", "IMAGE_SIZE": "48", "EVAL_RESIZE": "64",
+        "PRECISION": "auto"}
     found = []
     for name in (each for each in FRAMEWORKS if importlib.util.find_spec(FRAMEWORKS[each].package)):
         status, printed, said = rn50("evaluate", trained, "--json", **{**environment, "FRAMEWORK": name})
@@ -97,8 +87,7 @@ def test_every_framework_and_two_ranks_count_the_same(rn50, trained, tiny_enviro
     assert found[0]["top1"] == accuracy
     assert (
         f"top-1  {accuracy:8.2%}   {found[0]['correct']} of 57, ± " in printed
-        and f"report: {page}" in printed
-    )
+        and f"report: {page}" in printed)
     assert "density" not in printed and page.exists()
 
 
@@ -124,31 +113,23 @@ def test_a_run_that_begins_with_pruned_weights_ends_with_half_of_them(
     log = tmp_path / "result_1.txt"
     environment = {**tiny_environment, "INITIAL_WEIGHTS": str(trained)}
     status, _, said = rn50(
-        "launch", **{**environment, "SPARSITY": "2:4", "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)}
-    )
+        "launch", **{**environment, "SPARSITY": "2:4", "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)})
     assert status == 3, said
     status, printed, said = rn50("evaluate", weights_file.path(log), **tiny_environment)
     assert status == 0, said
     assert (
         "density 50.0%: 53 layers, " in printed
-        and "2:4: in every group of four at least two are 0" in printed
-    )
+        and "2:4: in every group of four at least two are 0" in printed)
     assert run.read_run(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.SPARSE}"
     for changes, problem in (
-        (
-            {"WIDTH": "0.25"},
-            f"INITIAL_WEIGHTS={trained}: it is of a network with WIDTH=0.125, the configuration has "
-            "WIDTH=0.25",
-        ),
+        ({"WIDTH": "0.25"},
+         f"INITIAL_WEIGHTS={trained}: it is of a network with WIDTH=0.125, the configuration has "
+         "WIDTH=0.25"),
         ({"INITIAL_WEIGHTS": str(tmp_path / "none")}, f"{tmp_path / 'none'}: cannot be read"),
-        (
-            {"INITIAL_WEIGHTS": "", "SPARSITY": "2:4"},
-            "trained weights are pruned, and there are none; set INITIAL_WEIGHTS",
-        ),
-        (
-            {"WIDTH": "0.15", "SPARSITY": "2:4"},
-            "WIDTH=0.15: a layer of this width has input channels that do not divide by 4",
-        ),
+        ({"INITIAL_WEIGHTS": "", "SPARSITY": "2:4"},
+         "trained weights are pruned, and there are none; set INITIAL_WEIGHTS"),
+        ({"WIDTH": "0.15", "SPARSITY": "2:4"},
+         "WIDTH=0.15: a layer of this width has input channels that do not divide by 4"),
     ):
         status, _, said = rn50("launch", **{**environment, **changes})
         assert status == 2 and problem in said and len(said.splitlines()) == 1, said
@@ -162,15 +143,11 @@ def test_a_run_that_rounds_as_in_int8_is_labelled(rn50, trained, tiny_environmen
     assert run.read_run(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.QUANTIZED}"
     assert weights_file.read(weights_file.path(log)).classes == 10
     for changes, problem in (
-        (
-            {"INITIAL_WEIGHTS": ""},
-            "trained weights are trained on in int8's steps, and there are none; set INITIAL_WEIGHTS",
-        ),
+        ({"INITIAL_WEIGHTS": ""},
+         "trained weights are trained on in int8's steps, and there are none; set INITIAL_WEIGHTS"),
         ({"PRECISION": "bfloat16"}, "weights and inputs are rounded in float32; set PRECISION=float32"),
-        (
-            {"FRAMEWORK": "pytorch", "STEP_MODE": "compile"},
-            "are rounded operation by operation; set STEP_MODE=eager",
-        ),
+        ({"FRAMEWORK": "pytorch", "STEP_MODE": "compile"},
+         "are rounded operation by operation; set STEP_MODE=eager"),
         ({"QUANTIZATION": "int4"}, "QUANTIZATION=int4 is not one of none, int8"),
     ):
         status, _, said = rn50("launch", **{**environment, **changes})
@@ -184,8 +161,7 @@ def test_what_does_not_fit_is_one_line(rn50, trained, tiny_environment, tmp_path
         return said
 
     assert f"{trained}: it tells 10 classes apart, and the data set has NUMCLASSES=20" in line(
-        trained, NUMCLASSES="20"
-    )
+        trained, NUMCLASSES="20")
     assert f"{tmp_path / 'none'}: cannot be read" in line(tmp_path / "none")
     foreign = tmp_path / "foreign.safetensors"
     foreign.write_bytes(trained.read_bytes()[:1000])
@@ -193,8 +169,6 @@ def test_what_does_not_fit_is_one_line(rn50, trained, tiny_environment, tmp_path
     page = tmp_path / "page.html"
     page.write_text("mine")
     assert f"{page}: exists, and rn50 did not write it; give another file with --report" in line(
-        trained, "--report", page
-    )
+        trained, "--report", page)
     assert f"{tmp_path}/val.rec: No such file or directory; set DATADIR" in line(
-        trained, DATADIR=str(tmp_path)
-    )
+        trained, DATADIR=str(tmp_path))

@@ -21,8 +21,7 @@ def checkout(tmp_path, tiny_environment):
     folder = tmp_path / "a checkout"
     for part in ("rn50", "implementations", "configs"):
         shutil.copytree(
-            str(ROOT / part), str(folder / part), symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
+            str(ROOT / part), str(folder / part), symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for script in (EXPERIMENTS, RUN_AND_TIME):
         shutil.copy(str(ROOT / script), str(folder))
     del tiny_environment["SEED"]  # a seed of the file would be that of every run
@@ -39,8 +38,7 @@ def run(checkout):
 
     def started(script, **environment):
         jobs.append(
-            Job({"CONFIG_FILE": "", "DGXSYSTEM": "", "RESULTS": "", **environment}, [script], checkout)
-        )
+            Job({"CONFIG_FILE": "", "DGXSYSTEM": "", "RESULTS": "", **environment}, [script], checkout))
         return jobs[-1]
 
     yield started
@@ -58,8 +56,7 @@ def test_an_interrupted_campaign_is_resumed(run, checkout):
     assert job.wait(BUSY_S) == 128 + signal.SIGINT
     assert job.complaints == [
         "rn50: stopped by SIGINT; the same command starts the run again",
-        "rn50: run 2 stopped by SIGINT; the same command again resumes there",
-    ]
+        "rn50: run 2 stopped by SIGINT; the same command again resumes there"]
     assert_aborted(second)
     finished = first.read_bytes()  # though it missed its target
 
@@ -107,8 +104,7 @@ def test_a_machine_that_cannot_run_it_stops_a_campaign_before_it_starts(run, che
     assert job.wait() == USER_CAN_MEND
     assert any(line.startswith("rn50: GPU: no NVIDIA GPU") for line in job.complaints), job.err
     assert any(line.startswith("rn50: DATADIR: ") and "set DATADIR" in line for line in job.complaints), (
-        job.err
-    )
+        job.err)
     assert "run 1 of 2" not in job.out and not (checkout / "results").exists()
 
 
@@ -127,8 +123,7 @@ def test_no_such_system(run, checkout, script, system):
     assert job.wait() == USER_CAN_MEND
     assert "DGXSYSTEM" in job.complaint
     systems = sorted(
-        ["TINY", *(path.stem[len("config_") :] for path in (ROOT / "configs").glob("config_*.sh"))]
-    )
+        ["TINY", *(path.stem[len("config_") :] for path in (ROOT / "configs").glob("config_*.sh"))])
     assert " ".join(systems) in job.complaint
     assert not (checkout / "results").exists()
 
@@ -155,14 +150,12 @@ def test_help_of_a_script_shows_an_example(script):
 def test_a_campaign_ends_with_the_report(run, checkout):
     """Which does not spoil the exit status where it cannot be written."""
     results = write_result(
-        checkout / "results" / "TINY", train_samples=10_000, platform=f"TINY ({rules.NOT_A_RESULT})"
-    )
+        checkout / "results" / "TINY", train_samples=10_000, platform=f"TINY ({rules.NOT_A_RESULT})")
     page = results / "report.html"
     page.mkdir()
     without = run(EXPERIMENTS, DGXSYSTEM="TINY")
     assert (
-        without.wait(BUSY_S) == 1 and "report.html: is a folder" in without.err and not list(page.iterdir())
-    )
+        without.wait(BUSY_S) == 1 and "report.html: is a folder" in without.err and not list(page.iterdir()))
     assert re.search(r"^Report +not written$", without.out, re.MULTILINE)
     page.rmdir()
     job = run(EXPERIMENTS, DGXSYSTEM="TINY")

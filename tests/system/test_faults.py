@@ -35,9 +35,7 @@ def test_a_rank_that_is_stopped(start, results, victim):
     other = r"rank 0 \(.+\)" if victim else "the others"
     assert re.fullmatch(
         rf"rn50: rank {victim} \(.+\) not heard of for \d+ s, and {other} waiting for it; .*start the "
-        r"run again",
-        job.complaint,
-    )
+        r"run again", job.complaint)
     assert_aborted(results / "result_1.txt")
 
 
@@ -47,8 +45,7 @@ def test_a_rank_that_is_stopped_in_an_all_reduce_of_gloo(start, results):
     job.ranks()[1].suspend()
     assert job.wait() == USER_CAN_MEND
     assert re.match(
-        r"rn50: rank 1 \(.+\) not heard of for \d+ s, and rank 0 \(.+\) waiting for it; ", job.complaint
-    )
+        r"rn50: rank 1 \(.+\) not heard of for \d+ s, and rank 0 \(.+\) waiting for it; ", job.complaint)
     assert_aborted(results / "result_1.txt")
 
 
@@ -95,10 +92,8 @@ def test_a_data_folder_that_is_unmounted_stays_readable_to_a_run_that_has_it_ope
 
 
 SIGBUS = (
-    "0",
-    128 + signal.SIGBUS,
-    r"(the training process|rank \d) was killed by SIGBUS \(a file of DATADIR was cut short",
-)
+    "0", 128 + signal.SIGBUS,
+    r"(the training process|rank \d) was killed by SIGBUS \(a file of DATADIR was cut short")
 TRUNCATED = "1", USER_CAN_MEND, r"train\.rec: truncated: record \d+ "
 
 
@@ -112,8 +107,7 @@ TRUNCATED = "1", USER_CAN_MEND, r"train\.rec: truncated: record \d+ "
 )
 def test_data_that_vanish_in_mid_run(start, results, disk, framework, ranks, mapped, status, says):
     job = start(
-        **ENDLESS, FRAMEWORK=framework, DATADIR=str(disk), DGXNGPU=str(ranks), DALI_DONT_USE_MMAP=mapped
-    )
+        **ENDLESS, FRAMEWORK=framework, DATADIR=str(disk), DGXNGPU=str(ranks), DALI_DONT_USE_MMAP=mapped)
     job.until_logged(results / "result_1.txt", "eval_accuracy")  # at first DALI may still be opening the file
     os.truncate(str(disk / "train.rec"), 4096)
     assert job.wait() == status, job.err
@@ -130,8 +124,7 @@ def server(tiny_folder, tmp_path):
     # With direct_io nothing is kept in memory: every read asks the server.
     with mounted(tmp_path / "served", "bindfs", "-o", "direct_io", str(tiny_folder)) as folder:
         found = subprocess.run(
-            ["pgrep", "-f", f"bindfs .*{folder}$"], stdout=subprocess.PIPE, text=True, check=True
-        )
+            ["pgrep", "-f", f"bindfs .*{folder}$"], stdout=subprocess.PIPE, text=True, check=True)
         process = int(found.stdout)
         try:
             yield folder, process
@@ -152,8 +145,7 @@ def test_a_file_server_that_hangs(start, results, server):
     assert job.wait() == USER_CAN_MEND
     complaint, *later = [line for line in job.complaints if line != ANOTHER_RANK]
     assert re.search(
-        r"no step has ended for \d+ s: rank \d \(.+\) waiting for data.*; look at DATADIR", complaint
-    )
+        r"no step has ended for \d+ s: rank \d \(.+\) waiting for data.*; look at DATADIR", complaint)
     # A rank may see that the server is gone in the moment before it is ended.
     assert all(re.search(r"served/train\.(rec|idx): .*not connected", line) for line in later)
     assert_aborted(results / "result_1.txt")
@@ -176,11 +168,8 @@ def test_a_clock_that_jumps(start, results, tmp_path):
     offset = tmp_path / "offset"
     offset.write_text("+0")
     faked = {
-        "LD_PRELOAD": str(libraries[0]),
-        "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
+        "LD_PRELOAD": str(libraries[0]), "FAKETIME_TIMESTAMP_FILE": str(offset), "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     job = start(**faked, NUMEPOCHS="30")
     begin = time.monotonic()
     job.until_logged(results / "result_1.txt", "epoch_start")
@@ -188,13 +177,10 @@ def test_a_clock_that_jumps(start, results, tmp_path):
         evaluated = keys(results / "result_1.txt.partial").count("eval_accuracy")
         job.until(
             lambda before=evaluated: (
-                keys(results / "result_1.txt.partial").count("eval_accuracy") >= before + 2
-            )
-        )
+                keys(results / "result_1.txt.partial").count("eval_accuracy") >= before + 2))
         offset.write_text(jump)
         seen = subprocess.run(
-            ["date", "+%s"], env={**os.environ, **faked}, stdout=subprocess.PIPE, check=True
-        )
+            ["date", "+%s"], env={**os.environ, **faked}, stdout=subprocess.PIPE, check=True)
         assert abs(int(seen.stdout) - time.time() - int(jump)) < 60  # it did jump
     assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     times = [event["time_ms"] for event in events(results / "result_1.txt")]
@@ -209,10 +195,8 @@ def control_group():
 
     def make(controller, **limits):
         own = re.search(
-            rf"^\d+:(?:.*,)?{controller}(?:,.*)?:/(.*)$",
-            pathlib.Path("/proc/self/cgroup").read_text(),
-            re.MULTILINE,
-        )
+            rf"^\d+:(?:.*,)?{controller}(?:,.*)?:/(.*)$", pathlib.Path("/proc/self/cgroup").read_text(),
+            re.MULTILINE)
         if not own:
             pytest.skip(f"no controller {controller} of control groups version 1")
         group = pathlib.Path("/sys/fs/cgroup", controller, own[1], f"rn50-test-{os.getpid()}")
@@ -250,8 +234,7 @@ def test_memory_that_runs_out(tiny_environment, results, control_group):
     script = f"echo $$ > {group}/cgroup.procs; exec {' '.join(LAUNCH)}"
     job = Job(
         {**tiny_environment, **ENDLESS, "DGXNGPU": "2", "RESULT_FILE": str(results / "result_1.txt")},
-        ["sh", "-c", script],
-    )
+        ["sh", "-c", script])
     job.until_logged(results / "result_1.txt", "epoch_start")
     used = int((group / "memory.usage_in_bytes").read_text())
     (group / "memory.limit_in_bytes").write_text(str(used + (64 << 20)))
@@ -273,15 +256,13 @@ def test_memory_that_runs_out(tiny_environment, results, control_group):
 def test_a_slow_rank_is_named_before_the_clock(start, results, control_group):
     group = control_group("cpu", cfs_period_us=10000, cfs_quota_us=1000)  # a tenth of a core
     job = start(
-        DGXNGPU="2", BATCHSIZE="64", NUMEPOCHS="1", IMAGE_SIZE="64", EVAL_RESIZE="72", WARMUP_EPOCHS="0"
-    )
+        DGXNGPU="2", BATCHSIZE="64", NUMEPOCHS="1", IMAGE_SIZE="64", EVAL_RESIZE="72", WARMUP_EPOCHS="0")
     job.until_logged(results / "result_1.txt", "init_start")
     (group / "cgroup.procs").write_text(str(job.ranks()[1].pid))
     assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     assert re.search(r"2 ranks, shared memory: [\d.]+ MB of gradients are summed in [\d.]+ ms", job.err)
     assert re.search(
-        r"warning: rank 1 \(.+\) takes [\d.]+ times as long for a forward pass as rank 0", job.err
-    )
+        r"warning: rank 1 \(.+\) takes [\d.]+ times as long for a forward pass as rank 0", job.err)
 
 
 def test_a_learning_rate_far_too_high(start, results):
@@ -311,19 +292,11 @@ def two_hosts(tmp_path):
 def test_a_host_whose_network_is_cut(tiny_environment, results, two_hosts):
     (first, second), path = two_hosts
     both = {
-        "DGXNNODES": "2",
-        "DGXNGPU": "1",
-        "LAUNCHER": "horovodrun",
-        "HOSTS": f"{first.name}:1,{second.name}:1",
-    }
+        "DGXNNODES": "2", "DGXNGPU": "1", "LAUNCHER": "horovodrun",
+        "HOSTS": f"{first.name}:1,{second.name}:1"}
     environment = {
-        **tiny_environment,
-        **ENDLESS,
-        **SHORT,
-        **both,
-        "PATH": path,
-        "RESULT_FILE": str(results / "result_1.txt"),
-    }
+        **tiny_environment, **ENDLESS, **SHORT, **both, "PATH": path,
+        "RESULT_FILE": str(results / "result_1.txt")}
     job = Job(environment, first.argv(*LAUNCH))
     try:
         job.until_logged(results / "result_1.txt", "epoch_start")
@@ -333,7 +306,6 @@ def test_a_host_whose_network_is_cut(tiny_environment, results, two_hosts):
     finally:
         job.end()
     says = (
-        rf"rn50: rank 1 \({second.name}\) not heard of for \d+ s, and rank 0 \({first.name}\) waiting for it"
-    )
+        rf"rn50: rank 1 \({second.name}\) not heard of for \d+ s, and rank 0 \({first.name}\) waiting for it")
     assert any(re.match(says, line) for line in job.complaints), job.err
     assert_aborted(results / "result_1.txt")

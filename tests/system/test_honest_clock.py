@@ -32,21 +32,14 @@ def data(tiny_folder, tmp_path):
 
 @pytest.mark.parametrize(
     "way, framework",
-    [
-        ("rn50 launch", "mxnet"),
-        ("run_and_time.sh", "mxnet"),
-        ("rn50 launch", "paddle"),
-        ("rn50 launch", "pytorch"),
-    ],
-)
+    [("rn50 launch", "mxnet"), ("run_and_time.sh", "mxnet"), ("rn50 launch", "paddle"),
+     ("rn50 launch", "pytorch")])
 def test_no_file_of_the_data_set_is_opened_before_the_clock_runs(
     tiny_environment, results, data, tmp_path, way, framework
 ):
     installed(framework)
     environment, command = (
-        {**tiny_environment, "FRAMEWORK": framework, "DATADIR": str(data), "NUMEPOCHS": "5"},
-        LAUNCH,
-    )
+        {**tiny_environment, "FRAMEWORK": framework, "DATADIR": str(data), "NUMEPOCHS": "5"}, LAUNCH)
     if way == "run_and_time.sh":
         file = configuration_file(tmp_path / "somebodys.sh", environment)
         environment, command = {"CONFIG_FILE": str(file)}, [str(ROOT / way)]
@@ -63,8 +56,7 @@ def test_no_file_of_the_data_set_is_opened_before_the_clock_runs(
         assert "run_start" in logged, f"{[event.name for event in first]} opened before the clock ran"
         assert job.wait(BUSY_S) == 0, job.err
         opened = {
-            event.name for event in first + watch.read(timeout=0) if event.mask & inotify_simple.flags.OPEN
-        }
+            event.name for event in first + watch.read(timeout=0) if event.mask & inotify_simple.flags.OPEN}
     assert opened == DATA_SET
     logged = events(log)
     assert [event["key"] for event in logged].count(

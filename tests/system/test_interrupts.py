@@ -116,8 +116,7 @@ def test_what_started_two_ranks_killed(start, results, two_ranks):
     job = start(**ENDLESS, **two_ranks)
     at("training", job, results / "result_1.txt")
     starter = next(
-        each for each, command in job.commands() if STARTERS[two_ranks["LAUNCHER"]] in " ".join(command)
-    )
+        each for each, command in job.commands() if STARTERS[two_ranks["LAUNCHER"]] in " ".join(command))
     starter.kill()
     assert job.wait() == 128 + signal.SIGKILL
     assert job.complaint == f"rn50: {two_ranks['LAUNCHER']} was killed by SIGKILL; start the run again"
@@ -138,13 +137,10 @@ IGNORING_CTRL_C = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
 """Starts a command as nohup, a background job of a script and some CI runners do."""
 TWO_WORKERS = "--workers 2 --trials 2 --repeats 1 --seeds-to-confirm 2"
 VERBS = (
-    "run {config} --runs 2 -o {to}",
-    "bench throughput {config} --seconds 60 --rounds 1 -o {to}",
-    "bench input {config} --seconds 60 --rounds 1",
-    "profile {config} --seconds 60 --rounds 1 -o {to}",
+    "run {config} --runs 2 -o {to}", "bench throughput {config} --seconds 60 --rounds 1 -o {to}",
+    "bench input {config} --seconds 60 --rounds 1", "profile {config} --seconds 60 --rounds 1 -o {to}",
     "search {config} -o {to} --workers 2 --trials 2 --repeats 1 --seeds-to-confirm 2",
-    "reproduce {claimed} --on {config} -o {to} --anyway",
-)
+    "reproduce {claimed} --on {config} -o {to} --anyway")
 """Commands that start ranks."""
 
 

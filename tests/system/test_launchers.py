@@ -30,15 +30,8 @@ TARGET_MISSED = 3
 ENDLESS = {"NUMEPOCHS": "1000"}
 # On the data of ``memorised``: learnt by heart after some 35 epochs of half a second.
 BY_HEART = {
-    "NUMEPOCHS": "52",
-    "EVAL_OFFSET": "2",
-    "EVAL_PERIOD": "4",
-    "LABELSMOOTHING": "0",
-    "CROP_AREA_MIN": "1",
-    "BATCHSIZE": "7",
-    "NUMEXAMPLES": "40",
-    "NUMVALEXAMPLES": "40",
-}
+    "NUMEPOCHS": "52", "EVAL_OFFSET": "2", "EVAL_PERIOD": "4", "LABELSMOOTHING": "0", "CROP_AREA_MIN": "1",
+    "BATCHSIZE": "7", "NUMEXAMPLES": "40", "NUMVALEXAMPLES": "40"}
 SRUN = ("srun", "--cpu-bind=none", "--mpi=none", "--wait=30")
 
 
@@ -110,10 +103,7 @@ def on_two_hosts(launcher, request, folder, framework="mxnet"):
         both["OMPI_MCA_plm_rsh_agent"] = str(agent)
     else:
         folders = (
-            request.getfixturevalue("ssh").path,
-            pathlib.Path(sys.executable).parent,
-            os.environ["PATH"],
-        )
+            request.getfixturevalue("ssh").path, pathlib.Path(sys.executable).parent, os.environ["PATH"])
         path = ":".join(map(str, folders))
         both["PATH"] = path
     return first.argv(*LAUNCH), {**both, "HOSTS": f"{first.name}:1,{second.name}:1"}
@@ -127,10 +117,8 @@ def launched(tiny_environment):
 
     def started(folder, command, environment):
         own = {
-            "RESULT_FILE": str(folder / "result.txt"),
-            "FRAMEWORK": "losses",
-            "PYTHONPATH": str(ROOT / "tests/system/losses"),
-        }
+            "RESULT_FILE": str(folder / "result.txt"), "FRAMEWORK": "losses",
+            "PYTHONPATH": str(ROOT / "tests/system/losses")}
         jobs.append(Job({**tiny_environment, **own, **environment}, command))
         return jobs[-1]
 
@@ -154,14 +142,12 @@ def assert_same_losses(test, folder):
 def check(*logs):
     """Exit status and words of the official checker."""
     done = subprocess.run(
-        [*RN50, "check", *map(str, logs)], cwd=str(ROOT), capture_output=True, text=True, timeout=120
-    )
+        [*RN50, "check", *map(str, logs)], cwd=str(ROOT), capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
-    "launcher", [pytest.param("python", marks=pytest.mark.smoke), "horovodrun", "mpirun", "srun"]
-)
+    "launcher", [pytest.param("python", marks=pytest.mark.smoke), "horovodrun", "mpirun", "srun"])
 def test_two_ranks_on_one_machine(launched, memorised, tmp_path, request, launcher):
     command, environment = on_this_machine(launcher, request)
     job = launched(tmp_path, command, {**BY_HEART, "DATADIR": str(memorised), **environment})
@@ -201,8 +187,7 @@ def test_machines_are_cells_of_a_throughput_matrix(launched, tmp_path, request):
     received = request.getfixturevalue("hosts").received_bytes()
     bench = launched(tmp_path, (*enter, *asked, f"--output={tmp_path}"), environment)
     assert bench.wait(BUSY_S) == 0, (
-        bench.out + bench.err + "".join(log.read_text() for log in tmp_path.glob("*.log"))
-    )
+        bench.out + bench.err + "".join(log.read_text() for log in tmp_path.glob("*.log")))
     one, two = json.loads(bench.out)["cells"]
     assert (one["nodes"], one["hosts"], two["nodes"], two["hosts"]) == (1, None, 2, "alpha1,alpha2")
     assert one["scaling"]["synthetic"] is None and two["scaling"]["synthetic"] > 0
@@ -219,8 +204,7 @@ def test_the_input_of_two_ranks_is_measured_and_tuned(launched, tiny_environment
     measured = json.loads(bench.out)
     assert (
         measured["ranks"] == 2
-        and min(rates["lowest"] for rates in measured["images_per_second"].values()) > 0
-    )
+        and min(rates["lowest"] for rates in measured["images_per_second"].values()) > 0)
     base, output = tmp_path / "config_TINY.sh", tmp_path / "config_TUNED.sh"
     everything = {**tiny_environment, **mxnet}
     text = {True: "", False: ""}
@@ -228,18 +212,13 @@ def test_the_input_of_two_ranks_is_measured_and_tuned(launched, tiny_environment
         text[name.startswith("DALI_")] += f"export {name}={shlex.quote(value)}\n"
     base.write_text(f"{text[False]}# --- input pipeline ---\n{text[True]}")
     tune = launched(
-        tmp_path,
-        (*command, "tune", "input", str(base), f"--output={output}", "--seconds=5", "--json"),
-        environment,
-    )
+        tmp_path, (*command, "tune", "input", str(base), f"--output={output}", "--seconds=5", "--json"),
+        environment)
     status = tune.wait(BUSY_S)
     found = json.loads(tune.out)
     # One rank tells and writes it, and all end alike.
     assert (status, output.exists(), found["written"] is not None) == (
-        0,
-        bool(found["faster"]),
-        bool(found["faster"]),
-    )
+        0, bool(found["faster"]), bool(found["faster"]))
     assert [trial["change"] for trial in found["trials"]], tune.err
 
 
@@ -283,8 +262,7 @@ def test_what_a_user_can_mend_is_said_once_by_mpirun(launched, tmp_path, request
 
 @pytest.mark.parametrize(
     "launcher, words",
-    [("mpirun", "nowhere.invalid"), ("horovodrun", "could not connect to some hosts via ssh")],
-)
+    [("mpirun", "nowhere.invalid"), ("horovodrun", "could not connect to some hosts via ssh")])
 def test_a_host_that_cannot_be_reached(launched, tmp_path, request, launcher, words):
     command, environment = on_this_machine(launcher, request)
     if shutil.which("ssh") is None:
@@ -334,11 +312,8 @@ def test_two_ranks_of_other_frameworks_under_slurm(launched, tmp_path, request, 
 def test_run_sub_makes_a_whole_result(tiny_environment, tmp_path, request):
     for part in ("rn50", "implementations", "configs"):
         shutil.copytree(
-            str(ROOT / part),
-            str(tmp_path / part),
-            symlinks=True,
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
+            str(ROOT / part), str(tmp_path / part), symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"))
     for script in ("run.sub", "run_experiments.sh", "run_and_time.sh"):
         shutil.copy(str(ROOT / script), str(tmp_path))
     del tiny_environment["SEED"]

@@ -21,8 +21,7 @@ def made(tmp_path):
     folder = tmp_path / "made"
     for part in ("rn50", "implementations", "configs", "requirements"):
         shutil.copytree(
-            ROOT / part, folder / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
+            ROOT / part, folder / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for file in (*SCRIPTS, "pyproject.toml"):
         shutil.copy(ROOT / file, folder)
     programs = folder / ".venv" / "bin"
@@ -53,8 +52,7 @@ def call(command, folder):
     """Its status, what it prints, and the lines of its standard error."""
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "DGXSYSTEM": "DEMO_CPU"}
     done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=environ, capture_output=True, text=True, timeout=100
-    )
+        ["bash", "-c", command], cwd=folder, env=environ, capture_output=True, text=True, timeout=100)
     return done.returncode, done.stdout, done.stderr.splitlines()
 
 
@@ -67,8 +65,7 @@ def test_a_copy_is_told_that_the_old_code_runs(made, copied, folder):
     assert status == 0 and "copy" not in out and '"2.5"' not in out
     assert err == [
         f"warning: {copied}: not the checkout whose code, configurations and results are used, which is "
-        f"{made}; make setup there, or requirements/install.sh with the set that you use, makes its own"
-    ]
+        f"{made}; make setup there, or requirements/install.sh with the set that you use, makes its own"]
 
 
 def test_only_the_command_itself_warns(copied):

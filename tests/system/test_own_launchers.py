@@ -39,10 +39,7 @@ def test_a_run_is_one_log(start_by, results, launcher):
     logged = events(results / "result_1.txt")
     values = {event["key"]: event["value"] for event in logged}
     assert (values["global_batch_size"], values["train_samples"], values["eval_samples"]) == (
-        32,
-        TRAIN_SAMPLES,
-        EVAL_SAMPLES,
-    )
+        32, TRAIN_SAMPLES, EVAL_SAMPLES)
     assert logged[-1]["key"] == "run_stop"
 
 
@@ -50,8 +47,7 @@ def test_what_a_launcher_sets_is_no_setting(tiny_environment):
     installed("paddle")
     job = Job(
         {**tiny_environment, "FRAMEWORK": "paddle", "LAUNCHER": "fleetrun", "DGXNGPU": "2"},
-        (*RN50, "bench", "comm", "--largest-mib=1", "--json"),
-    )
+        (*RN50, "bench", "comm", "--largest-mib=1", "--json"))
     assert job.wait(BUSY_S) == 0, job.err
     report = json.loads(job.out)
     assert (report["library"], report["ranks"]) == ("Gloo", 2)

@@ -45,16 +45,8 @@ def train(start, imagenet):
     def started(**changes):
         return start(
             **{
-                "DATADIR": str(imagenet),
-                "NUMEXAMPLES": "2000",
-                "NUMVALEXAMPLES": "1000",
-                "NUMCLASSES": "1000",
-                "BATCHSIZE": "100",
-                "NUMEPOCHS": "1",
-                "WARMUP_EPOCHS": "0",
-                **changes,
-            }
-        )
+                "DATADIR": str(imagenet), "NUMEXAMPLES": "2000", "NUMVALEXAMPLES": "1000",
+                "NUMCLASSES": "1000", "BATCHSIZE": "100", "NUMEPOCHS": "1", "WARMUP_EPOCHS": "0", **changes})
 
     return started
 
@@ -73,8 +65,7 @@ def test_a_run_logs_and_saves_the_hash_of_the_certificate(train, results, imagen
     saved = json.loads((results / "result_1.json").read_text())
     assert saved["seed"] == 7 and saved["data certificate"]["sha256"] == sha256
     shown = rn50(
-        "report", results / "result_1.txt", "--ruleset", "4.0.0", "--output", results / "report.html"
-    )
+        "report", results / "result_1.txt", "--ruleset", "4.0.0", "--output", results / "report.html")
     assert shown.returncode == 0, shown.stderr
     page = (results / "report.html").read_text()
     assert "data certificate" in page and f"<td>sha256<td>{sha256}" in page
@@ -101,8 +92,7 @@ def test_a_run_refuses_data_that_do_not_match_its_configuration(train, results):
     assert job.wait(120) == USER_CAN_MEND
     assert (
         "certificate.json: certifies classes 1000, but NUMCLASSES is 1001; set NUMCLASSES=1000"
-        in job.complaint
-    )
+        in job.complaint)
     assert_aborted(results / "result_1.txt")
 
 
@@ -117,8 +107,7 @@ def test_a_run_refuses_data_at_fault(train, results, imagenet):
         verified = rn50("verify", imagenet)
         assert (
             verified.returncode == 1
-            and "FAULT  val.rec: record 0: the image is not the one" in verified.stdout
-        )
+            and "FAULT  val.rec: record 0: the image is not the one" in verified.stdout)
         job = train()
         assert job.wait(120) == USER_CAN_MEND
         assert "certificate.json: rn50 verify found these data at fault" in job.complaint

@@ -27,11 +27,8 @@ from rn50.settings.config_file import systems
 from tests.support import campaigns
 
 PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
-    "implementations/README.md",
-    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
-]
+    "README.md", "CONTRIBUTING.md", "implementations/README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )*rn50 [^`]+)`")
 COMMENT = re.compile(r"\s{2,}#.*$")
@@ -102,8 +99,7 @@ class Reader:
             assert value.startswith("$PWD/.venv/bin:")
         else:
             variables = (
-                text("docs/reference/configuration.md") + text("run_with_docker.sh") + text("Makefile")
-            )
+                text("docs/reference/configuration.md") + text("run_with_docker.sh") + text("Makefile"))
             assert re.search(rf"\b{name}\b", variables + text("run_experiments.sh")), f"nobody reads {name}"
         for _, _, variable in fields.variables():
             if name in (variable.name, *variable.aliases) and not value.startswith("$"):
@@ -120,8 +116,7 @@ class Reader:
         for value in values:
             changed = named.read(name, [value], {})
             both = changed.as_environment() | {
-                "SUBMISSION_PLATFORM": own.as_environment()["SUBMISSION_PLATFORM"]
-            }
+                "SUBMISSION_PLATFORM": own.as_environment()["SUBMISSION_PLATFORM"]}
             known = value.partition("=")[0] in fields.VARIABLES
             assert not known or both != own.as_environment(), f"{name} has {value} anyway"
 
@@ -183,28 +178,21 @@ def test_the_commands_of_a_page_are_there(page):
 
 @pytest.mark.parametrize(
     "line, fault",
-    [
-        ("rn50 dance", "there is no verb dance"),
-        ("rn50 bench dance", "there is no verb bench dance"),
-        ("rn50 run DEMO_CPU --fast", "No such option: --fast"),
-        ("rn50 plan --accelerators many", "many is not a number"),
-        ("rn50 run DEMO_TPU", "no system DEMO_TPU"),
-        ("DGXSYSTEM=DEMO_TPU ./run_and_time.sh", "no system DEMO_TPU"),
-        ("NO_SUCH=1 ./run_and_time.sh", "nobody reads NO_SUCH"),
-        ("LR=fast rn50 run DEMO_CPU", "is not a number"),
-        ("rn50 run MINE --set POWER=auto", "--set POWER=auto: no part of a configuration"),
-        ("rn50 run DEMO_CPU --set LR=fast", "LR=fast is not a number"),
-        ("rn50 run DEMO_CPU --set NUMEPOCHS=2 --set EVAL_OFFSET=4", "no epoch would be evaluated"),
-        ("rn50 profile DEMO_CPU --set STEP_MODE=eager", "DEMO_CPU has STEP_MODE=eager anyway"),
-        ("rn50 run DEMO_CPU --set LERNING_RATE=1", "no such variable"),
-        ("make dance", "no target dance"),
-        ("make image FLOOR=1", "nobody reads FLOOR=1"),
-        ("./dance.sh", "no script ./dance.sh"),
-        ("requirements/install.sh dance", "dance"),
-        ("benchmarks/gpu.sh --parts dance", "no part dance"),
-        ("dance", "no script dance"),
-    ],
-)
+    [("rn50 dance", "there is no verb dance"), ("rn50 bench dance", "there is no verb bench dance"),
+     ("rn50 run DEMO_CPU --fast", "No such option: --fast"),
+     ("rn50 plan --accelerators many", "many is not a number"),
+     ("rn50 run DEMO_TPU", "no system DEMO_TPU"),
+     ("DGXSYSTEM=DEMO_TPU ./run_and_time.sh", "no system DEMO_TPU"),
+     ("NO_SUCH=1 ./run_and_time.sh", "nobody reads NO_SUCH"),
+     ("LR=fast rn50 run DEMO_CPU", "is not a number"),
+     ("rn50 run MINE --set POWER=auto", "--set POWER=auto: no part of a configuration"),
+     ("rn50 run DEMO_CPU --set LR=fast", "LR=fast is not a number"),
+     ("rn50 run DEMO_CPU --set NUMEPOCHS=2 --set EVAL_OFFSET=4", "no epoch would be evaluated"),
+     ("rn50 profile DEMO_CPU --set STEP_MODE=eager", "DEMO_CPU has STEP_MODE=eager anyway"),
+     ("rn50 run DEMO_CPU --set LERNING_RATE=1", "no such variable"), ("make dance", "no target dance"),
+     ("make image FLOOR=1", "nobody reads FLOOR=1"), ("./dance.sh", "no script ./dance.sh"),
+     ("requirements/install.sh dance", "dance"), ("benchmarks/gpu.sh --parts dance", "no part dance"),
+     ("dance", "no script dance")])
 def test_a_command_that_is_not_there_is_found(line, fault):
     with pytest.raises((AssertionError, ValueError, UserError, click.ClickException)) as found:
         Reader().read(line)
@@ -220,8 +208,7 @@ def test_verbs_and_options_within_sentences_exist(page):
         words = shlex.split(line.split(" | ")[0])
         words = words[words.index("rn50") + 1 :]
         if (
-            words[0].startswith("-")
-            or words[0] in ("...", "VERB")
+            words[0].startswith("-") or words[0] in ("...", "VERB")
             or words in (["bench"], ["tune"], ["config"])
         ):
             continue
@@ -268,10 +255,8 @@ def test_options_that_messages_name_exist():
                     _, command, rest = verb_of(words.split())
                     known = {option for each in command.params for option in each.opts} | {"--help"}
                     wrong += [
-                        (path.name, words)
-                        for each in re.findall("--[a-z-]+", " ".join(rest))
-                        if each not in known
-                    ]
+                        (path.name, words) for each in re.findall("--[a-z-]+", " ".join(rest))
+                        if each not in known]
     assert not wrong
 
 
@@ -308,25 +293,20 @@ README = {
     "rn50 score /path/to/logs": (2, "/path/to/logs: no such file"),
     "rn50 check /path/to/logs": (2, "/path/to/logs: no such file"),
     "rn50 audit /path/to/logs": (2, "/path/to/logs: no such file"),
-    "rn50 config show /path/to/config_X.sh": (2, "/path/to/config_X.sh: no such file"),
-    COMPLETION: (0, ""),
-    "rn50 doctor": (0, "DEMO_CPU"),
-    "rn50 config new MINE": (0, "configs/config_MINE.sh"),
+    "rn50 config show /path/to/config_X.sh": (2, "/path/to/config_X.sh: no such file"), COMPLETION: (0, ""),
+    "rn50 doctor": (0, "DEMO_CPU"), "rn50 config new MINE": (0, "configs/config_MINE.sh"),
     "DATADIR=/path/to/imagenet rn50 doctor MINE": (1, r"failure +DATADIR +/path/to/imagenet: No such file"),
     "DATADIR=/path/to/imagenet rn50 run MINE": (2, NO_IMAGENET),
     "DGXSYSTEM=MINE DATADIR=/path/to/imagenet ./run_experiments.sh": (2, NO_IMAGENET),
     "rn50 run MINE --save-weights": (2, NO_DATA),
     "rn50 pack /path/to/ILSVRC2012 /path/to/imagenet": (2, "/path/to/ILSVRC2012"),
-    "rn50 watch results/MINE": (2, "results/MINE: no such folder"),
-    "rn50 bench input DEMO_CPU": (2, NO_DATA),
-    "rn50 profile DEMO_CPU": (2, NO_DATA),
-    "rn50 search DEMO_CPU -o search/demo": (2, NO_DATA),
+    "rn50 watch results/MINE": (2, "results/MINE: no such folder"), "rn50 bench input DEMO_CPU": (2, NO_DATA),
+    "rn50 profile DEMO_CPU": (2, NO_DATA), "rn50 search DEMO_CPU -o search/demo": (2, NO_DATA),
     "rn50 plan --accelerators 8 --accelerator H100-SXM-80GB": (0, "minutes"),
     "rn50 borrow v1.0/Inspur/nf5688m6_mxnet DGXH100": (0, "LR +│ 11.0 +│ 10.5 +│ borrowed"),
     "rn50 score results/DEMO_CPU": (0, "epochs +┃ accuracy"),
     "rn50 check results/DEMO_CPU": (0, "everything holds"),
-    "rn50 package results/MINE -o submission": (2, "results/MINE"),
-}
+    "rn50 package results/MINE -o submission": (2, "results/MINE")}
 """Command of README, in an order that works -> its exit status, and what it says, on any machine."""
 
 
@@ -336,20 +316,12 @@ def test_the_commands_of_readme(checkout):
     found = {}
     for line in README:
         done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=str(checkout),
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+            ["bash", "-c", line], cwd=str(checkout), env=environ, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=120)
         found[line] = done.returncode, done.stdout + done.stderr
     wrong = {
-        line: found[line]
-        for line, (status, says) in README.items()
-        if found[line][0] != status or not re.search(says, found[line][1]) or "Traceback" in found[line][1]
-    }
+        line: found[line] for line, (status, says) in README.items()
+        if found[line][0] != status or not re.search(says, found[line][1]) or "Traceback" in found[line][1]}
     assert not wrong, "\n".join(f"{line}: {status}\n{said}" for line, (status, said) in wrong.items())
 
 

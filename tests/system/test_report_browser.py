@@ -9,16 +9,18 @@ import time
 
 import pytest
 
+from rn50.benchmark import rules
 from rn50.hyperparameters.atlas import atlas
 from rn50.results import published, score
 from rn50.results.report import report
+from tests.support import imagenet_run
 from tests.support.browser import DESKTOP, PHONE, needs_browser, started
 from tests.support.four_epochs import write_result
 
 pytestmark = needs_browser
 FIGURES = {"one.html": 4, "two.html": 11, "atlas.html": 4}
 """Charts of a page: four of each result, and three of all where there are several; three of the atlas, and
-one of its demo."""
+one of the demo data set."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,10 @@ def site(tmp_path_factory):
     second = write_result(folder / "b", platform="other" * 12)
     (folder / "one.html").write_text(report.render(score.score([first]), ["4.0.0"]), encoding="utf-8")
     (folder / "two.html").write_text(report.render(score.score([first, second]), ["4.0.0"]), encoding="utf-8")
-    (folder / "atlas.html").write_text(atlas.render(score.score([first, second])), encoding="utf-8")
+    valid = tmp_path_factory.mktemp("valid")
+    for seed in range(1, 6):
+        imagenet_run.write(valid / f"result_{seed}.txt", seed, SUBMISSION_PLATFORM=rules.NOT_A_RESULT)
+    (folder / "atlas.html").write_text(atlas.render(score.score([valid, second])), encoding="utf-8")
     asked = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -62,8 +67,7 @@ def test_no_error_no_request_and_nothing_cut_off(browser, site, page, width):
     assert browser.requests() == [f"{address}/{page}"] and asked == [f"/{page}"]
     assert browser.ask("document.documentElement.scrollWidth") <= width
     figures = browser.ask(
-        "[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"
-    )
+        "[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)")
     assert len(figures) == FIGURES[page] and min(figures) >= 0.8 * PHONE
     texts = "[...document.querySelectorAll('figure text')].map(t => t.getBoundingClientRect().height)"
     assert min(browser.ask(texts)) >= 8  # px: small, and legible
@@ -77,16 +81,14 @@ def test_the_plots_follow_the_colour_scheme(browser, site, page):
         browser.visit(f"{address}/{page}", DESKTOP, scheme)
         colours[scheme] = [
             browser.ask("getComputedStyle(document.body).backgroundColor"),
-            browser.ask("getComputedStyle(document.querySelector('figure text')).fill"),
-        ]
+            browser.ask("getComputedStyle(document.querySelector('figure text')).fill")]
     assert colours["light"] == ["rgb(255, 255, 255)", "rgb(28, 33, 40)"]
     assert colours["dark"] == ["rgb(20, 24, 29)", "rgb(228, 232, 237)"]
 
 
 ROWS = "[...document.querySelectorAll('#results tbody tr')].filter(row => row.checkVisibility())"
 POINTS = (
-    "[...document.querySelectorAll('#charts figure a')].filter(point => point.getBoundingClientRect().width)"
-)
+    "[...document.querySelectorAll('#charts figure a')].filter(point => point.getBoundingClientRect().width)")
 
 
 def column(browser, number):
@@ -95,8 +97,7 @@ def column(browser, number):
 
 def click(browser, selector):
     browser.ask(
-        f"document.querySelector({selector!r}).dispatchEvent(new MouseEvent('click', {{bubbles: true}}))"
-    )
+        f"document.querySelector({selector!r}).dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
 
 
 def choose(browser, name, value):

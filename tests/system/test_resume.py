@@ -13,19 +13,13 @@ from tests.system.job import BUSY_S, RN50, Job, configuration_file, events
 
 TARGET_MISSED = 3
 RUN = {
-    "NUMEPOCHS": "5",
-    "EVAL_OFFSET": "0",
-    "EVAL_PERIOD": "2",
-    "CHECKPOINT_EPOCHS": "2",
-    "SAVE_WEIGHTS": "1",
-}
+    "NUMEPOCHS": "5", "EVAL_OFFSET": "0", "EVAL_PERIOD": "2", "CHECKPOINT_EPOCHS": "2", "SAVE_WEIGHTS": "1"}
 
 
 def epochs_begun(log):
     partial = log.with_name(log.name + ".partial")
     begun = (
-        event for event in (events(partial) if partial.exists() else ()) if event["key"] == "epoch_start"
-    )
+        event for event in (events(partial) if partial.exists() else ()) if event["key"] == "epoch_start")
     return [event["metadata"]["epoch_num"] for event in begun]
 
 
@@ -56,10 +50,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tiny_environment, tmp_path, 
     one, other = (parse.read_log(file) for file in (whole, log))
     assert [each.accuracy for each in one.evaluations[1:]] == [each.accuracy for each in other.evaluations]
     assert [each["metadata"]["epoch_num"] for each in events(log) if each["key"] == "epoch_start"] == [
-        3,
-        4,
-        5,
-    ]
+        3, 4, 5]
     ours, theirs = (weights_file.read(weights_file.path(file)) for file in (whole, log))
     for name, array in ours.arrays.items():
         np.testing.assert_array_equal(array, theirs.arrays[name], err_msg=name)
@@ -74,12 +65,8 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tiny_environment, tmp_path, 
 
 def test_what_cannot_be_resumed_is_refused_and_without_a_checkpoint_a_run_begins(tiny_environment, tmp_path):
     environment = {
-        **tiny_environment,
-        **RUN,
-        "RESULT_FILE": str(tmp_path / "result_0.txt"),
-        "RESUME": "1",
-        "FRAMEWORK": "mxnet",
-    }
+        **tiny_environment, **RUN, "RESULT_FILE": str(tmp_path / "result_0.txt"), "RESUME": "1",
+        "FRAMEWORK": "mxnet"}
     installed("mxnet")
     job = Job(environment)
     killed_in_epoch(job, tmp_path / "result_0.txt", 3)
@@ -87,16 +74,10 @@ def test_what_cannot_be_resumed_is_refused_and_without_a_checkpoint_a_run_begins
     saved = tmp_path / "result_0.checkpoint.safetensors"
     content = saved.read_bytes()
     for changes, damaged, said in (
-        (
-            {"LR": "1.0"},
-            content,
-            "holds epoch 2 of an interrupted run of another configuration; set its variables and RESUME=1",
-        ),
-        (
-            {"RESUME": "0", "LR": "1.0"},
-            content,
-            "holds epoch 2 of an interrupted run of another configuration; set its variables and RESUME=1",
-        ),
+        ({"LR": "1.0"}, content,
+         "holds epoch 2 of an interrupted run of another configuration; set its variables and RESUME=1"),
+        ({"RESUME": "0", "LR": "1.0"}, content,
+         "holds epoch 2 of an interrupted run of another configuration; set its variables and RESUME=1"),
         ({}, content[:5000], "no checkpoint ("),
         ({"RESUME": "0", "LR": "1.0"}, b"mine", "exists, and rn50 did not write it; set another RESULT_FILE"),
     ):
@@ -107,8 +88,7 @@ def test_what_cannot_be_resumed_is_refused_and_without_a_checkpoint_a_run_begins
     job = Job({**environment, "RESULT_FILE": "", "SAVE_WEIGHTS": "0"})
     assert (
         job.wait() == 2
-        and "CHECKPOINT_EPOCHS=2: checkpoints are saved beside the log, which has no file" in job.complaint
-    )
+        and "CHECKPOINT_EPOCHS=2: checkpoints are saved beside the log, which has no file" in job.complaint)
 
 
 @pytest.mark.smoke

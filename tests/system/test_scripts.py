@@ -39,10 +39,8 @@ def here(tmp_path):
     folder = tmp_path / "my runs"
     folder.mkdir()
     lines = (
-        (ROOT / "configs" / "config_DEMO_CPU.sh")
-        .read_text()
-        .replace("export OPTIMIZER=lars", "source ./common.sh")
-    )
+        (ROOT / "configs" / "config_DEMO_CPU.sh") .read_text()
+        .replace("export OPTIMIZER=lars", "source ./common.sh"))
     (folder / "my config.sh").write_text(lines)
     (folder / "common.sh").write_text("export OPTIMIZER=lars\n")
     return folder
@@ -53,27 +51,17 @@ def run(command, cwd, **environment):
     python = str(pathlib.Path(sys.executable).parent)
     unset = dict.fromkeys(("CONFIG_FILE", "DGXSYSTEM", "RESULTS", "DATADIR", "NEXP"), "")
     done = subprocess.run(
-        [str(each) for each in command],
-        cwd=str(cwd),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [str(each) for each in command], cwd=str(cwd), stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=60,
         env={
-            **os.environ,
-            "CDPATH": f".:{cwd.parent / 'decoy'}",
-            **unset,
-            "PATH": f"{python}:{environment.pop('PATH', '')}:{os.environ['PATH']}",
-            **environment,
-        },
-    )
+            **os.environ, "CDPATH": f".:{cwd.parent / 'decoy'}", **unset,
+            "PATH": f"{python}:{environment.pop('PATH', '')}:{os.environ['PATH']}", **environment})
     return done.returncode, done.stdout + done.stderr
 
 
 HELPS = [
     [f"./{script}", "--help"]
-    for script in (*SCRIPTS, "run.sub", "requirements/install.sh", "benchmarks/gpu.sh")
-]
+    for script in (*SCRIPTS, "run.sub", "requirements/install.sh", "benchmarks/gpu.sh")]
 
 
 @pytest.mark.parametrize("command", [*HELPS, ["make", "help"]], ids=lambda command: command[0])
@@ -96,11 +84,8 @@ def test_a_list_of_names_on_a_terminal_is_folded_between_them(command):
 def test_a_script_works_from_any_folder_with_paths_relative_to_it(checkout, here, script, how):
     (here / "link").symlink_to(pathlib.Path("..") / checkout.name / script)
     called = {
-        "relative": f"../{checkout.name}/{script}",
-        "absolute": checkout / script,
-        "PATH": script,
-        "link": "./link",
-    }[how]
+        "relative": f"../{checkout.name}/{script}", "absolute": checkout / script, "PATH": script,
+        "link": "./link"}[how]
     status, said = run([called], here, PATH=str(checkout), CONFIG_FILE="my config.sh", DATADIR="my data")
     assert status == USER_CAN_MEND
     assert f"{here}/my data: No such file or directory; set DATADIR" in said and len(said.splitlines()) == 1
@@ -108,8 +93,7 @@ def test_a_script_works_from_any_folder_with_paths_relative_to_it(checkout, here
 
 @pytest.mark.parametrize(
     "image, said",
-    [("image.sqsh", "{here}/image.sqsh"), ("./image.sqsh", "{here}/image.sqsh"), ("rn50:pytorch-gpu", None)],
-)
+    [("image.sqsh", "{here}/image.sqsh"), ("./image.sqsh", "{here}/image.sqsh"), ("rn50:pytorch-gpu", None)])
 def test_an_image_file_of_a_slurm_job_is_where_the_user_stands(checkout, here, image, said):
     """pyxis takes a name without a slash in front for an image of a registry."""
     shutil.copy(str(ROOT / "run.sub"), str(checkout))
@@ -126,8 +110,7 @@ def test_results_are_relative_to_where_the_user_stands(checkout, here):
     (here / "mine").mkdir()
     (here / "mine" / "result_0.txt").write_text("no log\n")
     status, said = run(
-        [checkout / "run_experiments.sh"], here, DGXSYSTEM="DEMO_CPU", RESULTS="mine", NEXP="1"
-    )
+        [checkout / "run_experiments.sh"], here, DGXSYSTEM="DEMO_CPU", RESULTS="mine", NEXP="1")
     assert status != 0 and f"kept, {here}/mine/result_0.txt is there" in said
 
 
@@ -138,8 +121,7 @@ def test_kept_runs_of_another_configuration_end_a_campaign_before_its_first_run(
     assert status == USER_CAN_MEND and "-> " not in said
     assert (
         f"rn50: results: {here}/mix has runs of another configuration: BATCHSIZE is 408 in result_0.txt, "
-        in said
-    )
+        in said)
     assert campaigns.snapshot(here / "mix") == before
 
 
@@ -175,8 +157,7 @@ def test_a_sourced_file_that_is_missing_is_named(checkout, here):
         status, said = run([checkout / script], here, CONFIG_FILE="my config.sh")
         assert status == USER_CAN_MEND
         assert re.search(
-            rf"rn50: {re.escape(str(here))}/my config.sh:\d+: sources ./common.sh, which is not there", said
-        )
+            rf"rn50: {re.escape(str(here))}/my config.sh:\d+: sources ./common.sh, which is not there", said)
 
 
 @pytest.mark.parametrize("content", ["export LR=1\nexit 0\n", "LR=1\nset -e\nfalse\n", "LR=1\nexit 3\n"])
@@ -228,18 +209,12 @@ def test_a_path_that_no_engine_can_mount_is_refused(checkout, here):
     engine.write_text("#!/bin/sh\necho DATADIR\n")
     engine.chmod(0o755)
     status, said = run(
-        [checkout / "run_with_docker.sh"],
-        here,
-        DGXSYSTEM="DEMO_CPU",
-        DATADIR="a,readonly",
-        PATH=str(here),
-        ENGINE="podman",
-    )
+        [checkout / "run_with_docker.sh"], here, DGXSYSTEM="DEMO_CPU", DATADIR="a,readonly", PATH=str(here),
+        ENGINE="podman")
     assert status == USER_CAN_MEND
     assert said == (
         f"run_with_docker.sh: {here}/a,readonly: a path with a comma or a quotation mark cannot be mounted; "
-        "use another\n"
-    )
+        "use another\n")
 
 
 def test_setup_says_what_to_type_next_where_it_is_the_goal(checkout):

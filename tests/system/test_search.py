@@ -27,24 +27,15 @@ def seek(memorised, tiny_environment, tmp_path):
     """Starts the command in a process of its own; its folder is ``tmp_path / "to"``. The learning rate is too
     small at first."""
     own = {
-        "LR": "0.1",
-        "NUMEPOCHS": "90",
-        "BATCHSIZE": "8",
-        "LABELSMOOTHING": "0",
-        "CROP_AREA_MIN": "1",
-        "NUMEXAMPLES": "40",
-        "NUMVALEXAMPLES": "40",
-        "EVAL_OFFSET": "2",
-        "EVAL_PERIOD": "4",
-    }
+        "LR": "0.1", "NUMEPOCHS": "90", "BATCHSIZE": "8", "LABELSMOOTHING": "0", "CROP_AREA_MIN": "1",
+        "NUMEXAMPLES": "40", "NUMVALEXAMPLES": "40", "EVAL_OFFSET": "2", "EVAL_PERIOD": "4"}
     values = {**tiny_environment, **own}
     del values["SEED"], values["DATADIR"]
     config = tmp_path / "config_TINY.sh"
     lines = [f"export {name}='{value}'\n" for name, value in values.items()]
     end_of_group = next(i for i, name in enumerate(values) if name == "DGXSYSTEM")
     config.write_text(
-        "".join(["# --- hyperparameters\n", *lines[:end_of_group], "# --- run\n", *lines[end_of_group:]])
-    )
+        "".join(["# --- hyperparameters\n", *lines[:end_of_group], "# --- run\n", *lines[end_of_group:]]))
     jobs = []
 
     def started(*arguments, data=memorised):
@@ -121,8 +112,7 @@ def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
         for number in range(2):
             logged = {
                 event["key"]: event["value"]
-                for event in events(folder / "confirmed" / who / f"result_{number}.txt")
-            }
+                for event in events(folder / "confirmed" / who / f"result_{number}.txt")}
             assert logged["lars_opt_base_learning_rate"] == float(told[who]["LR"])
             seeds.append(logged["seed"])
     assert len(set(seeds)) == len(seeds) == 6

@@ -26,11 +26,8 @@ def find_python(tmp_path, pythons, **variables):
             program.chmod(0o755)
     environment = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path), **variables}
     return subprocess.run(
-        ["/bin/bash", str(ROOT / "requirements/find_python.sh")],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+        ["/bin/bash", str(ROOT / "requirements/find_python.sh")], env=environment, capture_output=True,
+        text=True)
 
 
 @pytest.mark.parametrize("name", ["python3.10", "python3.12", "python3", "python"])
@@ -42,8 +39,7 @@ def test_a_python_that_fits_is_found_under_any_name(tmp_path, name):
 def test_a_shim_that_leads_nowhere_is_passed_over(tmp_path):
     shim = "echo 'command not found' >&2; exit 127"
     assert find_python(tmp_path, {"python3.11": shim, "python3": None}).stdout.strip() == str(
-        tmp_path / "bin" / "python3"
-    )
+        tmp_path / "bin" / "python3")
 
 
 def test_a_python_of_pyenv_is_found(tmp_path):
@@ -116,16 +112,12 @@ def install(folder, *sets, **variables):
     """Runs install.sh in a copy of the checkout's requirements."""
     shutil.copytree(ROOT / "requirements", folder / "requirements")
     return subprocess.run(
-        [str(folder / "requirements" / "install.sh"), *sets],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-    )
+        [str(folder / "requirements" / "install.sh"), *sets], env={**os.environ, **variables},
+        capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
-    "sets, words", [((), "no set named: there are "), (("test", "nowt"), "nowt: there are ")]
-)
+    "sets, words", [((), "no set named: there are "), (("test", "nowt"), "nowt: there are ")])
 def test_a_set_that_there_is_not_is_one_line_before_anything_is_made(tmp_path, sets, words):
     result = install(tmp_path, *sets)
     assert result.returncode == 1 and len(result.stderr.splitlines()) == 1 and words in result.stderr
@@ -164,14 +156,10 @@ def test_several_sets_are_installed_once(made):
     assert first.returncode == 0, first.stderr
     calls = (made / "pip.log").read_text().splitlines()
     assert [re.findall(r"requirements/(\S+)\.txt|(--editable)", call) for call in calls] == [
-        [("mxnet-cpu", "")],
-        [("test", "")],
-        [("", "--editable")],
-    ]
+        [("mxnet-cpu", "")], [("test", "")], [("", "--editable")]]
     assert all("--require-hashes" in call and "--quiet" in call for call in calls[:2])
     again = subprocess.run(
-        [str(made / "requirements" / "install.sh"), "test", "mxnet-cpu"], capture_output=True, text=True
-    )
+        [str(made / "requirements" / "install.sh"), "test", "mxnet-cpu"], capture_output=True, text=True)
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
     assert (made / "pip.log").read_text().splitlines() == calls
 
@@ -201,19 +189,14 @@ def test_sets_that_are_not_for_one_venv_are_refused_with_the_command_of_readme(m
         (made / name).chmod(0o755)
     assert install(made, "mxnet-cpu", PYTHON="").returncode == 0  # as make demo does
     refused = subprocess.run(
-        [str(made / "requirements" / "install.sh"), "pytorch-gpu"], capture_output=True, text=True
-    )
+        [str(made / "requirements" / "install.sh"), "pytorch-gpu"], capture_output=True, text=True)
     assert refused.returncode == 1
     assert "pytorch-gpu has files of the same names as mxnet-cpu" in refused.stderr
     remedy = refused.stderr.strip().partition("to have it instead: ")[2]
     assert f"\n{remedy} " in (ROOT / "README.md").read_text(encoding="utf-8")
     done = subprocess.run(
-        ["bash", "-c", remedy],
-        cwd=str(made),
-        env={**os.environ, "PYTHON": str(made / "base")},
-        capture_output=True,
-        text=True,
-    )
+        ["bash", "-c", remedy], cwd=str(made), env={**os.environ, "PYTHON": str(made / "base")},
+        capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in made.glob(".venv/installed-*-*pu")] == ["installed-pytorch-gpu"]
 
@@ -235,8 +218,7 @@ def test_it_says_why_it_begins_anew(made):
     assert subprocess.check_output(again, env=environ, text=True) == ""
     (copied / ".venv" / "whole").unlink()
     assert subprocess.check_output(again, env=environ, text=True).startswith(
-        "setup: .venv is not whole, as after "
-    )
+        "setup: .venv is not whole, as after ")
 
 
 def test_a_terminal_shows_what_is_downloaded(made):

@@ -17,15 +17,9 @@ MEASURE = ("--seconds", "1", "--rounds", "1")
 VERBS = {
     "check": ("{campaign}", "--ruleset", "4.0.0"),
     "report": ("{campaign}", "--ruleset", "4.0.0", "-o", "report.html"),
-    "plan": ("--curve", "--plot", "plan.svg"),
-    "pack": ("{images}", "out", "--workers", "2"),
-    "launch": (),
-    "evaluate": ("{weights}",),
-    "bench comm": ("--largest-mib", "1"),
-    "bench input": MEASURE,
-    "bench throughput": (*MEASURE, "-o", "rates"),
-    "profile": (*MEASURE, "--steps", "2", "-o", "profile"),
-}
+    "plan": ("--curve", "--plot", "plan.svg"), "pack": ("{images}", "out", "--workers", "2"), "launch": (),
+    "evaluate": ("{weights}",), "bench comm": ("--largest-mib", "1"), "bench input": MEASURE,
+    "bench throughput": (*MEASURE, "-o", "rates"), "profile": (*MEASURE, "--steps", "2", "-o", "profile")}
 """Those that start further processes of Python or draw, and what is typed behind them."""
 IN_SHORT = ("check", "plan", "pack")
 """What `make test` runs of them."""
@@ -61,8 +55,7 @@ def given(tmp_path, tiny_environment, argument):
 
 
 @pytest.mark.parametrize(
-    "verb", [pytest.param(verb, marks=pytest.mark.smoke if verb in IN_SHORT else ()) for verb in VERBS]
-)
+    "verb", [pytest.param(verb, marks=pytest.mark.smoke if verb in IN_SHORT else ()) for verb in VERBS])
 def test_nothing_of_it_runs(verb, folder, tmp_path, tiny_environment):
     arguments = [given(tmp_path, tiny_environment, each) for each in VERBS[verb]]
     values = {**tiny_environment, "DGXNGPU": "2" if verb in ("launch", "bench comm") else "1"}
@@ -75,11 +68,8 @@ def test_nothing_of_it_runs(verb, folder, tmp_path, tiny_environment):
 def test_one_place_starts_python():
     starts = re.compile(r"\[\s*sys\.executable|\(\s*sys\.executable, \"-|os\.spawn|runpy\.")
     files = {
-        file.relative_to(ROOT).as_posix()
-        for package in ("rn50", "implementations")
-        for file in (ROOT / package).rglob("*.py")
-        if starts.search(file.read_text())
-    }
+        file.relative_to(ROOT).as_posix() for package in ("rn50", "implementations")
+        for file in (ROOT / package).rglob("*.py") if starts.search(file.read_text())}
     forks = "rn50/results/validity/checkers.py"  # of a Python that process.py started
     assert files == {"rn50/process.py", forks}
 

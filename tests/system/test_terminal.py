@@ -59,12 +59,10 @@ def verbs(campaign, another, images, packed, tmp_path):
         "demo-data --help": (["demo-data", "--help"], {OK}),
         "pack": (["pack", images, tmp_path / "out", "--workers", "1"], {OK}),
         "unpack": (["unpack", packed, tmp_path / "folders"], {OK}),
-        "verify": (["verify", packed, *counts], {OK}),
-        "doctor": (["doctor"], {0, 1}),
+        "verify": (["verify", packed, *counts], {OK}), "doctor": (["doctor"], {0, 1}),
         "config show": (["config", "show", "configs/config_DEMO_CPU.sh"], {OK}),
         "bench storage": (["bench", "storage", packed, "--seconds", "1", "--rounds", "1"], {OK}),
-        "score": (["score", campaign], {OK}),
-        "score --json": (["score", campaign, "--json"], {OK}),
+        "score": (["score", campaign], {OK}), "score --json": (["score", campaign, "--json"], {OK}),
         "score --csv": (["score", campaign, "--csv"], {OK}),
         "check": (["check", campaign, "--ruleset", "4.0.0"], {OK}),
         "report": (["report", campaign, "--ruleset", "4.0.0", "-o", tmp_path / "report.html"], {OK}),
@@ -74,37 +72,14 @@ def verbs(campaign, another, images, packed, tmp_path):
         "plan --curve": (["plan", "--curve", "--plot", tmp_path / "plan.svg"], {OK}),
         "borrow": (["borrow", "rcp/3264", "configs/config_DGXA100.sh"], {OK}),
         "borrow --suggest": (["borrow", "--suggest", "--gbs", "3264"], {OK}),
-        "search": (["search", "nothing", "-o", tmp_path / "search"], {2}),
-        "launch": (["launch"], {2}),
-        "no such verb": (["no-such-verb"], {2}),
-        "no such file": (["score", "no-such-file"], {2}),
-    }
+        "search": (["search", "nothing", "-o", tmp_path / "search"], {2}), "launch": (["launch"], {2}),
+        "no such verb": (["no-such-verb"], {2}), "no such file": (["score", "no-such-file"], {2})}
 
 
 VERBS = (
-    "demo-data --help",
-    "pack",
-    "unpack",
-    "verify",
-    "doctor",
-    "config show",
-    "bench storage",
-    "score",
-    "score --json",
-    "score --csv",
-    "check",
-    "report",
-    "compare",
-    "package",
-    "plan",
-    "plan --curve",
-    "borrow",
-    "borrow --suggest",
-    "search",
-    "launch",
-    "no such verb",
-    "no such file",
-)
+    "demo-data --help", "pack", "unpack", "verify", "doctor", "config show", "bench storage", "score",
+    "score --json", "score --csv", "check", "report", "compare", "package", "plan", "plan --curve", "borrow",
+    "borrow --suggest", "search", "launch", "no such verb", "no such file")
 
 
 WIDE = ("score", "config show", "borrow --suggest")
@@ -115,11 +90,8 @@ SMOKE = ("score", "check", "compare", "config show", "plan", "pack", "verify", "
 
 @pytest.mark.parametrize(
     "verb, columns",
-    [
-        *(pytest.param(each, 80, marks=pytest.mark.smoke if each in SMOKE else ()) for each in VERBS),
-        *((each, 200) for each in WIDE),
-    ],
-)
+    [*(pytest.param(each, 80, marks=pytest.mark.smoke if each in SMOKE else ()) for each in VERBS),
+     *((each, 200) for each in WIDE)])
 def test_a_verb_on_a_terminal(verb, verbs, columns):
     arguments, statuses = verbs[verb]
     assert_well(on_terminal([*RN50, *arguments], columns), statuses, columns)
@@ -224,11 +196,8 @@ def hostile(tmp_path):
 def assert_harmless(shown):
     assert "Traceback" not in shown.text and "RN50_DEBUG=1" not in shown.text, shown.text
     assert (
-        "\x1b]" not in shown.raw
-        and "\x1b[2J" not in shown.raw
-        and "\x07" not in shown.raw
-        and "\u202e" not in shown.raw
-    )
+        "\x1b]" not in shown.raw and "\x1b[2J" not in shown.raw and "\x07" not in shown.raw
+        and "\u202e" not in shown.raw)
     assert not [line for line in shown.lines if line.startswith("rn50: forged")]
     if "owned" in shown.text:
         assert "💯" not in shown.text
@@ -237,15 +206,9 @@ def assert_harmless(shown):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["score"],
-        ["check", "--ruleset", "4.0.0"],
-        ["compare"],
-        ["package", "-o", "{to}"],
-        ["report", "--ruleset", "4.0.0", "-o", "{to}.html"],
-    ],
-    ids=lambda arguments: " ".join(arguments[:2]),
-)
+    [["score"], ["check", "--ruleset", "4.0.0"], ["compare"], ["package", "-o", "{to}"],
+     ["report", "--ruleset", "4.0.0", "-o", "{to}.html"]],
+    ids=lambda arguments: " ".join(arguments[:2]))
 def test_what_a_log_says_is_shown_and_not_obeyed(hostile, arguments):
     verb, *options = (each.format(to=hostile / "to") for each in arguments)
     evil = hostile / HOSTILE.replace("/", "|")
@@ -257,26 +220,15 @@ def test_what_a_log_says_is_shown_and_not_obeyed(hostile, arguments):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["config", "show", "{config}"],
-        ["doctor"],
-        ["plan", "--accelerator", HOSTILE],
-        ["launch"],
-        ["no" + HOSTILE],
-        ["score", HOSTILE],
-    ],
-    ids=lambda arguments: " ".join(arguments[:2])[:16].split("\x1b")[0],
-)
+    [["config", "show", "{config}"], ["doctor"], ["plan", "--accelerator", HOSTILE], ["launch"],
+     ["no" + HOSTILE], ["score", HOSTILE]],
+    ids=lambda arguments: " ".join(arguments[:2])[:16].split("\x1b")[0])
 def test_what_a_configuration_or_an_argument_says_is_shown_and_not_obeyed(
     tmp_path, tiny_environment, arguments
 ):
     values = {
-        **tiny_environment,
-        "SUBMISSION_PLATFORM": HOSTILE,
-        "DGXSYSTEM": HOSTILE,
-        "DATADIR": HOSTILE,
-        "MXNET_X": HOSTILE,
-    }
+        **tiny_environment, "SUBMISSION_PLATFORM": HOSTILE, "DGXSYSTEM": HOSTILE, "DATADIR": HOSTILE,
+        "MXNET_X": HOSTILE}
     config = configuration_file(tmp_path / "config_EVIL.sh", values)
     environment = (
         {"CONFIG_FILE": str(config)} if arguments == ["doctor"] else values if arguments == ["launch"] else {}
@@ -287,18 +239,15 @@ def test_what_a_configuration_or_an_argument_says_is_shown_and_not_obeyed(
 
 
 MEASURING = {
-    "bench comm": ["--largest-mib", "1"],
-    "bench input": ["--seconds", "1", "--rounds", "1"],
+    "bench comm": ["--largest-mib", "1"], "bench input": ["--seconds", "1", "--rounds", "1"],
     "bench throughput": ["--seconds", "1", "--rounds", "1", "-o", "{to}"],
     "profile": ["--seconds", "1", "--rounds", "1", "--steps", "2", "-o", "{to}"],
-    "tune input": ["{config}", "--seconds", "2"],
-}
+    "tune input": ["{config}", "--seconds", "2"]}
 
 
 @pytest.mark.parametrize(
     "verb",
-    [pytest.param(verb, marks=pytest.mark.smoke if verb == "bench input" else ()) for verb in MEASURING],
-)
+    [pytest.param(verb, marks=pytest.mark.smoke if verb == "bench input" else ()) for verb in MEASURING])
 def test_a_verb_that_trains_on_a_terminal(verb, tmp_path, tiny_environment, with_sections):
     values = {**tiny_environment, "DGXNGPU": "2" if verb == "bench comm" else "1"}
     options = [each.format(to=tmp_path / "to", config=with_sections) for each in MEASURING[verb]]
@@ -312,12 +261,8 @@ def with_sections(tmp_path, tiny_environment):
     groups = {"hyperparameters": [], "run": [], "input pipeline": []}
     for name, value in tiny_environment.items():
         section = (
-            "input pipeline"
-            if name.startswith("DALI_")
-            else "run"
-            if groups["run"] or name == "DGXSYSTEM"
-            else None
-        )
+            "input pipeline" if name.startswith("DALI_") else "run" if groups["run"] or name == "DGXSYSTEM"
+            else None)
         groups[section or "hyperparameters"].append(f"export {name}='{value}'\n")
     file = tmp_path / "config_SECTIONS.sh"
     file.write_text("".join(line for name, lines in groups.items() for line in (f"# --- {name}\n", *lines)))
@@ -328,43 +273,25 @@ def with_sections(tmp_path, tiny_environment):
 def small(tmp_path, memorised, tiny_environment):
     """A campaign of one run that reaches its target within seconds, as the environment of a script."""
     environment = {
-        **tiny_environment,
-        "DATADIR": str(memorised),
-        "NUMEXAMPLES": "40",
-        "NUMVALEXAMPLES": "40",
-        "NUMEPOCHS": "60",
-        "BATCHSIZE": "8",
-        "LR": "1.0",
-        "LABELSMOOTHING": "0",
-        "CROP_AREA_MIN": "1",
-        "EVAL_OFFSET": "2",
-        "EVAL_PERIOD": "4",
-    }
+        **tiny_environment, "DATADIR": str(memorised), "NUMEXAMPLES": "40", "NUMVALEXAMPLES": "40",
+        "NUMEPOCHS": "60", "BATCHSIZE": "8", "LR": "1.0", "LABELSMOOTHING": "0", "CROP_AREA_MIN": "1",
+        "EVAL_OFFSET": "2", "EVAL_PERIOD": "4"}
     config = configuration_file(tmp_path / "config_SMALL.sh", environment)
     python = os.path.dirname(RN50[0])
     return {
-        "CONFIG_FILE": str(config),
-        "RESULTS": str(tmp_path / "results"),
-        "NEXP": "1",
-        "PATH": f"{python}:{os.environ['PATH']}",
-    }
+        "CONFIG_FILE": str(config), "RESULTS": str(tmp_path / "results"), "NEXP": "1",
+        "PATH": f"{python}:{os.environ['PATH']}"}
 
 
 @pytest.mark.parametrize(
     "command, columns",
-    [("./run_experiments.sh", 80), pytest.param("rn50 run --runs 1", 80, marks=pytest.mark.smoke)],
-)
+    [("./run_experiments.sh", 80), pytest.param("rn50 run --runs 1", 80, marks=pytest.mark.smoke)])
 def test_a_campaign_on_a_terminal(small, command, columns):
     typed = [*RN50, *command.split()[1:]] if command.startswith("rn50") else [command]
     shown = on_terminal(typed, columns, **small)
     assert_well(shown, {OK}, columns)
     for said in (
-        "Ctrl-C is safe",
-        "epoch  3: top-1",
-        "img/s",
-        "target reached",
-        "4 of 4 passed",
-        "1 run of 5",
+        "Ctrl-C is safe", "epoch  3: top-1", "img/s", "target reached", "4 of 4 passed", "1 run of 5",
         "Report ",
     ):
         assert said in shown.text
@@ -380,8 +307,7 @@ def test_a_run_on_a_terminal_and_ctrl_c(small, tmp_path):
     assert_well(shown, {OK}, 80)
     assert (tmp_path / "one.txt").is_file()
     shown = on_terminal(
-        ["./run_and_time.sh"], keys=("img/s", CTRL_C), **small, RESULT_FILE=str(tmp_path / "two.txt")
-    )
+        ["./run_and_time.sh"], keys=("img/s", CTRL_C), **small, RESULT_FILE=str(tmp_path / "two.txt"))
     assert_well(shown, {128 + signal.SIGINT}, 80)
     assert [line for line in shown.lines if line.startswith("rn50: stopped by SIGINT")], shown.raw[-900:]
 
@@ -410,19 +336,7 @@ def test_make_demo_on_a_terminal(small):
 def test_a_search_on_a_terminal(with_sections, tmp_path, tiny_folder):
     """A baseline that misses its target: there is a bar, then a line that says so."""
     shown = on_terminal(
-        [
-            *RN50,
-            "search",
-            with_sections,
-            "-o",
-            tmp_path / "to",
-            "--trials",
-            "1",
-            "--repeats",
-            "1",
-            "--seeds-to-confirm",
-            "2",
-        ],
-        DATADIR=str(tiny_folder),
-    )
+        [*RN50, "search", with_sections, "-o", tmp_path / "to", "--trials", "1", "--repeats", "1",
+         "--seeds-to-confirm", "2"],
+        DATADIR=str(tiny_folder))
     assert_well(shown, {OK, 2}, 80)

@@ -24,14 +24,10 @@ def test_a_run_of_two_ranks_is_one_log(start, results, two_ranks):
     # A share of all 57, so no image was left out and none was counted on both ranks: a wrong number ends the
     # run with status 2.
     assert values["eval_accuracy"] * EVAL_SAMPLES == pytest.approx(
-        round(values["eval_accuracy"] * EVAL_SAMPLES)
-    )
+        round(values["eval_accuracy"] * EVAL_SAMPLES))
     assert logged[-1]["key"] == "run_stop" and logged[-1]["metadata"]["status"] == "aborted"
     assert sorted(path.name for path in results.iterdir()) == [
-        "result_0.txt",
-        "result_1.json",
-        "result_1.txt",
-    ]
+        "result_0.txt", "result_1.json", "result_1.txt"]
 
 
 def test_sums_are_timed_by_size(tiny_environment, two_ranks):
@@ -40,13 +36,10 @@ def test_sums_are_timed_by_size(tiny_environment, two_ranks):
     report = json.loads(job.out)
     assert documented.differences("bench comm", report) == []
     assert (report["library"], report["ranks"]) == (
-        {"python": "shared memory", "horovodrun": "Gloo"}[two_ranks["LAUNCHER"]],
-        2,
-    )
+        {"python": "shared memory", "horovodrun": "Gloo"}[two_ranks["LAUNCHER"]], 2)
     assert (
         report["environment"]["MXNET_SAFE_ACCUMULATION"] == "1"
-        and "HOROVOD_RANK" not in report["environment"]
-    )
+        and "HOROVOD_RANK" not in report["environment"])
     rows = report["all_reduce"]
     assert [row["bytes"] for row in rows] == [4**power for power in range(1, 11)]
     for row in rows:

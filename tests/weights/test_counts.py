@@ -14,8 +14,7 @@ def drawn(images=400, classes=12, seed=0):
     random = np.random.default_rng(seed)
     logits, labels = (
         random.standard_normal((images, classes)).astype(np.float32) * 3,
-        random.integers(classes, size=images),
-    )
+        random.integers(classes, size=images))
     return logits, labels
 
 
@@ -70,26 +69,16 @@ def test_the_page_names_what_is_confused(tmp_path):
     counts = Counts.none(3, confusion=True)
     counts.add(np.eye(3, dtype=np.float32)[[0, 1, 1, 1]] * 9, np.array([0, 1, 2, 2]))
     found = {
-        "weights": "<a>.safetensors",
-        "top1": 0.5,
-        "top5": 1.0,
-        "correct": 2,
-        "top5_correct": 4,
-        "images": 4,
-        "calibration_error": 0.1,
-        "framework": "mxnet",
-        "precision": "float32",
-        "facts": {"seed": "<b>"},
-        "density": [{"layer": "fc1_weight", "density": 0.5}],
-    }
+        "weights": "<a>.safetensors", "top1": 0.5, "top5": 1.0, "correct": 2, "top5_correct": 4, "images": 4,
+        "calibration_error": 0.1, "framework": "mxnet", "precision": "float32", "facts": {"seed": "<b>"},
+        "density": [{"layer": "fc1_weight", "density": 0.5}]}
     file = tmp_path / "page.html"
     for _ in range(2):  # the page replaces itself
         page.write(file, found, counts)
     text = file.read_text()
     assert (
         "<tr><td>2</td><td>1</td><td>2</td></tr>" in text
-        and "<tr><td>2</td><td>2</td><td>0</td></tr>" in text
-    )
+        and "<tr><td>2</td><td>2</td><td>0</td></tr>" in text)
     assert "&lt;a&gt;" in text and "<b>" not in text and "50.0 %" in text and text.count("<svg") == 2
     assert files.MARK in text
 

@@ -58,29 +58,23 @@ def drop(name):
 
 @pytest.mark.parametrize(
     "change, said",
-    [
-        (
-            facts(width="0.25"),
-            r"conv0_weight is F32 \[8, 3, 7, 7\]; a network of its classes and width has F32 \[16, 3, 7, 7\]",
-        ),
-        (facts(classes="1000"), r"fc1_weight is F32 \[10, 256\]; .* F32 \[1000, 256\]"),
-        (facts(classes="ten"), "its header says ten of classes"),
-        (facts(classes="-1"), "its header says -1 of classes"),
-        (facts(classes="9" * 7), "its header says 9999999 of classes"),
-        (facts(classes="10.5"), "its header says 10.5 of classes, no whole number"),
-        (facts(width="1e9"), "its header says 1e9 of width"),
-        (facts(width="0"), "its header says 0 of width"),
-        (facts(width="nan"), "its header says nan of width"),
-        (drop("image_size"), "its header says nothing of image_size"),
-        (lambda header: header.pop("__metadata__"), "its header says nothing of classes"),
-        (lambda header: header.update(conv9=header.pop("conv0_weight")), "there is no conv0_weight"),
-        (
-            lambda header: header.update(more={"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}),
-            "more is none of its tensors",
-        ),
-        (lambda header: header["bn0_beta"].update(dtype="I32"), r"bn0_beta is I32 \[8\]; .* F32 \[8\]"),
-    ],
-)
+    [(facts(width="0.25"),
+      r"conv0_weight is F32 \[8, 3, 7, 7\]; a network of its classes and width has F32 \[16, 3, 7, 7\]",
+     ),
+     (facts(classes="1000"), r"fc1_weight is F32 \[10, 256\]; .* F32 \[1000, 256\]"),
+     (facts(classes="ten"), "its header says ten of classes"),
+     (facts(classes="-1"), "its header says -1 of classes"),
+     (facts(classes="9" * 7), "its header says 9999999 of classes"),
+     (facts(classes="10.5"), "its header says 10.5 of classes, no whole number"),
+     (facts(width="1e9"), "its header says 1e9 of width"),
+     (facts(width="0"), "its header says 0 of width"),
+     (facts(width="nan"), "its header says nan of width"),
+     (drop("image_size"), "its header says nothing of image_size"),
+     (lambda header: header.pop("__metadata__"), "its header says nothing of classes"),
+     (lambda header: header.update(conv9=header.pop("conv0_weight")), "there is no conv0_weight"),
+     (lambda header: header.update(more={"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}),
+      "more is none of its tensors"),
+     (lambda header: header["bn0_beta"].update(dtype="I32"), r"bn0_beta is I32 \[8\]; .* F32 \[8\]")])
 def test_another_header_is_refused(some, tmp_path, change, said):
     file = tmp_path / "other.safetensors"
     file.write_bytes(with_header(format_.save(dict(some.arrays), {**FACTS}), change))
@@ -114,11 +108,8 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "name, value, said",
-    [
-        ("bn0_gamma", np.nan, "has values that are no finite numbers"),
-        ("bn0_running_var", -1, "has negative values, and is a variance"),
-    ],
-)
+    [("bn0_gamma", np.nan, "has values that are no finite numbers"),
+     ("bn0_running_var", -1, "has negative values, and is a variance")])
 def test_weights_of_a_run_that_diverged_are_refused(some, tmp_path, name, value, said):
     spoiled = {**some.arrays, name: np.full(8, value, np.float32)}
     weights_file.write(tmp_path / "nan.safetensors", Weights(spoiled, FACTS))
@@ -134,8 +125,7 @@ def foreign(prefix):
 
 
 @pytest.mark.parametrize(
-    "prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "model.backbone."]
-)
+    "prefix", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "model.backbone."])
 def test_a_foreign_network_that_was_part_of_another_is_read(tmp_path, prefix):
     file = tmp_path / "theirs.safetensors"
     counts = {f"{prefix}bn1.num_batches_tracked": np.zeros(1, np.float32)}

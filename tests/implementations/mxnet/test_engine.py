@@ -30,8 +30,7 @@ def test_one_batch_is_learned_by_heart(tiny_config):
     rank.warm_up(1)
     losses = [
         float(rank.engine.step(batch, 2.0).mean().asscalar())
-        for batch in itertools.repeat(rank.engine.synthetic(), 40)
-    ]
+        for batch in itertools.repeat(rank.engine.synthetic(), 40)]
     floor = -(
         0.91 * np.log(0.91) + 0.09 * np.log(0.01)
     )  # smoothing 0.1 over 10 classes: the loss of a perfect prediction
@@ -42,8 +41,7 @@ def test_one_batch_is_learned_by_heart(tiny_config):
 
 @pytest.mark.parametrize(
     "capability, container, taken",
-    [((9, 0), "", False), ((8, 0), "", True), ((9, 0), "23.10", True), (None, "", True)],
-)
+    [((9, 0), "", False), ((8, 0), "", True), ((9, 0), "23.10", True), (None, "", True)])
 def test_the_wheel_refuses_a_gpu_that_it_has_no_code_for(
     tiny_config, monkeypatch, capability, container, taken
 ):

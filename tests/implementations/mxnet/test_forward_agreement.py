@@ -16,21 +16,15 @@ paddle = pytest.importorskip("paddle")
 from implementations.mxnet.model import Layout, ResNet50  # noqa: E402
 
 PARTS = {
-    "weight": "weight",
-    "bias": "bias",
-    "gamma": "weight",
-    "beta": "bias",
-    "running_mean": "_mean",
-    "running_var": "_variance",
-}
+    "weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias", "running_mean": "_mean",
+    "running_var": "_variance"}
 
 
 def their_name(name):
     """PaddlePaddle's name of our tensor: stage2_unit1_bn3_gamma -> layer2.0.bn3.weight, conv1sc ->
     downsample.0."""
     match = re.fullmatch(
-        r"(?:stage(\d)_unit(\d)_)?(conv|bn|fc)(\w*?)_(weight|bias|gamma|beta|running_mean|running_var)", name
-    )
+        r"(?:stage(\d)_unit(\d)_)?(conv|bn|fc)(\w*?)_(weight|bias|gamma|beta|running_mean|running_var)", name)
     stage, unit, kind, index, part = match.groups()
     if kind == "fc":
         return f"fc.{part}"
@@ -73,8 +67,7 @@ def test_logits_agree(networks, size):
 
 @pytest.mark.skipif(
     not frameworks.traits("mxnet").bfloat16_flags <= hardware.cpu_flags(),
-    reason="MXNet computes in bfloat16 with AVX-512 alone",
-)
+    reason="MXNet computes in bfloat16 with AVX-512 alone")
 def test_bfloat16_is_the_same_network(networks):
     ours, _ = networks
     low = ResNet50(1000, 1.0, False, Layout("NCHW", "bfloat16", fused_relu=False))

@@ -39,10 +39,7 @@ def test_stride_is_in_the_3x3_convolution(network):
     assert len(strided) == 3
     for block in strided:
         assert [(c._convolution["kernel"], c._convolution["stride"]) for c in block.body] == [
-            ((1, 1), (1, 1)),
-            ((3, 3), (2, 2)),
-            ((1, 1), (1, 1)),
-        ]
+            ((1, 1), (1, 1)), ((3, 3), (2, 2)), ((1, 1), (1, 1))]
         assert block.shortcut._convolution["stride"] == (2, 2)
 
 
@@ -105,10 +102,8 @@ def test_label_smoothing_by_hand():
 
 def test_one_step_at_full_size(tiny_config):
     config = with_changes(
-        tiny_config,
-        hyperparameters={"batch_size": 4, "bn_gamma_zero": False},
-        data={"image_size": 224, "classes": 1000, "width": 1.0},
-    )
+        tiny_config, hyperparameters={"batch_size": 4, "bn_gamma_zero": False},
+        data={"image_size": 224, "classes": 1000, "width": 1.0})
     rank = Rank(config)
     assert len(rank.warm_up(1)) == 161
     batch = rank.engine.synthetic()
@@ -125,8 +120,7 @@ def test_one_step_at_full_size(tiny_config):
 
 @pytest.mark.parametrize(
     "device, environ, layout",
-    [("cpu", {}, "CHW"), ("gpu", {}, "CHW"), ("gpu", {"NVIDIA_MXNET_VERSION": "23.10"}, "HWC")],
-)
+    [("cpu", {}, "CHW"), ("gpu", {}, "CHW"), ("gpu", {"NVIDIA_MXNET_VERSION": "23.10"}, "HWC")])
 def test_images_are_channels_last_in_nvidias_container_alone(tiny_config, device, environ, layout):
     assert image_layout(with_changes(tiny_config, environ, run={"device": device})) == layout
 

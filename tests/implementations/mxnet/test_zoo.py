@@ -12,8 +12,7 @@ def test_every_name_is_a_model_of_the_zoo():
     known = zoo.models()
     assert {"alexnet", "resnet50_v1", "inception_v3", "mobilenet_v2_0_25"} < set(known)
     assert [name for name, size in known.items() if size != 224] == ["inception_v3"] and known[
-        "inception_v3"
-    ] == 299
+        "inception_v3"] == 299
 
 
 @pytest.mark.parametrize("name, size", [("squeezenet1_1", 224), ("mobilenet0_25", 224)])

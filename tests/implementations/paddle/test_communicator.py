@@ -43,13 +43,8 @@ def assert_said(lines):
 @pytest.mark.parametrize("launcher", [OURS, FLEETRUN], ids=["ours", "fleetrun"])
 def test_ranks_meet_and_sum(launcher):
     done = subprocess.run(
-        [*launcher, sys.executable, "-c", SCRIPT],
-        cwd=str(ROOT),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=ENVIRONMENT,
-    )
+        [*launcher, sys.executable, "-c", SCRIPT], cwd=str(ROOT), capture_output=True, text=True, timeout=120,
+        env=ENVIRONMENT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert_said(done.stdout.splitlines())
 
@@ -60,15 +55,9 @@ def test_ranks_meet_by_the_variables_of_torch_distributed():
         common = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", SCRIPT],
-            cwd=str(ROOT),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**ENVIRONMENT, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(3)
-    ]
+            [sys.executable, "-c", SCRIPT], cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env={**ENVIRONMENT, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(3)]
     said = [rank.communicate(timeout=120) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0, 0], said
     assert_said([line for out, _ in said for line in out.splitlines()])

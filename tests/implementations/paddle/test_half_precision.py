@@ -34,10 +34,8 @@ def seen(monkeypatch):
             result = operation(
                 *(
                     ours.cast(each, "float32") if isinstance(each, paddle.Tensor) else each
-                    for each in arguments
-                ),
-                **options,
-            )
+                    for each in arguments),
+                **options)
             return result.astype(tensors[0].dtype)
 
         return run
@@ -46,10 +44,8 @@ def seen(monkeypatch):
     for owner, name in [
         *(
             (functional, name)
-            for name in ("conv2d", "batch_norm", "relu", "max_pool2d", "adaptive_avg_pool2d")
-        ),
-        (paddle, "matmul"),
-        (paddle.Tensor, "__add__"),
+            for name in ("conv2d", "batch_norm", "relu", "max_pool2d", "adaptive_avg_pool2d")),
+        (paddle, "matmul"), (paddle.Tensor, "__add__"),
     ]:
         monkeypatch.setattr(owner, name, rounded(name, getattr(owner, name)))
     return types
@@ -74,8 +70,7 @@ def apart(some, others):
     """The median over the parameters of the relative distance of gradients."""
     norms = {name: np.linalg.norm(value) for name, value in others.items()}
     return np.median(
-        [np.linalg.norm(some[name] - others[name]) / norm for name, norm in norms.items() if norm]
-    )
+        [np.linalg.norm(some[name] - others[name]) / norm for name, norm in norms.items() if norm])
 
 
 @pytest.fixture
@@ -94,16 +89,14 @@ def begin():
     network.initialize(0)
     return {
         name: np.full(tensor.shape, 0.2, np.float32) if name.endswith("bn3_gamma") else tensor.numpy()
-        for name, tensor in ours.trainable(network)
-    }
+        for name, tensor in ours.trainable(network)}
 
 
 @pytest.mark.parametrize("half", HALVES)
 def test_it_loses_no_more_than_in_pytorch(seen, batch, begin, half):
     exact = gradients(pytorchs, "float32", batch, begin)
     ours_off, pytorchs_off = (
-        apart(gradients(package, half, batch, begin), exact) for package in (ours, pytorchs)
-    )
+        apart(gradients(package, half, batch, begin), exact) for package in (ours, pytorchs))
     assert apart(gradients(ours, "float32", batch, begin), exact) < 1e-4 < ours_off < 1.2 * pytorchs_off
 
 
@@ -122,6 +115,5 @@ def test_only_products_and_activations_are_in_half_precision(seen, batch, begin,
 def test_sums_over_the_batch_need_no_loss_scaling(seen, batch, begin):
     exact = gradients(pytorchs, "float32", batch, begin)
     plain, scaled, small = (
-        apart(gradients(ours, "float16", batch, begin, scale), exact) for scale in (1, 128, 1 / 4096)
-    )
+        apart(gradients(ours, "float16", batch, begin, scale), exact) for scale in (1, 128, 1 / 4096))
     assert plain < 1.02 * scaled and small > 1.5 * plain

@@ -26,14 +26,9 @@ def test_an_operator_within_another_one_is_counted_with_it():
         return {"name": f"{name}[{dur} us]", "cat": kind, "ts": ts, "dur": dur}
 
     events = [
-        event("add dygraph", 100, 20.9),
-        event("add compute", 101, 15, "OperatorInner"),
-        event("add", 105, 15.4),
-        event("Conv2dGradNodeFinal", 120, 300.5),
-        {"name": "process_name"},
-        event("add dygraph", 421, 10),
-    ]
+        event("add dygraph", 100, 20.9), event("add compute", 101, 15, "OperatorInner"),
+        event("add", 105, 15.4), event("Conv2dGradNodeFinal", 120, 300.5), {"name": "process_name"},
+        event("add dygraph", 421, 10)]
     assert measure.operators(events, measure.OPERATORS) == [
         Operator("add", 2, pytest.approx(30.9e-6)),
-        Operator("Conv2dGradNodeFinal", 1, pytest.approx(300.5e-6)),
-    ]
+        Operator("Conv2dGradNodeFinal", 1, pytest.approx(300.5e-6))]

@@ -64,8 +64,7 @@ def test_initial_values():
             assert not array.any()
     assert abs(values["fc1_weight"].std() / 0.01 - 1) < 0.05
     again, other = (
-        {each.name: each.tensor.numpy() for each in trainable(network(seed=seed))} for seed in (0, 1)
-    )
+        {each.name: each.tensor.numpy() for each in trainable(network(seed=seed))} for seed in (0, 1))
     assert all((values[name] == again[name]).all() for name in values)
     assert (values["conv0_weight"] != other["conv0_weight"]).any()
 
@@ -95,24 +94,17 @@ def test_running_statistics(batch):
 def test_signal_handlers_of_before_its_import_are_called(number):
     code = (
         f"import os, signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(7)); "
-        f"import implementations.paddle; os.kill(os.getpid(), {int(number)}); time.sleep(30)"
-    )
+        f"import implementations.paddle; os.kill(os.getpid(), {int(number)}); time.sleep(30)")
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=str(ROOT), capture_output=True, text=True, timeout=120
-    )
+        [sys.executable, "-c", code], cwd=str(ROOT), capture_output=True, text=True, timeout=120)
     assert done.returncode == 7, done.stderr
 
 
 def test_a_crash_ends_it_at_once_and_threads_are_no_warning():
     code = "import implementations.paddle, os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=str(ROOT),
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        [sys.executable, "-c", code], cwd=str(ROOT), env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True, text=True, timeout=120)
     assert done.returncode == -signal.SIGSEGV and done.stderr == ""
 
 

@@ -46,8 +46,7 @@ def oracle(h):
 @pytest.mark.parametrize("name, weight_decay", [("lars", 5e-5), ("lars", 0.0), ("sgd", 0.01), ("sgd", 0.0)])
 def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
     h = with_changes(
-        tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}
-    ).hyperparameters
+        tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}).hyperparameters
     random = np.random.RandomState(0)
     parameters, optimizer = made(name, h)  # a gamma of 0: a norm of 0
     assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}

@@ -24,8 +24,7 @@ def test_a_model_gives_logits_and_names_its_parameters(name):
     assert logits.shape == [2, 7] and bool(logits.isfinite().all())
     named = model.trainable(network)
     assert {id(each.tensor) for each in named} == {
-        id(each) for each in network.parameters() if not each.stop_gradient
-    }
+        id(each) for each in network.parameters() if not each.stop_gradient}
     assert len({each.name for each in named}) == len(named)
     for each in named:  # biases and batch norm have no weight decay
         assert optimizers.has_weight_decay(each.name) == (each.tensor.ndim > 1)

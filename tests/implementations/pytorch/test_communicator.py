@@ -33,26 +33,14 @@ ranks.close()
 """
 OURS = [sys.executable, "-m", "rn50.launch.local_launcher", "3"]
 TORCHRUN = [
-    sys.executable,
-    "-m",
-    "torch.distributed.run",
-    "--standalone",
-    "--nproc-per-node",
-    "3",
-    "--no-python",
-]
+    sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "--no-python"]
 
 
 @pytest.mark.parametrize("launcher", [OURS, TORCHRUN], ids=["ours", "torchrun"])
 def test_ranks_meet_and_sum(launcher):
     done = subprocess.run(
-        [*launcher, sys.executable, "-c", SCRIPT],
-        cwd=str(ROOT),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+        [*launcher, sys.executable, "-c", SCRIPT], cwd=str(ROOT), capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stdout + done.stderr
     said = sorted(line[line.index("said") :] for line in done.stdout.splitlines() if "said" in line)
     assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10**15 + 3} [6.0] 3" for rank in range(3)]

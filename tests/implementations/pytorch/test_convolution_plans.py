@@ -25,43 +25,17 @@ EPSILON = 1e-5
 LAYERS = sorted({each[1:6] for each in convolutions(224) if each.kernel < 7})
 """Inputs, outputs, kernel, stride and side of the 22 different convolutions."""
 H200 = {
-    "maxGridSize": [2147483647, 65535, 65535],
-    "maxBlockSize": [1024, 1024, 64],
-    "deviceVer": 900,
-    "driverVer": 13000,
-    "cudaDeviceId": 0,
-    "regsPerBlock": 65536,
-    "multiProcessorCount": 132,
-    "smClockRateKHz": 1980000,
-    "memClockRateKHz": 3201000,
-    "l2CacheSize": 62914560,
-    "warpSize": 32,
-    "maxSharedMemoryPerBlock": 49152,
-    "maxSharedMemoryPerBlockOptin": 232448,
-    "reservedSharedMemoryPerBlock": 1024,
-    "maxRegistersPerSM": 65536,
-    "pciDeviceId": 0,
-    "maxCtasPerSM": 32,
-    "maxThreadsPerBlock": 1024,
-    "maxThreadsPerSM": 2048,
-    "isTccDriver": 0,
-    "supportCoopLaunch": 1,
-    "totalGlobalMem": 150754820096,
-    "name": "NVIDIA H200",
-    "deviceName": "NVIDIA H200",
-}
+    "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "deviceVer": 900,
+    "driverVer": 13000, "cudaDeviceId": 0, "regsPerBlock": 65536, "multiProcessorCount": 132,
+    "smClockRateKHz": 1980000, "memClockRateKHz": 3201000, "l2CacheSize": 62914560, "warpSize": 32,
+    "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
+    "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "pciDeviceId": 0, "maxCtasPerSM": 32,
+    "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "isTccDriver": 0, "supportCoopLaunch": 1,
+    "totalGlobalMem": 150754820096, "name": "NVIDIA H200", "deviceName": "NVIDIA H200"}
 A100 = {
-    **H200,
-    "deviceVer": 800,
-    "multiProcessorCount": 108,
-    "smClockRateKHz": 1410000,
-    "memClockRateKHz": 1512000,
-    "l2CacheSize": 41943040,
-    "maxSharedMemoryPerBlockOptin": 166912,
-    "totalGlobalMem": 85041283072,
-    "name": "NVIDIA A100-SXM4-80GB",
-    "deviceName": "NVIDIA A100-SXM4-80GB",
-}
+    **H200, "deviceVer": 800, "multiProcessorCount": 108, "smClockRateKHz": 1410000,
+    "memClockRateKHz": 1512000, "l2CacheSize": 41943040, "maxSharedMemoryPerBlockOptin": 166912,
+    "totalGlobalMem": 85041283072, "name": "NVIDIA A100-SXM4-80GB", "deviceName": "NVIDIA A100-SXM4-80GB"}
 
 
 @pytest.mark.parametrize("batch", [400, 256, 408])
@@ -133,10 +107,8 @@ def test_a_captured_step_with_plans_gives_what_one_without_gives(precision, devi
     monkeypatch.setattr(convolution_statistics, "milliseconds", lambda action: next(faster))
     sides, (images, labels) = [], images_of(16, 64, device)
     ways = [
-        (precision, layers_of("fused", images.device, 16)["convolve"]),
-        (precision, model.plain_convolution),
-        ("float32", model.plain_convolution),
-    ]
+        (precision, layers_of("fused", images.device, 16)["convolve"]), (precision, model.plain_convolution),
+        ("float32", model.plain_convolution)]
     for how, convolution in ways:
         network, step, gradients = network_of(convolution, how, 1.0, device)
         graph = Graph(step, images, labels)

@@ -39,8 +39,7 @@ def test_the_mean_of_a_loss_waits_for_the_step_before_alone(tiny_config, monkeyp
     for name in ("_full_step", "_ragged_step"):
         step = getattr(engine, name)
         monkeypatch.setattr(
-            engine, name, lambda images, labels, step=step: begun.append("pass") or step(images, labels)
-        )
+            engine, name, lambda images, labels, step=step: begun.append("pass") or step(images, labels))
     update = engine.optimizer.step
     monkeypatch.setattr(engine.optimizer, "step", lambda *rate: begun.append("update") or update(*rate))
     monkeypatch.setattr(engine, "_look_back", Recorder(begun))
@@ -93,8 +92,7 @@ def test_the_device_goes_on_while_a_loss_is_read(tiny_config, monkeypatch, devic
     engine.mean(engine.step(batch, 0.1))  # what is loaded at a first use is loaded
     first, step = engine.step(batch, 0.1), engine._full_step
     monkeypatch.setattr(
-        engine, "_full_step", lambda images, labels: torch.cuda._sleep(LONG) or step(images, labels)
-    )
+        engine, "_full_step", lambda images, labels: torch.cuda._sleep(LONG) or step(images, labels))
     engine.step(batch, 0.1)
     assert engine.mean(first) > 0
     assert not torch.cuda.current_stream().query(), "it waited for the device"

@@ -67,8 +67,7 @@ def tensors(shape, dtype, device, mean=0.5, deviation=2.0):
     gamma, beta, running_mean = (torch.randn(columns, generator=random) for _ in range(3))
     images = [
         each.to(device, dtype).contiguous(memory_format=torch.channels_last)
-        for each in (x, shortcut, gradient)
-    ]
+        for each in (x, shortcut, gradient)]
     vectors = [each.to(device) for each in (gamma, beta, running_mean, torch.rand(columns, generator=random))]
     return [*images[:2], *vectors, images[2]]
 
@@ -87,22 +86,12 @@ def computed(function, given, add, relu, readers=1):
     for each in wanted:
         each.requires_grad_(True)
     y = function(
-        x,
-        shortcut if add else None,
-        gamma,
-        beta,
-        running_mean,
-        running_var,
-        MOMENTUM,
-        EPSILON,
-        relu,
-        readers == 2,
-    )
+        x, shortcut if add else None, gamma, beta, running_mean, running_var, MOMENTUM, EPSILON, relu,
+        readers == 2)
     outputs, gradients = (y, [gradient, 0.5 * gradient.roll(1, 0)]) if readers == 2 else ([y], [gradient])
     assert all(
         (each.shape, each.dtype, each.data_ptr()) == (gradient.shape, x.dtype, outputs[0].data_ptr())
-        for each in outputs
-    )
+        for each in outputs)
     found = {"output": outputs[0].detach(), "running mean": running_mean, "running variance": running_var}
     found.update(
         zip(("x", "gamma", "beta", "shortcut"), torch.autograd.grad(outputs, wanted, gradients), strict=False)
@@ -122,8 +111,7 @@ def assert_agrees(given, add, relu, tolerance, readers=1):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 @pytest.mark.parametrize(
-    "add, relu, readers", [(False, False, 1), (False, True, 1), (True, True, 1), (True, True, 2)]
-)
+    "add, relu, readers", [(False, False, 1), (False, True, 1), (True, True, 1), (True, True, 2)])
 def test_agrees_with_float64(device, dtype, add, relu, readers, few_programs):
     for shape in (
         SHAPES[:3] if dtype == torch.float32 else RAGGED
@@ -142,8 +130,7 @@ def test_the_gradient_of_either_reader_may_be_missing(device, reader):
 
     both = fused_norm.normalise(*given, MOMENTUM, EPSILON, True, twice=True)
     torch.testing.assert_close(
-        found(both[reader]), found(reference(*given, MOMENTUM, EPSILON, True)), rtol=1e-4, atol=1e-5
-    )
+        found(both[reader]), found(reference(*given, MOMENTUM, EPSILON, True)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -158,8 +145,7 @@ def test_two_values_a_channel_are_enough(device):
 def test_a_mean_far_from_zero_does_not_spoil_the_variance(device, few_programs):
     # The difference of two sums of squares would lose all of its digits here.
     assert_agrees(
-        tensors((4, 64, 12, 9), torch.float32, device, mean=3000.0, deviation=1.0), False, False, 1e-3
-    )
+        tensors((4, 64, 12, 9), torch.float32, device, mean=3000.0, deviation=1.0), False, False, 1e-3)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -187,8 +173,7 @@ def test_other_layouts_are_taken_too(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "precision, of_losses, of_gradients", [("float32", 1e-4, 0.1), ("bfloat16", 0.1, None)]
-)
+    "precision, of_losses, of_gradients", [("float32", 1e-4, 0.1), ("bfloat16", 0.1, None)])
 @pytest.mark.usefixtures("comparable_convolutions")
 def test_a_network_has_the_losses_and_gradients_of_float64(
     device, precision, of_losses, of_gradients, monkeypatch
@@ -208,8 +193,7 @@ def test_a_network_has_the_losses_and_gradients_of_float64(
         exact = given is model.separate_normalise
         layers = network.double().features if exact else network  # without the casts of a network
         losses = model.training_loss(
-            layers, images.to(to, torch.float64 if exact else torch.float32), labels.to(to), 0.1
-        )
+            layers, images.to(to, torch.float64 if exact else torch.float32), labels.to(to), 0.1)
         losses.sum().backward()
         gradients = torch.cat([parameter.grad.flatten() for parameter in network.parameters()])
         sides.append((losses.detach().cpu().double(), gradients.cpu().double()))
@@ -218,16 +202,13 @@ def test_a_network_has_the_losses_and_gradients_of_float64(
     assert gradients.isfinite().all()
     assert (
         of_gradients is None
-        or (gradients - expected_gradients).norm() < of_gradients * expected_gradients.norm()
-    )
+        or (gradients - expected_gradients).norm() < of_gradients * expected_gradients.norm())
 
 
 @pytest.mark.parametrize(
     "device, dtype",  # Triton's interpreter multiplies no matrices in bfloat16
-    [
-        pytest.param("cpu", torch.float16, marks=interpreted),
-        *(pytest.param("cuda", dtype, marks=ON_GPU) for dtype in (torch.float16, torch.bfloat16)),
-    ],
+    [pytest.param("cpu", torch.float16, marks=interpreted),
+     *(pytest.param("cuda", dtype, marks=ON_GPU) for dtype in (torch.float16, torch.bfloat16))],
 )
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("layer", sorted(one_pass.SHAPES), ids=str)
@@ -243,8 +224,7 @@ def test_both_gradients_of_a_convolution_agree_with_float64(device, dtype, relu,
     gradient, y, x = image(outputs), image(outputs), image(inputs)
     weight = (torch.randn(outputs, inputs, 1, 1, generator=random) * inputs**-0.5).to(device, dtype)
     mean, gamma, beta, for_beta, for_gamma = (
-        torch.randn(outputs, generator=random).to(device) for _ in range(5)
-    )
+        torch.randn(outputs, generator=random).to(device) for _ in range(5))
     scale = 0.5 + torch.rand(outputs, generator=random).to(device)
     for_beta, for_gamma = for_beta * 10, for_gamma * 10
     columns = [each[None, :, None, None].double() for each in (mean, scale, gamma, beta, for_beta, for_gamma)]
@@ -254,15 +234,12 @@ def test_both_gradients_of_a_convolution_agree_with_float64(device, dtype, relu,
         y = torch.where(value.abs() < 0.02, y + 0.25, y)
     standardised = (y.double() - mean_of) * scale_of
     g = (
-        torch.where(standardised * gamma_of + beta_of > 0, gradient.double(), 0)
-        if relu
-        else gradient.double()
-    )
+        torch.where(standardised * gamma_of + beta_of > 0, gradient.double(), 0) if relu
+        else gradient.double())
     dy = gamma_of * scale_of * (g - (for_beta_of + standardised * for_gamma_of) / 208)
     exact = torch.ops.aten.convolution_backward(
         *(dy.cpu(), x.double().cpu(), weight.double().cpu(), None),
-        *([1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]),
-    )
+        *([1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]))
     assert one_pass.takes(x, weight, 1) or device == "cuda"
     given = mean, scale, gamma, beta, for_beta, for_gamma
     found = one_pass.both_gradients(gradient, y, x, weight, given, relu)
@@ -280,8 +257,7 @@ def test_a_norm_gives_its_convolution_the_gradients_too(device, add, layer, few_
     random = torch.Generator().manual_seed(0)
     x = torch.randn(3, inputs, 9, 7, generator=random).half()
     weight = (
-        torch.randn(outputs, inputs, kernel, kernel, generator=random) * (inputs * kernel**2) ** -0.5
-    ).half()
+        torch.randn(outputs, inputs, kernel, kernel, generator=random) * (inputs * kernel**2) ** -0.5).half()
     shape = functional.conv2d(x.float(), weight.float(), stride=stride, padding=kernel // 2).shape
     shortcut, gradient = (torch.randn(shape, generator=random).half() for _ in range(2))
     gamma, beta, mean, var = (torch.rand(outputs, generator=random) + 0.5 for _ in range(4))
@@ -315,13 +291,8 @@ def test_only_layers_that_were_measured_take_one_pass():
 
     assert takes(64, 256) and takes(64, 256, dtype=torch.bfloat16)
     assert not any(
-        (
-            takes(64, 256, stride=2),
-            takes(64, 64, kernel=3),
-            takes(64, 256, dtype=torch.float32),
-            takes(1024, 256),
-        )
-    )
+        (takes(64, 256, stride=2), takes(64, 64, kernel=3), takes(64, 256, dtype=torch.float32),
+         takes(1024, 256)))
 
 
 def stem(function):

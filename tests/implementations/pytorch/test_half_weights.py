@@ -38,8 +38,7 @@ def batches(device, count):
     random = torch.Generator().manual_seed(1)
     for _ in range(count):
         images = torch.randn(SAMPLES, 3, SIDE, SIDE, generator=random).to(
-            device, memory_format=torch.channels_last
-        )
+            device, memory_format=torch.channels_last)
         yield images, torch.randint(10, (SAMPLES,), generator=random).to(device)
 
 

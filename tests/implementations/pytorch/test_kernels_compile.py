@@ -39,21 +39,14 @@ def compiled(kernel, constants: dict[str, object], capability: int = 90):
     constants = {**tile.SHAPE, **constants}
     warps = constants.pop("num_warps")
     types = {
-        **dict.fromkeys(HALF, "*fp16"),
-        **dict.fromkeys(BYTES, "*u8"),
-        **dict.fromkeys(WHOLE, "i32"),
-        **dict.fromkeys(FLOAT, "fp32"),
-        **dict.fromkeys(constants, "constexpr"),
-    }
+        **dict.fromkeys(HALF, "*fp16"), **dict.fromkeys(BYTES, "*u8"), **dict.fromkeys(WHOLE, "i32"),
+        **dict.fromkeys(FLOAT, "fp32"), **dict.fromkeys(constants, "constexpr")}
     signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
     divisible = {
-        (place,): [["tt.divisibility", 16]]
-        for place, name in enumerate(signature)
-        if signature[name].startswith("*") or name == "columns"
-    }
+        (place,): [["tt.divisibility", 16]] for place, name in enumerate(signature)
+        if signature[name].startswith("*") or name == "columns"}
     source = ASTSource(
-        kernel, signature, {name: constants[name] for name in signature if name in constants}, divisible
-    )
+        kernel, signature, {name: constants[name] for name in signature if name in constants}, divisible)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
 
 
@@ -62,9 +55,7 @@ def counts(ptx: str) -> Counts:
     return Counts(
         *(
             len(re.findall(pattern, ptx))
-            for pattern in (r"bar\.sync|barrier", r"ld\.global\S*v4\.b32", r"st\.global\S*v4\.b32")
-        )
-    )
+            for pattern in (r"bar\.sync|barrier", r"ld\.global\S*v4\.b32", r"st\.global\S*v4\.b32")))
 
 
 def resources(kernel) -> str:
@@ -74,8 +65,7 @@ def resources(kernel) -> str:
         file.write(kernel.asm["cubin"])
         file.flush()
         return subprocess.run(
-            [str(program), "-res-usage", file.name], capture_output=True, text=True, check=True
-        ).stdout
+            [str(program), "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
 
 
 def registers(kernel) -> int:
@@ -92,8 +82,7 @@ def loop(ptx: str) -> str:
     """Return the only loop of ``ptx``: the lines from a label to the branch back to it."""
     found = [
         match[0]
-        for match in re.finditer(r"^(\$L\w+):.*?\bbra(?:\.uni)?\s+\1;", ptx, re.DOTALL | re.MULTILINE)
-    ]
+        for match in re.finditer(r"^(\$L\w+):.*?\bbra(?:\.uni)?\s+\1;", ptx, re.DOTALL | re.MULTILINE)]
     assert len(found) == 1
     return found[0]
 
@@ -120,11 +109,8 @@ def test_a_loop_has_no_barrier_and_loads_16_bytes_at_a_time(kernel, constants, e
 
 
 MODULES = {
-    moments.moments_of_parts: moments,
-    gradients.sums_of_parts: gradients,
-    block.block_sums: block,
-    stem.stem_sums: stem,
-}
+    moments.moments_of_parts: moments, gradients.sums_of_parts: gradients, block.block_sums: block,
+    stem.stem_sums: stem}
 
 
 @pytest.mark.parametrize("capability", [75, 80, 86, 89, 90, 100, 120])

@@ -38,11 +38,9 @@ def opened(tiny_config, tmp_path):
                 for index, kind in enumerate(KINDS):
                     writer.write(index, float(index), encoded(*kind))
         config = with_changes(
-            tiny_config,
-            input_pipeline={"library": library, "threads": 1},
+            tiny_config, input_pipeline={"library": library, "threads": 1},
             data={"folder": str(tmp_path), "train_samples": len(KINDS), "eval_samples": len(KINDS)},
-            hyperparameters={"batch_size": len(KINDS)},
-        )
+            hyperparameters={"batch_size": len(KINDS)})
         form = BatchFormat(None, "HWC", False, channels)
         return input_library.open_batches(config, "val", types.SimpleNamespace(rank=0, size=1), 5, form)
 

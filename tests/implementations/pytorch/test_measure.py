@@ -20,16 +20,8 @@ CONVOLUTION, ADDITION, IN_A_GRAPH = "sm90_xmma_fprop", "vectorized_elementwise_k
 
 def event(name, start_us, end_us, device=DeviceType.CPU, annotation=False):
     return FunctionEvent(
-        id=0,
-        name=name,
-        thread=1,
-        start_us=start_us,
-        end_us=end_us,
-        use_device="cuda",
-        device_type=device,
-        is_user_annotation=annotation,
-        stack=[],
-    )
+        id=0, name=name, thread=1, start_us=start_us, end_us=end_us, use_device="cuda", device_type=device,
+        is_user_annotation=annotation, stack=[])
 
 
 @pytest.fixture
@@ -44,16 +36,11 @@ def averages():
         addition = event("aten::add_", begin + 60, begin + 70)
         addition.append_kernel(ADDITION, 0, 100)
         events += [
-            outer,
-            inner,
-            addition,
-            event("cudaGraphLaunch", begin + 80, begin + 85),
-            event("a step", begin, begin + 90),
-            event(CONVOLUTION, begin + 100, begin + 400, DeviceType.CUDA),
+            outer, inner, addition, event("cudaGraphLaunch", begin + 80, begin + 85),
+            event("a step", begin, begin + 90), event(CONVOLUTION, begin + 100, begin + 400, DeviceType.CUDA),
             event(ADDITION, begin + 400, begin + 500, DeviceType.CUDA),
             event(IN_A_GRAPH, begin + 500, begin + 650, DeviceType.CUDA),
-            event("a step", begin + 100, begin + 650, DeviceType.CUDA, annotation=True),
-        ]
+            event("a step", begin + 100, begin + 650, DeviceType.CUDA, annotation=True)]
     made = EventList(events, use_device="cuda")
     made._build_tree()
     return made.key_averages()
@@ -61,13 +48,9 @@ def averages():
 
 def test_every_kernel_of_a_gpu_is_counted_once(averages):
     assert sum(each.self_device_time_total for each in averages) == 2 * (2 * 300 + 2 * 100 + 150 + 550), (
-        "not to be summed"
-    )
+        "not to be summed")
     expected = {
-        Operator(CONVOLUTION, 2, 600e-6),
-        Operator(ADDITION, 2, 200e-6),
-        Operator(IN_A_GRAPH, 2, 300e-6),
-    }
+        Operator(CONVOLUTION, 2, 600e-6), Operator(ADDITION, 2, 200e-6), Operator(IN_A_GRAPH, 2, 300e-6)}
     assert set(measure.kernels(averages)) == expected
 
 
@@ -80,8 +63,7 @@ def test_operators_on_a_cpu_are_without_those_they_call(averages):
 @pytest.mark.parametrize("mode", [pytest.param(mode, marks=ON_GPU) for mode in ("eager", "graph")])
 def test_the_kernels_of_a_stream_take_no_longer_than_the_steps(tiny_config, tmp_path, mode):
     config = with_changes(
-        tiny_config, run={"framework": "pytorch", "device": "gpu", "step_mode": mode, "precision": "float16"}
-    )
+        tiny_config, run={"framework": "pytorch", "device": "gpu", "step_mode": mode, "precision": "float16"})
     rank = Rank(config)
     rank.warm_up(5)
     result, kernels = measured_steps.profile(rank, rank.synthetic(), 4, tmp_path / "trace.json")
@@ -92,8 +74,7 @@ def test_the_kernels_of_a_stream_take_no_longer_than_the_steps(tiny_config, tmp_
 
 @pytest.mark.parametrize(
     "precision, model, channels",
-    [("auto", None, 4), ("bfloat16", None, 4), ("float32", None, 3), ("float16", "resnet50", 3)],
-)
+    [("auto", None, 4), ("bfloat16", None, 4), ("float32", None, 3), ("float16", "resnet50", 3)])
 def test_our_network_takes_four_channels_on_a_gpu_in_half_precision(
     tiny_config, monkeypatch, precision, model, channels
 ):
@@ -123,8 +104,7 @@ def test_an_old_driver_is_named_before_the_ranks_connect(tiny_config, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "capability, taken", [((7, 0), False), ((8, 6), True), ((12, 1), True), ((10, 0), False)]
-)
+    "capability, taken", [((7, 0), False), ((8, 6), True), ((12, 1), True), ((10, 0), False)])
 def test_the_installed_pytorch_is_asked_for_its_code(tiny_config, monkeypatch, capability, taken):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90a", "compute_120"])

@@ -37,10 +37,7 @@ def test_stride_is_in_the_3x3_convolution(network):
     assert len(strided) == 3
     for block in strided:
         assert [(tuple(c.weight.shape[2:]), c._stride) for c in block.body] == [
-            ((1, 1), 1),
-            ((3, 3), 2),
-            ((1, 1), 1),
-        ]
+            ((1, 1), 1), ((3, 3), 2), ((1, 1), 1)]
         assert block.shortcut._stride == 2
 
 
@@ -68,8 +65,7 @@ def test_label_smoothing_by_hand():
     # Target 0.7 * (1, 0, 0) + 0.1 each
     expected = -(0.8 * np.log(0.7) + 0.1 * np.log(0.2) + 0.1 * np.log(0.1))
     assert float(training_loss(torch.nn.Identity(), logits, torch.tensor([0]), 0.3)) == pytest.approx(
-        expected, rel=1e-5
-    )
+        expected, rel=1e-5)
 
 
 def test_bfloat16_is_the_same_network():
@@ -124,11 +120,9 @@ def test_the_network_is_the_same_with_a_fourth_channel(rounds):
 @pytest.mark.parametrize("device", DEVICES)
 def test_one_step_at_full_size(tiny_config, device):
     config = with_changes(
-        tiny_config,
-        hyperparameters={"batch_size": 4, "bn_gamma_zero": False},
+        tiny_config, hyperparameters={"batch_size": 4, "bn_gamma_zero": False},
         data={"image_size": 224, "classes": 1000, "width": 1.0},
-        run={"framework": "pytorch", "device": device},
-    )
+        run={"framework": "pytorch", "device": device})
     rank = Rank(config)
     assert len(rank.warm_up(1)) == 161
     batch = rank.engine.synthetic()
@@ -149,12 +143,10 @@ ON_GPUS = [pytest.param("gpu", precision, marks=ON_GPU) for precision in ("float
 @pytest.mark.parametrize("device, precision", [("cpu", "float32"), ("cpu", "bfloat16"), *ON_GPUS])
 def test_one_batch_is_learned_by_heart(tiny_config, device, precision):
     rank = Rank(
-        with_changes(tiny_config, run={"framework": "pytorch", "device": device, "precision": precision})
-    )
+        with_changes(tiny_config, run={"framework": "pytorch", "device": device, "precision": precision}))
     rank.warm_up(1)
     losses = [
-        float(rank.engine.step(batch, 2.0).mean()) for batch in itertools.repeat(rank.engine.synthetic(), 40)
-    ]
+        float(rank.engine.step(batch, 2.0).mean()) for batch in itertools.repeat(rank.engine.synthetic(), 40)]
     floor = -(
         0.91 * np.log(0.91) + 0.09 * np.log(0.01)
     )  # smoothing 0.1 over 10 classes: the loss of a perfect prediction

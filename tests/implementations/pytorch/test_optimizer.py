@@ -45,8 +45,7 @@ def oracle(h):
 )  # a decay that 20 steps of SGD show
 def test_agrees_with_the_oracle(tiny_config, name, weight_decay, device):
     h = with_changes(
-        tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}
-    ).hyperparameters
+        tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}).hyperparameters
     random = np.random.RandomState(0)
     parameters, optimizer = made(name, h, device)  # a gamma of 0: a norm of 0
     assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}
@@ -110,8 +109,7 @@ def test_the_optimizer_of_the_page_is_that_of_pytorch(of_the_page, tiny_config):
     optimizer, copies = of_the_page(flat, h), {p.name: p.tensor.detach().clone() for p in flat.parameters}
     theirs = torch.optim.AdamW(
         {"params": [copy], "weight_decay": h.weight_decay * optimizers.has_weight_decay(name)}
-        for name, copy in copies.items()
-    )
+        for name, copy in copies.items())
     for step in range(1, STEPS + 1):
         rate = schedule.learning_rate(step, 0.01, warmup_steps=5, total_steps=STEPS)
         for name, tensor in flat.parameters:

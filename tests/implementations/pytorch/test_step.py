@@ -40,8 +40,7 @@ def trained(config):
         samples = 11 if step in RAGGED else batch.samples
         # Other images in every step, in other memory than the last ones.
         shifted = batch._replace(
-            images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples
-        )
+            images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples)
         losses.append(rank.engine.step(shifted._replace(global_samples=samples), rate))
     correct = rank.engine.logits(batch.images).argmax(dim=1) == batch.labels
     change, statistics = flat(trainable(network)) - before, torch.cat(list(network.buffers()))
@@ -51,17 +50,13 @@ def trained(config):
 
 @pytest.mark.parametrize(
     "mode",
-    [
-        pytest.param("compile", marks=(*ON_GPU, pytest.mark.minute_on_gpu)),
-        *(pytest.param(mode, marks=ON_GPU) for mode in ("graph", "fused")),
-    ],
-)
+    [pytest.param("compile", marks=(*ON_GPU, pytest.mark.minute_on_gpu)),
+     *(pytest.param(mode, marks=ON_GPU) for mode in ("graph", "fused"))])
 @pytest.mark.usefixtures("comparable_convolutions")
 def test_every_mode_trains_as_eager_does(tiny_config, mode):
     def run(how):
         return trained(
-            with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu", "step_mode": how})
-        )
+            with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu", "step_mode": how}))
 
     expected, found = run("eager"), run(mode)
     # Other kernels round otherwise, and so many layers make much of it; what a wrong step would do is larger.
@@ -110,12 +105,9 @@ def test_max_autotune_is_chosen_by_pytorchs_own_variable():
     name = "TORCHINDUCTOR_MAX_AUTOTUNE"
     assert is_passed_through(name)
     code = (
-        "import importlib, os, sys\n"
-        "for value in ('', '1'):\n"
-        f"    os.environ['{name}'] = value\n"
+        "import importlib, os, sys\n" "for value in ('', '1'):\n" f"    os.environ['{name}'] = value\n"
         "    sys.modules.pop('torch._inductor.config', None)\n"
-        "    print(importlib.import_module('torch._inductor.config').max_autotune)"
-    )
+        "    print(importlib.import_module('torch._inductor.config').max_autotune)")
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
 
@@ -123,8 +115,7 @@ def test_max_autotune_is_chosen_by_pytorchs_own_variable():
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=ON_GPU)])
 def test_a_ragged_batch_never_meets_what_is_made_for_full_ones(tiny_config, device):
     rank = Rank(
-        with_changes(tiny_config, run={"framework": "pytorch", "device": device, "step_mode": "graph"})
-    )
+        with_changes(tiny_config, run={"framework": "pytorch", "device": device, "step_mode": "graph"}))
     rank.warm_up(1)
 
     def refuse(images, labels):
@@ -165,8 +156,7 @@ def test_without_a_gpu_nothing_is_captured(mode):
 @pytest.mark.usefixtures("comparable_convolutions")
 def test_a_graph_gives_what_its_step_gives(tiny_config, device):
     rank = Rank(
-        with_changes(tiny_config, run={"framework": "pytorch", "device": device, "step_mode": "graph"})
-    )
+        with_changes(tiny_config, run={"framework": "pytorch", "device": device, "step_mode": "graph"}))
     rank.warm_up(1)
     assert isinstance(rank.engine._full_step, Graph)
     batch = rank.engine.synthetic()

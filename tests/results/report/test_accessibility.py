@@ -48,8 +48,7 @@ def test_no_serious_fault_of_accessibility(browser, pages, page, scheme, width):
 def test_it_can_tell_a_page_with_faults(browser, pages):
     browser.visit((pages / "bad.html").as_uri(), DESKTOP)
     assert {"color-contrast", "image-alt", "html-has-lang"} <= {
-        rule for _, rule, _ in axe_core.faults(browser)
-    }
+        rule for _, rule, _ in axe_core.faults(browser)}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -59,23 +58,20 @@ def test_what_is_wider_than_a_narrow_screen_scrolls_and_shows_it(browser, pages,
     assert browser.ask("document.documentElement.scrollWidth") == NARROW
     cut = browser.ask(
         f"[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > {NARROW} &&"
-        " !e.closest('.wide') && !e.closest('svg')).map(e => e.outerHTML.slice(0, 80))"
-    )
+        " !e.closest('.wide') && !e.closest('svg')).map(e => e.outerHTML.slice(0, 80))")
     assert cut == []
     wide = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth)"
     assert len(browser.ask(wide)) >= 1
     # The shadows of the two edges stay, the two covers scroll with the table.
     assert set(browser.ask(f"{wide}.map(e => getComputedStyle(e).backgroundAttachment)")) == {
-        "local, local, scroll, scroll"
-    }
+        "local, local, scroll, scroll"}
 
 
 @pytest.mark.parametrize("page", ["two", "atlas"])
 def test_on_paper_nothing_is_dark_folded_or_cut(browser, pages, page):
     browser.visit((pages / f"{page}.html").as_uri(), DESKTOP, "dark", media="print")
     colours = browser.ask(
-        "[getComputedStyle(document.documentElement).colorScheme, getComputedStyle(document.body).color]"
-    )
+        "[getComputedStyle(document.documentElement).colorScheme, getComputedStyle(document.body).color]")
     assert colours == ["light", "rgb(28, 33, 40)"]
     hidden = "[...document.querySelectorAll('details:not([open]) table')].filter(e => !e.checkVisibility())"
     folded = browser.ask("document.querySelectorAll('details:not([open]) table').length")

@@ -30,35 +30,24 @@ def head_of(page):
     """What ran where, by name, of the first result."""
     head = page.split('<dl class="head">')[1].split("</dl>")[0]
     return {
-        name: html.unescape(value) for name, value in re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", head)
-    }
+        name: html.unescape(value) for name, value in re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", head)}
 
 
 def test_the_page_first_says_what_ran_where(results):
     for number in range(5):
         log = results / f"result_{number}.txt"
         change(
-            log,
-            packages={"mxnet-cu112": "1.9.1"},
-            system={"accelerator_model_name": "A100"},
-            commit="c0ffee" * 6 + "-dirty",
-            **{"data certificate": {"sha256": "5e" * 32, "imagenet": True}},
-        )
+            log, packages={"mxnet-cu112": "1.9.1"}, system={"accelerator_model_name": "A100"},
+            commit="c0ffee" * 6 + "-dirty", **{"data certificate": {"sha256": "5e" * 32, "imagenet": True}})
     page = page_of(results)
     assert head_of(page) == {
         "trained": "ResNet-50, 1000 classes, 224x224",
-        "expected": header.read(config_file.file_of("NF5688M6"))["expected"],
-        "framework": "MXNet 1.9.1",
-        "precision": "float16",
-        "ranks": "8 on GPU",
-        "machine": "8 x A100",
-        "date (UTC)": "2023-11-14 to 2023-11-15",
-        "commit": "c0ffeec0ffee-dirty",
-        "data certificate": "5e" * 6,
-    }
+        "expected": header.read(config_file.file_of("NF5688M6"))["expected"], "framework": "MXNet 1.9.1",
+        "precision": "float16", "ranks": "8 on GPU", "machine": "8 x A100",
+        "date (UTC)": "2023-11-14 to 2023-11-15", "commit": "c0ffeec0ffee-dirty",
+        "data certificate": "5e" * 6}
     [end_to_end, each] = (
-        float(rate.replace(",", "")) for rate in re.findall(r'<dd class="rate">([\d,]+)', page)[1:]
-    )
+        float(rate.replace(",", "")) for rate in re.findall(r'<dd class="rate">([\d,]+)', page)[1:])
     assert each == pytest.approx(end_to_end / 8, abs=1) and "on each of 8 accelerators." in page
     assert "A grey bar is the range of earlier runs" in page
     assert page.index('<dl class="head">') < page.index('<p class="score">') < page.index("<table")
@@ -78,23 +67,16 @@ def test_the_head_of_a_published_system(tmp_path, monkeypatch):
     folder = write_result(tmp_path / "Org" / "results" / "box" / "resnet", start_ms=1_600_000_000_000)
     (tmp_path / "Org" / "systems").mkdir()
     described = {
-        "framework": "MXNet NVIDIA 22.04",
-        "number_of_nodes": "2",
-        "accelerators_per_node": "8",
-        "accelerator_model_name": "A100",
-    }
+        "framework": "MXNet NVIDIA 22.04", "number_of_nodes": "2", "accelerators_per_node": "8",
+        "accelerator_model_name": "A100"}
     (tmp_path / "Org" / "systems" / "box.json").write_text(json.dumps(described))
     page = page_of(folder)
     assert head_of(page) == {
-        "framework": "MXNet NVIDIA 22.04",
-        "machine": "2 nodes of 8 x A100",
-        "date (UTC)": "2020-09-13",
-    }
+        "framework": "MXNet NVIDIA 22.04", "machine": "2 nodes of 8 x A100", "date (UTC)": "2020-09-13"}
     rates = page.split('<dl class="rates">')[1].split("</dl>")[0]
     assert (
         re.findall("<dt>([^<]*)", rates) == ["training", "end to end", "per accelerator"]
-        and "16 accelerators" in rates
-    )
+        and "16 accelerators" in rates)
     assert "images/s over the whole run" not in page
     monkeypatch.chdir(folder.parent)
     here = page_of(pathlib.Path("resnet"))
@@ -106,8 +88,7 @@ def test_our_result_on_imagenet_carries_the_words_of_the_messaging_guidelines(re
     assert re.search(r'<p class="score">[\d.]+ <small>minutes <span class="tag">unverified</span>', page)
     assert (
         page.count(rules.NOT_VERIFIED) == 1
-        and "0.1" in re.findall("<tr><td>label smoothing(.*?)</tr>", page)[0]
-    )
+        and "0.1" in re.findall("<tr><td>label smoothing(.*?)</tr>", page)[0])
     for number in range(5):
         change(results / f"result_{number}.txt", **{"data certificate": {"imagenet": False}})
     assert "verified" not in page_of(results)
@@ -147,8 +128,7 @@ def test_the_course_has_the_loss_and_marks_without_lines(results):
     def lines(plot):
         drawing = page.split(f'aria-label="{plot}"')[1].split("</svg>")[0]
         return re.findall(
-            r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: (var\(--\w+)', drawing
-        )
+            r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: (var\(--\w+)', drawing)
 
     assert lines("training loss over epochs").count("var(--series") == 3  # and two dashed ones
     assert "var(--series" not in lines(
@@ -167,8 +147,7 @@ def test_the_courses_of_several_results_lie_over_each_other(results, tmp_path):
     for plot in ("training loss over epochs", "learning rate over epochs"):
         drawing = overview.split(f'aria-label="{plot}"')[1].split("</svg>")[0]
         assert {"var(--series-0)", "var(--series-1)"} <= set(
-            re.findall(r"stroke: (var\(--series-\d\))", drawing)
-        )
+            re.findall(r"stroke: (var\(--series-\d\))", drawing))
     for file in (*results.glob("*.txt"), *other.glob("*.txt")):
         file.write_text(re.sub(r', "train_loss": [\d.]+', "", file.read_text()))
     overview = page_of(results, other).split("<section")[0]
@@ -177,13 +156,8 @@ def test_the_courses_of_several_results_lie_over_each_other(results, tmp_path):
 
 @pytest.mark.parametrize(
     "width, part",
-    [
-        (1.0, ""),
-        (0.25, " with a quarter of the channels"),
-        (0.5, " with half of the channels"),
-        (0.125, " with 0.125 of the channels"),
-    ],
-)
+    [(1.0, ""), (0.25, " with a quarter of the channels"), (0.5, " with half of the channels"),
+     (0.125, " with 0.125 of the channels")])
 def test_the_part_of_the_network_is_named(results, width, part):
     saved = json.loads((results / "result_0.json").read_text())["config"]
     for log in results.glob("*.txt"):
@@ -198,13 +172,11 @@ def test_links_lead_to_the_logs(results, tmp_path):
     report.write([results], (), elsewhere)
     links = re.findall(r'<a class="what" href="([^"]*)"', elsewhere.read_text())
     assert sorted(links) == [
-        f"../results/NF5688M6/result_{name}.txt" for name in ("1", "2", "3", "4", "a%20b%3A%3F%23%3C")
-    ]
+        f"../results/NF5688M6/result_{name}.txt" for name in ("1", "2", "3", "4", "a%20b%3A%3F%23%3C")]
 
 
 @pytest.mark.parametrize(
-    "changes, given", [({}, ""), ({"DATADIR": "/a b"}, " DATADIR='/a b'"), ({"DALI_THREADS": "7"}, None)]
-)
+    "changes, given", [({}, ""), ({"DATADIR": "/a b"}, " DATADIR='/a b'"), ({"DALI_THREADS": "7"}, None)])
 def test_the_command_that_repeats_the_run(results, changes, given):
     """What the commands would set is what the run was configured with."""
     log = results / "result_0.txt"
@@ -229,12 +201,9 @@ def test_the_command_that_repeats_the_run(results, changes, given):
         assert settings == f"DGXSYSTEM=NF5688M6 SUBMISSION_ORG=Somebody{given} SEED=5"
         file = config_file.file_of(environment["DGXSYSTEM"])
     repeated = configuration.from_environment(
-        {**config_file.source(str(file), environment), "RESULT_FILE": str(log)}
-    )
+        {**config_file.source(str(file), environment), "RESULT_FILE": str(log)})
     assert {**repeated.as_environment(), "CACHE_CLEARED": ""} == {
-        **config.as_environment(),
-        "CACHE_CLEARED": "",
-    }
+        **config.as_environment(), "CACHE_CLEARED": ""}
 
 
 def test_commands_and_configuration_to_repeat_hold_nothing_that_runs(results, tmp_path):
@@ -248,8 +217,7 @@ def test_commands_and_configuration_to_repeat_hold_nothing_that_runs(results, tm
     assert "export OMP_NUM_THREADS=2" in configuration_
     assert "LD_PRELOAD" not in configuration_ and "PATH" not in configuration_
     script = configuration_ + commands.replace("./run", "echo ./run").replace("rn50", "echo rn50").replace(
-        "git", "echo git"
-    )
+        "git", "echo git")
     subprocess.run(["bash", "-c", script], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
     assert not (tmp_path / "P").exists()
 

@@ -40,8 +40,7 @@ def test_the_page_of_one_result(tmp_path):
     olympic = score.score([tmp_path / "box"])[0].olympic_minutes
     assert f'<p class="score">{olympic:.2f} <small>minutes' in page
     dropped = re.findall(
-        r'<tr class="dropped">.*?<a class="what" [^>]*>(\w+)</a>\s*<td>([^<]*)<', page, re.DOTALL
-    )
+        r'<tr class="dropped">.*?<a class="what" [^>]*>(\w+)</a>\s*<td>([^<]*)<', page, re.DOTALL)
     assert dropped == [("result_1", "dropped, fastest"), ("result_3", "dropped, slowest")]
     assert page.count("<svg") == 4 and page.count("target 75.9 %") == 1
     assert "reference at 3,264" in page and rules.NOT_A_RESULT not in page
@@ -54,8 +53,7 @@ def row_of(page, name):
     """The cells of a row of the hyperparameters as text, with ≠ before those that are marked."""
     [row] = re.findall(rf"<tr><td>{re.escape(name)}(<td.*?)</tr>", page)
     return [
-        mark and "≠ " + text or text for mark, text in re.findall(r'<td class="n( differs)?">([^<]*)', row)
-    ]
+        mark and "≠ " + text or text for mark, text in re.findall(r'<td class="n( differs)?">([^<]*)', row)]
 
 
 def test_published_recipes_and_results_stand_beside_the_hyperparameters(tmp_path):
@@ -64,9 +62,7 @@ def test_published_recipes_and_results_stand_beside_the_hyperparameters(tmp_path
     headings = re.findall(r'<th scope="col" class="n">([^<]*)<small>([^<]*)</small>', page)
     assert headings == [
         *((group[0].name, f"published, {len(group)} results") for group in groups),
-        ("rcp/3264", "reference at 3,264"),
-        ("rcp/4096", "reference at 4,096"),
-    ]
+        ("rcp/3264", "reference at 3,264"), ("rcp/4096", "reference at 4,096")]
     for name, _ in headings:
         assert origin.find(name).name == name  # as rn50 borrow finds it
     assert row_of(page, "global batch") == ["3,264"] * 5 + ["≠ 4,096"]
@@ -94,22 +90,12 @@ def test_an_optimizer_that_nobody_published(tmp_path):
 
 @pytest.mark.parametrize(
     "epochs, scaled, said",
-    [
-        (
-            35,
-            "1.71",
-            "<p>Reference convergence 4.0.0: RCP found, passed; faster than the reference, so minutes x "
-            "1.0043956",
-        ),
-        (39, None, "<p>Reference convergence 4.0.0: RCP found, passed; not scaled.</p>"),
-        (
-            31,
-            None,
-            '<p class="bad">Reference convergence 4.0.0: RCP found, FAILED: no score that can be '
-            "published.</p>",
-        ),
-    ],
-)
+    [(35, "1.71",
+      "<p>Reference convergence 4.0.0: RCP found, passed; faster than the reference, so minutes x "
+      "1.0043956"),
+     (39, None, "<p>Reference convergence 4.0.0: RCP found, passed; not scaled.</p>"),
+     (31, None, '<p class="bad">Reference convergence 4.0.0: RCP found, FAILED: no score that can be '
+      "published.</p>")])
 def test_scaled_minutes_and_the_verdict_of_reference_convergence(tmp_path, epochs, scaled, said):
     scored.write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, epochs=epochs)
     page = page_of(tmp_path)
@@ -128,19 +114,13 @@ def test_of_more_runs_the_median_set_is_shown(tmp_path):
     page = page_of(tmp_path / "box")
     assert (
         f"{system.olympic_minutes:.2f} <small>minutes, mean of the middle 3 of 5 runs, the median set of five"
-        in page
-    )
+        in page)
     struck = dict(
         re.findall(
-            r'<tr class="dropped">.*?<a class="what" [^>]*>(\w+)</a>\s*<td[^>]*>([^<]*)<', page, re.DOTALL
-        )
-    )
+            r'<tr class="dropped">.*?<a class="what" [^>]*>(\w+)</a>\s*<td[^>]*>([^<]*)<', page, re.DOTALL))
     outside = {run.file.stem: "not in the median set" for run in system.runs if not run.in_set}
     assert len(outside) == 2 and struck == {
-        "result_1": "dropped, slowest",
-        "result_5": "dropped, fastest",
-        **outside,
-    }
+        "result_1": "dropped, slowest", "result_5": "dropped, fastest", **outside}
     assert page.count("in the mean<td") == 3  # a log with less than the rules want makes no valid score
     write_run(tmp_path / "box" / "result_6.txt", 14_000, accuracy=0.7, start_ms=6_000_000)
     assert "not in the median set, did not converge" in page_of(tmp_path / "box")
@@ -162,12 +142,10 @@ def test_the_label_stands_once_above_everything(tmp_path):
     page = page_of(demo)
     assert (
         page.count(rules.NOT_A_RESULT) == 1
-        and f'<p class="label">{rules.NOT_A_RESULT}</p>' in page.split("<h2")[0]
-    )
+        and f'<p class="label">{rules.NOT_A_RESULT}</p>' in page.split("<h2")[0])
     assert (
         "<details><summary>Beside published hyperparameters, which are of ImageNet and no measure for "
-        "other data" in page
-    )
+        "other data" in page)
     page = page_of(demo, real)
     overview, of_demo, of_real = page.split("<section")
     assert (
@@ -176,8 +154,7 @@ def test_the_label_stands_once_above_everything(tmp_path):
     assert f'<p class="label">{rules.NOT_A_RESULT}: <a href="#result-1">8xBox</a> </p>' in overview
     assert (
         overview.count(">demo data</span>") == of_demo.count(">demo data</span>") == 1
-        and ">demo data<" not in of_real
-    )
+        and ">demo data<" not in of_real)
     assert "not comparable: other data" in overview
 
 
@@ -193,15 +170,8 @@ def test_a_demo_has_no_division(tmp_path):
 
 @pytest.mark.parametrize(
     "value, text",
-    [
-        (27.3812, "27.38"),
-        (0.346667, "0.35"),
-        (0.1, "0.10"),
-        (0.0996, "0.10"),
-        (0.0348, "0.035"),
-        (0.00151, "0.0015"),
-    ],
-)
+    [(27.3812, "27.38"), (0.346667, "0.35"), (0.1, "0.10"), (0.0996, "0.10"), (0.0348, "0.035"),
+     (0.00151, "0.0015")])
 def test_minutes_have_two_decimals_and_two_digits(value, text):
     assert terminal.minutes(value) == text
 
@@ -228,12 +198,10 @@ def test_logs_that_say_little_or_nonsense(tmp_path):
     page = page_of(lone)
     assert "run 1 of 5 so far <small>no score yet" in page and page.count("<svg") == 0
     nonsense = [
-        (4000, "global_batch_size", 0, {}),
-        (4000, "eval_accuracy", "high", {"epoch_num": 1}),
+        (4000, "global_batch_size", 0, {}), (4000, "eval_accuracy", "high", {"epoch_num": 1}),
         (4000, "epoch_start", None, {"epoch_num": [1]}),
         (4000, "block_start", None, {"first_epoch_num": "x"}),
-        (4000, "lars_opt_momentum", {"a": ["<b>"]}, {}),
-    ]
+        (4000, "lars_opt_momentum", {"a": ["<b>"]}, {})]
     page = page_of(write_result(tmp_path / "odd", extra=nonsense))
     assert page.count("<svg") == 4 and "<b>" not in page
 
@@ -242,10 +210,8 @@ def test_environment_shows_what_differs_between_runs(tmp_path):
     folder = write_result(tmp_path / "box")
     for number in range(4):
         facts = {
-            "machine": "a box",
-            "config": {"run": {"device": "gpu" if number else "cpu"}},
-            "packages": {"numpy": "1.23.5"},
-        }
+            "machine": "a box", "config": {"run": {"device": "gpu" if number else "cpu"}},
+            "packages": {"numpy": "1.23.5"}}
         (folder / f"result_{number}.json").write_text(json.dumps(facts))
     (folder / "result_4.json").write_text("{not json")
     page = page_of(folder)
@@ -265,8 +231,7 @@ def test_where_it_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     drawn = []
     assert report.write([box, other], ["4.0.0"], progress=lambda *count: drawn.append(count)) == pathlib.Path(
-        "report.html"
-    )
+        "report.html")
     assert drawn == [(1, 2), (2, 2)]
     assert (tmp_path / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
     with pytest.raises(UserError, match="cannot be written .*--output"):
@@ -301,8 +266,7 @@ def test_every_published_system(tmp_path):
     of_inspur = next(part for part in page.split("<section") if ">nf5688m6_mxnet</h2>" in part)
     assert '<p class="scaled">' not in of_inspur and "from round v2.1 on only" in of_inspur
     assert (
-        '<dt>per accelerator</dt><dd class="rate">3,412</dd>' in of_inspur and "8 accelerators" in of_inspur
-    )
+        '<dt>per accelerator</dt><dd class="rate">3,412</dd>' in of_inspur and "8 accelerators" in of_inspur)
     assert "unverified" not in page  # they are not ours to call so
     assert len(report.render([inspur], ["1.0.0"]).encode()) < 500_000
     assert len(page.encode()) < 2_000_000

@@ -63,14 +63,8 @@ def pytorch_index(tmp_path_factory):
     pinned = re.search(r"^torch==\S+", (ROOT / "requirements/pytorch-cpu.txt").read_text(), re.MULTILINE)
     folder = tmp_path_factory.mktemp("index")
     download = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--quiet",
-        "download",
-        "--no-deps",
-        f"--dest={folder / 'simple' / 'torch'}",
-    ]
+        sys.executable, "-m", "pip", "--quiet", "download", "--no-deps",
+        f"--dest={folder / 'simple' / 'torch'}"]
     asked = subprocess.run([*download, pinned[0]], capture_output=True, text=True)
     if asked.returncode:
         pytest.skip(f"no build of PyTorch for CPUs: {asked.stderr.strip()[-200:]}")
@@ -102,8 +96,7 @@ def checkout(tiny_environment):
             shutil.copy(str(ROOT / script), name)
         del tiny_environment["SEED"]
         configuration_file(
-            folder / "configs" / "config_TINY.sh", {**tiny_environment, "DATADIR": str(folder / "data")}
-        )
+            folder / "configs" / "config_TINY.sh", {**tiny_environment, "DATADIR": str(folder / "data")})
         yield folder
 
 
@@ -114,13 +107,7 @@ def start(checkout):
 
     def started(before=(), **environment):
         variables = {
-            "CONFIG_FILE": "",
-            "DGXSYSTEM": "TINY",
-            "LOGDIR": "",
-            "ENGINE": "",
-            "CONT": "",
-            **environment,
-        }
+            "CONFIG_FILE": "", "DGXSYSTEM": "TINY", "LOGDIR": "", "ENGINE": "", "CONT": "", **environment}
         jobs.append(Job(variables, [*before, engines.SCRIPT], checkout))
         return jobs[-1]
 

@@ -42,26 +42,16 @@ def make_base(engine):
         if os.geteuid() or shutil.which("debootstrap") is None:
             pytest.skip("a base image needs root and debootstrap; .ci/run installs it")
         run(
-            "requirements/base_image.sh",
-            cwd=str(ROOT),
-            env={**os.environ, "ENGINE": engine, "BASE_IMAGE": BASE_IMAGE},
-        )
+            "requirements/base_image.sh", cwd=str(ROOT),
+            env={**os.environ, "ENGINE": engine, "BASE_IMAGE": BASE_IMAGE})
 
 
 def make_image(engine, stage, tag, program=None, **environment):
     """Build the image of a stage by ``make image``, with ``program`` in place of the engine."""
     with replacing(engine, tag):
         run(
-            "make",
-            "image",
-            f"ENGINE={program or engine}",
-            f"STAGE={stage}",
-            f"BASE_IMAGE={BASE_IMAGE}",
-            f"TAG={tag}",
-            cwd=str(ROOT),
-            env={**os.environ, **environment},
-            timeout=BUILD_LIMIT_S,
-        )
+            "make", "image", f"ENGINE={program or engine}", f"STAGE={stage}", f"BASE_IMAGE={BASE_IMAGE}",
+            f"TAG={tag}", cwd=str(ROOT), env={**os.environ, **environment}, timeout=BUILD_LIMIT_S)
 
 
 @contextlib.contextmanager
@@ -77,8 +67,7 @@ def replacing(engine, tag):
 def layers(engine, name):
     """The layers of an image, empty where there is none. Its identity differs by commit, for its labels."""
     asked = subprocess.run(
-        [engine, "image", "inspect", "--format", "{{.RootFS.Layers}}", name], capture_output=True, text=True
-    )
+        [engine, "image", "inspect", "--format", "{{.RootFS.Layers}}", name], capture_output=True, text=True)
     return asked.stdout.strip()
 
 

@@ -27,21 +27,16 @@ ON_ONE = pytest.mark.parametrize("engine", ["docker"], indirect=True)
 def test_labels_are_true(engine, image):
     template = '{{index .Config.Labels "%s"}}'
     for name, package in {
-        "mxnet": "mxnet",
-        "nvidia-dali": "nvidia-dali-cuda110",
-        "horovod": "horovod",
-    }.items():
+        "mxnet": "mxnet", "nvidia-dali": "nvidia-dali-cuda110", "horovod": "horovod"}.items():
         label = run(engine, "image", "inspect", "--format", template % f"rn50.{name}", image).strip()
         code = f"from importlib.metadata import version; print(version('{package}'))"
         # Podman asks for higher limits than its caller may have.
         limits = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
         assert (
             label
-            == run(engine, "run", "--rm", "--network=host", *limits, image, "python", "-c", code).strip()
-        )
+            == run(engine, "run", "--rm", "--network=host", *limits, image, "python", "-c", code).strip())
     revision = run(
-        engine, "image", "inspect", "--format", template % "org.opencontainers.image.revision", image
-    ).strip()
+        engine, "image", "inspect", "--format", template % "org.opencontainers.image.revision", image).strip()
     assert revision == run("git", "describe", "--always", "--dirty", "--abbrev=40", cwd=str(ROOT)).strip()
 
 
@@ -131,8 +126,7 @@ def test_a_killed_container_is_no_result(contained, checkout, engine):
     job = contained(NEXP="1")
     job.until_logged(log, "run_start")
     (name,) = [
-        name for name in containers(engine) if name.split("-")[-1] in {str(p.pid) for p in job.processes()}
-    ]
+        name for name in containers(engine) if name.split("-")[-1] in {str(p.pid) for p in job.processes()}]
     run(engine, "kill", name)
     assert job.wait() == 128 + signal.SIGKILL
     assert job.complaint == "rn50: run 1 stopped by SIGKILL; the same command again resumes there"
@@ -148,13 +142,8 @@ def test_ctrl_c_in_a_terminal(checkout, engine, image):
     ours, theirs = pty.openpty()
     environment = {**os.environ, "DGXSYSTEM": "TINY", "NEXP": "1", "ENGINE": engine, "CONT": image}
     process = subprocess.Popen(
-        ["setsid", "--ctty", "--wait", SCRIPT],
-        cwd=str(checkout),
-        env=environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
+        ["setsid", "--ctty", "--wait", SCRIPT], cwd=str(checkout), env=environment, stdin=theirs,
+        stdout=theirs, stderr=theirs)
     partial = pathlib.Path(f"{log}.partial")
     shown, asked, deadline = b"", False, time.monotonic() + BUSY_S
     while True:
@@ -211,23 +200,13 @@ def test_variables_are_passed_on(contained, checkout):
     weights = checkout / "weights"
     weights.write_text("READ=7\n")
     in_file = re.findall(
-        r"^export (\w+)=", (checkout / "configs" / "config_TINY.sh").read_text(), re.MULTILINE
-    )
+        r"^export (\w+)=", (checkout / "configs" / "config_TINY.sh").read_text(), re.MULTILINE)
     # The script sets or unsets these itself.
     own = [
-        "CONFIG_FILE",
-        "DGXSYSTEM",
-        "DATADIR",
-        "LOGDIR",
-        "RESULT_FILE",
-        "CACHE_CLEARED",
-        "SEED",
-        "INITIAL_WEIGHTS",
-    ]
+        "CONFIG_FILE", "DGXSYSTEM", "DATADIR", "LOGDIR", "RESULT_FILE", "CACHE_CLEARED", "SEED",
+        "INITIAL_WEIGHTS"]
     names = {pattern.replace("*", "OF_SOMEBODY") for pattern in settings.patterns_of_names()} - {
-        *own,
-        *in_file,
-    }
+        *own, *in_file}
     job = contained(NEXP="1", INITIAL_WEIGHTS=str(weights), **dict.fromkeys(names, "7"))
     job.wait(BUSY_S)
     arrived = dict(line.split("=", 1) for line in there.read_text().splitlines() if "=" in line)
@@ -255,12 +234,8 @@ def test_a_job_of_slurm_in_containers(engine, image, checkout, request, tmp_path
     limits.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n')
     results = checkout / "results" / "TINY"
     environment = {
-        "CONFIG_FILE": str(config),
-        "CONT": image,
-        "NEXP": "2",
-        "CONTAINERS_CONF": str(limits),
-        **request.getfixturevalue("slurm").environment,
-    }
+        "CONFIG_FILE": str(config), "CONT": image, "NEXP": "2", "CONTAINERS_CONF": str(limits),
+        **request.getfixturevalue("slurm").environment}
     job = Job(environment, ["./run.sub", "--wait"], checkout)
     try:
         status = job.wait(BUSY_S)

@@ -28,8 +28,7 @@ def test_no_such_system(start, system):
     assert job.wait() == USER_CAN_MEND
     assert "DGXSYSTEM" in job.complaint
     systems = sorted(
-        ["TINY", *(path.stem[len("config_") :] for path in (ROOT / "configs").glob("config_*.sh"))]
-    )
+        ["TINY", *(path.stem[len("config_") :] for path in (ROOT / "configs").glob("config_*.sh"))])
     assert " ".join(systems) in job.complaint
 
 
@@ -49,8 +48,7 @@ def test_no_engine(start, tmp_path):
     assert job.wait() == USER_CAN_MEND
     assert (
         job.complaint
-        == "run_with_docker.sh: no docker or podman here; sudo apt-get install docker.io, or podman"
-    )
+        == "run_with_docker.sh: no docker or podman here; sudo apt-get install docker.io, or podman")
 
 
 def test_an_engine_that_does_not_answer(start, tmp_path):
@@ -65,8 +63,7 @@ def test_no_permission(start, engine):
     if engine != "docker" or os.geteuid():
         pytest.skip("podman needs no permission, and only root can become somebody without it")
     job = start(
-        before=["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups"], ENGINE=engine
-    )
+        before=["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups"], ENGINE=engine)
     assert job.wait() == USER_CAN_MEND
     assert re.search("docker: no permission to use it; sudo usermod -aG docker", job.complaint)
 
@@ -83,8 +80,7 @@ def test_missing_data(contained, checkout):
     job = contained()
     assert job.wait() == USER_CAN_MEND
     assert re.search(
-        "DATADIR=.*data: no val.idx there; set DATADIR to the folder of train.rec", job.complaint
-    )
+        "DATADIR=.*data: no val.idx there; set DATADIR to the folder of train.rec", job.complaint)
     assert not (checkout / "results").exists()
 
 
@@ -111,8 +107,7 @@ def test_gpus_are_handed_over_as_their_description_says(contained, checkout, eng
     GPUs."""
     if engine != "podman" or os.geteuid() or GPUS.exists():
         pytest.skip(
-            "docker knows descriptions from version 25 on, and only root can write one where there is none"
-        )
+            "docker knows descriptions from version 25 on, and only root can write one where there is none")
     script = checkout / "described.py"
     script.write_text("import sys\nprint('rn50: the GPUs are here', file=sys.stderr)\nsys.exit(2)\n")
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
@@ -122,8 +117,7 @@ def test_gpus_are_handed_over_as_their_description_says(contained, checkout, eng
     try:
         edits = f"{{mounts: [{mount}]}}"
         GPUS.write_text(
-            f"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: [{{name: all, containerEdits: {edits}}}]\n"
-        )
+            f"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: [{{name: all, containerEdits: {edits}}}]\n")
         job = contained(NEXP="1")
         assert job.wait() == USER_CAN_MEND
     finally:
@@ -138,13 +132,6 @@ def test_too_little_shared_memory(contained, checkout):
         pytest.skip("only root can make a smaller /dev/shm")
     job = contained(
         before=[
-            "unshare",
-            "--mount",
-            "sh",
-            "-c",
-            'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"',
-            "sh",
-        ]
-    )
+            "unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh"])
     assert job.wait() == USER_CAN_MEND
     assert re.search("/dev/shm has 1 MiB free, and 2 ranks want 1024; sudo mount", job.complaint)

@@ -3,9 +3,5 @@
 from rn50.frameworks import Traits
 
 TRAITS = Traits(
-    name="Toy",
-    package="numpy",
-    packages="numpy|nvidia-dali-.*",
-    requirements={"cpu": ("mxnet-cpu",)},
-    precisions={"cpu": ("float32",)},
-)
+    name="Toy", package="numpy", packages="numpy|nvidia-dali-.*", requirements={"cpu": ("mxnet-cpu",)},
+    precisions={"cpu": ("float32",)})
