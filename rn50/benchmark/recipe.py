@@ -106,10 +106,10 @@ class Recipe:
         column="base_learning_rate",
         closed=_SGD_RATE,
     )
-    end_learning_rate: float | None = _row("end learning rate", "end_learning_rate", **_END)
+    end_learning_rate: float = _row("end learning rate", "end_learning_rate", **_END)
     warmup_epochs: IfKnown[float] = _row("warm-up epochs", _WARMUP, _WARMUP_KEYS, heading="warm-up")
     decay_epochs: IfKnown[float] = _row("decay", "learning_rate_decay_steps")
-    decay_power: float | None = _row("power of the decay", "learning_rate_decay_poly_power", **_POWER)
+    decay_power: float = _row("power of the decay", "learning_rate_decay_poly_power", **_POWER)
     momentum: IfKnown[float] = _row("momentum", "momentum", closed=MOMENTUM)
     weight_decay: IfKnown[float] = _row("weight decay", "weight_decay", closed=_WEIGHT_DECAY)
     epsilon: float | None = _row("epsilon", "epsilon", {"lars": "lars_epsilon"}, **_EPSILON)
@@ -124,9 +124,9 @@ class Recipe:
     @property
     def shared(self) -> "Recipe":
         """The values ``SHARED`` alone: equal to those of every result with the same recipe."""
-        known = Recipe(**{name: getattr(self, name) for name in SHARED})
+        shared = Recipe(**{name: getattr(self, name) for name in SHARED})
         # A decay logged in steps is off by about a hundredth of an epoch.
-        return dataclasses.replace(known, decay_epochs=known.decay_epochs and round(known.decay_epochs, 1))
+        return dataclasses.replace(shared, decay_epochs=shared.decay_epochs and round(shared.decay_epochs, 1))
 
     @property
     def is_whole(self) -> bool:
@@ -159,14 +159,14 @@ prints(Recipe, lambda r: {COLUMN_OF[name]: getattr(r, name) for name in SHARED})
 def of_configuration(values: Mapping[str, Any], ranks: int | None) -> Recipe:
     """Return the recipe of ``ranks`` ranks that have these hyperparameters, by field of a configuration."""
     batch_size = values.get("batch_size")
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         **{name: values.get(name) for name in HYPERPARAMETERS},
         "global_batch_size": batch_size * ranks if type(batch_size) is int and ranks else None,
         "model_bn_span": batch_size,
         # In epochs, not steps, like every MXNet submission of this benchmark.
         "decay_epochs": values.get("decay_epochs") or values.get("num_epochs"),
     }
-    return Recipe(**known)
+    return Recipe(**fields)
 
 
 def departures(recipe: Recipe) -> dict[str, str]:

@@ -5,9 +5,7 @@ hyperparameters). Steps and epochs are counted from 1.
 """
 
 import math
-from collections.abc import Callable
 
-from rn50.benchmark import rules
 from rn50.benchmark.recipe import Recipe
 
 
@@ -17,25 +15,20 @@ def steps_per_epoch(train_samples: int, ranks: int, batch_size: int) -> int:
     return math.ceil(train_samples // ranks / batch_size)
 
 
-def learning_rate(step: int, learning_rate: float, warmup_steps: int, total_steps: int) -> float:
-    """Return the learning rate of step t = 1, 2, ... from the highest one, R.
+def learning_rate(step: int, recipe: Recipe, steps_per_epoch: int) -> float:
+    """Return the learning rate of step t = 1, 2, ... of a recipe that has a warm-up and a decay.
 
-    ``R * t / W`` for t <= W, then ``end + (R - end) * (1 - (t - W) / (T - W)) ** 2``. W is ``warmup_steps``,
-    T is ``total_steps``; the rules fix the end learning rate and the power. Past T it stays at the end
-    learning rate.
+    ``R * t / W`` for t <= W, then ``E + (R - E) * (1 - (t - W) / (T - W)) ** P``: R and E are the highest and
+    the end learning rate, W and T the steps of warm-up and decay, P is the power. Past T it stays at E.
     """
-    if step <= warmup_steps:
-        return learning_rate * step / warmup_steps
-    progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
-    end = rules.END_LEARNING_RATE
-    return end + (learning_rate - end) * (1.0 - progress) ** rules.POLY_POWER
-
-
-def of_recipe(recipe: Recipe, steps_per_epoch: int) -> Callable[[int], float]:
-    """Return the function from a step to the learning rate of a recipe with a warm-up and a decay."""
+    # All of it from the recipe: the log has that, and must say what is trained.
     epochs = (recipe.warmup_epochs or 0, recipe.decay_epochs or 0)
     warmup_steps, total_steps = (round(number * steps_per_epoch) for number in epochs)
-    return lambda step: learning_rate(step, recipe.learning_rate, warmup_steps, total_steps)
+    if step <= warmup_steps:
+        return recipe.learning_rate * step / warmup_steps
+    progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+    end = recipe.end_learning_rate
+    return end + (recipe.learning_rate - end) * (1.0 - progress) ** recipe.decay_power
 
 
 def evaluation_epochs(num_epochs: int, offset: int, period: int, target: str = "") -> list[int]:

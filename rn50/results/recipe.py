@@ -4,6 +4,7 @@ points.
 Source of the reference convergence points: ``rcps_resnet.json`` of the ``mlperf_logging`` package.
 """
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -57,8 +58,8 @@ def _in_epochs(values: Mapping[str, Any], train_samples: int) -> Recipe:
 def reference(batch_size: int, ruleset: str, number: int = 2) -> list[dict[str, Any]]:
     """Return the ``number`` reference convergence points of a ruleset that are nearest to a batch size, by
     ratio. A ruleset older than these points gets the first ruleset's."""
-    known = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
-    points = convergence_points(known).values()
+    ruleset = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
+    points = convergence_points(ruleset).values()
     nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]
     return sorted(nearest, key=lambda point: point["BS"])
 
@@ -79,9 +80,9 @@ def reference_file(ruleset: str) -> pathlib.Path:
 
 def of_point(point: Mapping[str, Any]) -> Recipe:
     """Return the recipe of a reference convergence point."""
-    given = {**point["Hyperparams"], "global_batch_size": point["BS"]}
-    given["opt_name"] = given.get("optimizer")
-    values = {name: given.get(row.end, given.get(f"opt_{row.end}")) for name, row in HYPERPARAMETERS.items()}
+    its = {**point["Hyperparams"], "global_batch_size": point["BS"]}
+    its["opt_name"] = its.get("optimizer")
+    values = {name: its.get(row.end, its.get(f"opt_{row.end}")) for name, row in HYPERPARAMETERS.items()}
     return _in_epochs(values, rules.TRAIN_SAMPLES)
 
 
@@ -95,6 +96,6 @@ def learning_rates(recipe: Recipe, epochs: float) -> Sequence[tuple[float, float
     if warmup is None or decay is None or not 0 <= warmup < decay:
         return ()
     # The schedule counts steps; hundredths of an epoch stand for them.
-    learning_rate, last = schedule.of_recipe(recipe, 100), round(100 * epochs)
-    points = {round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)}
-    return [(point / 100, learning_rate(point)) for point in sorted(points) if 0 < point <= last]
+    whole, last = dataclasses.replace(recipe, **FIXED), round(100 * epochs)
+    points = sorted({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)})
+    return [(at / 100, schedule.learning_rate(at, whole, 100)) for at in points if 0 < at <= last]

@@ -242,7 +242,7 @@ class LearningRates:
         steps = schedule.steps_per_epoch(config.data.train_samples, config.ranks, h.batch_size)
         batches = record_set.batches(config.data.train_samples, config.ranks, h.batch_size)
         self._steps_per_epoch = min(batches, config.run.benchmark_steps or batches)
-        self.of = schedule.of_recipe(config.recipe, steps)
+        self.of = functools.partial(schedule.learning_rate, recipe=config.recipe, steps_per_epoch=steps)
         """Function that returns the learning rate of a step, counted from 1."""
         self._step = 0
 

@@ -4,6 +4,7 @@ rules."""
 import pytest
 
 from rn50.benchmark import schedule
+from rn50.benchmark.recipe import FIXED, Recipe
 
 
 @pytest.mark.parametrize(
@@ -20,27 +21,26 @@ def test_steps_per_epoch(samples, ranks, batch_size, expected):
 
 
 @pytest.mark.parametrize(
-    "step, expected",
+    "step, warmup, decay, expected",
     [
-        (1, 1.05),  # 10.5 * 1 / 10
-        (10, 10.5),  # the end of the warm-up
-        (55, 1e-4 + (10.5 - 1e-4) * 0.25),  # half way down: (1 - 45 / 90) ** 2
-        (100, 1e-4),
-        (150, 1e-4),  # past the schedule it stays
+        (1, 1, 10, 1.05),  # 10.5 * 1 / 10
+        (10, 1, 10, 10.5),  # the end of the warm-up
+        (55, 1, 10, 1e-4 + (10.5 - 1e-4) * 0.25),  # half way down: (1 - 45 / 90) ** 2
+        (100, 1, 10, 1e-4),
+        (150, 1, 10, 1e-4),  # past the schedule it stays
+        (1, 0, 0.2, 1e-4 + (10.5 - 1e-4) * 0.25),  # without warm-up the decay begins at once
+        (6, 0.5, 0.5, 1e-4),  # a decay as short as its warm-up ends at once
     ],
 )
-def test_learning_rate(step, expected):
-    assert schedule.learning_rate(step, 10.5, warmup_steps=10, total_steps=100) == pytest.approx(
-        expected, rel=1e-12)
+def test_learning_rate(step, warmup, decay, expected):
+    recipe = Recipe(learning_rate=10.5, warmup_epochs=warmup, decay_epochs=decay, **FIXED)
+    assert schedule.learning_rate(step, recipe, 10) == pytest.approx(expected, rel=1e-12)
 
 
-def test_without_warm_up_the_decay_begins_at_once():
-    assert schedule.learning_rate(1, 1.0, warmup_steps=0, total_steps=2) == pytest.approx(
-        1e-4 + (1 - 1e-4) * 0.25)
-
-
-def test_a_decay_as_short_as_its_warm_up_ends_at_once():
-    assert schedule.learning_rate(6, 1.0, warmup_steps=5, total_steps=5) == pytest.approx(1e-4)
+def test_end_and_power_are_those_of_the_recipe():
+    recipe = Recipe(
+        learning_rate=10.5, warmup_epochs=1, decay_epochs=10, end_learning_rate=0.5, decay_power=3)
+    assert [schedule.learning_rate(step, recipe, 10) for step in (55, 100)] == [0.5 + 10.0 * 0.125, 0.5]
 
 
 def test_evaluation_epochs_of_the_published_settings():

@@ -11,7 +11,7 @@ import pytest
 
 from rn50 import frameworks
 from rn50.benchmark import rules
-from rn50.benchmark.recipe import Recipe
+from rn50.benchmark.recipe import FIXED, HYPERPARAMETERS, Recipe
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.results import parse, recipe
@@ -190,6 +190,39 @@ def test_a_run_of_either_optimizer_trains_and_logs_exactly_its_values(
         weight_decay=2.5e-05, momentum=0.9)
     assert {f"{optimizer}_opt_base_learning_rate"} == {
         event.key for event in parse.read_log(file).events if event.key.endswith("opt_base_learning_rate")}
+
+
+SET_AS = {"global_batch_size": "batch_size", "model_bn_span": "batch_size"}
+"""Hyperparameters of the log that follow from one of the configuration."""
+
+
+def trained(create, config):
+    """Bytes of the weights after three steps of the second epoch, at the rates of the configuration."""
+    rank, rates = create(config), loop.LearningRates(config)
+    try:
+        rank.engine.build(5, "float32")
+        rates.go_on_after(1)
+        rank.train(rank.synthetic(), 3, rates.next)
+        return b"".join(array.tobytes() for array in rank.weights().values())
+    finally:
+        rank.close()
+
+
+def test_every_hyperparameter_of_the_log_is_trained_with_or_cannot_be_set(create, tiny_config):
+    """Else the log would state what was not trained. A new row of ``Recipe`` is tried too."""
+    before, without_effect = trained(create, tiny_config), []
+    for name in HYPERPARAMETERS:
+        field = SET_AS.get(name, name)
+        value = getattr(tiny_config.hyperparameters, field, None)
+        other = "sgd" if name == "optimizer" else type(value or 1.7)((value or 1.7) / 2)
+        try:
+            config = with_changes(tiny_config, hyperparameters={field: other})
+        except TypeError:  # no field, so that no configuration can set it
+            assert name in FIXED or getattr(tiny_config.recipe, name) == 1
+            continue
+        assert getattr(config.recipe, name) != getattr(tiny_config.recipe, name), name
+        without_effect += [name] if trained(create, config) == before else []
+    assert without_effect == []
 
 
 def test_one_process_has_nothing_to_send(create, tiny_config):

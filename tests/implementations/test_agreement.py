@@ -42,8 +42,9 @@ def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
     the other side. The weight decay is so large that each step needs it.
     """
     h = {"optimizer": optimizer, "learning_rate": learning_rate, "batch_size": 32}
-    h.update(momentum=0.5, weight_decay=5e-3)
-    (one, ours), (other, theirs) = pair(with_changes(tiny_config, hyperparameters=h))
+    h.update(momentum=0.5, weight_decay=5e-3, warmup_epochs=5, decay_epochs=STEPS)
+    config = with_changes(tiny_config, hyperparameters=h)
+    (one, ours), (other, theirs) = pair(config)
     begin = before = one.weights(ours)
     shapes = [
         {name: value.shape for name, value in each.weights(rank).items()}
@@ -55,7 +56,7 @@ def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
         samples = 32 if step % 4 else 20  # now and then a ragged batch
         images = random.standard_normal((32, 3, 32, 32)).astype(np.float32)
         labels = random.randint(10, size=32)
-        rate = schedule.learning_rate(step, learning_rate, warmup_steps=5, total_steps=STEPS)
+        rate = schedule.learning_rate(step, config.recipe, 1)
         losses = [
             each.array(rank.engine.step(each.batch(images, labels, samples, samples), rate))
             for each, rank in ((one, ours), (other, theirs))]

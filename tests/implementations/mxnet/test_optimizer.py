@@ -13,6 +13,7 @@ from rn50.benchmark import optimizers, schedule  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 STEPS, SAMPLES = 20, 32
+DECAY = {"warmup_epochs": 5, "decay_epochs": STEPS}  # an epoch a step
 LAYOUT = Layout("NCHW", "float32", fused_relu=True)
 
 
@@ -32,7 +33,8 @@ def oracle(h):
     "name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)]
 )  # a decay that 20 steps of SGD show
 def test_agrees_with_the_oracle(tiny_config, name, weight_decay, on_cpu):
-    config = with_changes(tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay})
+    values = {"optimizer": name, "weight_decay": weight_decay, **DECAY}
+    config = with_changes(tiny_config, hyperparameters=values)
     h = config.hyperparameters
     random = np.random.RandomState(0)
     network = ResNet50(10, 0.125, True, LAYOUT)  # a gamma of 0: a norm of 0
@@ -44,7 +46,7 @@ def test_agrees_with_the_oracle(tiny_config, name, weight_decay, on_cpu):
     evaluation.hybridize(static_alloc=True, static_shape=True)
     expected = {p.name: (p.data().asnumpy().astype(np.float64), np.zeros(p.shape)) for p in parameters}
     for step in range(1, STEPS + 1):
-        learning_rate = schedule.learning_rate(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
+        learning_rate = schedule.learning_rate(step, config.recipe, 1)
         for parameter, gradient in zip(parameters, gradients_of(parameters, random), strict=False):
             parameter.grad()[:] = gradient * SAMPLES  # they arrive summed over the samples
             weight, velocity = expected[parameter.name]

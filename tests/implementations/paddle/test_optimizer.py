@@ -13,6 +13,7 @@ from rn50.benchmark import optimizers, schedule
 from tests.conftest import with_changes
 
 STEPS, SAMPLES = 20, 32
+DECAY = {"warmup_epochs": 5, "decay_epochs": STEPS}  # an epoch a step
 
 
 def made(name, h, gamma_zero=True):
@@ -45,15 +46,16 @@ def oracle(h):
 
 @pytest.mark.parametrize("name, weight_decay", [("lars", 5e-5), ("lars", 0.0), ("sgd", 0.01), ("sgd", 0.0)])
 def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
-    h = with_changes(
-        tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}).hyperparameters
+    values = {"optimizer": name, "weight_decay": weight_decay, **DECAY}
+    config = with_changes(tiny_config, hyperparameters=values)
+    h = config.hyperparameters
     random = np.random.RandomState(0)
     parameters, optimizer = made(name, h)  # a gamma of 0: a norm of 0
     assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}
     update = oracle(h)
     expected = {p.name: (value(p), np.zeros(p.tensor.shape)) for p in parameters}
     for step in range(1, STEPS + 1):
-        learning_rate = schedule.learning_rate(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
+        learning_rate = schedule.learning_rate(step, config.recipe, 1)
         for parameter in parameters:
             gradient = random.standard_normal(parameter.tensor.shape) * 10.0 ** random.uniform(-3, 1)
             fill(parameter, gradient * SAMPLES)  # they arrive summed over the samples

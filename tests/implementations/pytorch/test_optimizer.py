@@ -17,6 +17,7 @@ from rn50.run.loop import Rank  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
 STEPS, SAMPLES = 20, 32
+DECAY = {"warmup_epochs": 5, "decay_epochs": STEPS}  # an epoch a step
 DEVICES = ["cpu", pytest.param("cuda", marks=ON_GPU)]
 
 
@@ -44,15 +45,16 @@ def oracle(h):
     "name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)]
 )  # a decay that 20 steps of SGD show
 def test_agrees_with_the_oracle(tiny_config, name, weight_decay, device):
-    h = with_changes(
-        tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}).hyperparameters
+    values = {"optimizer": name, "weight_decay": weight_decay, **DECAY}
+    config = with_changes(tiny_config, hyperparameters=values)
+    h = config.hyperparameters
     random = np.random.RandomState(0)
     parameters, optimizer = made(name, h, device)  # a gamma of 0: a norm of 0
     assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}
     update = oracle(h)
     expected = {p.name: (value(p), np.zeros(p.tensor.shape)) for p in parameters}
     for step in range(1, STEPS + 1):
-        learning_rate = schedule.learning_rate(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
+        learning_rate = schedule.learning_rate(step, config.recipe, 1)
         for parameter in parameters:
             gradient = random.standard_normal(parameter.tensor.shape) * 10.0 ** random.uniform(-3, 1)
             parameter.tensor.grad.copy_(
@@ -102,7 +104,9 @@ def of_the_page(monkeypatch):
 
 
 def test_the_optimizer_of_the_page_is_that_of_pytorch(of_the_page, tiny_config):
-    h = with_changes(tiny_config, hyperparameters={"weight_decay": 0.1}).hyperparameters
+    config = with_changes(
+        tiny_config, hyperparameters={"weight_decay": 0.1, "learning_rate": 0.01, **DECAY})
+    h = config.hyperparameters
     network = ResNet50(10, 0.125, False, "float32")
     network.initialize(0)
     flat, random = flatten(trainable(network), torch.zeros), np.random.RandomState(0)
@@ -111,7 +115,7 @@ def test_the_optimizer_of_the_page_is_that_of_pytorch(of_the_page, tiny_config):
         {"params": [copy], "weight_decay": h.weight_decay * optimizers.has_weight_decay(name)}
         for name, copy in copies.items())
     for step in range(1, STEPS + 1):
-        rate = schedule.learning_rate(step, 0.01, warmup_steps=5, total_steps=STEPS)
+        rate = schedule.learning_rate(step, config.recipe, 1)
         for name, tensor in flat.parameters:
             gradient = torch.from_numpy(random.standard_normal(tensor.shape).astype(np.float32))
             tensor.grad.copy_(gradient * SAMPLES)
