@@ -1,7 +1,8 @@
-"""Write the generated parts of the documentation: docs/reference/cli.md, configuration.md and json.md, and
-the output of every command that a page shows above an ``<!-- output -->`` mark.
+"""Write the generated parts of the documentation: docs/reference/cli.md and configuration.md, and the output
+of every command that a page shows above an ``<!-- output -->`` mark.
 
     python -m docs.generate
+    python -m docs.generate json    # prints the page JSON output, which is no file but on the site
 
 The commands of a page run one after another in an empty folder of their own, and need no GPU, no data set and
 no network.
@@ -34,6 +35,19 @@ SHOWN = re.compile(
     r"(```sh\n(?P<commands>(?:(?!```).)*?)```\n\n<!-- output -->\n```text\n)(?:.*?)(```\n)", re.DOTALL
 )
 """Commands, and below them their output."""
+JSON = """## JSON
+
+With `--json` a verb prints one object (`rn50 borrow --suggest` a list) on standard output; warnings and
+progress go to standard error. NaN and infinity are `null`. Exit statuses are the same.
+
+```sh
+rn50 score results/DEMO_CPU --json |
+  python3 -c 'import json, sys; print(json.load(sys.stdin)["systems"][0]["olympic_minutes"])'
+```
+
+The meaning of every field is on the site (`make docs`) under JSON output;
+`.venv/bin/python -m docs.generate json` prints the page.
+"""
 
 
 def written() -> dict[pathlib.Path, str]:
@@ -41,13 +55,17 @@ def written() -> dict[pathlib.Path, str]:
     pages = {
         DOCS / "reference" / "cli.md": command_line(),
         DOCS / "reference" / "configuration.md": configuration(),
-        DOCS / "reference" / "json.md": records.page(_every_verb(), _table, GENERATED),
     }
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         if page not in pages and SHOWN.search(text):
             pages[page] = with_outputs(text)
     return pages
+
+
+def json_output() -> str:
+    """Return the page of every verb's ``--json``."""
+    return records.page(records.sections(every_verb()), _table)
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -90,8 +108,9 @@ def command_line() -> str:
         "of `package`, that it wrote demo data; of",
         "`bench throughput`, that a combination failed. Status 0 of `score` says that the logs were read: "
         "whether the score counts,",
-        "`valid` of [`--json`](json.md#score) tells. The four scripts of the root end with the same "
-        "statuses.",
+        "`valid` of [`--json`](#json) tells. The four scripts of the root end with the same statuses.",
+        "",
+        *JSON.splitlines(),
         "",
     ]
     for heading, commands in main.sections.items():
@@ -106,7 +125,8 @@ def _context(command: click.Command, name: str) -> click.Context:
     return click.Context(command, info_name=name, terminal_width=100, **main.context_settings)
 
 
-def _every_verb() -> Iterator[tuple[str, click.Command]]:
+def every_verb() -> Iterator[tuple[str, click.Command]]:
+    """Yield name and command of every verb that ``rn50 --help`` lists."""
     for commands in main.sections.values():
         for command in commands:
             yield from _verbs(command, f"rn50 {command.name}")
@@ -282,7 +302,10 @@ def with_outputs(page: str) -> str:
 
 
 if __name__ == "__main__":
-    for written_page, new in written().items():
-        if not written_page.exists() or written_page.read_text(encoding="utf-8") != new:
-            written_page.write_text(new, encoding="utf-8")
-            print(written_page.relative_to(ROOT))
+    if sys.argv[1:] == ["json"]:
+        print(json_output())
+    else:
+        for written_page, new in written().items():
+            if not written_page.exists() or written_page.read_text(encoding="utf-8") != new:
+                written_page.write_text(new, encoding="utf-8")
+                print(written_page.relative_to(ROOT))

@@ -1,11 +1,11 @@
-"""Make docs/reference/json.md from the records that verbs print (``rn50.printed``)."""
+"""Make the page JSON output from the records that verbs print (``rn50.printed``)."""
 
 import inspect
 import pathlib
 import pydoc
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, is_typeddict
 
 import click
 
@@ -14,15 +14,8 @@ from rn50.printed import Mark, is_record, members
 
 HEAD = """# JSON output
 
-With `--json` a verb prints one JSON object (`rn50 borrow --suggest` a list) on standard output; warnings and
-progress go to standard error. NaN and infinity are printed as `null`. Exit statuses are the same as without
-`--json` ([command line](cli.md#exit-statuses)). `systems[].runs[].seed` reads: every element of the list
+[`--json`](cli.md#json) prints these fields. `systems[].runs[].seed` reads: every element of the list
 `systems` has a list `runs`, and every element of that a field `seed`. `<name>` stands for any name.
-
-```sh
-rn50 score results/DEMO_CPU --json |
-  python3 -c 'import json, sys; print(json.load(sys.stdin)["systems"][0]["olympic_minutes"])'
-```
 """
 TYPES = {"rate": rates.Rates, "comparison": rates.Comparison}
 """Records with a section of their own, beside those that verbs print."""
@@ -31,35 +24,54 @@ LISTS = ("borrow --suggest",)
 BY_NAME = ("rcp",)
 """Verbs that print an object of records by name."""
 Names = Mapping[type, str]
-"""Records that a section names -> name."""
+"""Records that have a section -> its name."""
 Row = tuple[str, str, str]
 """Path, type and meaning of a field."""
 
 
-def page(verbs: Iterable[tuple[str, click.Command]], table: Any, end: str) -> str:
-    """Return the page. ``table`` makes the lines of a table, ``end`` is the last line."""
-    lines, sections = [HEAD], {f"Type `{name}`": record for name, record in TYPES.items()}
-    for name, command in verbs:
+class Section(NamedTuple):
+    """What a verb prints, or a type of TYPES."""
+
+    name: str
+    about: str
+    others: tuple[str, ...]
+    """Sections whose fields are printed too."""
+    rows: tuple[Row, ...]
+
+
+def sections(verbs: Iterable[tuple[str, click.Command]]) -> Iterator[Section]:
+    """Yield the sections of the page, TYPES first."""
+    records: dict[str, type] = dict(TYPES)
+    for verb, command in verbs:
         for option in command.params:
             for suffix, path in getattr(option, "records", {}).items():
                 record = pydoc.locate(path)
                 assert isinstance(record, type), path
-                sections[f"`{' '.join([*name.split()[1:], *suffix.split()])}`"] = record
-    named = {record: heading for heading, record in sections.items()}
-    for heading, record in sections.items():
-        lines += [f"## {heading}", ""]
-        if named[record] != heading:
-            lines += [f"The fields of {named[record]}.", ""]
+                records[" ".join([*verb.split()[1:], *suffix.split()])] = record
+    names = {record: name for name, record in records.items()}
+    for name, record in records.items():
+        if names[record] != name:
+            yield Section(name, "", (names[record],), ())
             continue
-        is_list = heading.strip("`") in LISTS
         about = inspect.cleandoc(record.__doc__ or "").split("\n\n")[0].replace("``", "`")
-        lines += [f"{'A list. ' if is_list else ''}{' '.join(about.split())}", ""]
-        names = {record: name.removeprefix("Type ").strip("`") for record, name in named.items()}
-        lines += [line for base in _printed_in(record, named) for line in (f"The fields of {base}, and:", "")]
-        prefix = "[]." if is_list else "<name>." if heading.strip("`") in BY_NAME else ""
-        rows = _of_record(record, prefix, names)
-        lines += table(("field", "type", "meaning"), ([f"`{path}`", *rest] for path, *rest in rows))
-    return "\n".join([*lines, end, ""])
+        prefix = "[]." if name in LISTS else "<name>." if name in BY_NAME else ""
+        rows = tuple(_of_record(record, prefix, names))
+        yield Section(name, " ".join(about.split()), tuple(_printed_in(record, names)), rows)
+
+
+def page(sections: Iterable[Section], table: Any) -> str:
+    """Return the page. ``table`` makes the lines of a table."""
+    lines = [HEAD]
+    for section in sections:
+        lines += [f"## {'Type ' * (section.name in TYPES)}`{section.name}`", ""]
+        if section.about:
+            lines += [f"{'A list. ' * (section.name in LISTS)}{section.about}", ""]
+        for other in section.others:
+            lines += [f"The fields of `{other}`{', and:' if section.rows else '.'}", ""]
+        if section.rows:
+            rows = ([f"`{path}`", *rest] for path, *rest in section.rows)
+            lines += table(("field", "type", "meaning"), rows)
+    return "\n".join(lines)
 
 
 def _printed_in(record: Any, names: Names) -> list[str]:

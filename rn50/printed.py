@@ -1,7 +1,7 @@
 """Records that verbs print with ``--json``: dataclasses and NamedTuples.
 
 All fields of a record are printed under their names, but where ``prints`` says which of its attributes are.
-docs/reference/json.md is made of their types and docstrings.
+The page JSON output is made of their types and docstrings (docs/records.py).
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What ``--json`` prints is what docs/reference/json.md says. Verbs that train are compared where they are
+"""What ``--json`` prints is what the documentation says. Verbs that train are compared where they are
 tested."""
 
 import json

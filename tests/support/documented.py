@@ -1,29 +1,23 @@
-"""The fields of ``--json`` that docs/reference/json.md documents, to compare with those that a verb
-prints."""
+"""The fields of ``--json`` that the documentation has, to compare with those that a verb prints."""
 
-import re
+import functools
 from collections.abc import Iterator
 from typing import Any
 
-from rn50.files import ROOT
+from docs import generate, records
 
-PAGE = ROOT / "docs" / "reference" / "json.md"
 TYPES: dict[str, Any] = {
     "text": str, "integer": int, "number": (int, float), "true or false": bool, "list": list, "object": dict,
     "number or text": (int, float, str)}
 
 
+@functools.cache
 def verbs() -> dict[str, dict[str, str]]:
     """Return verb -> path of a field -> its type; a type of the page's own, such as "rate", is a verb too."""
-    of_page: dict[str, dict[str, str]] = {}
-    others: dict[str, str] = {}
-    for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
-        fields = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", section, re.MULTILINE))
-        other = re.search(r"^The fields of `([^`]+)`(?:\.|, and:)$", section, re.MULTILINE)
-        for name in re.findall("`([^`]+)`", section.splitlines()[0]):
-            of_page[name] = fields
-            others.update({name: other[1]} if other else {})
-    return {name: {**of_page.get(others.get(name, ""), {}), **fields} for name, fields in of_page.items()}
+    sections = {section.name: section for section in records.sections(generate.every_verb())}
+    return {
+        name: {path: type_ for each in (*section.others, name) for path, type_, _ in sections[each].rows}
+        for name, section in sections.items()}
 
 
 def differences(verb: str, value: Any) -> list[str]:
