@@ -213,7 +213,7 @@ fi
 for packages; do install_set; done
 
 # The commands and modules of this checkout itself, as .venv/bin/rn50.
-wanted=$(sha256sum pyproject.toml requirements/rn50.in)
+wanted=$(sha256sum pyproject.toml requirements/rn50.in rn50/__init__.py)
 [ "$(cat .venv/installed-rn50 2>/dev/null)" != "$wanted" ] || exit 0
 pip_install --no-index --no-deps --no-build-isolation --editable . || fail "this checkout could not be installed; pip's reason is above"
 echo "$wanted" >.venv/installed-rn50
