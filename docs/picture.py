@@ -1,5 +1,4 @@
-"""Make the picture and the sample output of README.md and docs/getting-started.md from a real demo, which
-takes some six minutes.
+"""Make the picture and the sample output of README.md from a real demo.
 
     python -m docs.picture [results/DEMO_CPU]
 
@@ -16,7 +15,7 @@ import tempfile
 from rn50.files import ROOT
 
 PICTURE = ROOT / "docs" / "images" / "report.png"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
+PAGE = ROOT / "README.md"
 RESULTS = ROOT / "results" / "DEMO_CPU"
 SAMPLE = re.compile(r"(<!-- sample: demo -->\n```text\n).*?(```\n)", re.DOTALL)
 SHOWN = re.compile(
@@ -72,9 +71,8 @@ def main() -> None:
         return
     text = sample()
     draw(RESULTS / "report.html")
-    for page in PAGES:
-        old = page.read_text(encoding="utf-8")
-        page.write_text(SAMPLE.sub(lambda match: match[1] + text + match[2], old), encoding="utf-8")
+    old = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(SAMPLE.sub(lambda match: match[1] + text + match[2], old), encoding="utf-8")
 
 
 if __name__ == "__main__":
