@@ -13,7 +13,7 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import rn50
@@ -268,16 +268,6 @@ def make_folder(folder: pathlib.Path, remedy: str) -> None:
     """Make a folder, if there is none. Raises UserError, ending in ``remedy``, if that is impossible."""
     with errors_of(folder, remedy, "cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
-
-
-def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
-    """Write new files, as ``write`` does: all of them or none. Raises UserError if one exists or cannot be
-    written."""
-    with contextlib.ExitStack() as begun:
-        for path, content in contents.items():
-            write(path, content, NOTHING)
-            begun.callback(path.unlink)
-        begun.pop_all()
 
 
 def discard_unfinished() -> None:

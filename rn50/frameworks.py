@@ -60,10 +60,6 @@ class Traits(NamedTuple):
     inference: Mapping[str, tuple[str, ...]] = {}
     """Ways in which ``inference.py`` runs a network -> their precisions; empty without that file. A way on a
     GPU begins with "cuda-"."""
-    exports: tuple[str, ...] = ()
-    """Name suffixes of files in its own format that ``inference.py`` writes and reads; empty: none."""
-    calibrations: Mapping[str, str] = {}
-    """Ways to calibrate int8 -> its own names for them; empty if ``inference.py`` does not quantise."""
     capabilities: tuple[tuple[int, int], ...] = ()
     """Compute capabilities for which its GPU build has machine code; empty: any GPU."""
     ptx: tuple[int, int] | None = None

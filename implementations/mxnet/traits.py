@@ -63,7 +63,6 @@ TRAITS = Traits(
     requirements={"cpu": ("mxnet-cpu",), "gpu": ("mxnet-cu112",)},
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16")},
     inference={"hybridized": ("float32", "bfloat16")},
-    exports=("-symbol.json", "-0000.params"),
     capabilities=MACHINE_CODE,
     cuda=11,
     horovod=True,

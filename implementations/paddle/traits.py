@@ -14,9 +14,7 @@ TRAITS = Traits(
     # On a CPU it takes bfloat16 with a warning, and computes in float32.
     precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
     input_libraries=("dali", "dataloader"),
-    inference={"native": ("float32",), "onednn": ("float32", "bfloat16", "int8")},
-    calibrations={"minmax": "abs_max", "entropy": "KL", "percentile": "hist"},
-    exports=(".pdmodel", ".pdiparams"),
+    inference={"native": ("float32",), "onednn": ("float32", "bfloat16")},
     capabilities=MACHINE_CODE,
     cuda=11,
     least_capabilities={"float16": (7, 0), "bfloat16": (8, 0)},  # as in its paddle/amp/auto_cast.py

@@ -1,4 +1,4 @@
-"""Our network with saved weights: timed on a CPU or a GPU, or exported as a file of torch.export."""
+"""Our network with saved weights, timed on a CPU or a GPU."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,6 @@ from rn50.errors import UserError
 from rn50.weights.weights_file import Weights
 
 Network = Callable[[torch.Tensor], torch.Tensor]
-CPU = torch.device("cpu")
 
 
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -36,21 +35,6 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
     return _running(network, device)
 
 
-def write(weights: Weights, path: str) -> None:
-    """Write ``path``.pt2: the network in float32 by torch.export, for any number of images."""
-    images = torch.zeros(2, 3, weights.image_size, weights.image_size)
-    exported = torch.export.export(
-        _network(weights, "float32"), (images,), dynamic_shapes=({0: torch.export.Dim("images")},)
-    )
-    torch.export.save(exported, f"{path}.pt2")
-
-
-def read(path: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from images to logits, read from the file of ``write``."""
-    torch.set_num_threads(threads)
-    return _running(torch.export.load(f"{path}.pt2").module())
-
-
 class Graphs:
     """The network as a CUDA graph for each shape of its images."""
 
@@ -61,15 +45,15 @@ class Graphs:
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Return the logits, which the next images of this shape overwrite."""
         if images.shape not in self._graphs:
-            held = images.clone()
-            self._graphs[images.shape] = held, *captured(lambda: self._network(held), images.device)
-        held, replay, answer = self._graphs[images.shape]
-        held.copy_(images)
+            source = images.clone()
+            self._graphs[images.shape] = source, *captured(lambda: self._network(source), images.device)
+        source, replay, answer = self._graphs[images.shape]
+        source.copy_(images)
         replay()
         return answer
 
 
-def _network(weights: Weights, precision: str, device: torch.device = CPU) -> torch.nn.Module:
+def _network(weights: Weights, precision: str, device: torch.device) -> torch.nn.Module:
     """Return the network with weights that are cast once: autocast would cast them for every request."""
     network = ResNet50(weights.classes, weights.width, False, precision).eval().to(device)
     for name, tensor in tensors(network).items():
@@ -80,13 +64,13 @@ def _network(weights: Weights, precision: str, device: torch.device = CPU) -> to
     return network
 
 
-def _running(network: Network, device: torch.device = CPU) -> Callable[[np.ndarray], np.ndarray]:
+def _running(network: Network, device: torch.device) -> Callable[[np.ndarray], np.ndarray]:
     def logits(images: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            given = torch.from_numpy(images)
+            tensor = torch.from_numpy(images)
             if device.type == "cuda":  # from pinned memory a copy is several times as fast
-                given = given.pin_memory().to(device, non_blocking=True)
-            answer: np.ndarray = network(given.contiguous(memory_format=torch.channels_last)).cpu().numpy()
+                tensor = tensor.pin_memory().to(device, non_blocking=True)
+            answer: np.ndarray = network(tensor.contiguous(memory_format=torch.channels_last)).cpu().numpy()
         return answer
 
     return logits

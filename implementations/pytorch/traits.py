@@ -15,7 +15,6 @@ TRAITS = Traits(
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16", "bfloat16")},
     inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16"))
     | dict.fromkeys(("cuda-eager", "cuda-compiled", "cuda-graph"), ("float32", "float16", "bfloat16")),
-    exports=(".pt2",),
     input_libraries=("dali", "dataloader"),
     step_modes=("eager", "graph", "compile", "fused"),
     fused=((8, 0), "triton"),

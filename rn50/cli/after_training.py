@@ -1,7 +1,6 @@
 """Verbs on the weights that a run has saved, and on models made of them."""
 
 import pathlib
-from typing import Any
 
 import click
 
@@ -74,19 +73,6 @@ def evaluate_weights(
     ranks.run_as_ranks(config, "run.evaluation", file=weights, report=report, as_json=as_json)
 
 
-def _format(context: click.Context, option: click.Parameter, value: str) -> str:
-    from rn50.deploy import own_formats
-
-    formats = own_formats.names(quantizing=context.command is quantize_model)
-    if value not in ("onnx", *formats):
-        raise click.BadParameter(f"{value!r} is none of onnx, {', '.join(formats)}")
-    return value
-
-
-def _to(help_: str) -> Any:
-    return option("--to", help_, "format_", default="onnx", callback=_format)
-
-
 @cleaned_up(
     "export",
     "Write weights as an ONNX model",
@@ -101,10 +87,6 @@ def _to(help_: str) -> Any:
     "Take decoded images, uint8 (N, H, W, 3) of any size: resize, crop and normalise them in the model.",
     "preprocessing",
 )
-@_to(
-    "onnx, or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin with "
-    "OUTPUT."
-)
 @_tolerance
 @group.as_json("rn50.deploy.outcomes.Written")
 def export_weights(
@@ -113,7 +95,6 @@ def export_weights(
     output: pathlib.Path,
     fold: bool,
     preprocessing: bool,
-    format_: str,
     tolerance: float,
     as_json: bool,
 ) -> None:
@@ -123,25 +104,19 @@ def export_weights(
     WEIGHTS. Without --with-preprocessing its input is normalised images, float32 (N, 3, S, S). The output is
     logits.
     """
-    from rn50.deploy import export, own_formats
+    from rn50.deploy import export
     from rn50.weights import weights_file
 
-    if preprocessing and format_ != "onnx":
-        raise UserError("--with-preprocessing", "only an ONNX model has it", "leave it out, or --to")
     read = weights_file.read(weights)
     config = named.read(name) if config_file.is_named(name) else None
-    if format_ == "onnx":
-        written = export.export(read, output, fold, preprocessing, config, tolerance)
-    else:
-        written = own_formats.write(read, output, format_, config, tolerance)
+    written = export.export(read, output, fold, preprocessing, config, tolerance)
     if as_json:
         print_json(written)
         return
-    nodes = "" if written.nodes is None else f"{written.nodes} nodes, "
     norm = "folded" if written.folded else "kept"
     included = ", preprocessing included" if preprocessing else ""
-    size = f"{written.bytes / 1e6:,.2f} MB, {nodes}{written.classes} classes"
-    say(f"{', '.join(map(str, written.files))}: {size}, batch norm {norm}{included}")
+    size = f"{written.bytes / 1e6:,.2f} MB, {written.nodes} nodes, {written.classes} classes"
+    say(f"{written.model}: {size}, batch norm {norm}{included}")
     if written.evaluated is None:
         example = "rn50 export WEIGHTS DEMO_CPU -o MODEL"
         say(f"not evaluated: name the configuration that trained it, as in {example}", err=True)
@@ -171,7 +146,6 @@ def export_weights(
     type=click.Choice(["minmax", "entropy", "percentile", "all"]),
 )
 @option("--images", "Training images that calibrate.", default=128, type=Whole(1, 100_000))
-@_to("onnx, or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.")
 @_tolerance
 @group.as_json("rn50.deploy.candidates.Quantized")
 def quantize_model(
@@ -182,7 +156,6 @@ def quantize_model(
     method: str,
     calibration: str,
     images: int,
-    format_: str,
     tolerance: float,
     as_json: bool,
 ) -> None:
@@ -192,16 +165,11 @@ def quantize_model(
     Weights are quantised per channel with --method static. With "all" the most accurate model is written.
     A model without int8 operators, or that loses more than --tolerance, is not written: exit status 2.
     """
-    from rn50.deploy import own_formats, quantization
-    from rn50.weights import weights_file
+    from rn50.deploy import quantization
 
     config = ranks.configured(name, values)
     tried = quantization.ways(method, calibration)
-    if format_ == "onnx":
-        choice = quantization.quantize(model, output, tried, config, images, tolerance)
-    else:
-        read = weights_file.read(model)
-        choice = own_formats.quantize(read, output, format_, tried, config, images, tolerance)
+    choice = quantization.quantize(model, output, tried, config, images, tolerance)
     print_json(choice) if as_json else choice.print_table(model, Terminal())
 
 
@@ -227,7 +195,7 @@ def _engines() -> tuple[str, ...]:
 @listed(
     "--precisions",
     default="float32",
-    possible=("float32", "float16", "bfloat16", "int8"),
+    possible=("float32", "float16", "bfloat16"),
     help="Precisions of the frameworks' engines, where they have them; an ONNX model has its own.",
 )
 @option(

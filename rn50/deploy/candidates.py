@@ -1,7 +1,6 @@
 """Evaluate a network in float32 and quantised in several ways, and write the most accurate quantised one."""
 
 import pathlib
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from rn50 import files
@@ -19,8 +18,8 @@ class Candidate(NamedTuple):
 
     method: str
     """Method that made it: float32, dynamic, or static and its calibration."""
-    contents: Sequence[bytes]
-    """The content of each of its files."""
+    content: bytes
+    """The content of its file."""
     int8_operators: int
     """Convolutions and matrix products in int8, counted in the file."""
     operators: int
@@ -32,7 +31,7 @@ class Candidate(NamedTuple):
     @property
     def bytes(self) -> int:
         """Size of the model."""
-        return sum(map(len, self.contents))
+        return len(self.content)
 
 
 prints(
@@ -48,7 +47,7 @@ class Quantized(NamedTuple):
     results: list[Candidate]
     written: Candidate
     model: pathlib.Path
-    """File that was written, or the first of them."""
+    """File that was written."""
 
     def print_table(self, source: pathlib.Path, console: Terminal) -> None:
         """Print a line for each candidate, then the one that was written."""
@@ -63,9 +62,8 @@ class Quantized(NamedTuple):
             rate = f"{candidate.evaluated.images_per_second:,.0f}"
             rows.add_row(candidate.method, *sizes, operators, *top_1, rate)
         console.print(rows)
-        known_to = margin(counts.correct, counts.images)
-        known = f"float32's top-1 of {counts.images:,} images is known to {known_to:.1f} points either way"
-        console.print(f"{known} (binomial, 95 %)")
+        points = f"{margin(counts.correct, counts.images):.1f} points either way (binomial, 95 %)"
+        console.print(f"float32's top-1 of {counts.images:,} images is known to {points}")
         console.print(f"{self.model}: {self.written.method}")
 
 
@@ -75,25 +73,22 @@ prints(
 )
 
 
-def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Quantized:
-    """Write the files of the most accurate candidate; among equals, the fastest.
+def choose(output: pathlib.Path, candidates: list[Candidate], tolerance: float) -> Quantized:
+    """Write the most accurate candidate; among equals, the fastest.
 
     Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance``
     percentage points of top-1.
     """
     before = candidates[0].evaluated.counts.top1
-    candidates = [one._replace(drop=(before - one.evaluated.counts.top1) * 100) for one in candidates]
+    candidates = [row._replace(drop=(before - row.evaluated.counts.top1) * 100) for row in candidates]
     good = [candidate for candidate in candidates if candidate.int8_operators and candidate.drop <= tolerance]
     if not good:
         problem = f"not written: {'; '.join(map(_why, candidates[1:]))}"
         remedy = f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}"
-        raise UserError(output[0], problem, remedy)
+        raise UserError(output, problem, remedy)
     best = min(good, key=lambda candidate: (candidate.drop, -candidate.evaluated.images_per_second))
-    if len(output) == 1:
-        files.write(output[0], best.contents[0])
-    else:
-        files.write_all(dict(zip(output, best.contents, strict=True)))
-    return Quantized(candidates, best, output[0])
+    files.write(output, best.content)
+    return Quantized(candidates, best, output)
 
 
 def _why(candidate: Candidate) -> str:

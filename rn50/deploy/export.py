@@ -4,7 +4,7 @@ import pathlib
 
 from rn50 import files
 from rn50.deploy import graph, model_evaluation
-from rn50.deploy.model_file import Model, Run, parse
+from rn50.deploy.model_file import Model, parse
 from rn50.deploy.outcomes import Evaluated, Written
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -40,19 +40,25 @@ def export(
     evaluated = evaluate(weights, model, config, tolerance)
     files.write(output, model.content)
     size, nodes = len(model.content), len(model.proto.graph.node)
-    return Written("onnx", [output], size, model.classes, evaluated, nodes, fold, preprocessing)
+    return Written(
+        model=output,
+        bytes=size,
+        nodes=nodes,
+        classes=model.classes,
+        folded=fold,
+        preprocessing=preprocessing,
+        evaluated=evaluated,
+    )
 
 
-def evaluate(
-    weights: Weights, model: Model, config: Config | None, tolerance: float, logits_of: Run | None = None
-) -> Evaluated | None:
+def evaluate(weights: Weights, model: Model, config: Config | None, tolerance: float) -> Evaluated | None:
     """Evaluate a model of weights, as ``model_evaluation.evaluate`` does, if there is a configuration.
 
     Raises UserError if its top-1 is more than ``tolerance`` percentage points from what the weights say.
     """
     if config is None:
         return None
-    evaluated = model_evaluation.evaluate(model, config, logits_of=logits_of)
+    evaluated = model_evaluation.evaluate(model, config)
     accuracy = weights.facts.get("accuracy")
     top_1 = evaluated.counts.top1
     try:

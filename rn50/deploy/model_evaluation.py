@@ -18,7 +18,7 @@ from rn50.data.pipeline.numpy_batches import NumpyBatches
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.data.workers import in_order
 from rn50.deploy import model_file
-from rn50.deploy.model_file import Model, Run
+from rn50.deploy.model_file import Model
 from rn50.deploy.outcomes import Evaluated
 from rn50.errors import UserError
 from rn50.progress import counting
@@ -39,19 +39,12 @@ def evaluate_file(file: pathlib.Path, config: Config, report: pathlib.Path | Non
     display.print_evaluation(evaluation, report, as_json)
 
 
-def evaluate(
-    model: Model,
-    config: Config,
-    what: str = "evaluating",
-    confusion: bool = False,
-    logits_of: Run | None = None,
-) -> Evaluated:
-    """Evaluate a model on every image of the validation set of a configuration. Its logits are those of ONNX
-    Runtime, or of ``logits_of``, a function of its images.
+def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:
+    """Evaluate a model on every image of the validation set of a configuration, by ONNX Runtime.
 
     Raises UserError if the model is of another task.
     """
-    run, seconds, total = logits_of or model_file.running(model, THREADS), [0.0], config.data.eval_samples
+    run, seconds, total = model_file.running(model, THREADS), [0.0], config.data.eval_samples
 
     def predictions() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         done = 0

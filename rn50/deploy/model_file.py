@@ -171,8 +171,7 @@ def faults(name: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Discard the output of frameworks and their libraries; ONNX Runtime's Python part logs on the root
-    logger."""
+    """Discard the output of ONNX Runtime, whose Python part logs on the root logger."""
     with contextlib.ExitStack() as stack:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

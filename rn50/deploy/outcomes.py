@@ -31,27 +31,25 @@ class Evaluated(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Files that were written, and the evaluation of what is in them, if there was one."""
+    """ONNX model that was written, and its evaluation, if there was one."""
 
-    format: str
-    """onnx, or the framework whose own format it is."""
-    files: list[pathlib.Path]
-    """Files that were written."""
+    model: pathlib.Path
+    """File that was written."""
     bytes: int
-    """Their size."""
+    """Its size."""
+    nodes: int
+    """Operators of its graph."""
     classes: int
-    evaluated: Evaluated | None
-    nodes: int | None = None
-    """Operators of an ONNX graph."""
-    folded: bool = False
+    folded: bool
     """True if batch norm is part of the convolutions."""
-    preprocessing: bool = False
+    preprocessing: bool
     """True if it takes decoded images."""
+    evaluated: Evaluated | None
 
 
 prints(
     Written,
-    lambda r: (r.format, r.files, r.bytes, r.nodes, r.folded, r.preprocessing, r.classes),
+    lambda r: (r.model, r.bytes, r.nodes, r.folded, r.preprocessing, r.classes),
     lambda r: r.evaluated and r.evaluated.counts.correct,
     lambda r: {"total": r.evaluated and r.evaluated.counts.images},
     lambda r: {"top_1": r.evaluated and r.evaluated.counts.top1},

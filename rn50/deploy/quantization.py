@@ -66,8 +66,8 @@ def quantize(
     for way, variant in itertools.chain([(FLOAT, model)], made):
         evaluated = model_evaluation.evaluate(variant, config, f"evaluating {way}")
         int8 = model_file.int8_operators(variant.proto)
-        candidates.append(Candidate(way, [variant.content], *int8, evaluated))
-    return choose([output], candidates, tolerance)
+        candidates.append(Candidate(way, variant.content, *int8, evaluated))
+    return choose(output, candidates, tolerance)
 
 
 class _Reader(list[dict[str, np.ndarray]]):

@@ -10,9 +10,8 @@ from click.testing import CliRunner
 
 from rn50.cli import main
 from rn50.deploy import export, model_evaluation, model_file, quantization
-from rn50.deploy.candidates import Candidate, Quantized, choose
+from rn50.deploy.candidates import Candidate, Quantized
 from rn50.errors import UserError
-from rn50.files import MARK
 from rn50.terminal import Terminal
 from rn50.weights import weights_file
 from rn50.weights.counts import Counts
@@ -129,18 +128,8 @@ def test_bad_input(tiny_config, tiny_environment, exported, tmp_path):
     refused("quantised.onnx: is quantised already; give the float32 model", quantised)
 
 
-def test_files_that_came_while_candidates_were_evaluated_stay(tmp_path):
-    """A format of two files replaces none, and leaves none of them alone."""
-    files = [tmp_path / "model.one", tmp_path / "model.two"]
-    files[1].write_text(MARK)
-    best = Candidate("static", (f"1 {MARK}".encode(), f"2 {MARK}".encode()), 54, 54, EVALUATED)
-    with pytest.raises(UserError, match="model.two: exists"):
-        choose(files, [best, best], 1.0)
-    assert list(tmp_path.iterdir()) == files[1:] and files[1].read_text() == MARK
-
-
 def test_the_accuracy_of_few_images_has_its_interval(capsys):
-    before = Candidate("float32", (b"model",), 0, 54, EVALUATED)
+    before = Candidate("float32", b"model", 0, 54, EVALUATED)
     Quantized([before], before, pathlib.Path("int8.onnx")).print_table(pathlib.Path("model.onnx"), Terminal())
     said = "float32's top-1 of 2,000 images is known to 1.8 points either way (binomial, 95 %)"
     assert said in capsys.readouterr().out.splitlines()

@@ -203,7 +203,7 @@ def test_a_command_that_is_not_there_is_found(line, fault):
 def test_verbs_and_options_within_sentences_exist(page):
     """Also those that are named without their arguments."""
     reader = Reader()
-    reader.written.update(re.findall(r" (?:-o|--output|--plot|--to) ([^\s`]+)", text(page)))
+    reader.written.update(re.findall(r" (?:-o|--output|--plot) ([^\s`]+)", text(page)))
     for line in INLINE.findall(re.sub(BLOCK, "", re.sub(r"^```.*?^```", "", text(page), flags=re.M | re.S))):
         words = shlex.split(line.split(" | ")[0])
         words = words[words.index("rn50") + 1 :]

@@ -13,6 +13,7 @@ model = pytest.importorskip("implementations.pytorch.model")
 
 PRECISIONS = "float32", "float16", "bfloat16"
 SIZES = 3, 1, 3, 2, 1
+CPU = torch.device("cpu")
 
 
 def images_of(size):
@@ -25,7 +26,7 @@ def test_weights_that_are_cast_once_give_what_autocast_gives(precision):
     network = model.ResNet50(weights.classes, weights.width, False, precision).eval()
     for name, tensor in model.tensors(network).items():
         tensor.copy_(torch.from_numpy(np.array(weights.arrays[name])))
-    cast = inference._network(weights, precision)
+    cast = inference._network(weights, precision, CPU)
     types = {name: tensor.dtype for name, tensor in model.tensors(cast).items()}
     assert types["conv0_weight"] == types["fc1_weight"] == getattr(torch, precision)
     assert {dtype for name, dtype in types.items() if not name.endswith("_weight")} == {torch.float32}
@@ -51,8 +52,8 @@ def test_every_batch_size_has_a_graph_of_its_own_and_its_first_images_are_no_con
         return lambda: result.copy_(run()), result.fill_(0)
 
     monkeypatch.setattr(inference, "captured", captured)
-    network = inference._network(random_weights(), "float32")
-    run, plain = inference._running(inference.Graphs(network)), inference._running(network)
+    network = inference._network(random_weights(), "float32", CPU)
+    run, plain = inference._running(inference.Graphs(network), CPU), inference._running(network, CPU)
     for number, size in enumerate(SIZES):
         given = images_of(size) + number
         np.testing.assert_array_equal(run(given), plain(given))
