@@ -8,6 +8,7 @@ The commands of a page run one after another in an empty folder of their own, an
 no network.
 """
 
+import collections
 import dataclasses
 import inspect
 import os
@@ -35,6 +36,7 @@ SHOWN = re.compile(
     r"(```sh\n(?P<commands>(?:(?!```).)*?)```\n\n<!-- output -->\n```text\n)(?:.*?)(```\n)", re.DOTALL
 )
 """Commands, and below them their output."""
+OPTIONS = ("argument or option", "meaning")
 JSON = """## JSON
 
 With `--json` a verb prints one object (`rn50 borrow --suggest` a list) on standard output; warnings and
@@ -113,11 +115,14 @@ def command_line() -> str:
         *JSON.splitlines(),
         "",
     ]
+    counts = collections.Counter(row for name, verb in every_verb() for row in _options(name, verb))
+    shared = [row for row, count in counts.most_common() if count > 4]
+    lines += ["## Options of many verbs", "", *_table(OPTIONS, shared)]
     for heading, commands in main.sections.items():
         lines += [f"## {heading}", ""]
         for command in commands:
             for name, verb in _verbs(command, f"rn50 {command.name}"):
-                lines += _verb(name, verb)
+                lines += _verb(name, verb, shared)
     return "\n".join([*lines, GENERATED, ""])
 
 
@@ -147,7 +152,15 @@ def _statuses() -> Iterator[tuple[str, str]]:
     yield "128 + n", "Ended by signal n: 130 by Ctrl-C, 143 by SIGTERM."
 
 
-def _verb(name: str, command: click.Command) -> Iterator[str]:
+def _options(name: str, command: click.Command) -> list[tuple[str, str]]:
+    """Return the visible arguments and options of a verb, and their meaning."""
+    context = _context(command, name)
+    records = [parameter.get_help_record(context) for parameter in command.params]  # None for a hidden one
+    return [(_code(record[0].replace(" RANGE", "")), _plain(record[1])) for record in records if record]
+
+
+def _verb(name: str, command: click.Command, shared: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the section of a verb; of options that many have it names alone."""
     context = _context(command, name)
     usage = " ".join(command.get_usage(context).split())
     yield from (f"### {name}", "", "```text", usage[len("Usage: ") :], "```", "")
@@ -157,10 +170,13 @@ def _verb(name: str, command: click.Command) -> Iterator[str]:
             yield from ("```text", *lines[1:], "```", "")
         else:
             yield from (_plain(" ".join(lines)), "")
-    records = [parameter.get_help_record(context) for parameter in command.params]  # None for a hidden one
-    shown = [(_code(record[0].replace(" RANGE", "")), _plain(record[1])) for record in records if record]
-    if shown:
-        yield from _table(("argument or option", "meaning"), shown)
+    options = _options(name, command)
+    own = [row for row in options if row not in shared]
+    others = ", ".join(option for option, meaning in options if (option, meaning) in shared)
+    if own:
+        yield from _table(OPTIONS, own)
+    if others:
+        yield from (f"{'And ' if own else ''}[as elsewhere](#options-of-many-verbs): {others}.", "")
     example = re.sub(r"^Examples?:", "", inspect.cleandoc(command.epilog or "").replace("\b\n", ""))
     if example.strip():
         yield from ("```sh", *(line.strip() for line in example.splitlines() if line.strip()), "```", "")
