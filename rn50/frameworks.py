@@ -144,8 +144,8 @@ def names() -> tuple[str, ...]:
 def traits(framework: str) -> Traits:
     """Return the traits of a framework. Raises UserError where there is no such implementation."""
     if framework not in names():
-        known = f"there is {', '.join(names())}" if names() else "run from the root of the repository"
-        raise UserError(f"FRAMEWORK={framework}", "no such implementation", known)
+        remedy = f"there is {', '.join(names())}" if names() else "run from the root of the repository"
+        raise UserError(f"FRAMEWORK={framework}", "no such implementation", remedy)
     return _of_file(_folders()[framework] / TRAITS).TRAITS
 
 

@@ -85,8 +85,8 @@ def paths(record: type) -> dict[str, tuple[str, ...]]:
     chosen: dict[str, _Path] = {}
     for choose in _CHOSEN.get(record, ()):
         taken = choose(_Path())
-        for one in taken if isinstance(taken, tuple) else (taken,):
-            chosen.update(one if isinstance(one, dict) else {one._names[-1]: one})
+        for value in taken if isinstance(taken, tuple) else (taken,):
+            chosen.update(value if isinstance(value, dict) else {value._names[-1]: value})
     if chosen:
         return {name: path._names for name, path in chosen.items()}
     return {name: (name,) for name in get_type_hints(record) if Mark.HIDDEN not in marks(record, name)}

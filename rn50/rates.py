@@ -64,7 +64,7 @@ def alternated(sides: Sequence[T], round_: int) -> Sequence[T]:
     return sides[::-1] if round_ % 2 else sides
 
 
-def compare(one: Sequence[float], other: Sequence[float]) -> Comparison:
+def compare(first: Sequence[float], other: Sequence[float]) -> Comparison:
     """Compare two sides that were both measured once in every round."""
-    ratios = [left / right for left, right in zip(one, other, strict=False)]
+    ratios = [left / right for left, right in zip(first, other, strict=False)]
     return Comparison(statistics.median(ratios), min(ratios), max(ratios), len(ratios))

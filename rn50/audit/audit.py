@@ -67,7 +67,7 @@ class Audit:
     @property
     def stands_out(self) -> list[Evidence]:
         """The evidence that a reviewer should look at."""
-        return [one for one in self.evidence if one.stands_out]
+        return [evidence for evidence in self.evidence if evidence.stands_out]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Report:
     @property
     def stands_out(self) -> bool:
         """True if anything does."""
-        return any(one.stands_out for one in self.audits)
+        return any(audit.stands_out for audit in self.audits)
 
 
 _Files = Sequence[pathlib.Path]
@@ -109,10 +109,10 @@ def audit(paths: _Files, progress: Progress = silent, unread: _Unread = None) ->
     if alone and not any(begun for _, _, begun, _ in alone):
         what = "no run took time from run_start to run_stop"
         raise UserError(alone[0][0].folder, what, "give finished runs")
-    names = gathered((begun, one.name) for one, _, begun, _ in alone)
+    names = gathered((begun, audit.name) for audit, _, begun, _ in alone)
     audits = [
-        _beside_others(one, every.alike(rows), [*names[begun], *again]) if begun else one
-        for one, rows, begun, again in alone
+        _beside_others(audit, every.alike(rows), [*names[begun], *again]) if begun else audit
+        for audit, rows, begun, again in alone
     ]
     return Report(tuple(_adjusted(audits)))
 
@@ -143,15 +143,15 @@ def _alone(runs: RunSet) -> Audit:
     return Audit(runs.name, runs.folder, len(runs.logs), NO_RUN, tuple(notes), evidence)
 
 
-def _beside_others(one: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
+def _beside_others(audit: Audit, alike: Evidence, same: Sequence[str]) -> Audit:
     """Return an audit with what its runs have in common with others; ``same`` names sets of the same logs."""
-    again = ", ".join(name for name in dict.fromkeys(same) if name != one.name)
-    evidence = {known.test: known for known in (alike, *one.evidence)}  # a copy in the set comes first
-    in_order = tuple(sorted(evidence.values(), key=lambda known: ORDER.index(known.test)))
-    names = [known.test for known in in_order if known.stands_out]
+    again = ", ".join(name for name in dict.fromkeys(same) if name != audit.name)
+    evidence = {row.test: row for row in (alike, *audit.evidence)}  # a copy in the set comes first
+    in_order = tuple(sorted(evidence.values(), key=lambda row: ORDER.index(row.test)))
+    names = [row.test for row in in_order if row.stands_out]
     verdict = f"look at: {', '.join(names)}" if names else NOTHING
-    notes = (f"the same logs: {again}", *one.notes) if again else one.notes
-    return dataclasses.replace(one, verdict=verdict, notes=notes, evidence=in_order)
+    notes = (f"the same logs: {again}", *audit.notes) if again else audit.notes
+    return dataclasses.replace(audit, verdict=verdict, notes=notes, evidence=in_order)
 
 
 def _setup(runs: RunSet) -> Evidence | None:
@@ -161,7 +161,7 @@ def _setup(runs: RunSet) -> Evidence | None:
     mixed = [excerpt(finding.message, LONGEST) for finding in result_rules.configuration(runs.runs)]
     odd = [(run, finding.message) for run in runs.runs for finding in log_rules.accuracies(run)]
     if len(odd) < len(runs.runs):
-        mixed += [f"{one.file.name}: {excerpt(text, LONGEST)}; others are" for one, text in odd]
+        mixed += [f"{log.file.name}: {excerpt(text, LONGEST)}; others are" for log, text in odd]
     text = "; ".join(mixed) or "one configuration"
     if len(odd) == len(runs.runs):
         text += f"; every log has accuracies that are no multiples of 1/{rules.EVAL_SAMPLES:,}"
@@ -178,11 +178,12 @@ def _tests(runs: RunSet) -> Iterator[Evidence]:
 
 def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:
     """Yield the audits with the p-values of all adjusted for their number."""
-    values = [one.p for audit in audits for one in audit.evidence if one.p is not None]
+    values = [evidence.p for audit in audits for evidence in audit.evidence if evidence.p is not None]
     adjusted = iter(significance.adjusted(values) if values else [])
     for audit in audits:
         evidence = tuple(
-            one if one.p is None else dataclasses.replace(one, q=next(adjusted)) for one in audit.evidence
+            evidence if evidence.p is None else dataclasses.replace(evidence, q=next(adjusted))
+            for evidence in audit.evidence
         )
         yield dataclasses.replace(audit, evidence=evidence)
 
@@ -191,11 +192,11 @@ def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
     """Print every test of a single set; of several sets their verdicts, what stands out, and how many logs
     left a set out."""
     single = len(report.audits) == 1 and not left_out
-    for one in report.audits:
-        console.print(f"{one.name}: {counted(one.runs, 'run')}, {one.verdict}")
-        for note in one.notes:
+    for audit in report.audits:
+        console.print(f"{audit.name}: {counted(audit.runs, 'run')}, {audit.verdict}")
+        for note in audit.notes:
             console.print(f"  {note}")
-        for evidence in () if single else one.stands_out:
+        for evidence in () if single else audit.stands_out:
             p = f" (p {_figure(evidence.p)}, q {_figure(evidence.q)})" if evidence.p is not None else ""
             console.print(f"  {evidence.test}: {evidence.found}{p}")
     if single:
@@ -211,7 +212,7 @@ def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:
                 console.print(f"{test.name} can show {test.shows}; not {test.cannot_show}.")
                 console.print(f"  It stands out in published sets: {test.false_alarms}.")
     else:
-        count = sum(bool(one.stands_out) for one in report.audits)
+        count = sum(bool(audit.stands_out) for audit in report.audits)
         rest = f"; {counted(left_out, 'unreadable log')}, sets with one left out" if left_out else ""
         console.print(f"{count} of {counted(len(report.audits), 'set')} to look at{rest}")
     console.print("What each test can and cannot show: docs/reviewing.md. What stands out is no accusation.")

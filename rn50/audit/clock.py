@@ -124,8 +124,8 @@ def hardware(runs: RunSet) -> Evidence | None:
         return None
     measured = statistics.median(rate for rate in rates if rate)
     system = f"{place.organisation.name}/{place.system}".lower()
-    rest = [one for one in published.distinct("lars") if images_per_second.system(one) != system]
-    model_of_all = _model_of(tuple(one for one in rest if not runs.are_of(one)))
+    rest = [result for result in published.distinct("lars") if images_per_second.system(result) != system]
+    model_of_all = _model_of(tuple(result for result in rest if not runs.are_of(result)))
     name = chips.name(model)
     if name not in model_of_all.accelerators:
         return Evidence("hardware", False, f"nobody else published {excerpt(name)}")

@@ -30,7 +30,7 @@ TOO_EVEN = 0.5
 """Spread of the minutes that stands out, as a multiple of the smallest published one."""
 
 
-_Known = tuple[Any, Any]
+_Population = tuple[Any, Any]
 """Epochs of known runs, as differences from the reference at their batch size, and their probabilities; a run
 that missed the target has infinitely many."""
 
@@ -46,12 +46,12 @@ def epochs(runs: RunSet) -> Evidence | None:
     if not (runs.is_closed and batch_size):
         why = "no log has a batch size above 0" if runs.is_closed else "not of the closed division"
         return not_tested("epochs", why)
-    known = _known(batch_size, optimizer, runs)
-    if known is None or len(reached) < 3:
+    population = _population(batch_size, optimizer, runs)
+    if population is None or len(reached) < 3:
         little = f"too little is known of {excerpt(optimizer)} at a batch size of {batch_size:,}"
-        return not_tested("epochs", "fewer than 3 runs reached the target" if known else little)
+        return not_tested("epochs", "fewer than 3 runs reached the target" if population else little)
     mean = float(np.mean(reached)) - reference.at(batch_size).mean
-    means = _drawn(known, (DRAWS, len(reached))).mean(1)
+    means = _drawn(population, (DRAWS, len(reached))).mean(1)
     p = max(float((means <= mean + TIE).mean()), 1 / DRAWS)
     text = f"{np.mean(reached):.1f} epochs on average"
     if p > 0.05:
@@ -59,12 +59,12 @@ def epochs(runs: RunSet) -> Evidence | None:
     text += f", as few as known runs at this batch with probability {p:.2g}"
     if p >= TOO_GOOD or mean >= -EARLIER:
         return Evidence("epochs", False, text, mean, p)
-    return Evidence("epochs", True, f"{text}; {_explained(known, mean, len(reached))}", mean, p)
+    return Evidence("epochs", True, f"{text}; {_explained(population, mean, len(reached))}", mean, p)
 
 
-def _explained(known: _Known, mean: float, count: int) -> str:
+def _explained(population: _Population, mean: float, count: int) -> str:
     """Say of how many runs the best ``count`` would be as good."""
-    drawn = _drawn(known, (2_000, MOST_MADE))
+    drawn = _drawn(population, (2_000, MOST_MADE))
     shares = {
         made: float((np.sort(drawn[:, :made], axis=1)[:, :count].mean(1) <= mean + TIE).mean())
         for made in range(count, MOST_MADE + 1)
@@ -78,7 +78,7 @@ def _explained(known: _Known, mean: float, count: int) -> str:
     return f"the best {count} of {half} would have as few (90 % interval {interval})"
 
 
-def _known(batch_size: int, optimizer: str, runs: RunSet) -> _Known | None:
+def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | None:
     """Return what is known near a batch size, without the runs themselves."""
     at: list[tuple[int, Sequence[float | None]]] = [
         (result.global_batch_size or 0, result.runs)
@@ -93,14 +93,14 @@ def _known(batch_size: int, optimizer: str, runs: RunSet) -> _Known | None:
     for size, needed in at:
         weight = math.exp(-((math.log2(size / batch_size) / NEAR_OCTAVES) ** 2) / 2)
         mean = reference.at(size).mean
-        differences += [math.inf if one is None else one - mean for one in needed]
+        differences += [math.inf if epochs is None else epochs - mean for epochs in needed]
         weights += [weight] * len(needed)
     return (np.array(differences), np.array(weights) / sum(weights)) if sum(weights) >= FEWEST_KNOWN else None
 
 
-def _drawn(known: _Known, shape: tuple[int, int]) -> Any:
+def _drawn(population: _Population, shape: tuple[int, int]) -> Any:
     """Return differences drawn at random."""
-    differences, probabilities = known
+    differences, probabilities = population
     return np.random.default_rng(0).choice(differences, shape, p=probabilities)
 
 
@@ -113,9 +113,11 @@ def spread(runs: RunSet) -> Evidence | None:
     apart = (max(minutes) - min(minutes)) / float(np.mean(minutes))
     every = sorted(
         (max(taken) - min(taken)) / float(np.mean(taken))
-        for one in published.results()
-        if len({*one.runs}) == 1 and None not in one.runs and len({*one.minutes}) == len(one.minutes)
-        if (taken := [minutes for minutes in one.minutes if minutes]) and not runs.are_of(one)
+        for result in published.results()
+        if len({*result.runs}) == 1
+        and None not in result.runs
+        and len({*result.minutes}) == len(result.minutes)
+        if (taken := [minutes for minutes in result.minutes if minutes]) and not runs.are_of(result)
     )
     share = sum(other <= apart for other in every) / len(every)
     text = f"{apart:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"

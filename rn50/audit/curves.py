@@ -40,11 +40,11 @@ def _deviations(epochs: Sequence[float]) -> Any:
     return np.array([DEVIATIONS[min(int(10 * epoch / epochs[-1]), 10)] for epoch in epochs])
 
 
-def likeness(one: Sequence[float], others: Any, epochs: Sequence[float]) -> Any:
+def likeness(curve: Sequence[float], others: Any, epochs: Sequence[float]) -> Any:
     """Return the logarithms of the likelihood ratios of ``one`` and each row of ``others`` being copies, to
     their being two runs. The accuracies are at ``epochs``, of which the last, where runs stop, does not
     count; NaN, where a row has none, does not either."""
-    apart = (np.array(one) - others)[:, :-1]
+    apart = (np.array(curve) - others)[:, :-1]
     usual = math.sqrt(2) * _deviations(epochs)[:-1]
     # Some recipes vary half as much as the median, and runs of two recipes differ by anything.
     with np.errstate(invalid="ignore"):  # NaN
@@ -56,9 +56,9 @@ def likeness(one: Sequence[float], others: Any, epochs: Sequence[float]) -> Any:
 
 def copies(runs: RunSet) -> Evidence | None:
     """Look for logs that share their accuracies or their times with another of the set."""
-    for one, two in itertools.combinations(runs.logs, 2):
-        for text in result_rules.alike(two, one):
-            return Evidence("curves alike", True, f"{two.path.name}: {text} those of {one.path.name}")
+    for first, second in itertools.combinations(runs.logs, 2):
+        for text in result_rules.alike(second, first):
+            return Evidence("curves alike", True, f"{second.path.name}: {text} those of {first.path.name}")
     return None
 
 
@@ -140,11 +140,11 @@ def shifted(runs: RunSet) -> Evidence | None:
     return Evidence("curves shifted", score > 0, text, ratio_of(score), min(1.0, ratio_of(-score)))
 
 
-def _fit(one: Any, others: Any, deviations: Any, step: int) -> float:
+def _fit(curve: Any, others: Any, deviations: Any, step: int) -> float:
     """Return the mean logarithm of the likelihood of a curve being that of the others ``step`` evaluations
     later."""
-    n = len(one) - step
-    apart = (one[:n] - others[step:]) / deviations[:n]
+    n = len(curve) - step
+    apart = (curve[:n] - others[step:]) / deviations[:n]
     return float(np.maximum(-(apart**2) / 2, -12).mean())
 
 

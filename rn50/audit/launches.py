@@ -96,7 +96,7 @@ def _left_out(runs: RunSet) -> list[str]:
             numbers, where = range(1, log.trial[0]), f"before {log.path.name}"
             if before and (between := _between(before.trial, log.trial)) is not None:
                 numbers, where = between, f"between {before.path.name} and {log.path.name}"
-            if left_out := [one for one in numbers if (one, log.trial[1]) not in unfinished]:
+            if left_out := [number for number in numbers if (number, log.trial[1]) not in unfinished]:
                 missing.append(f"trial {_listed(left_out)} of {log.trial[1]} {where}")
         before = log
     return missing
@@ -137,8 +137,8 @@ def _is_rearranged(order: Sequence[int]) -> bool:
     """True where ``order`` is none that a rotation, a reversal of one, or moving one run makes."""
     n = len(order)
     steps = {(b - a) % n for a, b in zip(order, [*order[1:], order[0]], strict=True)}
-    moved = any(sorted(rest) == rest for rest in ([x for x in order if x != one] for one in order))
-    return steps not in ({1}, {n - 1}) and not moved
+    rests = ([number for number in order if number != moved] for moved in order)
+    return steps not in ({1}, {n - 1}) and not any(sorted(rest) == rest for rest in rests)
 
 
 def seeds(runs: RunSet) -> Evidence | None:
@@ -172,14 +172,14 @@ def holes(runs: RunSet) -> Evidence | None:
         for run in runs.unfinished
     ]
     pairs = itertools.pairwise(zip(runs.logs, runs.spans, strict=True))
-    for ((before, (_, end)), (after, (begin, _))), gap, known in zip(
-        pairs, runs.gaps, _known(runs), strict=True
+    for ((before, (_, end)), (after, (begin, _))), gap, is_explained in zip(
+        pairs, runs.gaps, _explained(runs), strict=True
     ):
         inside = [(name, min(last, begin) - first) for name, first, last in ends if end <= first <= begin]
         beside += [f"{name} is unfinished: it lasted {s:,.0f} of {begin - end:,.0f} s" for name, s in inside]
         lasted = sum(lasted for _, lasted in inside) / runs.length
         if gap >= OVERLAP:
-            apart.append((before, after, max(gap - lasted, GAPS[0]), known))
+            apart.append((before, after, max(gap - lasted, GAPS[0]), is_explained))
         else:
             beside.append(f"{before.path.name} and {after.path.name} overlap")
     stands_out, text, *figures = _weighed(runs, apart)
@@ -191,18 +191,21 @@ def holes(runs: RunSet) -> Evidence | None:
 
 def _weighed(runs: RunSet, apart: Sequence[_Gap]) -> tuple[Any, ...]:
     """Return whether gaps are holes, in words, the likelihood ratio and its p-value."""
-    gaps, known = [gap for _, _, gap, _ in apart], [known for *_, known in apart]
+    gaps, explained = [gap for _, _, gap, _ in apart], [is_explained for *_, is_explained in apart]
     if 2 * len(apart) < len(runs.gaps):
         return False, "most runs were made side by side: gaps say nothing"
-    if all(known) or min(gaps) > SLOW_SCRIPT:
-        what = "the script's count tells of each" if all(known) else "runs were started one by one"
+    if all(explained) or min(gaps) > SLOW_SCRIPT:
+        what = "the script's count tells of each" if all(explained) else "runs were started one by one"
         return False, f"{what}: gaps say nothing"
-    paused, left_out, number = _likelihoods(runs, gaps, known)
+    paused, left_out, number = _likelihoods(runs, gaps, explained)
     ratio = ratio_of(_log_mean(left_out) - _log_mean(paused))
     likeliest = int(np.argmax(left_out))
-    holes = [(*one, n[likeliest]) for one, n in zip(apart, number, strict=True) if n[likeliest]]
+    holes = [(*gap, n[likeliest]) for gap, n in zip(apart, number, strict=True) if n[likeliest]]
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
-        usual, longest = statistics.median(gaps), max(gap for _, _, gap, known in apart if not known)
+        usual, longest = (
+            statistics.median(gaps),
+            max(gap for _, _, gap, is_explained in apart if not is_explained),
+        )
         text = "no hole of a run"
         if longest > max(1.5 * usual, LEAST_HOLE):
             fits = "may be a pause" if holes else "fits no whole number of runs"
@@ -216,15 +219,15 @@ def _weighed(runs: RunSet, apart: Sequence[_Gap]) -> tuple[Any, ...]:
     return True, "; ".join(where), ratio, 1 / ratio
 
 
-def _known(runs: RunSet) -> list[bool]:
+def _explained(runs: RunSet) -> list[bool]:
     """Return for each gap whether the script's count tells what it is: it goes on after the gap, or begins
     anew there and goes on before or after it. One that begins anew with every run tells nothing."""
-    unfinished, on, anew = {run.log.trial for run in runs.unfinished}, [False], []
+    unfinished, goes_on, anew = {run.log.trial for run in runs.unfinished}, [False], []
     for before, after in itertools.pairwise(log.trial for log in runs.logs):
         between, announced = _between(before, after), after[1] if before and after else 0
-        on.append(between is not None and all((one, announced) in unfinished for one in between))
+        goes_on.append(between is not None and all((trial, announced) in unfinished for trial in between))
         anew.append(between is None and announced > 1)
-    return [on[i + 1] or (new and any(on[i : i + 3])) for i, new in enumerate(anew)]
+    return [goes_on[i + 1] or (new and any(goes_on[i : i + 3])) for i, new in enumerate(anew)]
 
 
 def _long(runs: RunSet) -> list[str]:
@@ -239,12 +242,14 @@ def _long(runs: RunSet) -> list[str]:
     return texts
 
 
-def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[bool]) -> tuple[Any, Any, list[Any]]:
+def _likelihoods(
+    runs: RunSet, gaps: Sequence[float], explained: Sequence[bool]
+) -> tuple[Any, Any, list[Any]]:
     """Return the logarithms of the likelihood of ``gaps`` without and with runs left out, and for each gap
-    the likeliest number of these, each by ``GAPS``. A ``known`` gap tells of the script's gap alone."""
+    the likeliest number of these, each by ``GAPS``. An ``explained`` gap tells of the script's gap alone."""
     again = STARTED_AGAIN_LARGE if _is_large(runs) else STARTED_AGAIN
     paused, left_out, numbers = np.zeros(len(GAPS)), np.zeros(len(GAPS)), []
-    for gap, is_known in zip(gaps, known, strict=True):
+    for gap, is_explained in zip(gaps, explained, strict=True):
         regular = _normal(gap, GAPS, _jitter(runs))
         pause = np.where(gap > 1.2 * GAPS, 1 / (gap * math.log(LONGEST / SHORTEST)), 1e-9)
         by_number = [_density(runs, gap, number) for number in range(1, MOST_LEFT_OUT + 1)]
@@ -253,8 +258,12 @@ def _likelihoods(runs: RunSet, gaps: Sequence[float], known: Sequence[bool]) -> 
         without = np.log((1 - again) * regular + again * pause)
         none = (1 - LEFT_OUT) * regular + 3e-3 * pause
         paused += without
-        left_out += without if is_known else np.log(none + LEFT_OUT * sum(by_number))
-        numbers.append(np.argmax([none, *(LEFT_OUT * (not is_known) * one for one in by_number)], axis=0))
+        left_out += without if is_explained else np.log(none + LEFT_OUT * sum(by_number))
+        numbers.append(
+            np.argmax(
+                [none, *(LEFT_OUT * (not is_explained) * likelihood for likelihood in by_number)], axis=0
+            )
+        )
     return paused, left_out, numbers
 
 

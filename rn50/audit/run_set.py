@@ -78,7 +78,7 @@ class RunSet:
         these take about as long as in the others."""
         spans, most = [], [least + _LONGER * self.length for least in self.least]
         for log, beside in zip(self.logs, self.beside, strict=True):
-            before, after = (one if one <= most[i] else self.least[i] for i, one in enumerate(beside))
+            before, after = (total if total <= most[i] else self.least[i] for i, total in enumerate(beside))
             spans.append(((log.run_start_ms or 0) / 1000 - before, (log.run_stop_ms or 0) / 1000 + after))
         return spans
 

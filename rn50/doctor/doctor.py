@@ -45,12 +45,14 @@ def _suited(
 ) -> Iterator[Diagnosis]:
     """Yield diagnoses of packages. To missing ones of a framework without code for the GPUs, or for newer
     ones where neither is known, the remedy is another framework."""
-    known = {gpu.capability for gpu in machine.gpus if gpu.capability}
-    on_gpus = config and config.run.device == "gpu" and (known or not config.environment.get("FRAMEWORK"))
-    other = frameworks.instead(frameworks.traits(framework), known) if on_gpus else None
+    capabilities = {gpu.capability for gpu in machine.gpus if gpu.capability}
+    on_gpus = (
+        config and config.run.device == "gpu" and (capabilities or not config.environment.get("FRAMEWORK"))
+    )
+    other = frameworks.instead(frameworks.traits(framework), capabilities) if on_gpus else None
     for diagnosis in diagnoses:
         if other and diagnosis[:2] == (FAILURE, "packages"):
-            first = "" if known else f"{diagnosis.remedy}; on a GPU newer than its code: "
+            first = "" if capabilities else f"{diagnosis.remedy}; on a GPU newer than its code: "
             diagnosis = diagnosis._replace(remedy=first + " and ".join(other))
         yield diagnosis
 
@@ -121,7 +123,11 @@ def show_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
         state = styled(diagnosis.severity, STYLES[diagnosis.severity])
         table.add_row(state, diagnosis.subject, diagnosis.found)
     console.print(table)
-    remedies = gathered(((one.remedy, one.severity), one.subject) for one in diagnoses if one.remedy)
+    remedies = gathered(
+        ((diagnosis.remedy, diagnosis.severity), diagnosis.subject)
+        for diagnosis in diagnoses
+        if diagnosis.remedy
+    )
     for (remedy, severity), subjects in remedies.items():
         console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 
@@ -137,10 +143,10 @@ def show_brief(diagnoses: list[Diagnosis]) -> None:
 def overridden(config: Config) -> list[Diagnosis]:
     """Return a warning for each variable of this process's environment that the configuration replaces."""
     environ, variables = process.environment(), config.environment
-    given, final = ({**values, **config_file.absolute_paths(values)} for values in (environ, variables))
+    before, final = ({**values, **config_file.absolute_paths(values)} for values in (environ, variables))
     warnings = []
     for name in sorted(configuration.known_names() - {"DGXSYSTEM"}):
-        if given.get(name, "") not in ("", final.get(name)):
+        if before.get(name, "") not in ("", final.get(name)):
             text = f"{environ[name]} of the environment has no effect: the configuration sets "
             text += variables[name] or "nothing"
             remedy = f"give --set {name}={shlex.quote(environ[name])}, or change it in a copy of the file"
@@ -156,11 +162,11 @@ def unchosen(config: Config) -> list[Diagnosis]:
 
 def misspelt(file: str) -> list[Diagnosis]:
     """Return a warning for each name that a user's file sets and that is nearly a variable."""
-    known = configuration.every_name()
+    names = configuration.every_name()
     return [
         Diagnosis(WARNING, name, f"no variable, so {file} sets it without effect", question)
-        for name in config_file.unknown_names(file, known)
-        if (question := config_file.spelling(name, known))
+        for name in config_file.unknown_names(file, names)
+        if (question := config_file.spelling(name, names))
     ]
 
 

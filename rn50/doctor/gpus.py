@@ -135,13 +135,13 @@ def _links(links: Sequence[str]) -> str:
 def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Diagnosis:
     """Check that ``build`` has code for the GPUs. ``remedy`` is for GPUs newer than all of its code."""
     subject = "compute capability"
-    known = sorted({gpu.capability for gpu in used if gpu.capability})
-    if not known:
+    capabilities = sorted({gpu.capability for gpu in used if gpu.capability})
+    if not capabilities:
         text = f"driver {used[0].driver} does not tell; {build} has code for {traits.code}"
         return Diagnosis(WARNING, subject, text, f"a newer driver tells: {INSTALL_DRIVER}")
-    bad = [version for version in known if not traits.runs_on(version)]
+    bad = [version for version in capabilities if not traits.runs_on(version)]
     if not bad:
-        shown = ", ".join(f"{major}.{minor}" for major, minor in known)
+        shown = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
         return Diagnosis(OK, subject, f"{shown}; {build} has code for {traits.code}")
     name = next(gpu.name for gpu in used if gpu.capability == bad[0])
     shown = f"{name} has {bad[0][0]}.{bad[0][1]}"

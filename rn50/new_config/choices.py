@@ -157,129 +157,131 @@ def planned(text: str) -> tuple[Machine, Software]:
 
 
 def _least(values: Sequence[float | None]) -> float | None:
-    known = [mib for mib in values if mib is not None]
-    return min(known) if len(known) == len(values) else None
+    sizes = [mib for mib in values if mib is not None]
+    return min(sizes) if len(sizes) == len(values) else None
 
 
-def described(machine: Machine, on: Devices) -> str:
+def described(machine: Machine, devices: Devices) -> str:
     """Return the machine in one line."""
     parts = []
-    if on.models and on.ranks > 1:
+    if devices.models and devices.ranks > 1:
         counted = Counter(gpu.name for gpu in machine.gpus)
         gpus = " and ".join(f"{number} x {model}" for model, number in counted.items())
-        parts.append(f"{gpus}, {on.memory} each")
-    elif on.models:
-        parts.append(f"{on.models[0]}, {on.memory}")
+        parts.append(f"{gpus}, {devices.memory} each")
+    elif devices.models:
+        parts.append(f"{devices.models[0]}, {devices.memory}")
     memory = machine.memory_limit or machine.memory
     host = f"{machine.processor or machine.architecture}, {machine.usable_cpus} CPUs"
     parts.append(host + (f", {memory / (1 << 30):.0f} GiB" if memory else ""))
     return "; ".join(parts)
 
 
-def framework(on: Devices, software: Software, asked: str | None) -> Choice:
+def framework(devices: Devices, software: Software, asked: str | None) -> Choice:
     """Return the framework that was ``asked`` for, or one that can use the devices: that of a vendor's
     container, else an installed one, else the first in the order of ``_standing``.
 
     Raises UserError if none can, or the one asked for cannot.
     """
     every = frameworks.every()
-    reasons = {name: _why_not(traits, on, software) for name, traits in every.items()}
+    reasons = {name: _why_not(traits, devices, software) for name, traits in every.items()}
     able = [name for name, reason in reasons.items() if not reason]
     if asked:
         if frameworks.traits(asked) and reasons[asked]:
             remedy = f"give --framework {' or '.join(able)}" if able else "use another machine"
             raise UserError(f"--framework {asked}", reasons[asked], remedy)
         return Choice(asked, "asked for")
-    unwanted = {name: _too_old(traits, on) for name, traits in every.items()}
+    unwanted = {name: _too_old(traits, devices) for name, traits in every.items()}
     able = [name for name in able if not unwanted[name]]
     if not able:
         problem = "; ".join(filter(None, (reasons[name] or unwanted[name] for name in every)))
         raise UserError("no framework can use this machine", problem, "use another machine")
-    able.sort(key=lambda name: (not (every[name].preferred and on.capabilities), not every[name].is_default))
+    able.sort(
+        key=lambda name: (not (every[name].preferred and devices.capabilities), not every[name].is_default)
+    )
     for name in able:
-        if on.device == "gpu" and every[name].container and software.nvidia_container:
+        if devices.device == "gpu" and every[name].container and software.nvidia_container:
             return Choice(name, f"that of NVIDIA's container {software.nvidia_container}")
     first = every[able[0]]
-    installed = [name for name in able if software.has(every[name], on.device)]
+    installed = [name for name in able if software.has(every[name], devices.device)]
     if installed and installed[0] != able[0]:
-        return Choice(installed[0], f"installed; {first.name}, {_standing(first, on)}, is not")
-    reason = reasons[frameworks.default()] or _standing(first, on, why=True)
+        return Choice(installed[0], f"installed; {first.name}, {_standing(first, devices)}, is not")
+    reason = reasons[frameworks.default()] or _standing(first, devices, why=True)
     advice = "" if installed else "rn50 doctor says how to install it"
     return Choice(able[0], "; ".join(filter(None, (reason, advice, *unwanted.values()))))
 
 
-def _standing(traits: Traits, on: Devices, why: bool = False) -> str:
-    if traits.preferred and on.capabilities:
+def _standing(traits: Traits, devices: Devices, why: bool = False) -> str:
+    if traits.preferred and devices.capabilities:
         (major, minor), reason = traits.preferred
         return f"the default from compute capability {major}.{minor} on" + (f": {reason}" if why else "")
     return "the default"
 
 
-def _too_old(traits: Traits, on: Devices) -> str:
+def _too_old(traits: Traits, devices: Devices) -> str:
     """Return why a framework is not taken unless it is asked for; empty if it may be."""
-    if not traits.preferred or not on.capabilities or min(on.capabilities) >= traits.preferred[0]:
+    if not traits.preferred or not devices.capabilities or min(devices.capabilities) >= traits.preferred[0]:
         return ""
     major, minor = traits.preferred[0]
     return f"{traits.name} is for compute capability {major}.{minor} and newer"
 
 
-def _why_not(traits: Traits, on: Devices, software: Software) -> str:
+def _why_not(traits: Traits, devices: Devices, software: Software) -> str:
     """Return why a framework cannot use the devices; empty if it can."""
-    if on.device not in traits.precisions:
-        return f"{traits.name} cannot use DEVICE={on.device}"
+    if devices.device not in traits.precisions:
+        return f"{traits.name} cannot use DEVICE={devices.device}"
     if traits.container and software.nvidia_container:
         return ""  # a vendor's own build knows the vendor's GPUs
-    bad = sorted(capability for capability in on.capabilities if not traits.runs_on(capability))
+    bad = sorted(capability for capability in devices.capabilities if not traits.runs_on(capability))
     return f"{traits.name} has no code for compute capability {bad[0][0]}.{bad[0][1]}" if bad else ""
 
 
-def precision(on: Devices, framework: str) -> Choice:
+def precision(devices: Devices, framework: str) -> Choice:
     """Return PRECISION."""
-    if on.device == "cpu":
+    if devices.device == "cpu":
         possible = frameworks.traits(framework).precisions["cpu"]
         if len(possible) == 1:
             return Choice("auto", f"{possible[0]}, the only one on a CPU")
         return Choice("auto", f"{' or '.join(possible)}: the faster one at warm-up")
-    if not on.capabilities:
+    if not devices.capabilities:
         return Choice("auto", "float16 on a GPU")
-    oldest = min(on.capabilities)
+    oldest = min(devices.capabilities)
     if oldest < TENSOR_CORES:
         return Choice("float32", f"compute capability {oldest[0]}.{oldest[1]} has no tensor cores")
     return Choice("float16", "on tensor cores, with float32 master weights")
 
 
-def threads(machine: Machine, on: Devices) -> Choice:
+def threads(machine: Machine, devices: Devices) -> Choice:
     """Return DALI_THREADS. On a CPU the network needs the cores more than the input does."""
-    if on.device == "cpu":
+    if devices.device == "cpu":
         return Choice("1", "the other cores train")
-    cpus = machine.usable_cpus // on.ranks
+    cpus = machine.usable_cpus // devices.ranks
     return Choice(str(max(1, min(cpus - 1, MOST_THREADS))), f"of {cpus} CPUs a rank")
 
 
-def step_mode(on: Devices, framework: str, software: Software) -> Choice | None:
+def step_mode(devices: Devices, framework: str, software: Software) -> Choice | None:
     """Return STEP_MODE, None if the framework has only one for the device."""
     traits = frameworks.traits(framework)
-    if on.device == "cpu" or "graph" not in traits.step_modes:
+    if devices.device == "cpu" or "graph" not in traits.step_modes:
         return None
     least, package = traits.fused or ((), "")
-    if not least or not on.capabilities or min(on.capabilities) < least:
+    if not least or not devices.capabilities or min(devices.capabilities) < least:
         return Choice("graph", "a step is launched as one CUDA graph")
     missing = list(software.missing_to_compile)
     if software.has(traits, "gpu") and package not in software.packages:
         missing.append(package)
     if missing:
         return Choice("graph", f"fused is faster, and lacks {' and '.join(missing)}")
-    elsewhere = "" if on.capabilities == {MEASURED} else "; measured on an H200 alone"
+    elsewhere = "" if devices.capabilities == {MEASURED} else "; measured on an H200 alone"
     return Choice("fused", f"kernels of ours in one CUDA graph{elsewhere}")
 
 
-def fitting(on: Devices, precision: str, data: Data) -> int | None:
+def fitting(devices: Devices, precision: str, data: Data) -> int | None:
     """Return the most images that fit a rank's free memory, on a GPU in steps of ``BATCH_STEP``; None if the
     memory is not known."""
-    if on.free_mib is None:
+    if devices.free_mib is None:
         return None
-    halves = 2 if precision == "float32" or precision == "auto" and on.device == "cpu" else 1
+    halves = 2 if precision == "float32" or precision == "auto" and devices.device == "cpu" else 1
     image = IMAGE_MIB * halves * data.width * (data.image_size / rules.IMAGE_SIZE) ** 2
-    if on.device == "gpu":
-        return max(1, int((on.free_mib - RESERVED_MIB) / image) // BATCH_STEP) * BATCH_STEP
-    return max(1, int(on.free_mib / 2 / image))  # other half: the data, and what else runs
+    if devices.device == "gpu":
+        return max(1, int((devices.free_mib - RESERVED_MIB) / image) // BATCH_STEP) * BATCH_STEP
+    return max(1, int(devices.free_mib / 2 / image))  # other half: the data, and what else runs

@@ -83,17 +83,17 @@ class NewConfig:
     def rows(self) -> list[tuple[str, str]]:
         """Return what people are shown, each text with its name: the machine, what was chosen and why, the
         file, and the next commands."""
-        recipe, on, total = self.borrowed.origin, self.devices, self.config.global_batch_size
+        recipe, devices, total = self.borrowed.origin, self.devices, self.config.global_batch_size
         whole = f"{recipe.name}, whole"
         if recipe.global_batch_size != total:
             whole += f", chosen there for {recipe.global_batch_size}"
-        devices = counted(on.ranks, on.unit)
+        ranks = counted(devices.ranks, devices.unit)
         return [
             ("machine", self.machine),
             ("framework", f"{frameworks.traits(self.framework.value).name}: {self.framework.reason}"),
-            ("batch size", f"{self.batch_size} on {devices}, {total} in all: {self.source.batch.reason}"),
+            ("batch size", f"{self.batch_size} on {ranks}, {total} in all: {self.source.batch.reason}"),
             ("recipe", whole),
-            *expected(self.borrowed, self.source, on),
+            *expected(self.borrowed, self.source, devices),
             *(("caution", caution) for caution in self.cautions),
             *(("rules", finding) for finding in self.findings),
             ("written", short(self.file)),
@@ -136,41 +136,41 @@ def make(
     Raises UserError if the machine cannot train, or the configuration cannot be run.
     """
     file = file_for(name, output)
-    on = choices.devices(machine)
-    chosen = choices.framework(on, software, framework)
-    if base is None and recipe is None and on.device == "cpu":
+    devices = choices.devices(machine)
+    chosen = choices.framework(devices, software, framework)
+    if base is None and recipe is None and devices.device == "cpu":
         base = config_file.file_of(DEMO)
-    precision = choices.precision(on, chosen.value).value
+    precision = choices.precision(devices, chosen.value).value
     if base:
-        source = of_base(base, on, precision)
+        source = of_base(base, devices, precision)
     else:
-        source = of_origin(recipe, on, precision) if recipe else of_plan(on, precision)
+        source = of_origin(recipe, devices, precision) if recipe else of_plan(devices, precision)
     by = argument(name, file)
-    behind = rewrite.section_text("run", _run(name, machine, on, software, chosen, source.data))
+    behind = rewrite.section_text("run", _run(name, machine, devices, software, chosen, source.data))
     behind += rewrite.section_text("data", _data(source))
-    behind += rewrite.section_text("input pipeline (speed only)", _inputs(by, machine, on))
+    behind += rewrite.section_text("input pipeline (speed only)", _inputs(by, machine, devices))
     behind += rewrite.heading("environment (passed through)")
     behind += "# Nothing: libraries choose for themselves.\n"
     draft = pathlib.Path(config_file.file_of(name).name)  # errors name it so
-    borrowed = _borrowed(source, draft, on, behind)
-    about = choices.described(machine, on)
+    borrowed = _borrowed(source, draft, devices, behind)
+    about = choices.described(machine, devices)
     named = f"DGXSYSTEM={name}" if by == name else f"CONFIG_FILE={by}"
-    text = _text(named, about, on, source, borrowed, behind)
+    text = _text(named, about, devices, source, borrowed, behind)
     config = rewrite.read(draft, "input_pipeline", text).config
-    warned = tuple(cautions(machine, on, source, frameworks.traits(chosen.value)))
-    return NewConfig(name, about, on, chosen, source, config, borrowed, warned, text, file)
+    warned = tuple(cautions(machine, devices, source, frameworks.traits(chosen.value)))
+    return NewConfig(name, about, devices, chosen, source, config, borrowed, warned, text, file)
 
 
 def _run(
-    name: str, machine: Machine, on: Devices, software: Software, framework: Choice, data: Data
+    name: str, machine: Machine, devices: Devices, software: Software, framework: Choice, data: Data
 ) -> Iterator[Line]:
     yield "DGXSYSTEM", name, "name of this file"
     yield "FRAMEWORK", *framework
-    yield "DGXNGPU", str(on.ranks), "ranks: one per GPU" if on.device == "gpu" else "ranks"
+    yield "DGXNGPU", str(devices.ranks), "ranks: one per GPU" if devices.device == "gpu" else "ranks"
     yield "DGXNNODES", "1", "this machine"
-    yield "DEVICE", on.device, ", ".join(on.models) or f"no GPU: {machine.no_gpu}"
-    yield "PRECISION", *choices.precision(on, framework.value)
-    if step_mode := choices.step_mode(on, framework.value, software):
+    yield "DEVICE", devices.device, ", ".join(devices.models) or f"no GPU: {machine.no_gpu}"
+    yield "PRECISION", *choices.precision(devices, framework.value)
+    if step_mode := choices.step_mode(devices, framework.value, software):
         yield "STEP_MODE", *step_mode
     if dataclasses.asdict(data) == dataclasses.asdict(Data(folder=data.folder)):
         yield "SUBMISSION_PLATFORM", f"1x{name}", "as the log names it"
@@ -190,32 +190,37 @@ def _data(source: Source) -> Iterator[Line]:
             yield variable.name, variable.write(value), whose
 
 
-def _inputs(by: str, machine: Machine, on: Devices) -> Iterator[Line]:
-    threads, tune = choices.threads(machine, on), f"rn50 tune input {by}"
+def _inputs(by: str, machine: Machine, devices: Devices) -> Iterator[Line]:
+    threads, tune = choices.threads(machine, devices), f"rn50 tune input {by}"
     yield "DALI_THREADS", threads.value, f"{threads.reason}; `{tune}` improves it"
     yield "DALI_PREFETCH_QUEUE", "2", f"the default; `{tune}` improves it"
     yield "DALI_ROI_DECODE", "1", "decode only the random crop"
-    if on.jpeg_engine:
+    if devices.jpeg_engine:
         reason = "share of the JPEG engine; faster than 1.0 on an H200, else not measured"
         yield "DALI_HW_DECODER_LOAD", choices.ENGINE_LOAD, reason
 
 
-def _borrowed(source: Source, draft: pathlib.Path, on: Devices, behind: str) -> Borrowed:
+def _borrowed(source: Source, draft: pathlib.Path, devices: Devices, behind: str) -> Borrowed:
     """Borrow into a draft with example hyperparameters, which is not written."""
     needed = [VARIABLES[key] for key in rewrite.GROUP if VARIABLES[key].default is dataclasses.MISSING]
     examples = {variable.name: variable.example for variable in needed} | {"BATCHSIZE": source.batch.value}
     lines = ((variable, value, "") for variable, value in examples.items())
     text = rewrite.section_text("hyperparameters", lines) + behind
-    return borrow.borrow(source.origin, draft, int(source.batch.value) * on.ranks, text=text)
+    return borrow.borrow(source.origin, draft, int(source.batch.value) * devices.ranks, text=text)
 
 
-def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
+def _text(named: str, machine: str, devices: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
     total, its_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
-    data, given = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
+    data, beside = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
     if source.base and not borrowed.config.is_imagenet:
-        data, given = f"the data of {source.base.name}", ""
-    command = f"{named}{given} ./run_and_time.sh"
-    rows = [("command", command), ("machine", machine), *expected(borrowed, source, on), *borrowed.header]
+        data, beside = f"the data of {source.base.name}", ""
+    command = f"{named}{beside} ./run_and_time.sh"
+    rows = [
+        ("command", command),
+        ("machine", machine),
+        *expected(borrowed, source, devices),
+        *borrowed.header,
+    ]
     h = borrowed.config.hyperparameters
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))
     notes = {"LR": f": for {its_total} in all", "EVAL_OFFSET": f": epochs {evaluated}, ..."}
@@ -223,14 +228,14 @@ def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borro
     for change in borrowed.changes:
         reason = change.origin + notes.get(change.name, "")
         if change.name == "BATCHSIZE":
-            reason = f"per {on.unit}, {total} in all: {source.batch.reason}"
+            reason = f"per {devices.unit}, {total} in all: {source.batch.reason}"
         if change.origin in ("borrowed", "assumed"):
             lines.append((change.name, change.after or "", reason))
     title = f"on {data}, global batch size {total}; {files.MARK}, `rn50 config new`."
     return rewrite.beginning(title, rows, lines) + behind
 
 
-def expected(borrowed: Borrowed, source: Source, on: Devices) -> list[tuple[str, str]]:
+def expected(borrowed: Borrowed, source: Source, devices: Devices) -> list[tuple[str, str]]:
     """Return epochs and minutes in words as rows of a header, none of them measured."""
     total, its_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
     if not borrowed.config.is_imagenet:
@@ -242,7 +247,7 @@ def expected(borrowed: Borrowed, source: Source, on: Devices) -> list[tuple[str,
     if is_far(borrowed.origin, total):
         epochs = f"epochs are not known: the recipe was chosen for a global batch size of {its_total}"
     plan = f"rn50 plan --accelerators {borrowed.config.ranks} --gbs {total} --images-per-second N"
-    without = "" if on.is_model_known else " without the model"
+    without = "" if devices.is_model_known else " without the model"
     minutes = f"minutes are not known{without}; {plan} tells, once measured"
     if source.plan and source.known:
         of_plan = source.plan.prediction

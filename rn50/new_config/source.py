@@ -43,46 +43,46 @@ class Source:
         return self.plan.prediction.minutes if self.plan and self.known else None
 
 
-def of_base(base: pathlib.Path, on: Devices, precision: str) -> Source:
+def of_base(base: pathlib.Path, devices: Devices, precision: str) -> Source:
     """Keep the global batch size of a configuration as far as the memory allows."""
     config = rewrite.configuration(base)
-    batch = _batch(config.global_batch_size, base.name, config.data, on, precision)
+    batch = _batch(config.global_batch_size, base.name, config.data, devices, precision)
     ours = f"{config_file.CONFIGS.name}/{base.name}"  # as it is called in a checkout
     recipe = origin.of_file(ours if config_file.is_ours(str(base)) else str(base), base)
     return Source(recipe, config.data, batch, base)
 
 
-def of_origin(recipe: origin.Origin, on: Devices, precision: str) -> Source:
+def of_origin(recipe: origin.Origin, devices: Devices, precision: str) -> Source:
     """Keep the global batch size of a recipe for ImageNet as far as the memory allows."""
     if recipe.global_batch_size is None:
         raise UserError(recipe.name, "does not say its global batch size", "give another source")
     data = Data()
-    return Source(recipe, data, _batch(recipe.global_batch_size, recipe.name, data, on, precision))
+    return Source(recipe, data, _batch(recipe.global_batch_size, recipe.name, data, devices, precision))
 
 
-def _batch(total: int, name: str, data: Data, on: Devices, precision: str) -> Choice:
+def _batch(total: int, name: str, data: Data, devices: Devices, precision: str) -> Choice:
     """Return the images of a rank for a global batch size, and the reason."""
-    fitting = choices.fitting(on, precision, data)
-    even = max(1, round(total / on.ranks))
+    fitting = choices.fitting(devices, precision, data)
+    even = max(1, round(total / devices.ranks))
     batch = even if fitting is None else min(even, fitting)
-    if batch * on.ranks == total:
+    if batch * devices.ranks == total:
         return Choice(str(batch), f"as {name}")
     if batch < even:
-        return Choice(str(batch), f"{total} in {name}; no more fit {on.room}")
-    return Choice(str(batch), f"{total} in {name}, which {on.ranks} ranks do not divide")
+        return Choice(str(batch), f"{total} in {name}; no more fit {devices.room}")
+    return Choice(str(batch), f"{total} in {name}, which {devices.ranks} ranks do not divide")
 
 
-def of_plan(on: Devices, precision: str) -> Source:
+def of_plan(devices: Devices, precision: str) -> Source:
     """Choose batch size and recipe as ``rn50 plan`` does, among the batch sizes that fit the memory."""
     data = Data()
-    fitting = choices.fitting(on, precision, data)
+    fitting = choices.fitting(devices, precision, data)
     if fitting is None:
         remedy = "give --from SYSTEM, whose batch size is taken"
         raise UserError("GPU", "its driver does not report its memory", remedy)
     planner = SystemPlanner()
-    known = chips.among(planner.accelerators, on.models[0])
-    plans = planner.candidates(known or on.models[0], on.ranks, fitting)
-    step = choices.BATCH_STEP * on.ranks
+    accelerator = chips.among(planner.accelerators, devices.models[0])
+    plans = planner.candidates(accelerator or devices.models[0], devices.ranks, fitting)
+    step = choices.BATCH_STEP * devices.ranks
     plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
     fewest = min(plans, key=lambda plan: plan.prediction.minutes_high)
     most_minutes = fewest.prediction.minutes_high * (1 + ALIKE)
@@ -91,9 +91,9 @@ def of_plan(on: Devices, precision: str) -> Source:
         key=lambda plan: (plan.evidence > 0, plan.hyperparameters.runs, -plan.prediction.minutes_high),
     )
     within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
-    reason = f"fits {on.room}; fewest predicted minutes{within}"
-    batch = Choice(str(plan.global_batch_size // on.ranks), reason)
-    return Source(origin.find(plan.hyperparameters.source.name), data, batch, None, plan, known)
+    reason = f"fits {devices.room}; fewest predicted minutes{within}"
+    batch = Choice(str(plan.global_batch_size // devices.ranks), reason)
+    return Source(origin.find(plan.hyperparameters.source.name), data, batch, None, plan, accelerator)
 
 
 def is_far(recipe: origin.Origin, total: int) -> bool:
@@ -101,18 +101,18 @@ def is_far(recipe: origin.Origin, total: int) -> bool:
     return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
 
 
-def cautions(machine: Machine, on: Devices, source: Source, traits: Traits) -> Iterator[str]:
+def cautions(machine: Machine, devices: Devices, source: Source, traits: Traits) -> Iterator[str]:
     """Yield cautions about the choice, a sentence each. ``traits`` are the framework's."""
     if source.plan:
         yield from source.plan.cautions
-    total = int(source.batch.value) * on.ranks
+    total = int(source.batch.value) * devices.ranks
     if source.base and is_far(source.origin, total):
         its = f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}"
         yield f"{its}, far from {total}: rn50 borrow --suggest --gbs {total} names nearer ones"
     if source.plan and not source.known:
-        near = chips.nearest(on.models[0], chips.known(published.results()))
-        unknown = f"nobody published a result with {on.models[0]}{near and f', the nearest is {near}'}"
-        if not on.is_model_known:
+        near = chips.nearest(devices.models[0], chips.known(published.results()))
+        unknown = f"nobody published a result with {devices.models[0]}{near and f', the nearest is {near}'}"
+        if not devices.is_model_known:
             unknown = "the model is not known, so no published result is compared"
         yield f"{unknown}: its batch size is chosen as if it were another accelerator"
     for gpu in machine.gpus:
@@ -124,8 +124,8 @@ def cautions(machine: Machine, on: Devices, source: Source, traits: Traits) -> I
         if newer(oldest, driver):
             needing = f"{traits.name}'s set, whose CUDA {traits.cuda} needs {oldest}"
             yield f"driver {driver} is too old for {needing}: rn50 doctor says how to get a newer one"
-    if len(on.models) > 1:
-        differing = f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest"
+    if len(devices.models) > 1:
+        differing = f"the GPUs differ ({', '.join(devices.models)}): each waits for the slowest"
         yield f"{differing}; CUDA_VISIBLE_DEVICES hides some"
     if machine.lacks_its_gpus:
         unusable = f"no GPU can be used ({machine.no_gpu}), so this trains on the CPU"

@@ -84,7 +84,7 @@ def hold(scores: Sequence[SystemScore], table: pathlib.Path) -> Against:
             rows.remove(row)
     held = [_held(system, times[i], row_of.get(i)) for i, system in enumerate(scores)]
     held += [Held(_name(*row[:2]), None, float(row.minutes), "no logs", None) for row in rows]
-    return Against(table, sum(one.difference is not None for one in held), held)
+    return Against(table, sum(row.difference is not None for row in held), held)
 
 
 def _rows(table: pathlib.Path) -> list[Row]:
@@ -136,8 +136,8 @@ def _held(system: SystemScore, of_logs: float | None, row: Row | None) -> Held:
 
 def print_differences(outcome: Against, console: Terminal) -> None:
     """Print a line for each difference, and a summary."""
-    for one in outcome.results:
-        if texts := [text for text in (one.difference, one.refusal) if text]:
-            console.print(f"{one.name}: {'; '.join(texts)}")
+    for row in outcome.results:
+        if texts := [text for text in (row.difference, row.refusal) if text]:
+            console.print(f"{row.name}: {'; '.join(texts)}")
     differ, every = counted(outcome.differences, "difference"), counted(len(outcome.results), "result")
     console.print(f"{outcome.table}: {differ} in {every}")

@@ -164,9 +164,9 @@ def sides(paths: Sequence[pathlib.Path]) -> list[SystemScore | PublishedResult]:
     """
     names = [path for path in paths if _PUBLISHED.match(str(path)) and not os.path.lexists(path)]
     forms = "folders of result logs, or published results like v1.0/Inspur/nf5688m6_mxnet"
-    known = [published.find(str(name), forms) for name in names]
+    rows = [published.find(str(name), forms) for name in names]
     scored = score.score([path for path in paths if path not in names])
-    return [*known, *scored] if paths[0] in names else [*scored, *known]
+    return [*rows, *scored] if paths[0] in names else [*scored, *rows]
 
 
 def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison]:
@@ -251,8 +251,8 @@ def _in_both(first: _Side, second: _Side) -> list[str]:
     """Return the quantities that can be compared, and of which both sides have values."""
     reached = first.samples["epochs"] and second.samples["epochs"]
     left_out = _TO_TARGET if first.targets != second.targets else ("accuracy",) if reached else ()
-    known = [key for key in QUANTITIES if first.samples.get(key) and second.samples.get(key)]
-    return [key for key in known if key not in left_out]
+    quantities = [key for key in QUANTITIES if first.samples.get(key) and second.samples.get(key)]
+    return [key for key in quantities if key not in left_out]
 
 
 def _incomparable(first: _Side, second: _Side) -> str | None:
@@ -268,10 +268,12 @@ def _incomparable(first: _Side, second: _Side) -> str | None:
 def _split(first: _Side, second: _Side) -> Split | None:
     if not {"epochs", "minutes"} <= {*_in_both(first, second)}:
         return None
-    (before, one), (after, other) = (
-        [statistics.mean(side.samples[key]) for key in ("minutes", "epochs")] for side in (first, second)
+    minutes, epochs = (
+        [statistics.mean(side.samples[key]) for side in (first, second)] for key in ("minutes", "epochs")
     )
-    return Split.of((before, after), (one, other)) if before and after and one and other else None
+    if not (all(minutes) and all(epochs)):
+        return None
+    return Split.of((minutes[0], minutes[1]), (epochs[0], epochs[1]))
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:
@@ -439,7 +441,9 @@ def _cautions(first: _Side, second: _Side) -> Iterator[str]:
     sides = (first, second)
     yield from (f"{side.name} is {side.refusal}" for side in sides if side.refusal)
     if first.targets != second.targets:
-        targets = (" or ".join(f"{one:g}".replace("inf", "none") for one in side.targets) for side in sides)
+        targets = (
+            " or ".join(f"{target:g}".replace("inf", "none") for target in side.targets) for side in sides
+        )
         yield f"their targets differ ({' and '.join(targets)}), so epochs and minutes say not which is better"
     if first.data != second.data:
         yield "they were trained on different data, so the figures do not say which is better"

@@ -13,7 +13,7 @@ from rn50.settings.fields import RUNS_OWN_NAMES
 
 def is_finished(run: Run) -> bool:
     """Return True if the clock of a run stopped after an evaluation."""
-    return run.log.minutes is not None and any(one.epoch > 0 for one in run.log.evaluations)
+    return run.log.minutes is not None and any(evaluation.epoch > 0 for evaluation in run.log.evaluations)
 
 
 def shared(variables: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
@@ -39,7 +39,9 @@ def refuse_others(runs: Sequence[Run], asked: Mapping[str, str], claimed: Sequen
             faults.append(f"is of another configuration: {different}")
         findings = (*sidecar_rules.check(run), *result_rules.labels([run]))
         faults += [finding.message for finding in findings]
-        alike = (one for one in (*claimed, *runs[:number]) if any(result_rules.alike(run.log, one.log)))
-        faults += [f"is a copy of {one.file}" for one in alike]
+        alike = (
+            earlier for earlier in (*claimed, *runs[:number]) if any(result_rules.alike(run.log, earlier.log))
+        )
+        faults += [f"is a copy of {earlier.file}" for earlier in alike]
         if faults:
             raise UserError(run.file, faults[0], "move it away; what this command makes is made again")

@@ -44,9 +44,9 @@ class Equivalence(NamedTuple):
 
 def judge(claimed: Sequence[float], ours: Sequence[float], margin: float) -> Equivalence:
     """Compare positive values, at least two of each. Without any spread the ratio alone decides."""
-    one, other = ([math.log(value) for value in values] for values in (claimed, ours))
-    change = statistics.mean(other) - statistics.mean(one)
-    error, freedom = _error(one, other)
+    first, second = ([math.log(value) for value in values] for values in (claimed, ours))
+    change = statistics.mean(second) - statistics.mean(first)
+    error, freedom = _error(first, second)
     reach = _t((1 + CONFIDENCE) / 2, freedom) * error if error else 0.0
     most = math.log1p(margin) * (1 + 1e-9)
     verdict = UNDECIDED
@@ -55,14 +55,14 @@ def judge(claimed: Sequence[float], ours: Sequence[float], margin: float) -> Equ
     elif abs(change) - reach > most:
         verdict = DIFFERENT
     return Equivalence(
-        math.exp(statistics.mean(one)),
-        math.exp(statistics.mean(other)),
-        (len(one), len(other)),
+        math.exp(statistics.mean(first)),
+        math.exp(statistics.mean(second)),
+        (len(first), len(second)),
         math.exp(change),
         math.exp(change - reach),
         math.exp(change + reach),
         verdict,
-        _more_runs(one, other, abs(most - abs(change))) if verdict == UNDECIDED else None,
+        _more_runs(first, second, abs(most - abs(change))) if verdict == UNDECIDED else None,
     )
 
 
@@ -74,23 +74,23 @@ def of_more_runs(values: Sequence[float], runs: int) -> tuple[float, float]:
     return math.exp(mean - reach), math.exp(mean + reach)
 
 
-def _error(one: Sequence[float], other: Sequence[float], runs: int = 0) -> tuple[float, float]:
-    """Return the standard error of the difference of means, of ``runs`` of the other if given, and its
+def _error(first: Sequence[float], second: Sequence[float], runs: int = 0) -> tuple[float, float]:
+    """Return the standard error of the difference of means, of ``runs`` of the second if given, and its
     degrees of freedom (Welch and Satterthwaite)."""
-    counts = len(one), runs or len(other)
-    squares = [statistics.variance(side) / n for side, n in zip((one, other), counts, strict=True)]
+    counts = len(first), runs or len(second)
+    squares = [statistics.variance(side) / n for side, n in zip((first, second), counts, strict=True)]
     whole = sum(squares)
     parts = sum(square**2 / (n - 1) for square, n in zip(squares, counts, strict=True))
     return math.sqrt(whole), whole**2 / parts if parts else math.inf
 
 
-def _more_runs(one: Sequence[float], other: Sequence[float], room: float) -> int | None:
+def _more_runs(first: Sequence[float], second: Sequence[float], room: float) -> int | None:
     def would(runs: int) -> bool:
-        error, freedom = _error(one, other, runs)
+        error, freedom = _error(first, second, runs)
         return (_t((1 + CONFIDENCE) / 2, freedom) + _t((1 + POWER) / 2, freedom)) * error <= room
 
     more = range(1, MOST_RUNS)
-    at = bisect.bisect_left(more, True, key=lambda runs: would(len(other) + runs))
+    at = bisect.bisect_left(more, True, key=lambda runs: would(len(second) + runs))
     return more[at] if at < len(more) else None
 
 

@@ -175,9 +175,9 @@ def measured(bare: Mapping[str, Point], beside: Mapping[str, Any]) -> dict[str, 
     every = checker.rcp_data
     official = {every[name]["BS"]: every[name] for name in beside}
     # Of two points of a batch size the checker finds the first, and they confuse what prunes them.
-    checker.rcp_data = {n: one for n, one in every.items() if n in beside or one["BS"] not in official}
+    checker.rcp_data = {n: point for n, point in every.items() if n in beside or point["BS"] not in official}
     checker._prune_rcps()
-    kept = {one["BS"] for one in checker.pruned_rcp_data.values()}
+    kept = {point["BS"] for point in checker.pruned_rcp_data.values()}
     keys = {"mean": "RCP Mean", "deviation": "RCP Stdev", "speedup": "Max Speedup", "bound": "Min Epochs"}
     whole = {}
     for name, point in bare.items():
@@ -296,11 +296,11 @@ def _comparable(system: SystemScore) -> list[Comparable]:
     """Return the published results to compare with, without the one whose logs these are."""
     times, optimizer = [run.log.minutes for run in system.runs], recipe.of_log(system.runs[0].log).optimizer
     nearest = published.nearest(_batch_size(system), optimizer or "", system.accelerators, 9)
-    others = [one for one in nearest if not system.label and not one.is_of(times)][:3]
-    runs = [sorted(epochs or math.inf for epochs in one.runs) for one in others]
+    others = [result for result in nearest if not system.label and not result.is_of(times)][:3]
+    runs = [sorted(epochs or math.inf for epochs in result.runs) for result in others]
     return [
-        Comparable(one.name, one.global_batch_size, _mean(epochs))
-        for one, epochs in zip(others, runs, strict=True)
+        Comparable(result.name, result.global_batch_size, _mean(epochs))
+        for result, epochs in zip(others, runs, strict=True)
     ]
 
 
@@ -334,8 +334,8 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
         rows += [("result", f"{outcome.system}: {passes}{mean} ({outcome.verdict.message}){changed}")]
         rows += [("result", _likely(outcome.chance))]
         rows += [
-            ("published", f"{one.name}: {one.mean:.2f} epochs, batch {one.batch_size:,}")
-            for one in outcome.published
+            ("published", f"{result.name}: {result.mean:.2f} epochs, batch {result.batch_size:,}")
+            for result in outcome.published
         ]
     print_rows(rows, console)
 

@@ -163,8 +163,8 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     reasons = _too_few(chosen)
     in_mean = [] if reasons else run.kept(judged.chosen, runs)
     scores = tuple(
-        RunScore(one.log, one.saved, i in in_mean, i in judged.chosen, energy)
-        for i, (one, energy) in enumerate(zip(runs, power.judge([one.log for one in runs])[0], strict=True))
+        RunScore(run.log, run.saved, i in in_mean, i in judged.chosen, energy)
+        for i, (run, energy) in enumerate(zip(runs, power.judge([run.log for run in runs])[0], strict=True))
     )
     kept = [scores[i] for i in in_mean]
     minutes = [score.log.minutes or 0.0 for score in kept]
@@ -218,7 +218,7 @@ def _convergence(runs: Sequence[Run], ruleset: str, minutes: float) -> rcp.Conve
     batch_size = runs[0].log.global_batch_size
     if ruleset not in rules.RCP_RULESETS or not batch_size or batch_size <= 0:
         return None
-    reached = [one.log.reached.epoch for one in runs if one.converged and one.log.reached]
+    reached = [run.log.reached.epoch for run in runs if run.converged and run.log.reached]
     verdict = rcp.judge(ruleset, batch_size, (*sorted(reached), *[None] * (len(runs) - len(reached))))
     if not verdict.passed or ruleset not in rules.SCALED_RULESETS:
         return verdict

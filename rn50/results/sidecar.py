@@ -76,14 +76,14 @@ def variables(saved: Mapping[str, Any]) -> dict[str, str]:
     alone, and harmless ones of libraries. Any other could run what came with the result."""
     ours = saved.get("variables", {})
     taken = (VARIABLES.keys() | HARMLESS) - RUNS_OWN_NAMES
-    given = {**ours, **saved.get("environment", {}), **ours}
-    return {name: value for name, value in given.items() if name in taken and value.isprintable()}
+    settings = {**ours, **saved.get("environment", {}), **ours}
+    return {name: value for name, value in settings.items() if name in taken and value.isprintable()}
 
 
 def left_out(saved: Mapping[str, Any]) -> list[str]:
     """Return the names of the other variables, but for those of one run alone."""
-    given = {**saved.get("variables", {}), **saved.get("environment", {})}
-    return [name for name in given if name not in variables(saved) and name not in RUNS_OWN_NAMES]
+    settings = {**saved.get("variables", {}), **saved.get("environment", {})}
+    return [name for name in settings if name not in variables(saved) and name not in RUNS_OWN_NAMES]
 
 
 def named(saved: Mapping[str, Any]) -> dict[str, str]:

@@ -66,7 +66,7 @@ def before_the_clock(
     lines = [f"{ranks}: {sums} ({timing.bus_gb_per_second:.2f} GB/s); a forward pass takes {passes}"]
     for rank in np.flatnonzero(microseconds > SLOW * microseconds[fastest]):
         times = microseconds[rank] / microseconds[fastest]
-        slow, fast = (f"rank {one} ({hosts.get(int(one), '?')})" for one in (rank, fastest))
+        slow, fast = (f"rank {number} ({hosts.get(int(number), '?')})" for number in (rank, fastest))
         longer = f"{slow} takes {times:.1f} times as long for a forward pass as {fast}, and all wait for it"
         lines.append(f"warning: {longer}; look at load, clocks and binding of its cores")
     return lines

@@ -65,10 +65,10 @@ def choose(
     waits for its end. Every rank calls it before it builds the network that it trains, so no more than one is
     in memory.
     """
-    known, on_cpu = before_warm_up(config), frameworks.traits(config.run.framework).precisions.get("cpu", ())
-    is_open = config.run.precision == "auto" and config.run.device == "cpu" and not known.reason
+    choice, on_cpu = before_warm_up(config), frameworks.traits(config.run.framework).precisions.get("cpu", ())
+    is_open = config.run.precision == "auto" and config.run.device == "cpu" and not choice.reason
     if not is_open or "bfloat16" not in on_cpu:
-        return known
+        return choice
     able = total(communicator, bool(BFLOAT16 & cpu_flags()))
     if able < communicator.size:
         lacking = "the processor has no" if able == 0 else "not every rank's processor has"

@@ -32,9 +32,9 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
     zoos = {framework: {OURS: None, **({} if is_ours else zoo(framework))} for framework in frameworks}
     available = [
         Network(framework, name, size)
-        for framework, known in zoos.items()
+        for framework, sizes in zoos.items()
         for model in models
-        for name, size in known.items()
+        for name, size in sizes.items()
         if _bare(name) == _bare(model)
     ]
     for model in models:

@@ -149,14 +149,14 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[ReadFo
         progress = stack.enter_context(counting("reading"))
         done = 0
         for round_ in range(rounds):
-            for file, one in rates.alternated(list(zip(opened, measured, strict=True)), round_):
+            for file, row in rates.alternated(list(zip(opened, measured, strict=True)), round_):
                 for order, pieces in (("sequential", file.in_blocks()), ("shuffled", file.shuffled(round_))):
                     with files.errors_of(file.path, "look at the storage and its log"):
-                        one.shares.append(file.forget())
+                        row.shares.append(file.forget())
                         read, cold = file.read(pieces, slot)
                         _, warm = file.read(pieces[:read], slot)  # the same again
-                    one.bytes_per_second[f"{order}, cold"].append(cold)
-                    one.bytes_per_second[f"{order}, warm"].append(warm)
+                    row.bytes_per_second[f"{order}, cold"].append(cold)
+                    row.bytes_per_second[f"{order}, warm"].append(warm)
                     done += 2
                     progress(done, rounds * len(opened) * len(KINDS))
     return measured

@@ -45,9 +45,9 @@ class Sides(NamedTuple):
 def compare(first: pathlib.Path, second: pathlib.Path) -> Sides:
     """Return the cells that both files have. Raises UserError if one is not such a file, or none is in
     both."""
-    (about, one), (other_about, other) = _read(first), _read(second)
+    (about, cells), (other_about, other) = _read(first), _read(second)
     pairs = []
-    for (cell, kind), left in one.items():
+    for (cell, kind), left in cells.items():
         if right := other.get((cell, kind)):
             apart = left.lowest > right.highest or right.lowest > left.highest
             medians = left.median, right.median, right.median / left.median

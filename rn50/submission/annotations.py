@@ -29,7 +29,9 @@ def lines(report: CheckReport, form: str) -> Iterator[str]:
     of its runs, because no machine shows a folder."""
     runs = [(v.file.parent.resolve() / v.file.name, v.file) for v in reversed(report.verdicts)]
     first = {folder: file for run, file in runs for folder in run.parents}
-    on_files = (replace(one, file=first.get(one.file.resolve(), one.file)) for one in report.findings)
+    on_files = (
+        replace(finding, file=first.get(finding.file.resolve(), finding.file)) for finding in report.findings
+    )
     report = replace(report, findings=tuple(on_files))
     return map(safe, {"github": _github, "junit": _junit, "sarif": _sarif}[form](report))
 

@@ -88,13 +88,16 @@ def check(
         logs = [timed_run.log for timed_run in runs]
         of_folder = compliance.check([log.path for log in logs], chosen, count)
         verdicts += of_folder
-        explained = (explain.explain([one for one in of_folder if one.file == log.path], log) for log in logs)
+        explained = (
+            explain.explain([finding for finding in of_folder if finding.file == log.path], log)
+            for log in logs
+        )
         findings += _said_once(judged.findings, [*itertools.chain(*explained)])
         findings += power.judge(logs)[1]
         findings += _incomplete(runs, paths)
         findings += _not_published(place, runs[0])
         judgements.append(judged)
-        excused += [one.file for one in runs if one.converged and rules.OTHER_TARGET in one.logged_labels]
+        excused += [run.file for run in runs if run.converged and rules.OTHER_TARGET in run.logged_labels]
         if place:
             findings += package_checks.check_tree(place, logs, chosen, judged.label, count)
     excused += [judged.excused for judged in judgements if judged.excused]
@@ -107,9 +110,15 @@ def _said_once(own_findings: Sequence[Finding], official: Sequence[Finding]) -> 
     record, keep the checker's, because it shows the test; elsewhere ours, because it knows whether the run is
     excused."""
     ours = {(finding.file, finding.message) for finding in own_findings}
-    theirs = {(one.file, one.line) for one in official if one.severity == ERROR and one.line}
+    theirs = {
+        (finding.file, finding.line) for finding in official if finding.severity == ERROR and finding.line
+    }
     common = (log_rules.REQUIRED, log_rules.VALUES)
-    kept = [one for one in own_findings if one.rule not in common or (one.file, one.line) not in theirs]
+    kept = [
+        finding
+        for finding in own_findings
+        if finding.rule not in common or (finding.file, finding.line) not in theirs
+    ]
     kept += [finding for finding in official if (finding.file, finding.message) not in ours]
     return sorted(kept, key=lambda finding: (finding.file, finding.line or 0))
 

@@ -63,8 +63,8 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
     file = details or result.folder / DETAILS
     problems: list[str] = []
     warnings = []
-    given = _given(file, problems, needed=details is not None)
-    machine = _machine(result, given, problems)
+    stated = _given(file, problems, needed=details is not None)
+    machine = _machine(result, stated, problems)
     if not machine:
         machine = dict(description.read())
         text = "its runs saved nothing of their machine, so this one is described; is it the same?"
@@ -72,8 +72,8 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
     logged = _of_result(result)
     for field, value in logged.items():
         allowed = (value, result.logs[0].submission_status) if field == "status" else (value,)
-        if field in given and given[field] not in allowed:
-            text = f"{field} is {given[field]!r}, but the results say {value!r}"
+        if field in stated and stated[field] not in allowed:
+            text = f"{field} is {stated[field]!r}, but the results say {value!r}"
             problems.append(f"{file}: {text}; leave it out of {file.name}")
     reported = {**_of_software(result, machine), **machine}
     if logged["accelerators_per_node"] == "0":
@@ -86,7 +86,7 @@ def describe(result: OwnResult, details: pathlib.Path | None) -> Description:
         reported.setdefault("host_networking_topology", NOT_APPLICABLE)
     system = result.run.get("system", "")
     reported["system_name"] = "" if system == UNNAMED else system
-    fields = {field: {**reported, **given, **logged}.get(field, "") for field in FIELDS}
+    fields = {field: {**reported, **stated, **logged}.get(field, "") for field in FIELDS}
     if result.score.label and result.score.label not in fields["sw_notes"]:
         fields["sw_notes"] = "; ".join(filter(None, (fields["sw_notes"], result.score.label)))
     return Description(fields, (*problems, *_missing(file, fields)), tuple(warnings))
@@ -104,7 +104,7 @@ def _given(file: pathlib.Path, problems: list[str], needed: bool) -> dict[str, A
     written = {} if written in (None, "") else written
     if not isinstance(written, dict):
         raise UserError(file, "no fields and values", remedy)
-    given = {}
+    fields = {}
     for field, value in written.items():
         if field not in FIELDS:
             remedy = did_you_mean(str(field), FIELDS) or "say it in hw_notes or sw_notes"
@@ -112,16 +112,16 @@ def _given(file: pathlib.Path, problems: list[str], needed: bool) -> dict[str, A
         elif not isinstance(value, str) and field != "other_software_stack":
             problems.append(f"{file}: {field} is a list or a mapping; write its value on one line")
         else:
-            given[field] = value
-    return given
+            fields[field] = value
+    return fields
 
 
-def _machine(result: OwnResult, given: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
+def _machine(result: OwnResult, fields: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
     """Return the machine's fields that the runs saved. They must agree, except in fields that the user gave;
     ``result_rules`` compares the models."""
     systems = [saved.get("system", {}) for saved in result.saved]
-    known = {*given, *MODELS}
-    reported = [{name: value for name, value in system.items() if name not in known} for system in systems]
+    names = {*fields, *MODELS}
+    reported = [{name: value for name, value in system.items() if name not in names} for system in systems]
     if different := differences([log.path.name for log in result.logs], reported):
         remedy = f"make all of them on one, or say in {DETAILS} what is right"
         problems.append(f"{result.folder}: the runs are not of one system: {different}; {remedy}")

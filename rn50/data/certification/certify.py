@@ -96,17 +96,17 @@ def certify(
             remedy = f"give a folder with {', '.join(layout.FILES)} (rn50 pack makes them)"
             problem = "a folder, no file" if path.is_dir() else "no such file"
             raise UserError(path, problem, recordio.remedy_for(path, remedy))
-    known = certificate.expected(folder)
-    given: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
-    if given:
-        known = known._replace(by="the command line", **given)
+    expected = certificate.expected(folder)
+    changes: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+    if changes:
+        expected = expected._replace(by="the command line", **changes)
     faults, remarks = DataFindings(), DataFindings()
     record = packing_list.read_record(folder)
-    classes = _checked_lists(folder, record["lists"], known, faults)
+    classes = _checked_lists(folder, record["lists"], expected, faults)
     splits = []
     for name in NAMES:
         try:
-            splits.append(AuditedSplit(folder, name, known.classes, record["source"]))
+            splits.append(AuditedSplit(folder, name, expected.classes, record["source"]))
         except UserError as error:
             remade = f"rn50 verify --write-index {folder} makes it from {name}.rec"
             remedy = f"copy it again, or delete it: {remade}"
@@ -123,25 +123,27 @@ def certify(
     for split in splits:
         _read_entries(split, classes, faults)
         files |= audit(split, decode, workers or len(os.sched_getaffinity(0)), more, faults, remarks)
-        _check_numbers(split, known, classes, faults)
+        _check_numbers(split, expected, classes, faults)
     if len(splits) == len(NAMES):
         _compare(splits, faults, remarks)
-    for name, facts in known.files.items():
+    for name, facts in expected.files.items():
         if name in files and facts.get("sha256") != files[name]["sha256"]:
-            text = f"is not what it was when {known.by} was written: its SHA-256 differs"
-            remedy = f"take it from another copy; if the change is meant, delete {known.by} and verify again"
+            text = f"is not what it was when {expected.by} was written: its SHA-256 differs"
+            remedy = (
+                f"take it from another copy; if the change is meant, delete {expected.by} and verify again"
+            )
             faults.add("changed", name, None, text, remedy)
     passed = not faults.counts
-    imagenet = passed and known.is_imagenet
-    counts = known.classes, known.train, known.val
+    imagenet = passed and expected.is_imagenet
+    counts = expected.classes, expected.train, expected.val
     # Hashes of data at fault would later be taken for the expected ones.
-    kept, set_sha256 = (files, certificate.set_sha256(files)) if passed else (known.files, None)
+    kept, set_sha256 = (files, certificate.set_sha256(files)) if passed else (expected.files, None)
     checked = Checked(passed, decode, imagenet, *counts, kept, set_sha256, faults, remarks)
-    return Certified(checked, certificate.write(folder, as_json(checked)), known)
+    return Certified(checked, certificate.write(folder, as_json(checked)), expected)
 
 
 def _checked_lists(
-    folder: Path, lists: dict[str, str], known: ExpectedData, faults: DataFindings
+    folder: Path, lists: dict[str, str], expected: ExpectedData, faults: DataFindings
 ) -> list[str] | None:
     """Return the class list. Adds a fault for a list without the SHA-256 in ``lists``, and for a wrong number
     of classes."""
@@ -151,8 +153,8 @@ def _checked_lists(
             text = "is not the list that rn50 pack wrote" if path.is_file() else "is missing"
             faults.add("list", name, None, text, ANOTHER_COPY)
     classes = packing_list.read_classes(folder)
-    if classes is not None and len(classes) != known.classes:
-        text = f"names {len(classes)} classes, {known.classes} are expected"
+    if classes is not None and len(classes) != expected.classes:
+        text = f"names {len(classes)} classes, {expected.classes} are expected"
         faults.add("list", layout.CLASSES, None, text, ANOTHER_COPY)
     return classes
 
@@ -177,24 +179,24 @@ def _read_entries(split: AuditedSplit, classes: list[str] | None, faults: DataFi
 
 
 def _check_numbers(
-    split: AuditedSplit, known: ExpectedData, classes: list[str] | None, faults: DataFindings
+    split: AuditedSplit, data: ExpectedData, classes: list[str] | None, faults: DataFindings
 ) -> None:
     """Check the number of records and the number of images of each class."""
     idx, entries = split.idx.name, split.entries
-    expected = getattr(known, split.name)
+    expected = getattr(data, split.name)
     if split.records != expected:
         missing = expected - split.records
         difference = f"{abs(missing):,} {'fewer' if missing > 0 else 'more'}"
-        text = f"lists {split.records:,} records, {difference} than the {expected:,} of {known.by}"
+        text = f"lists {split.records:,} records, {difference} than the {expected:,} of {data.by}"
         faults.add("count", idx, None, text, CHECK_DATADIR)
     if entries is not None and len(entries) != split.records:
         first = min(len(entries), split.records)
         named = f", the first without a record is {entries[first].path}" if first < len(entries) else ""
         text = f"lists {split.records:,} records, and the packing list {len(entries):,}{named}"
         faults.add("count", idx, first, text, CHECK_DATADIR)
-    images = np.bincount(split.labels[split.labels >= 0], minlength=known.classes)
-    any_number = int(split.records >= known.classes), split.records
-    fewest, most = IMAGENET_PER_CLASS[split.name] if known.is_imagenet else any_number
+    images = np.bincount(split.labels[split.labels >= 0], minlength=data.classes)
+    any_number = int(split.records >= data.classes), split.records
+    fewest, most = IMAGENET_PER_CLASS[split.name] if data.is_imagenet else any_number
     allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     remedy = "the labels are not those of the data set: pack it again from class folders, or with --val-truth"
     for label in np.flatnonzero((images < fewest) | (images > most)).tolist():

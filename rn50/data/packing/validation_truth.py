@@ -49,10 +49,10 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     ``source``. Raises UserError."""
     by_word = {Path(name).stem: name for name in names} | {name: name for name in names}
     meanings = dict(_meanings(path, classes, source))
-    known = {*by_word, *(word for labels in meanings.values() for word in labels)}
+    vocabulary = {*by_word, *(word for labels in meanings.values() for word in labels)}
     numbered = enumerate(map(_WORD.findall, read_lines(path)), 1)
     lines = [(number, words) for number, words in numbered if words]
-    if len(lines) == len(names) + 1 and known.isdisjoint(lines[0][1]):
+    if len(lines) == len(names) + 1 and vocabulary.isdisjoint(lines[0][1]):
         del lines[0]  # the heading
     if not lines:
         raise UserError(path, "empty", "give a list with a line for each validation image")
@@ -71,7 +71,7 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     for how, column, images in columns:
         if set(images) == set(names):
             rest = (" ".join(words[column:]) for _, words in lines)  # the names of classes may have spaces
-            values = [name if name in known else re.sub(r"\.0*$", "", name.split()[0]) for name in rest]
+            values = [name if name in vocabulary else re.sub(r"\.0*$", "", name.split()[0]) for name in rest]
             for meaning, labels in meanings.items():
                 # The official list beside its kit has IDs and nothing else.
                 is_possible = meaning != _FROM_1 or widths != {1} or _BY_ID not in meanings
@@ -85,8 +85,8 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     how, truth = readings[0]
     for other_how, other in readings[1:]:
         if name := next((name for name in names if truth[name] != other[name]), ""):
-            one, two = classes[truth[name]], classes[other[name]]
-            problem = f"has two readings: {name} is of class {one} ({how}) or {two} ({other_how})"
+            first, second = classes[truth[name]], classes[other[name]]
+            problem = f"has two readings: {name} is of class {first} ({how}) or {second} ({other_how})"
             raise UserError(path, problem, _SURE)
     return truth
 

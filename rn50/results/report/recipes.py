@@ -89,8 +89,8 @@ def _mean(epochs: Sequence[float]) -> float | None:
 
 def span(values: Iterable[float | None], form: Callable[[float], str] | None = None) -> str | None:
     """Return the lowest and the highest of the known values; None where there are none."""
-    known = sorted(value for value in values if value is not None)
-    return " to ".join(dict.fromkeys(map(form or number, (known[0], known[-1])))) if known else None
+    numbers = sorted(value for value in values if value is not None)
+    return " to ".join(dict.fromkeys(map(form or number, (numbers[0], numbers[-1])))) if numbers else None
 
 
 def _rows(columns: Sequence[Column]) -> Iterator[RecipeRow]:

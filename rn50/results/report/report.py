@@ -218,6 +218,8 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "loss": plots.loss(losses) if any(curve.points for curve in losses) else None,
         "learning_rate": plots.learning_rate(schedules) if schedules else None,
         "comparisons": comparisons,
-        "cautions": [[c for c in one.cautions if rules.NOT_A_RESULT not in c] for one in comparisons],
+        "cautions": [
+            [c for c in comparison.cautions if rules.NOT_A_RESULT not in c] for comparison in comparisons
+        ],
         "correction": compare.correction(comparisons),
     }

@@ -169,12 +169,12 @@ def repetition(run: Run) -> Repetition | None:
         return None
     variables = {name: value for name, value in saved["variables"].items() if name not in RUNS_OWN_NAMES}
     system = variables.get("DGXSYSTEM", "")
-    given = _beside_the_file(system, variables)
+    exports = _beside_the_file(system, variables)
     configuration = None
-    if given is None:
+    if exports is None:
         configuration = "".join(f"{exported(*variable)}\n" for variable in sidecar.variables(saved).items())
-        given = {"CONFIG_FILE": "config_REPEAT.sh"}
-    config, *beside = (f"{name}={shlex.quote(value)}" for name, value in given.items())
+        exports = {"CONFIG_FILE": "config_REPEAT.sh"}
+    config, *beside = (f"{name}={shlex.quote(value)}" for name, value in exports.items())
     settings = " ".join([config, *beside])
     commit = str(saved.get("commit") or "")
     lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []

@@ -109,7 +109,7 @@ def _unpaired(log: ResultLog) -> Iterator[tuple[Event, str]]:
 def _unordered(log: ResultLog) -> Iterator[tuple[Event, str]]:
     for key in ("epoch_start", "eval_accuracy"):
         for before, event in itertools.pairwise(log.by_key.get(key, ())):
-            last, epoch = (epoch_number(one.metadata.get("epoch_num")) for one in (before, event))
+            last, epoch = (epoch_number(record.metadata.get("epoch_num")) for record in (before, event))
             if last is not None and epoch is not None:
                 step = epoch - last
                 if step < 1 or (step > 1 and key == "epoch_start"):
@@ -149,7 +149,9 @@ def _status(log: ResultLog) -> Iterator[Finding]:
         severity = ERROR if reached else WARNING  # without it, the run missed the target anyway
     if message:
         yield finding(log, stop.line, rule, message, remedy, severity)
-    if reached and (after := [one for one in log.evaluations if one.epoch > reached.epoch]):
+    if reached and (
+        after := [evaluation for evaluation in log.evaluations if evaluation.epoch > reached.epoch]
+    ):
         rule = "a run stops at its first evaluation at the target"
         message = f"the run goes on to epoch {after[-1].epoch:g} after epoch {reached.epoch:g} reached "
         message += str(target)

@@ -141,7 +141,9 @@ def _types(log: ResultLog) -> Iterator[Finding]:
                 yield finding(log, event.line, rule, message, f"log a {kind}")
     for key, names in _NUMBERED.items():
         events = log.by_key.get(key, ())
-        odd = [one for one in events if any(epoch_number(one.metadata.get(name)) is None for name in names)]
+        odd = [
+            event for event in events if any(epoch_number(event.metadata.get(name)) is None for name in names)
+        ]
         if odd and not all("samples_count" in event.metadata for event in odd):
             message = f"{key} is without the number {' and '.join(names)} in its metadata ({len(odd)} of "
             message += f"{len(events)} are)"
@@ -218,7 +220,11 @@ def _odd(log: ResultLog, samples: int) -> list[Event]:
     """Return the accuracies that are not multiples of 1 / ``samples``."""
     events = log.by_key.get("eval_accuracy", ())
     numbers = [event for event in events if finite(event.value) is not None and 0 <= event.value <= 1]
-    return [one for one in numbers if abs(one.value * samples - round(one.value * samples)) > ROUNDING]
+    return [
+        evaluation
+        for evaluation in numbers
+        if abs(evaluation.value * samples - round(evaluation.value * samples)) > ROUNDING
+    ]
 
 
 def _cadence(log: ResultLog) -> Iterator[Finding]:

@@ -179,7 +179,7 @@ def alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
     """Yield what two logs share that no two separate runs do. Equal accuracies count once: one that learns
     nothing has the same after every epoch."""
     accuracies = list(zip(log.evaluations, other.evaluations, strict=False))
-    same = len({one.accuracy for one, two in accuracies if one.accuracy == two.accuracy})
+    same = len({first.accuracy for first, second in accuracies if first.accuracy == second.accuracy})
     if same >= _TOO_SHORT and 2 * same > len(accuracies):
         yield f"{same} of its {len(log.evaluations)} accuracies are"
     course, others = _course(log), _course(other)
@@ -205,10 +205,12 @@ def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     )
     logged = [_logged(run.log) for run in runs]
     recipes = [recipe.of_log(run.log) for run in runs]
-    if len({one.decay_steps is None for one in recipes}) > 1:  # one program logged steps, another epochs
+    if (
+        len({of_run.decay_steps is None for of_run in recipes}) > 1
+    ):  # one program logged steps, another epochs
         decay = HYPERPARAMETERS["decay_epochs"].end
-        for values, one in zip(logged, recipes, strict=True):
-            values.update({key: one.decay_epochs for key in values if key.endswith(decay)})
+        for values, of_run in zip(logged, recipes, strict=True):
+            values.update({key: of_run.decay_epochs for key in values if key.endswith(decay)})
     in_all = set(logged[0]).intersection(*logged)
     common = [{key: value for key, value in values.items() if key in in_all} for values in logged]
     files = [run.log.path for run in runs]
