@@ -43,7 +43,7 @@ HAS_GPU = has_gpu()
 ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; make test-gpu"))
 """The marks of a test, or of one case of it, that needs one."""
 OPTIONAL = (
-    "mlperf_logging", "nvidia", "optuna", "inotify_simple", "hypothesis", "onnx", "onnxruntime", "matplotlib",
+    "mlperf_logging", "nvidia", "inotify_simple", "hypothesis", "onnx", "onnxruntime", "matplotlib",
     "safetensors")
 """Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test-all installs
 all."""

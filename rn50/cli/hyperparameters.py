@@ -1,5 +1,6 @@
 """Verbs on hyperparameters: what to expect of some, where to take them from, and what they are worth."""
 
+import contextlib
 import dataclasses
 import pathlib
 import sys
@@ -169,9 +170,7 @@ def borrow(
     "--confirm-data data/demo",
 )
 @group.config
-@group.output(
-    "Folder of the search, its trials and its report; shared by all workers.", "folder", required=True
-)
+@group.output("Folder of the search, its trials and its report.", "folder", required=True)
 @option(
     "--workers", "Runs at a time, each on its share of the cores.", default=1, type=Whole(1, MOST_WORKERS)
 )
@@ -210,28 +209,30 @@ def search(
     evaluated after every epoch, and stopped as soon as it cannot be better than the best. At the end the best
     point and the baseline, the first that reached the target, run again with fresh seeds.
 
-    Stopped or killed, the same command goes on; called on another machine that shares the folder, it joins
-    in.
+    Stopped or killed, the same command goes on.
 
     Exit status: 0 also where nothing better was found; "stands" of --json tells.
     """
     from rn50.data import preflight
     from rn50.hyperparameters.search import report, subject
+    from rn50.hyperparameters.search.journal import Journal
     from rn50.hyperparameters.search.search import Search, shares
     from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
     if confirm_data:
         preflight.preflight(confirm_data)
     other = confirm_data.resolve() if confirm_data else None
-    on = subject.read(name)
-    dealt = shares(workers, on.config.run.device)
-    scheduler = TrialScheduler(on, folder, Options(workers=workers, confirm_data=other, **limits))
-    stopped_by = Search(scheduler, dealt).run()
-    if stopped_by:
-        say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)
-        sys.exit(128 + stopped_by)
-    outcome = report.SearchOutcome(scheduler, sys.argv[1:])
-    outcome.write()
+    searched = subject.read(name)
+    dealt = shares(workers, searched.config.run.device)
+    with contextlib.closing(Journal(folder.resolve())) as journal:
+        options = Options(workers=workers, confirm_data=other, **limits)
+        scheduler = TrialScheduler(journal, searched, options)
+        stopped_by = Search(scheduler, dealt).run()
+        if stopped_by:
+            say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)
+            sys.exit(128 + stopped_by)
+        outcome = report.SearchOutcome(scheduler, sys.argv[1:])
+        outcome.write()
     if as_json:
         print_json(outcome)
     else:

@@ -21,15 +21,12 @@ from rn50.weights import weights_file
 from tests.results.scored import write_runs
 from tests.support import image_tree
 
-MISSING = re.compile("mlperf_logging|nvidia|onnx|mxnet|horovod|torchvision|optuna|inotify_simple|hypothesis")
-OPTUNA = f"pip install {packages.pinned('optuna')}"
+MISSING = re.compile("mlperf_logging|nvidia|onnx|mxnet|horovod|torchvision|inotify_simple|hypothesis")
 CHECKERS, FRAMEWORK = "pip install mlperf-logging==4.1.68", "requirements/install.sh mxnet-cpu"
 DEPLOY = "requirements/install.sh deploy"
 ROOMS = {
     "cli/data": ("pack {folder}/images {folder}/packed_again", None),
     "doctor": ("doctor DEMO_CPU", FRAMEWORK), "hyperparameters": ("plan --accelerators 8", CHECKERS),
-    "hyperparameters/search": (
-        "search DEMO_CPU -o {folder}/search", f"pip install {packages.pinned('optuna')}"),
     "results": ("score {folder}/runs", CHECKERS),
     "speed": ("bench input DEMO_CPU --set NUMEXAMPLES=64 --set NUMVALEXAMPLES=16", FRAMEWORK),
     "submission": ("package {folder}/runs -o {folder}/package", ""),

@@ -263,13 +263,16 @@ def test_the_journal_of_a_search(data):
 
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        Journal(folder)
-        lines = [json.loads(line) for line in (folder / "journal.log").read_text().splitlines()]
+        lines = [
+            {"search": {"config": {"LR": "3.0"}, "data": {}, "options": {}}},
+            {"trial": 0, "point": [3.0, 32, 1, 5e-5, 12, None], "stage": "a stage", "seed": 5},
+            {"trial": 0, "state": "finished", "value": 7.2, "seconds": 1.5},
+            {"confirmation": {"points": {"winner": [3.0, 32, 1, 5e-5, 12, None]}, "seeds": {"winner": [1]}}}]
         drawn = data.draw(spoiled(lines))
         text = "".join(dumped(each) + "\n" for each in (drawn if isinstance(drawn, list) else [drawn]))
         (folder / "journal.log").write_bytes(data.draw(spoiled_bytes(text)))
         try:
-            Journal(folder).trials()
+            Journal(folder).close()
         except UserError as error:
             assert str(folder) in str(error)
 

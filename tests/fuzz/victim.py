@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import jinja2  # noqa: F401 (loaded once, here, and not in every fork)
 import matplotlib.figure  # noqa: F401
-import optuna  # noqa: F401
 import scipy.stats  # noqa: F401
 import yaml  # noqa: F401
 

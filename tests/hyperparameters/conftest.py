@@ -4,6 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from rn50.cli import main
+from rn50.hyperparameters.search import search, training
+from tests.hyperparameters.searches import SIMULATED
 
 
 @pytest.fixture
@@ -20,9 +22,6 @@ def data(tmp_path):
 def seek(data, tmp_path, monkeypatch):
     """``seek("--trials", 3, SIMULATED_EPOCH_S=0.1)`` is a call of the command in this process; ``tmp_path /
     "to"`` its folder."""
-    from rn50.hyperparameters.search import search, training  # only here, because they need optuna
-    from tests.hyperparameters.searches import SIMULATED
-
     monkeypatch.setattr(training, "COMMAND", SIMULATED)
     monkeypatch.setattr(search, "POLL_S", 0.02)
 

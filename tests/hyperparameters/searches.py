@@ -1,9 +1,10 @@
 """The simulated run of a search, and what its folder tells."""
 
+import contextlib
 import sys
 
 from rn50.hyperparameters.search import objective
-from rn50.hyperparameters.search.journal import Journal
+from rn50.hyperparameters.search.journal import RESULT, Journal
 from rn50.results.parse import read_log
 from rn50.settings import config_file
 
@@ -13,7 +14,12 @@ SIMULATED = [sys.executable, "-m", "tests.hyperparameters.simulated_run"]
 
 
 def trials(folder):
-    return Journal(folder).trials()
+    with contextlib.closing(Journal(folder)) as journal:
+        return journal.trials
+
+
+def result_file(folder, number):
+    return folder / "trials" / f"{number:03d}" / RESULT
 
 
 def complaint(result):
@@ -30,14 +36,13 @@ def results(folder):
 
 def assert_nothing_lost_or_repeated(folder, repeats):
     told = trials(folder)
-    whole = {trial.number for trial in told if Journal(folder).result_file(trial.number).exists()}
+    whole = {trial.number for trial in told if result_file(folder, trial.number).exists()}
     assert whole == {trial.number for trial in told if trial.state == "finished"}
     for trial in told:
         assert trial.state in ("finished", "stopped", "interrupted")
         if trial.state == "finished":
-            log = Journal(folder).result_file(trial.number)
-            assert trial.value == objective.value(read_log(log).evaluations)
-            assert read_log(log).seed == trial.seed
+            log = read_log(result_file(folder, trial.number))
+            assert trial.value == objective.value(log.evaluations) and log.seed == trial.seed
     for point in {trial.point for trial in told}:
         assert (
             sum(trial.point == point and trial.state in ("finished", "stopped") for trial in told) <= repeats)

@@ -10,6 +10,8 @@ from rn50.hyperparameters.search import subject
 from rn50.hyperparameters.search.journal import Journal
 from tests.hyperparameters.searches import DEMO, DONE, complaint
 
+TRIAL = '{"trial": 0, "point": [3.0, 32, 1.0, 5e-05, 12, null], "stage": "a stage", "seed": 5}\n'
+
 
 @pytest.mark.parametrize(
     "arguments, environ, says",
@@ -87,9 +89,15 @@ def test_an_edited_configuration_is_not_overwritten(seek, tmp_path):
     "spoil",
     (lambda file: file.write_text("my diary, without a last newline"),
      lambda file: file.write_text("[" * 99_999 + "\n"), lambda file: file.write_bytes(b"\xff\n"),
-     lambda file: file.write_text('{"op_code":99}\n'),
      lambda file: file.write_text('{"op_code":0,"worker_id":"x","study_name":"other","directions":[1]}\n'),
-     lambda file: file.write_text('{"op_code":5,"worker_id":"x"}\n'), os.mkfifo, os.mkdir,
+     lambda file: file.write_text('{"search": 1}\n'), lambda file: file.write_text('{"search": {}}\n[]\n'),
+     lambda file: file.write_text(TRIAL.replace("12", "12.5")),
+     lambda file: file.write_text(TRIAL.replace("12,", "")),
+     lambda file: file.write_text(TRIAL.replace("seed", "seeds")),
+     lambda file: file.write_text(TRIAL + '{"trial": 0, "state": "lost"}\n'),
+     lambda file: file.write_text(TRIAL + '{"trial": 2, "note": ""}\n'),
+     lambda file: file.write_text('{"confirmation": {"points": {"winner": [1]}, "seeds": {}}}\n'),
+     os.mkfifo, os.mkdir,
      lambda file: file.symlink_to(file.name)))
 def test_a_journal_that_is_none_is_a_line_and_left_alone(tmp_path, spoil):
     file = tmp_path / "journal.log"
@@ -98,9 +106,3 @@ def test_a_journal_that_is_none_is_a_line_and_left_alone(tmp_path, spoil):
     with pytest.raises(UserError, match=f"^{file}: .*; give another --output$"):
         Journal(tmp_path)
     assert before is None or file.read_bytes() == before
-
-
-def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "plan.lock")
-    with pytest.raises(UserError, match="plan.lock: cannot be written .*; give another --output"):
-        Journal(tmp_path)

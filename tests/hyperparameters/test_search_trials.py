@@ -1,16 +1,17 @@
 """A run of a search: what it is worth, when it is stopped, and what the confirmation makes of logs."""
 
-import json
+import contextlib
 import math
 import re
 
 import pytest
 
 from rn50.hyperparameters.search import confirmation, journal, objective
-from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Pair
+from rn50.hyperparameters.search.confirmation import BASELINE, WINNER
 from rn50.hyperparameters.search.journal import Journal, Trial
 from rn50.hyperparameters.search.method import MISSED, Evidence, Point
 from rn50.results.parse import Evaluation, read_log
+from tests.hyperparameters.searches import trials
 from tests.support import imagenet_run
 
 START = Point(2.0, 64, 1, 5e-5, 12, None)
@@ -92,47 +93,47 @@ def test_nothing_is_hopeless_while_nothing_reached_the_target():
 # The journal
 
 
-def begin(of, point=START, seed=5, stage="a stage"):
-    return of.begin(point, stage, seed, "here")
-
-
 def test_a_journal_tells_its_trials_again(tmp_path):
-    first = Journal(tmp_path)
     decay = START._replace(decay_epochs=33.5)
-    numbers = [begin(first, point, seed)[0] for seed, point in enumerate((START, OTHER, decay, START))]
-    first.finish(numbers[0], 5.25)
-    first.note(numbers[1], "in vain")
-    first.settle(numbers[1], is_stopped=True)
-    first.settle(numbers[3], is_stopped=False)
-    told = Journal(tmp_path).trials()
+    with contextlib.closing(Journal(tmp_path)) as first:
+        first.write(search={"config": {"LR": "2.0"}})
+        for seed, point in enumerate((START, OTHER, decay, START)):
+            assert first.begin(point, "a stage", seed) == seed
+        first.finish(0, 5.25)
+        first.note(1, "in vain")
+        first.settle(1, is_stopped=True)
+        first.settle(3, is_stopped=False)
+    told = trials(tmp_path)
+    assert told == first.trials and 0 < told[0].seconds < 60
     assert [(t.number, t.point, t.seed, t.state, t.value, t.note) for t in told] == [
         (0, START, 0, "finished", 5.25, ""), (1, OTHER, 1, "stopped", None, "in vain"),
         (2, decay, 2, "running", None, ""), (3, START, 3, "interrupted", None, "")]
     assert journal.evidence(told) == {START: Evidence((5.25,)), OTHER: Evidence(ruled_out=True)}
 
 
-def test_a_line_that_a_killed_worker_did_not_finish_is_cut_off(tmp_path):
-    first = Journal(tmp_path)
-    number, _ = begin(first)
-    first.finish(number, 5.0)
-    whole = (tmp_path / "journal.log").read_bytes()
-    for end in range(len(whole) - 60, len(whole)):
-        folder = tmp_path / str(end)
-        folder.mkdir()
-        (folder / "journal.log").write_bytes(whole[:end])
-        again = Journal(folder)
-        begin(again, OTHER)
-        trials = Journal(folder).trials()
-        assert [trial.point for trial in trials] == [START, OTHER]
-        assert (folder / "journal.log").read_bytes().endswith(b"\n")
+def test_a_line_that_a_killed_search_did_not_finish_is_replaced(tmp_path):
+    file = tmp_path / "journal.log"
+    with contextlib.closing(Journal(tmp_path)) as first:
+        first.write(search={"config": {}})
+        first.begin(START, "a stage", 5)
+        first.finish(0, 5.0)
+    whole = file.read_bytes()
+    for end in range(len(whole)):
+        file.write_bytes(whole[:end])
+        begun = whole[:end].count(b"\n")
+        with contextlib.closing(Journal(tmp_path)) as again:
+            assert [trial.state for trial in again.trials] == [[], [], ["running"], ["finished"]][begun]
+            if begun == 2:
+                again.finish(0, 5.0)  # shorter or longer than what was not finished
+                assert trials_of_lines(file) == again.trials
 
 
-def test_a_worker_that_lives_is_not_taken_for_dead(tmp_path):
-    living, dead = begin(Journal(tmp_path)), begin(Journal(tmp_path), OTHER)
-    dead[1].close()
-    assert [trial.number for trial in Journal(tmp_path).abandoned()] == [dead[0]]
-    living[1].close()
-    assert [trial.number for trial in Journal(tmp_path).abandoned()] == [living[0], dead[0]]
+def trials_of_lines(file):
+    """The trials of a journal that is still open, by another file of the same whole lines."""
+    other = file.parent / "other"
+    other.mkdir(exist_ok=True)
+    (other / "journal.log").write_bytes(file.read_bytes())
+    return trials(other)
 
 
 # The confirmation
@@ -150,7 +151,6 @@ def test_seeds_are_fresh():
     pair = confirmation.pair(START, OTHER, 50, range(1000))
     seeds = pair.seeds[BASELINE] + pair.seeds[WINNER]
     assert len(set(seeds)) == 100 and not set(seeds) & set(range(1000))
-    assert Pair.of_json(json.loads(json.dumps(pair._asdict()))) == pair
 
 
 def test_a_used_seed_is_not_drawn_again(monkeypatch):
@@ -160,7 +160,7 @@ def test_a_used_seed_is_not_drawn_again(monkeypatch):
 
 
 def trial(number, point, value):
-    return Trial(number, point, "", number, "finished" if value else "stopped", value, "", 1.0, "here")
+    return Trial(number, point, "", number, "finished" if value else "stopped", value, "", 1.0)
 
 
 def test_the_baseline_is_the_first_that_reached_the_target():
@@ -228,16 +228,15 @@ def test_a_miss_of_the_baseline_is_said(confirmed):
     assert "1 of 5 runs of the baseline missed the target" in said.sentence
 
 
-def test_runs_of_both_are_made_in_turn_and_by_one_worker_each(tmp_path):
-    pair = confirmation.pair(START, OTHER, 2, [])
-    taken = [confirmation.next_slot(tmp_path, pair) for _ in range(4)]
-    slots = [slot for slot, _ in taken]
+def test_runs_of_both_are_made_in_turn_and_each_once(tmp_path):
+    pair, slots, files = confirmation.pair(START, OTHER, 2, []), [], []
+    for _ in range(4):
+        slots.append(confirmation.next_slot(tmp_path, pair, files))
+        files.append(slots[-1].result_file)
     assert [(slot.who, slot.number) for slot in slots] == [
         (BASELINE, 0), (WINNER, 0), (BASELINE, 1), (WINNER, 1)]
     assert [slot.seed for slot in slots] == [pair.seeds[slot.who][slot.number] for slot in slots]
-    assert confirmation.next_slot(tmp_path, pair) is None  # the others work on all of them
+    assert confirmation.next_slot(tmp_path, pair, files) is None  # all of them are at work
     log(slots[0].result_file, 0.8)
-    for _, held in taken:
-        held.close()
-    again, _ = confirmation.next_slot(tmp_path, pair)
+    again = confirmation.next_slot(tmp_path, pair, [])
     assert (again.who, again.number) == (WINNER, 0)  # the first has a result, this one not

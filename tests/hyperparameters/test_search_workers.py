@@ -1,5 +1,6 @@
-"""Several workers of a search, and workers that are killed: no finished trial is lost or repeated."""
+"""Several runs at a time, and searches that are killed: no finished trial is lost or repeated."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -11,8 +12,8 @@ import time
 import psutil
 import pytest
 
-from rn50.hyperparameters.search import journal, subject
-from rn50.hyperparameters.search.journal import Journal
+from rn50.hyperparameters.search import subject
+from rn50.hyperparameters.search.journal import Journal, evidence
 from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 from tests.hyperparameters.searches import DONE, SIMULATED, assert_nothing_lost_or_repeated, results, trials
 from tests.system.job import BUSY_S
@@ -113,71 +114,45 @@ def until(condition, process=None):
         time.sleep(0.1)
 
 
-def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_path):
+def test_a_second_call_is_refused_while_the_first_or_a_run_of_it_is_alive(data, tmp_path):
     folder = tmp_path / "to"
-    arguments = ("--trials", 8, "--repeats", 2, "--seeds-to-confirm", 2)
-    states = lambda: [trial.state for trial in trials(folder)] if folder.exists() else []  # noqa: E731
-    first = command(folder, data, *arguments, epoch_s=0.2)
-    until(lambda: states() == ["finished", "finished", "running"] and runs_alive(folder), first)
-    held = runs_alive(folder)
-    for run in held:  # however slowly the second starts, the first is killed within a run
+    first = command(folder, data, "--trials", 2, epoch_s=0.2)
+    until(lambda: runs_alive(folder), first)
+    for run in runs_alive(folder):  # or it would end with the first
         run.suspend()
-    second = command(folder, data, *arguments, epoch_s=0.2)
-    until(lambda: states() == ["finished", "finished", "running", "running"], second)
-    kept = results(folder)
-    first.kill()
-    for run in held:
-        run.resume()
-    _, told_by_first = first.communicate()
-    out, err = second.communicate(timeout=BUSY_S)
-    assert second.returncode == DONE, err
-    assert "its worker is gone; it begins again" in err
-    assert {file: results(folder).get(file) for file in kept} == kept
-    assert_nothing_lost_or_repeated(folder, 2)
-    begun = [
-        {line.split()[2] for line in text.splitlines() if " trial " in line and line.endswith("begins")}
-        for text in (told_by_first, err)]
-    assert begun[0] and begun[1] and not begun[0] & begun[1]
+    for end in (lambda: None, first.kill):
+        end()
+        second = command(folder, data, "--trials", 2)
+        _, err = second.communicate(timeout=BUSY_S)
+        assert second.returncode == 2 and err.splitlines()[-1] == (
+            f"rn50: {folder}: another search, or a run of the one before, is at work in it; wait for its "
+            "end, or give another --output")
+    first.communicate()
+    for run in runs_alive(folder):
+        run.kill()
 
 
 def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothing_else_is_to_do(
     data, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("DATADIR", str(data))
-    on = subject.read("DEMO_CPU")
     options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds_to_confirm=5, confirm_data=None)
-    scheduler = TrialScheduler(on, tmp_path / "to", options)
-    for _ in range(3):
-        task = scheduler.next(0)
-        scheduler.journal.finish(task.trial, 9.0)
-        task.held.close()
-    tasks = [scheduler.next(in_hand) for in_hand in range(2)]
-    assert [task.point.learning_rate for task in tasks] == [30.0, 0.3]
-    scheduler.journal.finish(tasks[1].trial, 8.0)
-    tasks += [scheduler.next(in_hand) for in_hand in range(2, 4)]
-    assert [task.point.learning_rate for task in tasks[2:]] == [0.3, 0.3]
-    tasks.append(scheduler.next(4))
-    assert tasks[-1].point.learning_rate == 30.0
-    for task in tasks:
-        task.held.close()
-
-
-def test_two_calls_confirm_together(data, tmp_path):
-    folder = tmp_path / "to"
-    calls = [command(folder, data, "--trials", 10, "--repeats", 2, epoch_s=0.05) for _ in range(2)]
-    told = [call.communicate(timeout=BUSY_S) for call in calls]
-    assert {call.returncode for call in calls} == {DONE}, told
-    assert told[0][0] == told[1][0]
-    assert_nothing_lost_or_repeated(folder, 2)
-    begun = [sum(": begins" in line and ", run " in line for line in err.splitlines()) for _, err in told]
-    assert sum(begun) == 10 and min(begun) >= 2
+    with contextlib.closing(Journal(tmp_path)) as journal:
+        scheduler = TrialScheduler(journal, subject.read("DEMO_CPU"), options)
+        for _ in range(3):
+            journal.finish(scheduler.next().trial, 9.0)
+        tasks = [scheduler.next(range(in_hand)) for in_hand in range(2)]
+        assert [task.point.learning_rate for task in tasks] == [30.0, 0.3]
+        journal.finish(tasks[1].trial, 8.0)
+        tasks = [scheduler.next(range(in_hand)) for in_hand in range(2, 5)]
+        assert [task.point.learning_rate for task in tasks] == [0.3, 0.3, 30.0]
 
 
 def test_a_trial_whose_log_is_whole_is_finished_though_its_worker_could_not_say_so(seek, tmp_path):
     seek("--trials", 1, "--repeats", 1)
     folder = tmp_path / "to"
     lines = (folder / "journal.log").read_bytes().splitlines(keepends=True)
-    (folder / "journal.log").write_bytes(b"".join(line for line in lines if b'"op_code":6' not in line))
+    (folder / "journal.log").write_bytes(b"".join(line for line in lines if b'"finished"' not in line))
     assert [trial.state for trial in trials(folder)] == ["running"]
     seek("--trials", 1, "--repeats", 1)
     assert [(trial.number, trial.state) for trial in trials(folder)] == [(0, "finished")]
@@ -187,11 +162,10 @@ def test_a_trial_whose_log_is_whole_is_finished_though_its_worker_could_not_say_
 def test_a_trial_that_was_being_stopped_is_stopped(seek, tmp_path):
     folder = tmp_path / "to"
     seek("--trials", 1, "--repeats", 1)
-    of = Journal(folder)
     point = trials(folder)[0].point._replace(learning_rate=30.0)
-    number, held = of.begin(point, "learning rate x10", 5, "here")
-    of.note(number, "in vain")
-    held.close()
+    with contextlib.closing(Journal(folder)) as journal:
+        number = journal.begin(point, "learning rate x10", 5)
+        journal.note(number, "in vain")
     seek("--trials", 2, "--repeats", 1)
     assert trials(folder)[number].state == "stopped"
-    assert journal.evidence(trials(folder))[point].ruled_out
+    assert evidence(trials(folder))[point].ruled_out

@@ -1,5 +1,6 @@
 """``rn50 search`` with real runs, on a data set that is so small that it is soon learnt by heart."""
 
+import contextlib
 import json
 import os
 import random
@@ -13,7 +14,7 @@ import pytest
 from rn50.hyperparameters.search.journal import Journal
 from rn50.hyperparameters.search.method import Point
 from rn50.results.parse import read_log
-from tests.hyperparameters.searches import assert_nothing_lost_or_repeated, results
+from tests.hyperparameters.searches import assert_nothing_lost_or_repeated, result_file, results, trials
 from tests.system.job import BUSY_S, RN50, Job, events
 
 DOES_NOT_STAND, USER_CAN_MEND = 0, 2  # two runs against two can show nothing
@@ -72,9 +73,9 @@ def test_two_workers_killed_at_random_moments_and_resumed(seek, tmp_path):
 
     # Every trial is a run like any other, of its values and its seed, on its share of the cores.
     shares = set()
-    for trial in Journal(folder).trials():
+    for trial in trials(folder):
         if trial.state in ("finished", "stopped"):
-            file = Journal(folder).result_file(trial.number)
+            file = result_file(folder, trial.number)
             log = read_log(file if file.exists() else file.with_name(file.name + ".partial"))
             assert log.seed == trial.seed and log.status in ("success", "aborted")
             logged = {event.key: event.value for event in log.events}
@@ -86,15 +87,11 @@ def test_two_workers_killed_at_random_moments_and_resumed(seek, tmp_path):
 
 
 def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
-    folder, found = tmp_path / "to", Journal(tmp_path / "to")
-    start = Point(0.1, 8, 1, 5e-5, 90, None)
-    for point, value in (
-        (start, 50.0),
-        (start._replace(learning_rate=1.0), 30.0),
-    ):  # as if these had been run
-        number, held = found.begin(point, "a stage", len(found.trials()), "here")
-        found.finish(number, value)
-        held.close()
+    folder, start = tmp_path / "to", Point(0.1, 8, 1, 5e-5, 90, None)
+    with contextlib.closing(Journal(folder)) as journal:  # as if these had been run
+        for number, (rate, value) in enumerate(((0.1, 50.0), (1.0, 30.0))):
+            journal.begin(start._replace(learning_rate=rate), "a stage", number)
+            journal.finish(number, value)
     budget = ("--trials", "2", *BUDGET[2:], "--workers", "2")
     job = seek(*budget)
     job.until(lambda: list(folder.glob("confirmed/*/result_?.txt")) and job.ranks())
@@ -121,18 +118,17 @@ def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
 
 
 @pytest.mark.smoke
-def test_a_second_call_joins_and_goes_on_where_the_first_is_stopped(seek, tmp_path):
+def test_it_goes_on_where_it_was_stopped(seek, tmp_path):
     folder = tmp_path / "to"
     first = seek(*BUDGET)
     until_training(first, folder, 1)
-    second = seek(*BUDGET)
-    second.until(lambda: second.ranks() and first.ranks())
     first.signal(signal.SIGTERM)
     assert first.wait() == 128 + signal.SIGTERM
     assert first.complaint == "rn50: stopped by SIGTERM; the same command goes on"
+    second = seek(*BUDGET)
     assert second.wait(BUSY_S) == DOES_NOT_STAND, second.err
     assert_nothing_lost_or_repeated(folder, 1)
-    assert [trial.state for trial in Journal(folder).trials()].count("interrupted") == 1
+    assert [trial.state for trial in trials(folder)].count("interrupted") == 1
 
 
 def test_data_that_no_run_can_read_end_the_search(seek, memorised, tmp_path):

@@ -3,11 +3,11 @@
 import heapq
 import pathlib
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import IO, Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-from rn50.hyperparameters.search import locks, method
+from rn50.hyperparameters.search import method
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
 from rn50.results import compare, score
@@ -24,11 +24,6 @@ class Pair(NamedTuple):
 
     points: dict[str, Point]
     seeds: dict[str, list[int]]
-
-    @staticmethod
-    def of_json(stored: dict[str, Any]) -> "Pair":
-        """Return the pair from its fields as the journal has them."""
-        return Pair({who: Point(*values) for who, values in stored["points"].items()}, stored["seeds"])
 
 
 class Slot(NamedTuple):
@@ -57,9 +52,9 @@ class Confirmation:
 
 def fresh_seeds(number: int, used: Iterable[int]) -> list[int]:
     """Return random seeds from the operating system, all different and none among ``used``."""
-    taken = set(used)
-    drawn = random.SystemRandom().sample(range(1, MOST_SEED + 1), number + len(taken))
-    return [seed for seed in drawn if seed not in taken][:number]
+    before = set(used)
+    drawn = random.SystemRandom().sample(range(1, MOST_SEED + 1), number + len(before))
+    return [seed for seed in drawn if seed not in before][:number]
 
 
 def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair:
@@ -98,14 +93,13 @@ def runs_left(folder: pathlib.Path, confirmed: Pair) -> int:
     return sum(not slot.result_file.exists() for slot in slots(folder, confirmed))
 
 
-def next_slot(folder: pathlib.Path, confirmed: Pair) -> tuple[Slot, IO[Any]] | None:
-    """Return the next run that is neither finished nor being made, and its lock; None if there is none."""
+def next_slot(folder: pathlib.Path, confirmed: Pair, in_hand: Collection[pathlib.Path]) -> Slot | None:
+    """Return the next run that is neither finished nor ``in_hand``, as its result file tells; None if there
+    is none."""
     for slot in slots(folder, confirmed):
-        if not slot.result_file.exists():
+        if slot.result_file not in in_hand and not slot.result_file.exists():
             slot.result_file.parent.mkdir(parents=True, exist_ok=True)
-            held = locks.locked_if_free(slot.result_file.with_suffix(".lock"))
-            if held is not None:
-                return slot, held
+            return slot
     return None
 
 

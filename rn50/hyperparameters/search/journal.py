@@ -1,35 +1,36 @@
-"""State of a search: Optuna's journal, a file in the search's folder that any number of workers append to.
+"""State of a search: a file of JSON lines in its folder, which one process reads and writes.
 
-A trial is one run. Its log decides: a trial with a complete log is finished even if its worker was killed
-before recording that. A lock on a file of the trial shows that its worker is alive; the worker shares it with
-the run.
+A trial is one run. Its log decides: a trial with a complete log is finished even if the search was killed
+before recording that. The file is locked by the search and by its runs, so that no other search begins while
+any of them is alive.
+
+A line is a value of the search, or what changed of a trial::
+
+    {"search": {"config": {"LR": "3.0", ...}, ...}}
+    {"trial": 0, "point": [3.0, 32, 1.0, 5e-05, 12, null], "stage": "the configuration as it is", "seed": 5}
+    {"trial": 0, "state": "finished", "value": 7.25, "seconds": 81.4}
 """
 
 import contextlib
+import errno
+import fcntl
+import json
+import os
 import pathlib
-from collections.abc import Iterator
-from typing import IO, Any, NamedTuple
+import time
+from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
 from rn50.hyperparameters.search import objective
-from rn50.hyperparameters.search.locks import JournalLock, locked, locked_if_free
 from rn50.hyperparameters.search.method import Evidence, Point
-from rn50.packages import needed_for
 from rn50.printed import Hidden
 from rn50.results.parse import read_log
 
-with needed_for("rn50 search"):
-    import optuna
-    from optuna.distributions import BaseDistribution, FloatDistribution
-    from optuna.storages.journal import JournalFileBackend
-    from optuna.trial import FrozenTrial, TrialState, create_trial
-
-STUDY = "rn50 search"
 RESULT = "result_0.txt"
-_RECORD = b'{"op_code":'
-LARGEST = 1e9
-"""Upper bound of every parameter, which Optuna requires; the method has its own bounds."""
+_STATES = ("running", "finished", "stopped", "interrupted", "failed")
+_BEGINS = b'{"search": '
+_REMEDY = "give another --output"
 
 
 class Trial(NamedTuple):
@@ -41,138 +42,155 @@ class Trial(NamedTuple):
     stage: str
     """Stage of the search."""
     seed: int
-    state: str
+    state: str = "running"
     """running, finished, stopped (as hopeless), interrupted or failed."""
-    value: float | None
+    value: float | None = None
     """Epochs to the target."""
-    note: str
+    note: str = ""
     """Why it was stopped, or empty."""
-    seconds: Hidden[float | None]
-    host: Hidden[str]
-
-
-_STATES = {TrialState.RUNNING: "running", TrialState.COMPLETE: "finished", TrialState.PRUNED: "stopped"}
+    seconds: Hidden[float | None] = None
 
 
 class Journal:
     """The journal of the search in ``folder``."""
 
     def __init__(self, folder: pathlib.Path):
-        """Open the journal, or create it. Raises UserError if the folder cannot be written or its journal.log
-        is not a journal."""
-        self.folder = folder
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        file, remedy = folder / "journal.log", "give another --output"
-        with files.errors_of(folder, remedy, "cannot be written"):
+        """Open the journal, or create it. Raises UserError if the folder cannot be written, its journal.log
+        is not a journal, or another search is at work on it."""
+        self.folder, self.trials = folder, list[Trial]()
+        self.search: dict[str, dict[str, Any]] = {}
+        """What the calls of the search have in common; empty in a new one."""
+        self.confirmation: dict[str, dict[str, Any]] = {}
+        """Points and seeds of the confirmation; empty before it."""
+        self._began: dict[int, float] = {}
+        file = folder / "journal.log"
+        with files.errors_of(folder, _REMEDY, "cannot be written"):
             (folder / "trials").mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(files.MissingError), files.open_regular(file, remedy) as stream:
-            begins = stream.read(len(_RECORD))
-            if not _RECORD.startswith(begins):  # the journal's lock would cut off an unfinished last line
-                raise UserError(file, "not the journal of a search", remedy)
-        with self.alone(), files.errors_of(file, remedy, "cannot be written"):
-            try:
-                backend = JournalFileBackend(str(file), lock_obj=JournalLock(file))
-                self._storage = optuna.storages.JournalStorage(backend)
-                make = optuna.load_study if self._storage.get_all_studies() else optuna.create_study
-                self._study = make(storage=self._storage, study_name=STUDY)
-                self._study_id = self._storage.get_study_id_from_name(STUDY)
-                self.trials()
-            except (UserError, OSError):
-                raise
-            except Exception as error:  # Optuna raises many types, KeyError and AssertionError among them
-                problem = f"not the journal of a search ({type(error).__name__})"
-                raise UserError(file, problem, remedy) from error
+            if not os.path.lexists(file):
+                file.touch()
+        with contextlib.ExitStack() as opened:
+            stream = opened.enter_context(files.open_regular(file, _REMEDY, os.O_RDWR))
+            _lock(stream.fileno(), folder)
+            self._read(file, stream.read())
+            opened.pop_all()
+        self._stream = stream
 
-    def alone(self) -> IO[Any]:
-        """Return a context that keeps all other workers from planning while it is open."""
-        return locked(self.folder / "plan.lock")
+    def _read(self, file: pathlib.Path, content: bytes) -> None:
+        *lines, unfinished = content.split(b"\n")
+        read = 0
+        try:
+            for line in lines:
+                self._take(files.parse_json(line.decode()))
+                read += 1
+            if not self.search and not _BEGINS.startswith(unfinished[: len(_BEGINS)]):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+            raise UserError(file, f"line {read + 1} is not of the journal of a search", _REMEDY) from None
+        # Where a search was killed while it wrote, the next line replaces the unfinished one.
+        self._size = len(content) - len(unfinished)
 
-    def record(self, key: str, value: Any) -> None:
-        """Set the search's value of ``key``. Call it while ``alone``."""
-        self._study.set_user_attr(key, value)
+    def _take(self, record: dict[str, Any]) -> None:
+        """Take over a line. Raises ValueError, TypeError, KeyError, IndexError or AttributeError if it is
+        none of a journal."""
+        number = record.pop("trial", None)
+        if number is None:
+            [(name, value)] = record.items()
+            if name == "search":
+                self.search = {what: dict(values) for what, values in value.items()}
+            else:
+                points = {who: Point(*values) for who, values in record["confirmation"]["points"].items()}
+                self.confirmation = {"points": points, "seeds": dict(value["seeds"])}
+            return
+        if number == len(self.trials):
+            self.trials.append(Trial(number, Point(*record.pop("point")), **record))
+        else:
+            self.trials[number] = self.trials[number]._replace(**record)
+        trial = self.trials[number]
+        whole = (trial.number, trial.seed, trial.point.batch_size, trial.point.num_epochs)
+        numbers = (*(value or 0 for value in trial.point), trial.value or 0, trial.seconds or 0)
+        if (
+            not all(isinstance(each, int) for each in whole)
+            or not all(isinstance(each, (int, float)) for each in numbers)
+            or trial.state not in _STATES
+            or not isinstance(trial.stage, str)
+            or not isinstance(trial.note, str)
+        ):
+            raise ValueError
 
-    def recorded(self, key: str) -> Any:
-        """Return the search's value of ``key``, or None."""
-        return self._study.user_attrs.get(key)
+    def write(self, **record: Any) -> None:
+        """Add a line. Raises OSError if that is impossible."""
+        line = json.dumps(record).encode() + b"\n"
+        if os.pwrite(self.lock, line, self._size) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._size += len(line)
+        self._take(record)
+
+    @property
+    def lock(self) -> int:
+        """Return the descriptor that keeps the journal locked for as long as a process has it open."""
+        return self._stream.fileno()
+
+    def close(self) -> None:
+        """Close the journal, and release the lock unless a run has it."""
+        self._stream.close()
 
     def result_file(self, number: int) -> pathlib.Path:
         """Return the path of a trial's log."""
         return self.folder / "trials" / f"{number:03d}" / RESULT
 
-    def trials(self) -> list[Trial]:
-        """Return all trials, by number."""
-        return [_trial(frozen) for frozen in self._study.get_trials(deepcopy=False)]
-
-    def begin(self, point: Point, stage: str, seed: int, host: str) -> tuple[int, IO[Any]]:
-        """Add a trial in one record. Call it while ``alone``. The trial is alive until every process that has
-        the stream has closed it."""
-        parameters = {name: value for name, value in point._asdict().items() if value is not None}
-        distributions: dict[str, BaseDistribution] = dict.fromkeys(parameters, FloatDistribution(0, LARGEST))
-        about: dict[str, Any] = {"params": parameters, "distributions": distributions}
-        facts = {"stage": stage, "seed": seed, "host": host}
-        self._study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs=facts, **about))
-        number = self._study.get_trials(deepcopy=False)[-1].number
-        held = self._life(number)
-        assert held is not None  # nobody else knows its number
-        return number, held
-
-    def _life(self, number: int) -> IO[Any] | None:
-        """Return the lock of a trial, None if a live process has it."""
-        file = self.result_file(number).with_name("lock")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        return locked_if_free(file)
+    def begin(self, point: Point, stage: str, seed: int) -> int:
+        """Add a trial, and return its number."""
+        number = len(self.trials)
+        self.result_file(number).parent.mkdir(exist_ok=True)
+        self._began[number] = time.monotonic()
+        self.write(trial=number, point=point, stage=stage, seed=seed)
+        return number
 
     def note(self, number: int, text: str) -> None:
         """Record why a trial is stopped, or how it ended."""
-        self._storage.set_trial_user_attr(self._id(number), "note", text)
-
-    def accuracy(self, number: int, epoch: int, accuracy: float) -> None:
-        """Record the accuracy of a running trial, for monitoring."""
-        self._storage.set_trial_intermediate_value(self._id(number), epoch, accuracy)
+        self.write(trial=number, note=text)
 
     def finish(self, number: int, value: float) -> None:
         """Mark a trial as finished."""
-        self._study.tell(number, value, skip_if_finished=True)
+        self._end(number, "finished", value)
 
     def settle(self, number: int, is_stopped: bool) -> None:
         """Record how a trial ended. A whole log finishes it. Without one it was stopped, because it could no
         longer beat the best, or it failed and says nothing about its point."""
         if self.result_file(number).exists():
             self.finish(number, objective.value(read_log(self.result_file(number)).evaluations))
+        elif is_stopped:
+            self._end(number, "stopped")
         else:
-            state = TrialState.PRUNED if is_stopped else TrialState.FAIL
-            self._study.tell(number, state=state, skip_if_finished=True)
+            self._end(number, "failed" if self.trials[number].note else "interrupted")
 
-    def abandoned(self) -> Iterator[Trial]:
-        """Yield the trials marked as running whose worker and run have ended. Call it while ``alone``."""
-        for trial in self.trials():
-            held = self._life(trial.number) if trial.state == "running" else None
-            if held is not None:
-                held.close()
-                yield trial
+    def _end(self, number: int, state: str, value: float | None = None) -> None:
+        """End a trial; what it took is recorded if this process has begun it."""
+        began = self._began.get(number)
+        seconds = None if began is None else time.monotonic() - began
+        self.write(trial=number, state=state, value=value, seconds=seconds)
 
-    def _id(self, number: int) -> int:
-        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+def _lock(descriptor: int, folder: pathlib.Path) -> None:
+    """Lock an open file. Raises UserError if another process has it locked, or its file system has no
+    locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        problem = "another search, or a run of the one before, is at work in it"
+        raise UserError(folder, problem, f"wait for its end, or {_REMEDY}") from None
+    except OSError as error:
+        remedy = "give a folder whose file system has locks"
+        raise UserError(folder, f"its journal.log cannot be locked ({error.strerror})", remedy) from None
 
 
 def evidence(trials: list[Trial]) -> dict[Point, Evidence]:
     """Return the evidence of the trials by point."""
     by_point: dict[Point, Evidence] = {}
     for trial in trials:
-        known = by_point.get(trial.point, Evidence())
+        before = by_point.get(trial.point, Evidence())
         if trial.state == "finished" and trial.value is not None:
-            by_point[trial.point] = known._replace(values=(*known.values, trial.value))
+            by_point[trial.point] = before._replace(values=(*before.values, trial.value))
         elif trial.state == "stopped":
-            by_point[trial.point] = known._replace(ruled_out=True)
+            by_point[trial.point] = before._replace(ruled_out=True)
     return by_point
-
-
-def _trial(frozen: FrozenTrial) -> Trial:
-    facts: dict[str, Any] = {"note": "", **frozen.user_attrs}
-    values: dict[str, Any] = {name: frozen.params.get(name) for name in Point._fields}
-    for name in ("batch_size", "num_epochs"):
-        values[name] = int(values[name])
-    state = _STATES.get(frozen.state) or ("failed" if facts["note"] else "interrupted")
-    value = frozen.value if frozen.state == TrialState.COMPLETE else None
-    seconds = frozen.duration.total_seconds() if frozen.duration else None
-    return Trial(frozen.number, Point(**values), state=state, value=value, seconds=seconds, **facts)

@@ -60,7 +60,7 @@ class SearchOutcome:
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
         self.command = f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {shlex.join(arguments)}"
-        self.trials = search.journal.trials()
+        self.trials = search.journal.trials
         self.plan = search.plan(self.trials)
         self.pair = search.pair
         if self.pair and not confirmation.runs_left(search.folder, self.pair):
@@ -110,10 +110,9 @@ class SearchOutcome:
         if self.verdict and self.pair:
             name = f"config_{files.path_part(self.search.subject.config.run.system)}.sh"
             self.config_file = self.search.folder / name
-            with self.search.journal.alone():  # another call may end at the same time
-                if not self.config_file.exists():
-                    text = self._config(self.pair.points[WINNER], self.verdict)
-                    files.write(self.config_file, text, files.NOTHING, "move it away")
+            if not self.config_file.exists():
+                text = self._config(self.pair.points[WINNER], self.verdict)
+                files.write(self.config_file, text, files.NOTHING, "move it away")
         files.write(self.report, self._markdown(), remedy="give another --output")
 
     def _config(self, winner: Point, verdict: Confirmation) -> str:
@@ -163,12 +162,11 @@ class SearchOutcome:
             winner = self.search.folder / confirmation.FOLDER / WINNER
             its = sidecar.named(sidecar.read(winner / journal.RESULT))
             data = f"`{options.confirm_data}`{_certified(its)}"
-        hosts = ", ".join(sorted({trial.host for trial in self.trials if trial.host})) or "none"
         took = sum(trial.seconds or 0 for trial in self.trials)
         facts = [
             f"- searched on `{on.data}`{_certified(saved)}; confirmed on {data}",
-            f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs, on {hosts}; {options.workers} "
-            "at a time in this call",
+            f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs; {options.workers} at a time in "
+            "this call",
             f"- machine: {saved.get('machine', 'not saved')}; "
             f"{saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
             f"{saved.get('system / host_processor_model_name', 'of unknown model')}",

@@ -27,9 +27,7 @@ def shares(workers: int, device: str) -> list[tuple[int, ...]]:
         problem = f"this machine gives {here.usable_cpus} cores"
         raise UserError(f"--workers {workers}", problem, "give no more workers than that")
     if workers > 1 and device == "gpu":
-        remedy = "give every call of the command its own by CUDA_VISIBLE_DEVICES, on this machine or others, "
-        remedy += "with the same --output"
-        raise UserError(f"--workers {workers}", "several runs would share the GPUs", remedy)
+        raise UserError(f"--workers {workers}", "several runs would share the GPUs", "leave it out")
     return [share.cpus for share in binding.plan(here, workers, near_gpus=False)]
 
 
@@ -41,7 +39,7 @@ class Search:
         self._scheduler, self._journal = scheduler, scheduler.journal
         self._shares = shares
         self._jobs: dict[int, Training] = {}
-        self._asked: signal.Signals | None = None
+        self._signal: signal.Signals | None = None
         self._killed = 0
 
     def run(self) -> signal.Signals | None:
@@ -50,54 +48,47 @@ class Search:
         Raises UserError if a run cannot be made. No run of this call is left then.
         """
         numbers = [signal.SIGINT, signal.SIGTERM, *not_ignored(signal.SIGHUP)]
-        with handling(dict.fromkeys(numbers, self._ask)):
+        with handling(dict.fromkeys(numbers, self._stop)):
             try:
                 with self._scheduler.bar as bar:
-                    while self._asked is None:
+                    while self._signal is None:
                         self._fill()
                         if self._scheduler.ended and not self._jobs:
                             break
                         time.sleep(POLL_S)
                         self._look()
                         bar.refresh()
-                return self._asked
+                return self._signal
             except OSError as error:
                 where = error.filename or self._scheduler.folder
                 raise UserError(where, error.strerror, "fix it, and the same command goes on") from error
             finally:
                 self._stop_all()
 
-    def _ask(self, number: int, _: object) -> None:
-        self._asked = signal.Signals(number)
+    def _stop(self, number: int, _: object) -> None:
+        self._signal = signal.Signals(number)
 
     def _fill(self) -> None:
         """Give every free share of the machine a run, as long as there are any."""
         for share, cpus in enumerate(self._shares):
-            if share not in self._jobs and self._asked is None:
-                task = self._scheduler.next(len(self._jobs))
+            if share not in self._jobs and self._signal is None:
+                task = self._scheduler.next([job.task for job in self._jobs.values()])
                 if task is None:
                     return
-                self._jobs[share] = Training(task, cpus)
+                self._jobs[share] = Training(task, cpus, self._journal.lock)
                 say_with_time(f"{task.name}: begins")
 
     def _look(self) -> None:
-        """Check every run: record new evaluations, record its end, stop it if it can no longer beat the
-        best."""
+        """Check every run: record its end, stop it if it can no longer beat the best."""
         news = False
         for share, job in list(self._jobs.items()):
-            seen = job.evaluations()
-            if job.task.trial is not None:
-                for evaluation in seen[job.seen :]:
-                    self._journal.accuracy(job.task.trial, int(evaluation.epoch), evaluation.accuracy)
-            news, job.seen = news or len(seen) > job.seen, len(seen)
+            epochs = len(job.evaluations())
+            news, job.epochs = news or epochs > job.epochs, epochs
             status = job.poll()
             if status is not None:
                 del self._jobs[share]
                 news = True
-                try:
-                    say_with_time(f"{job.task.name}: {self._end(job, status)}")
-                finally:  # from now on another worker may take it for abandoned
-                    job.task.held.close()
+                say_with_time(f"{job.task.name}: {self._end(job, status)}")
         for job in self._jobs.values():
             if news and job.task.trial is not None and not job.reason:
                 job.reason = self._why_stop(job) or ""
@@ -106,11 +97,11 @@ class Search:
                     job.stop()
 
     def _why_stop(self, job: Training) -> str | None:
-        trials = self._journal.trials()
-        known, plan = evidence(trials), self._scheduler.plan(trials)
+        trials = self._journal.trials
+        plan = self._scheduler.plan(trials)
         if plan.best is None or plan.value is None or plan.best == job.task.point:
             return None
-        point_evidence = known.get(job.task.point, Evidence())
+        point_evidence = evidence(trials).get(job.task.point, Evidence())
         repeats = self._scheduler.options.repeats
         verdict = method.decided(point_evidence, plan.value, repeats)
         if verdict is not None and verdict >= plan.value:
@@ -160,15 +151,14 @@ class Search:
                 if job.poll() is not None:
                     del self._jobs[share]
                     self._settle(job)
-                    job.task.held.close()
             time.sleep(POLL_S / 20)
 
 
 def _in_words(job: Training) -> str:
     """Return the outcome of a run in words."""
-    seen = job.evaluations()
-    reached, best = objective.epochs_to_target(seen), objective.best_accuracy(seen)
-    ended = f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, top-1 {best:.4f} at best"
+    curve = job.evaluations()
+    reached, best = objective.epochs_to_target(curve), objective.best_accuracy(curve)
+    ended = f"target {rules.TARGET_ACCURACY} missed after {len(curve)} epochs, top-1 {best:.4f} at best"
     if reached is not None:
-        ended = f"target reached after {seen[-1].epoch:g} epochs ({reached:.2f})"
+        ended = f"target reached after {curve[-1].epoch:g} epochs ({reached:.2f})"
     return f"{ended}, {time.monotonic() - job.begun:.0f} s"

@@ -22,14 +22,15 @@ COMMAND = python("-m", "rn50", "launch")
 
 
 class Training:
-    """Started run. Its process inherits the lock of its task, which shows that it is alive."""
+    """Started run. Its process inherits ``lock``, that of the journal, so that no other search begins while
+    it is alive."""
 
-    seen = 0
-    """Evaluations that were recorded."""
+    epochs = 0
+    """Evaluations at the last look."""
     reason = ""
     """Why it is being stopped, or empty."""
 
-    def __init__(self, task: Task, cpus: Sequence[int]):
+    def __init__(self, task: Task, cpus: Sequence[int], lock: int):
         self.task = task
         self.output = task.result_file.with_suffix(".out")
         self.begun = time.monotonic()
@@ -37,7 +38,7 @@ class Training:
         self._read: tuple[int, Sequence[Evaluation]] = (-1, ())
         before_it_runs = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
         how: dict[str, Any] = {"cwd": str(CONFIGS.parent), "env": task.config.environ()}
-        how |= {"start_new_session": True, "pass_fds": (task.held.fileno(),), "preexec_fn": before_it_runs}
+        how |= {"start_new_session": True, "pass_fds": (lock,), "preexec_fn": before_it_runs}
         with self.output.open("wb") as output:
             streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": STDOUT}
             self._process = Popen(COMMAND, **streams, **how)

@@ -1,14 +1,14 @@
-"""Next run of a worker, agreed with all other workers of the search: trials first, then the confirmation."""
+"""Next run of a search: trials first, then the confirmation."""
 
 import datetime
 import math
 import pathlib
-import socket
 import statistics
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rich.progress import BarColumn, Progress, TextColumn
 
@@ -43,19 +43,16 @@ class Task(NamedTuple):
     point: Point
     config: Config
     result_file: pathlib.Path
-    held: IO[Any]
     trial: int | None
 
 
 class TrialScheduler:
-    """Scheduler of one search's trials and confirmation. Each worker has its own; the journal keeps them in
-    agreement."""
+    """Scheduler of a search's trials and confirmation."""
 
-    def __init__(self, on: Subject, folder: pathlib.Path, options: Options):
-        """Open the search in ``folder``. Raises UserError if the folder cannot be written or holds another
-        search."""
-        self.subject, self.folder, self.options = on, folder.resolve(), options
-        self.journal = Journal(self.folder)
+    def __init__(self, journal: Journal, searched: Subject, options: Options):
+        """Begin or go on with the search of a journal. Raises UserError if it is another search."""
+        self.journal, self.subject, self.options = journal, searched, options
+        self.folder = journal.folder
         self.ended = False
         """True once nothing is left to run."""
         console, text = Terminal(stderr=True), partial(TextColumn, markup=False)
@@ -68,6 +65,7 @@ class TrialScheduler:
         self._begun = time.monotonic()
         self._shown = ("", 0)
         self._agree()
+        self._recover()
 
     def _agree(self) -> None:
         """Raise UserError if the folder holds another search; the first call records the identity of the
@@ -76,44 +74,40 @@ class TrialScheduler:
         confirm = subject.sizes(options.confirm_data) if options.confirm_data else None
         numbers = {"--repeats": options.repeats, "--seeds-to-confirm": options.seeds_to_confirm}
         identity = {**self.subject.identity, "options": {**numbers, "--confirm-data": confirm}}
-        with self.journal.alone():
-            if self.journal.recorded("search") is None:
-                self.journal.record("search", identity)
-        stored = self.journal.recorded("search")
+        if not self.journal.search:
+            self.journal.write(search=identity)
         for what, key in (("configuration", "config"), ("data", "data"), ("options", "options")):
-            before, now = stored[key], identity[key]
+            before, now = self.journal.search.get(key, {}), identity[key]
             differs = ", ".join(name for name in {**before, **now} if before.get(name) != now.get(name))
             if differs:
                 problem = f"holds a search with other {what} ({differs})"
                 raise UserError(self.folder, problem, "give another --output, or the same command as there")
 
-    def next(self, in_hand: int) -> Task | None:
-        """Return a run for a worker that has ``in_hand`` others; None if there is none now, or the search has
+    def next(self, in_hand: Collection[Task] = ()) -> Task | None:
+        """Return a run to make beside those ``in_hand``; None if there is none now, or the search has
         ``ended``."""
-        with self.journal.alone():
-            self._recover()
-            if self.pair is None:
-                trials = self.journal.trials()
-                plan = self.plan(trials)
-                self._show_state(trials, plan)
-                over = self._over(trials, plan)
-                point = None if over else self._choose(plan, trials)
-                if point is not None:
-                    return self._trial(point, plan, trials)
-                if in_hand or not over or any(trial.state == "running" for trial in trials):
-                    return None
-                self._freeze(trials, plan)
-            pair = self.pair
-            if pair is None:
-                self.ended = True
+        trials = self.journal.trials
+        if self.pair is None:
+            plan = self.plan(trials)
+            self._show_state(trials, plan)
+            over = not self._trials_left(trials, plan) or self._late(trials, plan)
+            point = None if over else self._choose(plan, trials)
+            if point is not None:
+                return self._trial(point, plan, trials)
+            if in_hand or not over:
                 return None
-            left = confirmation.runs_left(self.folder, pair)
-            if left:
-                whole = _mean_seconds(self.journal.trials(), "finished")
-                done = sum(map(len, pair.seeds.values())) - left
-                self._show("confirmation", done, left, "run", left * whole / self.options.workers)
-            self.ended = not left
-            return self._confirming(pair)
+            self._freeze(trials, plan)
+        pair = self.pair
+        if pair is None:
+            self.ended = True
+            return None
+        left = confirmation.runs_left(self.folder, pair)
+        if left:
+            whole = _mean_seconds(trials, "finished")
+            done = sum(map(len, pair.seeds.values())) - left
+            self._show("confirmation", done, left, "run", left * whole / self.options.workers)
+        self.ended = not left
+        return self._confirming(pair, in_hand)
 
     def _show_state(self, trials: list[Trial], plan: NextRuns) -> None:
         """Show the progress of the search. The time left is an upper bound, because the plan depends on what
@@ -141,21 +135,21 @@ class TrialScheduler:
     @property
     def pair(self) -> Pair | None:
         """Return the pair to confirm; None during the search, or if there is nothing to confirm."""
-        stored = self.journal.recorded("confirmation")
-        return Pair.of_json(stored) if stored else None
+        stored = self.journal.confirmation
+        return Pair(**stored) if stored else None
 
     def plan(self, trials: list[Trial]) -> NextRuns:
         """Return the method's plan for the trials."""
-        on, repeats = self.subject, self.options.repeats
-        return method.plan(on.start, evidence(trials), repeats, on.possible, on.learning_rate_unit)
+        of, repeats = self.subject, self.options.repeats
+        return method.plan(of.start, evidence(trials), repeats, of.possible, of.learning_rate_unit)
 
     def _choose(self, plan: NextRuns, trials: list[Trial]) -> Point | None:
         """Return the point that needs a run most, a first run before a second one; None if enough are in
         hand."""
-        known = evidence(trials)
+        by_point = evidence(trials)
 
         def rank(point: Point) -> tuple[bool, int, int]:
-            ended = len(known.get(point, Evidence()).values)
+            ended = len(by_point.get(point, Evidence()).values)
             running = sum(trial.state == "running" and trial.point == point for trial in trials)
             # A point whose first run is still going comes last: that run may rule it out and make a second
             # one useless. Among points with as many runs, more finished ones come first: a hopeless one may
@@ -164,15 +158,6 @@ class TrialScheduler:
 
         points = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
         return min(points, key=rank) if points else None
-
-    def _over(self, trials: list[Trial], plan: NextRuns) -> bool:
-        """Return whether no more trials begin. One call's yes holds for all, or the confirmation would wait
-        for others."""
-        if not self.journal.recorded("over") and (
-            not self._trials_left(trials, plan) or self._late(trials, plan)
-        ):
-            self.journal.record("over", True)
-        return bool(self.journal.recorded("over"))
 
     def _trials_left(self, trials: list[Trial], plan: NextRuns) -> int:
         """Return how many trials may still begin, at most."""
@@ -202,38 +187,37 @@ class TrialScheduler:
         go on."""
         baseline = confirmation.baseline_of(self.subject.start, trials)
         if baseline is None or plan.best is None or plan.best == baseline:
-            self.journal.record("over", False)
             return
         used = [trial.seed for trial in trials]
         pair = confirmation.pair(baseline, plan.best, self.options.seeds_to_confirm, used)
-        self.journal.record("confirmation", pair._asdict())
+        self.journal.write(confirmation=pair._asdict())
         say_with_time("the search has ended; winner and baseline run again with fresh seeds")
 
     def _trial(self, point: Point, plan: NextRuns, trials: list[Trial]) -> Task:
         [seed] = confirmation.fresh_seeds(1, (trial.seed for trial in trials))
-        number, held = self.journal.begin(point, plan.stage, seed, socket.gethostname())
+        number = self.journal.begin(point, plan.stage, seed)
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
         log = self.journal.result_file(number)
-        return Task(name, point, self.subject.run_of(point, self.subject.data, seed, log), log, held, number)
+        return Task(name, point, self.subject.run_of(point, self.subject.data, seed, log), log, number)
 
-    def _confirming(self, pair: Pair) -> Task | None:
-        free = confirmation.next_slot(self.folder, pair)
-        if free is None:
+    def _confirming(self, pair: Pair, in_hand: Collection[Task]) -> Task | None:
+        slot = confirmation.next_slot(self.folder, pair, [task.result_file for task in in_hand])
+        if slot is None:
             return None
-        slot, held = free
         data = self.options.confirm_data or self.subject.data
         name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds_to_confirm}"
         point = pair.points[slot.who]
         config = self.subject.run_of(point, data, slot.seed, slot.result_file)
-        return Task(name, point, config, slot.result_file, held, None)
+        return Task(name, point, config, slot.result_file, None)
 
     def _recover(self) -> None:
-        """Settle the trials of killed workers: one with a complete log is finished, one with a note is
-        stopped, any other begins again."""
-        for trial in self.journal.abandoned():
-            self.journal.settle(trial.number, is_stopped=bool(trial.note))
-            if not trial.note and not self.journal.result_file(trial.number).exists():
-                say_with_time(f"trial {trial.number}: its worker is gone; it begins again")
+        """Settle the trials of a search that was killed: one with a complete log is finished, one with a note
+        is stopped, any other begins again."""
+        for trial in tuple(self.journal.trials):
+            if trial.state == "running":
+                self.journal.settle(trial.number, is_stopped=bool(trial.note))
+                if self.journal.trials[trial.number].state == "interrupted":
+                    say_with_time(f"trial {trial.number}: the search was killed; it begins again")
 
 
 def say_with_time(line: str) -> None:
