@@ -66,7 +66,7 @@ def reproduce(
     Exit status: 0 equivalent, or a dry run; 1 different, undecided or stopped as too slow; 2 something to
     fix.
     """
-    from rn50.reproduction import here, page, reproduction
+    from rn50.reproduction import display, here, reproduction
     from rn50.results import equivalence
     from rn50.settings import config_file
 
@@ -75,19 +75,18 @@ def reproduce(
     if dry_run:
         with tempfile.TemporaryDirectory() as temporary:
             outcome = reproduction.plan(source, base, pathlib.Path(temporary), runs, margin)
-        rows = (*page.planned(outcome), *page.found(outcome))
+        rows = (*display.planned(outcome), *display.found(outcome))
         print_json(outcome) if as_json else print_rows(rows, console)
         return
     outcome = reproduction.plan(source, base, folder, runs, margin)
-    print_rows(page.planned(outcome), console)
+    print_rows(display.planned(outcome), console)
     here.refuse_prevented(outcome.here)
     with files.only_process(folder, "reproducing a result"):
         console.print("timing training, for about a minute" + " ..." * console.live)
         outcome = reproduction.measured(outcome, folder)
         if outcome.verdict != reproduction.STOPPED or anyway:
             outcome = reproduction.run(outcome, folder, runs, as_json)
-    print_json(outcome) if as_json else print_rows(page.found(outcome), console)
-    console.print(f"page: {page.write(outcome, folder, sys.argv[1:])}")
+    print_json(outcome) if as_json else print_rows(display.found(outcome), console)
     sys.exit(Status.SUCCESS if outcome.verdict == equivalence.EQUIVALENT else Status.FAULT)
 
 

@@ -1,12 +1,10 @@
 """Reproduce a result: expect, measure, run, judge (``rn50 reproduce``)."""
 
 import pathlib
-from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from rn50 import files
 from rn50.errors import Status, UserError
-from rn50.gathered import gathered
 from rn50.launch.campaign import summary, watch
 from rn50.printed import as_json
 from rn50.reproduction.claim import Claim, claim_of
@@ -51,16 +49,6 @@ class Judged(NamedTuple):
         return f"{self.quantity}: {verdict}; {e.claimed:,.4g} claimed, {e.found:,.4g} found, {ratio}"
 
 
-class Accuracies(NamedTuple):
-    """Accuracy after an epoch, on both sides."""
-
-    epoch: float
-    claimed: tuple[float, float]
-    """Lowest and highest top-1 of the claimed runs, a fraction."""
-    found: tuple[float, float]
-    """Lowest and highest of the runs here."""
-
-
 class Reproduction(NamedTuple):
     """A claim, what was expected and what was found."""
 
@@ -79,8 +67,6 @@ class Reproduction(NamedTuple):
     """equivalent, different or undecided; stopped: the measurement stopped it; planned: nothing was run."""
     why: list[str]
     """Differences that can matter: those of `here`, then those of what both sides logged and saved."""
-    curve: list[Accuracies]
-    """Accuracy by epoch; empty where the claim has no logs."""
     next: str
     """Next step."""
     refused: dict[Annotated[str, "side"], str]
@@ -96,8 +82,8 @@ def plan(
     Raises UserError if the source claims nothing that could be reproduced, or the folder is of another claim.
     """
     claim = claim_of(source)
-    on = f"{base.resolve()}, SHA-256 {files.sha256(base)}" if base else None
-    file, content = folder / CLAIM, worker.json_text({**as_json(claim), "on": on})
+    of_base = f"{base.resolve()}, SHA-256 {files.sha256(base)}" if base else None
+    file, content = folder / CLAIM, worker.json_text({**as_json(claim), "on": of_base})
     files.make_folder(folder, worker.REMEDY)
     if file.exists() and files.read_text(file) != content:
         raise UserError(file, "of another claim or --on", worker.REMEDY)
@@ -107,13 +93,13 @@ def plan(
     advice = "the same command without --dry-run, once nothing prevents it"
     why = list(here.differences)
     refused = {"claim": claim.refusal} if claim.refusal else {}
-    return Reproduction(claim, here, margin, expectation, None, [], 0, PLANNED, why, [], advice, refused)
+    return Reproduction(claim, here, margin, expectation, None, [], 0, PLANNED, why, advice, refused)
 
 
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:
     """Return it with a minute's measurement: stopped where that is too slow."""
     _runs(planned, folder / RESULTS)
-    rate = next(one for one in planned.expected if one.quantity == RATE)
+    rate = next(row for row in planned.expected if row.quantity == RATE)
     measurement = measure(planned.here, rate, folder)
     if not measurement.slow:
         return planned._replace(measured=measurement)
@@ -146,13 +132,13 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
     judged = []
     if missed < len(system.runs):
         ours = claim_of(str(results))
-        for quantity, one, other, comparable in (
+        for quantity, theirs, here_too, comparable in (
             ("epochs", claim.epochs, ours.epochs, here.same_recipe),
             ("minutes", claim.minutes, ours.minutes, here.same_speed),
             ("images/s", claim.images_per_second, ours.images_per_second, here.same_speed),
         ):
-            enough = min(len(one), len(other)) > 1
-            pair = equivalence.judge(one, other, before.margin) if enough else None
+            enough = min(len(theirs), len(here_too)) > 1
+            pair = equivalence.judge(theirs, here_too, before.margin) if enough else None
             judged.append(Judged(quantity, comparable, pair))
     refused = before.refused | ({"result here": system.refusal} if system.refusal else {})
     verdict = UNDECIDED if refused else _verdict(judged, missed, here.same_recipe)
@@ -161,15 +147,14 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
         judged=judged,
         missed=missed,
         verdict=verdict,
-        why=[*here.differences, *(f"{name}: {one} there, {other} here" for name, one, other in settings)],
-        curve=_curve(*runs),
+        why=[*here.differences, *(f"{name}: {theirs} there, {ours} here" for name, theirs, ours in settings)],
         next="rn50 check tells what is wrong" if refused else _next(verdict, judged, here, len(system.runs)),
         refused=refused,
     )
 
 
 def _verdict(judged: list[Judged], missed: int, same_recipe: bool) -> str:
-    decided = [one.equivalence.verdict for one in judged if one.comparable and one.equivalence]
+    decided = [row.equivalence.verdict for row in judged if row.comparable and row.equivalence]
     if DIFFERENT in decided or (missed > 1 and same_recipe):
         return DIFFERENT
     return EQUIVALENT if decided and set(decided) == {EQUIVALENT} and not missed else UNDECIDED
@@ -181,16 +166,7 @@ def _next(verdict: str, judged: list[Judged], here: Here, runs: int) -> str:
     if verdict == DIFFERENT:
         profile = f"rn50 profile {here.config_file} where the time of a step goes"
         return f"look at the first differences; {profile}"
-    more = [one.equivalence.more_runs for one in judged if one.comparable and one.equivalence]
-    known = [count for count in more if count]
-    if known:
-        return f"the same command with --runs {runs + max(known)}"
+    more = [row.equivalence.more_runs or 0 for row in judged if row.comparable and row.equivalence]
+    if any(more):
+        return f"the same command with --runs {runs + max(more)}"
     return "a machine like its own, or a claim with more runs: these runs cannot tell"
-
-
-def _curve(*sides: Sequence[Run]) -> list[Accuracies]:
-    """Return lowest and highest top-1 of the runs of both sides after each epoch that both evaluated."""
-    evaluations = ([evaluation for run in runs for evaluation in run.log.evaluations] for runs in sides)
-    curves = [gathered((one.epoch, one.accuracy) for one in of_side) for of_side in evaluations]
-    claimed, ours = ({epoch: (min(top1), max(top1)) for epoch, top1 in curve.items()} for curve in curves)
-    return [Accuracies(epoch, claimed[epoch], ours[epoch]) for epoch in sorted({*claimed} & {*ours})]

@@ -1,0 +1,52 @@
+"""Rows of a reproduction on a terminal."""
+
+from collections.abc import Iterator
+
+from rn50.reproduction.reproduction import PLANNED, STOPPED, Reproduction
+from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED
+from rn50.terminal import counted, minutes
+
+_ANSWERS = {
+    EQUIVALENT: "Yes: what can be compared here agrees within {margin:.1%}.",
+    DIFFERENT: "No: it differs by more than {margin:.1%}.",
+    UNDECIDED: "These runs cannot tell, with a margin of {margin:.1%}.",
+    STOPPED: "No run was made: a minute's measurement is slower than expected.",
+    PLANNED: "No run was made yet.",
+}
+Row = tuple[str, str]
+
+
+def answer(outcome: Reproduction) -> str:
+    """Return whether it is the same, in a sentence."""
+    missed = f" {counted(outcome.missed, 'run')} missed the target." if outcome.missed else ""
+    refused = "".join(f" The {side} is {text}." for side, text in outcome.refused.items() if outcome.judged)
+    return _ANSWERS[outcome.verdict].format(margin=outcome.margin) + missed + refused
+
+
+def planned(outcome: Reproduction) -> Iterator[Row]:
+    """Yield the rows that are known before anything runs, as (name, text)."""
+    claim, here = outcome.claim, outcome.here
+    epochs = " ".join(f"{value:g}" for value in claim.epochs)
+    machine = f"{claim.accelerators or 'an unknown number of'} x {claim.accelerator}, {claim.framework}"
+    runs = f"{counted(len(claim.epochs), 'run')} to the target"
+    yield "claimed", f"{runs}, {' '.join(map(minutes, claim.minutes))} minutes, epochs {epochs}; {machine}"
+    yield "here", here.machine
+    yield "configuration", " ".join(f"{name}={value}" for name, value in here.values.items())
+    if len(claim.epochs) < 2:
+        yield "caution", "one run cannot be told from another; name a result of two runs or more"
+    yield from (("caution", f"the {side} is {text}") for side, text in outcome.refused.items())
+    yield from (("expected", expectation.words) for expectation in outcome.expected)
+    yield from (("differs", difference) for difference in here.differences)
+    yield from (("prevents", f"{row.subject}: {row.found}; {row.remedy}") for row in here.prevented)
+
+
+def found(outcome: Reproduction) -> Iterator[Row]:
+    """Yield the rows of what was measured and judged."""
+    if outcome.measured:
+        yield "measured", outcome.measured.words
+        if outcome.measured.slow:
+            yield "slow", outcome.measured.slow
+    yield from (("found", judged.words) for judged in outcome.judged)
+    yield from (("differs", setting) for setting in outcome.why[len(outcome.here.differences) :])
+    yield "the same?", answer(outcome)
+    yield "next", outcome.next
