@@ -6,12 +6,11 @@
 # The last is for MXNet, with DGXNNODES machines; with Slurm, see run.sub.
 # RESULT_FILE names the log (default: standard output); SEED the seed (default:
 # from the operating system); LAUNCHER what starts the ranks: python,
-# horovodrun, mpirun, srun, or a framework's own, torchrun or fleetrun (default:
-# what fits).
+# horovodrun, mpirun or srun (default: what fits).
 set -euo pipefail
 
 if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then
-  sed -n '2,10s/^# \{0,1\}//p' "$0"
+  sed -n '2,9s/^# \{0,1\}//p' "$0"
   exit 0
 fi
 

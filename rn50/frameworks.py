@@ -26,16 +26,6 @@ class Variables(NamedTuple):
     """Names without the prefix that published files set but the framework does not read."""
 
 
-class Launcher(NamedTuple):
-    """A framework's own program that starts the ranks of one machine, as ``python -m <arguments>
-    COMMAND...``."""
-
-    arguments: tuple[str, ...]
-    """Module and options; {ranks} is the number of ranks, {folder} a temporary folder for its files."""
-    rank: str
-    """Environment variable with the number of each rank."""
-
-
 class Traits(NamedTuple):
     """A framework, described without importing it: ``TRAITS`` of
     ``implementations/<framework>/traits.py``."""
@@ -70,8 +60,6 @@ class Traits(NamedTuple):
     """Value of PRECISION -> the least compute capability that it needs, if any."""
     horovod: bool = False
     """True if ranks on GPUs or on several machines need Horovod."""
-    launchers: Mapping[str, Launcher] = {}
-    """Value of LAUNCHER -> the framework's own launcher of that name."""
     gradient_buckets: bool = False
     """True if it splits the gradients into MXNET_HOROVOD_NUM_GROUPS buckets."""
     variables: Variables | None = None

@@ -22,8 +22,8 @@ SharedMemory = LocalRanks
 class Distributed(MessageRanks):
     """One rank of a paddle.distributed job, NCCL between GPUs and Gloo between CPUs.
 
-    It is started by our launchers, by ``python -m paddle.distributed.launch``, or by whatever sets the
-    variables of torch.distributed (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
+    It is started by our launchers, or by whatever sets the variables of torch.distributed (RANK, WORLD_SIZE,
+    LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
     """
 
     errors = (RuntimeError, OSError)
@@ -32,13 +32,10 @@ class Distributed(MessageRanks):
         self.library = "NCCL" if on_gpu else "Gloo"
         if started_here(environ):
             process.set_variables(_met(LocalRanks(environ)))
-        elif "PADDLE_TRAINER_ID" not in environ:
-            if "RANK" not in environ:
-                raise UserError(
-                    "DGXNGPU",
-                    "nobody has started more than one rank",
-                    "use ./run_and_time.sh, ./run.sub or LAUNCHER=fleetrun",
-                )
+        elif "RANK" not in environ:
+            problem = "nobody has started more than one rank"
+            raise UserError("DGXNGPU", problem, "use ./run_and_time.sh or ./run.sub")
+        else:
             process.set_variables(
                 _as_rank(
                     environ["RANK"],

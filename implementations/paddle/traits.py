@@ -1,6 +1,6 @@
 """PaddlePaddle 2.6.2, described without importing it."""
 
-from rn50.frameworks import Launcher, Traits
+from rn50.frameworks import Traits
 
 MACHINE_CODE = ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6))
 """Compute capabilities for which paddlepaddle-gpu 2.6.2 has code; it has no PTX to compile for others."""
@@ -18,12 +18,6 @@ TRAITS = Traits(
     capabilities=MACHINE_CODE,
     cuda=11,
     least_capabilities={"float16": (7, 0), "bfloat16": (8, 0)},  # as in its paddle/amp/auto_cast.py
-    launchers={
-        "fleetrun": Launcher(
-            ("paddle.distributed.launch", "--nproc_per_node", "{ranks}", "--log_dir", "{folder}"),
-            rank="PADDLE_TRAINER_ID",
-        )
-    },
     prefixes=("FLAGS_", "PADDLE_"),
     of_one_rank="PADDLE_|FLAGS_selected_",
     meanings={"FLAGS_paddle_num_threads": "threads of the matrix products of a rank on a CPU"},

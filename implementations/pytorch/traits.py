@@ -1,11 +1,10 @@
 """PyTorch, described without importing it."""
 
-from rn50.frameworks import Launcher, Traits
+from rn50.frameworks import Traits
 
 MACHINE_CODE = ((7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0))
 """Compute capabilities for which PyTorch's builds for CUDA 13 have code, and PTX of the newest (its release
 notes and build scripts). Builds for an older CUDA have others, which only they can tell."""
-TORCHRUN = "torch.distributed.run --standalone --nproc-per-node {ranks} --log-dir {folder} --no-python"
 
 TRAITS = Traits(
     name="PyTorch",
@@ -18,7 +17,6 @@ TRAITS = Traits(
     input_libraries=("dali", "dataloader"),
     step_modes=("eager", "graph", "compile", "fused"),
     fused=((8, 0), "triton"),
-    launchers={"torchrun": Launcher(tuple(TORCHRUN.split()), rank="RANK")},
     prefixes=("TORCH_", "TORCHINDUCTOR_", "PYTORCH_"),
     meanings={
         "TORCHINDUCTOR_CACHE_DIR": "folder that keeps what STEP_MODE=compile has compiled, for later runs",

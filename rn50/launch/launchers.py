@@ -1,5 +1,4 @@
-"""The launchers of a run: plain Python, horovodrun, mpirun, Slurm or a framework's own, with argv and
-environment of each."""
+"""The launchers of a run: plain Python, horovodrun, mpirun or Slurm, with argv and environment of each."""
 
 import importlib.util
 import os
@@ -62,7 +61,7 @@ def start(config: Config, verb: Sequence[str] = ("train",)) -> Start:
     Raises UserError, with the remedy, if this machine cannot do so.
     """
     by = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
-    return by.get(choose(config), _frameworks_own)(config, python("-m", "rn50", *verb))
+    return by[choose(config)](config, python("-m", "rn50", *verb))
 
 
 def sharing(config: Config) -> tuple[int, int]:
@@ -141,23 +140,6 @@ def _without_horovod(config: Config) -> bool:
     return not traits(config.run.framework).horovod
 
 
-def _frameworks_own(config: Config, rank_argv: list[str]) -> Start:
-    framework, launcher = config.run.framework, config.run.launcher
-    launchers, subject = traits(framework).launchers, f"LAUNCHER={launcher}"
-    if launcher not in launchers:
-        others = ("horovodrun", "mpirun") if traits(framework).horovod else tuple(launchers)
-        remedy = f"set LAUNCHER to {', '.join(('auto', 'python', *others))} or srun"
-        raise UserError(subject, f"FRAMEWORK={framework} has no such launcher", remedy)
-    if config.run.nodes > 1:
-        problem = f"starts the ranks of one machine; this run has DGXNNODES={config.run.nodes}"
-        raise UserError(subject, problem, _SEVERAL)
-    package = launchers[launcher].arguments[0].split(".")[0]
-    if importlib.util.find_spec(package) is None:
-        raise UserError(subject, f"no module {package}", traits(framework).install(config.run.device))
-    start_all = ("rn50.launch.framework_launcher", framework, launcher, str(config.ranks))
-    return Start(launcher, python("-m", *start_all, *rank_argv))
-
-
 def _horovodrun(config: Config, rank_argv: list[str]) -> Start:
     _need_horovod(config)
     # horovodrun imports the framework to see what Horovod was built for, and the framework may need a fix of
@@ -197,8 +179,8 @@ def _mpirun(config: Config, rank_argv: list[str]) -> Start:
 
 def _wanted_everywhere(name: str) -> bool:
     """Return True if ranks on other machines need the variable, and mpirun does not set it itself."""
-    known = {known for _, _, variable in variables() for known in (variable.name, *variable.aliases)}
-    ours = name in known or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
+    names = {each for _, _, variable in variables() for each in (variable.name, *variable.aliases)}
+    ours = name in names or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
     return ours or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))
 
 

@@ -91,13 +91,9 @@ class Run:
     """File that the log is written to."""
     cache_cleared: bool = env("CACHE_CLEARED", False)
     """1: somebody has dropped the system's file caches before this run."""
-    launcher: str = env(
-        "LAUNCHER",
-        "auto",
-        parse=one_of("auto", "python", "horovodrun", "mpirun", "srun", *frameworks.values("launchers")),
-    )
+    launcher: str = env("LAUNCHER", "auto", parse=one_of("auto", "python", "horovodrun", "mpirun", "srun"))
     """Program that starts the ranks; auto takes srun in a Slurm step of several tasks, python where no
-    Horovod is needed on one machine, else mpirun or horovodrun; others are a framework's own."""
+    Horovod is needed on one machine, else mpirun or horovodrun."""
     hosts: str | None = env("HOSTS", None, example="host1:8,host2:8")
     """Machines of a run over several, with their ranks, the first has rank 0; Slurm needs no list."""
     gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", 1, Range(1, 1_024))

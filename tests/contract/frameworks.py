@@ -14,7 +14,9 @@ from rn50.run import input_library
 from tests.conftest import with_changes
 
 LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
-OWN = [sys.executable, "-m", "rn50.launch.framework_launcher"]
+GLOO = [sys.executable, "-m", "tests.support.gloo_ranks", "2"]
+TORCHRUN = [
+    sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
 
 
 class Framework:
@@ -87,7 +89,7 @@ class Pytorch(Framework):
     package = "torch"
     tensors, statistics = 161, 106
     library = "dali"
-    two_ranks = {"shared memory": LOCAL, "torchrun": [*OWN, "pytorch", "torchrun", "2"]}
+    two_ranks = {"shared memory": LOCAL, "torchrun": TORCHRUN}
 
     @staticmethod
     def array(of):
@@ -125,7 +127,7 @@ class Paddle(Framework):
     package = "paddle"
     tensors, statistics = 161, 106
     library = "dali"
-    two_ranks = {"shared memory": LOCAL, "fleetrun": [*OWN, "paddle", "fleetrun", "2"]}
+    two_ranks = {"shared memory": LOCAL, "Gloo": GLOO}
 
     @staticmethod
     def array(of):

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from rn50.errors import UserError
-from rn50.frameworks import traits
 from rn50.launch import hosts, job, launchers, local_launcher
 from rn50.process import python
 from tests.conftest import with_changes
@@ -115,30 +114,6 @@ def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
     assert "./run.sub" in refusal(config, {}, nodes=2)
     assert "do not use Horovod; set LAUNCHER=auto" in refusal(config, {}, launcher="mpirun")
     assert launchers.sharing(with_changes(config, {"LOCAL_RANK": "1"})) == (1, 2)
-
-
-@pytest.mark.parametrize(
-    "framework, launcher, module",
-    [("pytorch", "torchrun", "torch.distributed.run"), ("paddle", "fleetrun", "paddle.distributed.launch")])
-def test_a_frameworks_own_launcher(tiny_config, installed, framework, launcher, module):
-    config = with_changes(
-        tiny_config, run={"framework": framework, "launcher": launcher, "ranks_per_node": 2})
-    start = launchers.start(config)
-    starter = "rn50.launch.framework_launcher"
-    assert start.argv == python("-m", starter, framework, launcher, "2", *TRAIN)
-    assert (start.launcher, start.rank) == (launcher, None)
-    own = traits(framework).launchers[launcher]
-    assert own.arguments[0] == module and {"{ranks}", "{folder}"} <= set(own.arguments)
-    assert launchers.choose(with_changes(config, run={"launcher": "auto"})) == "python"
-    assert "one machine; this run has DGXNNODES=2; start those of several with ./run.sub" in refusal(
-        config, {}, nodes=2)
-    assert (
-        refusal(config, {}, framework="mxnet")
-        == f"LAUNCHER={launcher}: FRAMEWORK=mxnet has no such launcher; set LAUNCHER to auto, python, "
-        "horovodrun, mpirun or srun")
-    installed(horovod=False)  # and nothing else
-    assert f"no module {module.split('.')[0]}; " in refusal(config, {}) and "install.sh" in refusal(
-        config, {})
 
 
 def refusal(config, environ, **run):

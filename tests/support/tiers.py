@@ -16,7 +16,7 @@ LONG_FILES = (
 """What only `make test-all` runs, but for tests marked ``smoke``: these rooms, and these files of the others.
 So are cases of other frameworks or launchers than MXNet's own, and tests marked ``slow`` or ``published``."""
 _OF_ANY_FRAMEWORK = ("contract", "speed")
-_OTHERS = re.compile("paddle|torch|horovod|fleetrun|mpirun|srun", re.IGNORECASE)
+_OTHERS = re.compile("paddle|torch|horovod|mpirun|srun", re.IGNORECASE)
 
 
 def name(path):

@@ -25,7 +25,7 @@ BUSY_S = 300
 """So long may a run take that can go on, on a machine whose cores run other tests too."""
 POLL_S = 0.05
 
-RANK_NAMES = ("RN50_RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
+RANK_NAMES = ("RN50_RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "RANK")
 ANOTHER_RANK = "rn50: another rank of the run has stopped"
 
 

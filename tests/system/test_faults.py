@@ -39,16 +39,6 @@ def test_a_rank_that_is_stopped(start, results, victim):
     assert_aborted(results / "result_1.txt")
 
 
-def test_a_rank_that_is_stopped_in_an_all_reduce_of_gloo(start, results):
-    job = start(**ENDLESS, **SHORT, FRAMEWORK="paddle", LAUNCHER="fleetrun", DGXNGPU="2")
-    job.until_logged(results / "result_1.txt", "epoch_start")
-    job.ranks()[1].suspend()
-    assert job.wait() == USER_CAN_MEND
-    assert re.match(
-        r"rn50: rank 1 \(.+\) not heard of for \d+ s, and rank 0 \(.+\) waiting for it; ", job.complaint)
-    assert_aborted(results / "result_1.txt")
-
-
 @contextlib.contextmanager
 def mounted(folder, *command):
     """What ``command`` mounts on ``folder``; skips the test where that is not permitted."""

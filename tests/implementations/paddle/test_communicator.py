@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
@@ -31,33 +30,15 @@ ranks.close()
 ranks.close()
 """
 OURS = [sys.executable, "-m", "rn50.launch.local_launcher", "3"]
-FLEETRUN = [sys.executable, "-m", "rn50.launch.framework_launcher", "paddle", "fleetrun", "3"]
+GLOO = [sys.executable, "-m", "tests.support.gloo_ranks", "3"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
-def assert_said(lines):
-    said = sorted(line[line.index("said") :] for line in lines if "said" in line)
-    assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10**15 + 3} [6.0] 3" for rank in range(3)]
-
-
-@pytest.mark.parametrize("launcher", [OURS, FLEETRUN], ids=["ours", "fleetrun"])
+@pytest.mark.parametrize("launcher", [OURS, GLOO], ids=["ours", "torch.distributed"])
 def test_ranks_meet_and_sum(launcher):
     done = subprocess.run(
         [*launcher, sys.executable, "-c", SCRIPT], cwd=str(ROOT), capture_output=True, text=True, timeout=120,
         env=ENVIRONMENT)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert_said(done.stdout.splitlines())
-
-
-def test_ranks_meet_by_the_variables_of_torch_distributed():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        common = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT], cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, env={**ENVIRONMENT, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(3)]
-    said = [rank.communicate(timeout=120) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0, 0], said
-    assert_said([line for out, _ in said for line in out.splitlines()])
+    said = sorted(line[line.index("said") :] for line in done.stdout.splitlines() if "said" in line)
+    assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10**15 + 3} [6.0] 3" for rank in range(3)]
