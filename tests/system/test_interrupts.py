@@ -46,8 +46,6 @@ def signalled(number, moment, job, result_file):
     [
         ("mxnet", signal.SIGINT, "starting"),
         ("mxnet", signal.SIGTERM, "warming up"),
-        ("mxnet", signal.SIGINT, "training"),
-        ("mxnet", signal.SIGTERM, "training"),
         ("mxnet", signal.SIGHUP, "training"),
         ("paddle", signal.SIGTERM, "starting"),  # its import takes signals from Python
         ("paddle", signal.SIGTERM, "training"),
