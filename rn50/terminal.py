@@ -2,8 +2,8 @@
 
 Names, logs and configurations may be a stranger's. Their text is shown and never interpreted: no escape
 sequence, no new line that forges one of ours, no markup, no emoji code, no command of a CI job that keeps the
-output. On a terminal, tables fit its width and sentences are folded between words; in a pipe, nothing is
-folded.
+output. On a terminal, tables fit its width and sentences are folded between words; in a pipe, only cells of
+tables are that have more than ``WIDEST`` columns.
 """
 
 import contextlib
@@ -28,6 +28,8 @@ from rn50.process import environment
 
 UNFOLDED = 1_000_000
 """Width of a pipe in columns; no table is as wide."""
+WIDEST = 200
+"""Largest width of a table's column, on a terminal or not."""
 
 _WORD = re.compile(r"'[^']*'\S*|\S+")
 """A word; a quoted name of a file is one, with its spaces."""
@@ -116,7 +118,8 @@ class Terminal(Console):
         with self.capture() as captured:
             super().print(*objects, **options)
         # Cells that fill their column would make every line of a table as long as its longest one.
-        text = captured.get() if self._on_screen else re.sub(" +(?=\n)", "", captured.get())
+        *lines, rest = captured.get().split("\n")
+        text = "\n".join([*(line if self._on_screen else line.rstrip(" ") for line in lines), rest])
         print(inert(text), end="", file=self.file, flush=self._on_screen)
 
     def show_cursor(self, show: bool = True) -> bool:
@@ -142,7 +145,7 @@ def table(headings: Iterable[str], texts: Collection[str] = ("",), title: str | 
     left."""
     empty = Table(title=title, title_justify="left")
     for heading in headings:
-        empty.add_column(heading, justify="left" if heading in texts else "right")
+        empty.add_column(heading, justify="left" if heading in texts else "right", max_width=WIDEST)
     return empty
 
 

@@ -5,7 +5,7 @@ import pathlib
 from typing import Annotated, Any, NamedTuple
 
 from rn50 import files, frameworks
-from rn50.errors import UserError
+from rn50.errors import UserError, excerpt
 from rn50.printed import Mark, as_json, prints
 from rn50.progress import counting
 from rn50.run.loop import opened
@@ -13,7 +13,7 @@ from rn50.settings.config import Config
 from rn50.speed import input_pipeline as input_bench
 from rn50.speed import measured_steps, worker
 from rn50.speed.meter import Meter
-from rn50.terminal import Terminal, table
+from rn50.terminal import WIDEST, Terminal, table
 
 REPORT_FILE = "profile.json"
 TOP = 12
@@ -127,10 +127,10 @@ def _profile(reported: dict[str, Any]) -> Profile:
 
 def gain(before: Profile, now: Profile) -> str:
     """Return the gain of a change, in words."""
-    one, other = (profile.rate["images_per_second"]["real"] for profile in (before, now))
-    comparison = f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: "
-    comparison += f"{other['median'] / one['median']:.3f} times as fast"
-    if other["lowest"] > one["highest"] or other["highest"] < one["lowest"]:
+    then, today = (profile.rate["images_per_second"]["real"] for profile in (before, now))
+    comparison = f"{today['median']:,.0f} images/s for {then['median']:,.0f} before: "
+    comparison += f"{today['median'] / then['median']:.3f} times as fast"
+    if today["lowest"] > then["highest"] or today["highest"] < then["lowest"]:
         return f"{comparison}; no round of the one reached those of the other"
     return f"{comparison}; rounds of both overlap, so it may be chance"
 
@@ -150,7 +150,7 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
     console.print(f"2 profile: {steps}; {idle}; timeline: {folder}/trace_*.json")
     rows = table(("operator", "calls", "ms a step", "share", *(("before",) if before else ())), ("operator",))
     # The name of a GPU's kernel may have hundreds of characters; --json has it whole.
-    rows.columns[0].no_wrap, rows.columns[0].max_width = True, max(20, console.width - 44)
+    rows.columns[0].no_wrap, rows.columns[0].max_width = True, max(20, min(console.width - 44, WIDEST))
     for name, calls, milliseconds in now.operators[:TOP]:
         row = [name, f"{calls:g}", f"{milliseconds:.2f}", f"{milliseconds / now.milliseconds():.1%}"]
         if before:
@@ -158,7 +158,7 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
         rows.add_row(*row)
     console.print(rows)
     top = now.operators[0]
-    console.print(f"3 bottleneck: {now.rate['bottleneck']}; of the operators {top.name} takes most")
+    console.print(f"3 bottleneck: {now.rate['bottleneck']}; of the operators {excerpt(top.name)} takes most")
     if now.gain:
         console.print(f"4 gain: {now.gain}")
     else:

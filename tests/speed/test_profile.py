@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +17,7 @@ from rn50.cli import main
 from rn50.errors import UserError
 from rn50.speed import profile
 from rn50.speed.profile import OperatorPerStep, Profile
+from rn50.terminal import Terminal
 from tests.contract.frameworks import FRAMEWORKS, installed
 from tests.support import documented
 
@@ -82,6 +84,23 @@ def test_gaps_and_operators_are_told_a_step():
      (104, "1.040 times as fast; rounds of both overlap, so it may be chance")])
 def test_a_gain_is_told_with_what_the_rounds_say(now, says):
     assert says in profile.gain(made(100), made(now))
+
+
+def test_a_long_name_of_a_kernel_makes_no_wide_table(capsys):
+    """The processor time of what cut the blanks at the end of a line grew with the square of their number:
+    here 20 s, now hundredths of one."""
+    now = made(100, [("kernel" * 10_000, 1, 300), ("b", 1, 100)])
+    rates = {"median": 100, "lowest": 95, "highest": 105}
+    waiting = {"reader_ratio": 0, "reader_cost_s": 0, "batch_cost_s": 1, "images_per_second": 100}
+    now.rate.update(precision="float32", waiting=waiting, bottleneck="training")
+    now.rate["images_per_second"]["synthetic"] = rates
+    before = time.process_time()
+    profile.show(now, None, pathlib.Path("x"), Terminal())
+    Terminal().print(" " * 60_000 + "|")
+    assert time.process_time() - before < 5
+    *table, blanks = capsys.readouterr().out.splitlines()
+    assert max(map(len, table)) < 300 and any("…" in line for line in table)
+    assert blanks == " " * 60_000 + "|"
 
 
 @pytest.mark.parametrize(
