@@ -17,6 +17,9 @@ from rn50.errors import UserError
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """Options of prctl, as in linux/prctl.h."""
+RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
+"""Environment variables that ``local_launcher`` gives a rank: its number; the descriptors of its sockets by
+rank, empty at its own place; the descriptor of the memory."""
 OUT_OF_MEMORY = re.compile(
     "cannot allocate memory|failed to map segment|can't start new thread|bad_alloc", re.IGNORECASE
 )

@@ -14,8 +14,7 @@ from rn50.errors import UserError, excerpt
 from rn50.frameworks import traits
 from rn50.launch import hosts
 from rn50.machine import binding, hardware
-from rn50.process import python
-from rn50.run import local_ranks
+from rn50.process import RANK, python
 from rn50.settings.config import Config
 from rn50.settings.config_file import is_passed_through
 from rn50.settings.fields import variables
@@ -73,7 +72,7 @@ def sharing(config: Config) -> tuple[int, int]:
     """
     environ = config.environment
     others = ("HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-    names = (local_ranks.RANK, *others)
+    names = (RANK, *others)
     name, number = next(((name, environ[name]) for name in names if name in environ), ("", "0"))
     if not number.isdecimal():
         raise UserError(f"{name}={excerpt(number)}", "not the number of a rank", "unset it")

@@ -19,8 +19,7 @@ from typing import IO
 
 import psutil
 
-from rn50.process import ask_to_end_with_parent, environment
-from rn50.run.local_ranks import MEMORY, RANK, SOCKETS
+from rn50.process import MEMORY, RANK, SOCKETS, ask_to_end_with_parent, environment
 
 ON_THEIR_OWN_S = 3
 """Time that the other ranks get to notice a failed rank and report it, before they are asked to end."""

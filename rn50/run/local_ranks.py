@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 
 from rn50.errors import RankLostError
+from rn50.process import MEMORY, RANK, SOCKETS
 from rn50.run.clock import seconds_of
 
-RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
-"""Environment variables of a rank: its number; the descriptors of its sockets by rank, empty at its own
-place; the descriptor of the memory."""
 CHUNK = 1 << 15
 """Elements that are summed at a time: they fit into a core's cache, from which the sum is copied to all
 ranks."""

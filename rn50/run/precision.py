@@ -23,11 +23,11 @@ WORTH = 1.05
 
 Two trials of one precision differ by some per cent, so a smaller lead may be chance. float32 then costs next
 to nothing and keeps more digits, and the runs of a campaign do not differ in precision by chance."""
-VISITS = 2
-"""Trials of each precision. They take turns, so that a short load on the machine does not slow all trials of
-one of them."""
-VISIT_S, LEAST_STEPS = 0.5, 2
-"""Fewest seconds and steps of a trial, after a step that compiles."""
+VISITS = 4
+"""Turns of each precision. They alternate, so that a short load on the machine does not slow all turns of one
+of them."""
+VISIT_S = 0.1
+"""Fewest seconds of a turn, which has a step at least."""
 
 
 class Precision(NamedTuple):
@@ -62,8 +62,7 @@ def choose(
     faster here.
 
     ``trial(precision)`` builds a network that is discarded, and returns a function that runs one step and
-    waits for its end. Every rank calls it before it builds the network that it trains, so no more than one is
-    in memory.
+    waits for its end. Both networks are in memory at once, and gone before the one that is trained is built.
     """
     choice, on_cpu = before_warm_up(config), frameworks.traits(config.run.framework).precisions.get("cpu", ())
     is_open = config.run.precision == "auto" and config.run.device == "cpu" and not choice.reason
@@ -73,11 +72,15 @@ def choose(
     if able < communicator.size:
         lacking = "the processor has no" if able == 0 else "not every rank's processor has"
         return Precision("float32", f"PRECISION=auto is float32: {lacking} instructions for bfloat16")
+    steps = {name: trial(name) for name in TIMED}
+    for step in steps.values():
+        step()  # compiles
     fastest = dict.fromkeys(TIMED, math.inf)
     for name in TIMED * VISITS:
         communicator.barrier()  # ranks that share cores or memory time the same precision
-        fastest[name] = min(fastest[name], _fastest_step(trial(name)))
-        _free_memory()
+        fastest[name] = min(fastest[name], _fastest_step(steps[name]))
+    del step, steps
+    _free_memory()
     microseconds = np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64)
     return decide(*(communicator.all_reduce(microseconds) / communicator.size / 1e3))
 
@@ -99,16 +102,15 @@ def shown(config: Config, taken: Precision) -> str:
 
 def _fastest_step(step: Callable[[], None]) -> float:
     """Return the seconds of the fastest step, which other load on the machine delays least."""
-    step()  # compiles
     times = [time.perf_counter()]
-    while times[-1] - times[0] < VISIT_S or len(times) <= LEAST_STEPS:
+    while times[-1] - times[0] < VISIT_S:
         step()
         times.append(time.perf_counter())
     return min(after - before for before, after in zip(times, times[1:], strict=False))
 
 
 def _free_memory() -> None:
-    """Return the memory of a discarded network to the system; the C library would keep what lies between
-    other blocks."""
+    """Return the memory of discarded networks to the system; the C library would keep what lies between other
+    blocks."""
     gc.collect()  # the blocks of a network refer to each other
     getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)  # not in every C library
