@@ -28,6 +28,19 @@ def needed_for(what: str) -> Iterator[None]:
         raise UserError(what, f"the package {name} is not installed", install(name)) from error
 
 
+@contextlib.contextmanager
+def hidden(*names: str) -> Iterator[None]:
+    """Let imports in this context find these modules missing."""
+    before = {name: module for name in names if (module := sys.modules.pop(name, None))}
+    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
 def distribution(error: ModuleNotFoundError) -> str:
     """Return the distribution of the missing module."""
     package = str(error.name).partition(".")[0]

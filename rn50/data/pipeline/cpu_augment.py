@@ -10,14 +10,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from rn50.packages import hidden
 from rn50.process import set_default
 
 # Else an installed colorama, which Numba uses, writes an escape sequence to a terminal at exit. mpirun gives
 # every rank a terminal.
 set_default("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 
-import numba  # noqa: E402
 import numpy as np  # noqa: E402
+
+with hidden("scipy"):  # for what is not used here, in a fifth of the time that Numba takes to load
+    import numba.np.arraymath
 from numba import types  # noqa: E402
 
 from rn50.benchmark import rules  # noqa: E402
