@@ -87,7 +87,7 @@ image=${CONT:-auto}
   refuse "CONT=$image: $engine has no such image; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
 # The image knows which variables mean something to it.
 patterns=$("$engine" run --rm "${options[@]}" "$image" python -c \
-  'from rn50.settings import config; print(*config.patterns_of_names())') || 
+  'from rn50.settings import fields; print(*fields.patterns_of_names())') || 
   refuse "CONT=$image: cannot be run, or is of another version; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
 read -ra patterns <<<"$patterns NO_COLOR"
 while read -r name; do

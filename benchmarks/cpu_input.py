@@ -35,7 +35,7 @@ from rn50.data import recordio
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import BatchFormat
 from rn50.settings import config as configuration
-from rn50.settings import config_file
+from rn50.settings import document
 from rn50.terminal import Terminal
 from tests.support import imagenet_like
 
@@ -51,7 +51,7 @@ ON_CPU = BatchFormat(None, "CHW", False)
 
 def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
     """Return a configuration that reads ``folder``."""
-    environment = config_file.source(str(ROOT / "configs" / "config_DEMO_CPU.sh"), {"DATADIR": str(folder)})
+    environment = document.find("DEMO_CPU").sourced({"DATADIR": str(folder)})
     sizes = {"IMAGE_SIZE": SIZE, "EVAL_RESIZE": 256, "BATCHSIZE": BATCH, "NUMCLASSES": CLASSES}
     how = {"CROP_AREA_MIN": rules.CROP_AREA[0], "DALI_THREADS": CORES, "DALI_ROI_DECODE": int(fused)}
     changed = {name: str(value) for name, value in {**sizes, **how}.items()}

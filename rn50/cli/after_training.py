@@ -10,7 +10,7 @@ from rn50.cli.group import PATH, flag, option
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.speed import bench, listed, rounds
 from rn50.errors import UserError, UserErrors
-from rn50.settings import config_file, named
+from rn50.settings import document, named
 from rn50.terminal import Terminal, print_json, say
 
 verb = group.main.under("Results and weights")
@@ -108,7 +108,7 @@ def export_weights(
     from rn50.weights import weights_file
 
     read = weights_file.read(weights)
-    config = named.read(name) if config_file.is_named(name) else None
+    config = named.read(name) if document.is_named(name) else None
     written = export.export(read, output, fold, preprocessing, config, tolerance)
     if as_json:
         print_json(written)

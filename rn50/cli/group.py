@@ -20,7 +20,7 @@ from rn50 import files, packages, process, terminal
 from rn50.benchmark import rules
 from rn50.cli import ranks
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
-from rn50.settings.config_file import systems
+from rn50.settings.document import systems
 from rn50.settings.fields import RUNS_OWN_NAMES, variables
 from rn50.terminal import say
 

@@ -140,7 +140,7 @@ def borrow(
     from rn50.hyperparameters import expected_epochs
     from rn50.hyperparameters.borrow import display, origin
     from rn50.hyperparameters.borrow.borrow import borrow as borrowed_from
-    from rn50.settings import config_file, rewrite
+    from rn50.settings import document, writing
 
     if suggest:
         if source or not global_batch_size:
@@ -156,9 +156,9 @@ def borrow(
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
     taken = origin.find(source)
-    borrowed = borrowed_from(taken, config_file.find(name), global_batch_size, names, partial)
+    borrowed = borrowed_from(taken, document.find(name), global_batch_size, names, partial)
     if output:
-        rewrite.write(borrowed.text, output, force)
+        writing.write(borrowed.text, output, force)
         borrowed = dataclasses.replace(borrowed, output=output)
     print_json(borrowed) if as_json else display.print_table(borrowed, Terminal())
 

@@ -68,9 +68,9 @@ def reproduce(
     """
     from rn50.reproduction import display, here, reproduction
     from rn50.results import equivalence
-    from rn50.settings import config_file
+    from rn50.settings import document
 
-    base = config_file.find(on) if on else None
+    base = document.find(on) if on else None
     console = Terminal(stderr=as_json)
     if dry_run:
         with tempfile.TemporaryDirectory() as temporary:

@@ -98,14 +98,14 @@ def config_new(
     """
     from rn50.machine import hardware, software
     from rn50.new_config import choices, new_config
-    from rn50.settings import config_file, rewrite
+    from rn50.settings import document, writing
 
     file = new_config.file_for(name, output)
-    rewrite.refuse_output(file, force)
-    source = config_file.find(base) if base else None
+    writing.refuse_output(file, force)
+    source = document.find(base) if base else None
     on = (hardware.read(), software.read()) if planned is None else choices.planned(planned)
     new = new_config.make(name, *on, source, framework, file)
-    rewrite.write(new.text, file, force)
+    writing.write(new.text, file, force)
     print_json(new) if as_json else print_rows(new.rows, Terminal())
 
 
@@ -155,18 +155,19 @@ def run_campaign(
     from rn50.launch.campaign import watch
     from rn50.results import score, scoreboard
     from rn50.run.display import CURVES
-    from rn50.settings import named
+    from rn50.settings import document, named
 
     refuse_without_checkout("rn50 run")
-    asked = {"SAVE_WEIGHTS": save_weights, "RESUME": resume and "1"}
-    variables = {variable: value for variable, value in asked.items() if value}
+    options = {"SAVE_WEIGHTS": save_weights, "RESUME": resume and "1"}
+    variables = {variable: value for variable, value in options.items() if value}
     if tensorboard:
         with needed_for("--tensorboard"):
             import tensorboardX  # noqa: F401
         variables[CURVES] = str(tensorboard.absolute())
-    with named.file_in(results or process.environment().get("RESULTS"), name, values) as (file, folder):
+    choice = named.Choice(document.find(name), values)
+    with named.file_in(results or process.environment().get("RESULTS"), choice) as (file, folder):
         if values:
-            show_brief(unchosen(named.read(name, values)))
+            show_brief(unchosen(choice.config))
         status = watch.make_missing(file, folder, runs, as_json, **variables)
     if as_json and status in (Status.SUCCESS, Status.FAULT):
         print_json(scoreboard.Scores(score.score([folder])))
@@ -185,9 +186,9 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
     state once.
     """
     from rn50.launch.campaign import state, watch
-    from rn50.settings import config_file
+    from rn50.settings.document import systems
 
-    if not results.exists() and str(results) in config_file.systems():
+    if not results.exists() and str(results) in systems():
         results = ROOT / "results" / results
     if as_json:
         watch.refuse_missing(results)
@@ -241,8 +242,9 @@ class _ForScripts(click.Command):
 def launch_run() -> None:
     """Start every rank of the system that the environment describes, for one timed run."""
     from rn50.launch.job import launch
+    from rn50.settings import named
 
-    sys.exit(launch(configuration.from_environment()))
+    sys.exit(launch(named.of_scripts(process.environment())))
 
 
 @group.main.command(

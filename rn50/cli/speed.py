@@ -255,17 +255,17 @@ def tune_input(
     Exit status: 0, also if nothing faster was found; "faster" of --json says which.
     """
     from rn50.data import preflight
-    from rn50.settings import config_file, rewrite
+    from rn50.settings import document, writing
     from rn50.speed import tuned_config
 
-    base = config_file.find(name).resolve()
+    base = document.find(name)
     if output is not None:
         tuned_config.refuse_output(output, force)
     config = tuned_config.configured(base)
-    rewrite.read(base, "input_pipeline")  # raises an error if it cannot be rewritten
+    writing.split(base, "input_pipeline")  # raises an error if it cannot be rewritten
     preflight.of(config)
     given = {"output": output, "force": force, "seconds": seconds, "as_json": as_json}
-    run_as_ranks(config, "speed.tuned_config", base=base, **given)
+    run_as_ranks(config, "speed.tuned_config", base=base.path.resolve(), **given)
 
 
 @verb("profile", "Find where the time of a step goes", "rn50 profile DEMO_CPU -o after --baseline before")

@@ -16,9 +16,10 @@ from rn50.machine import software as software_facts
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.printed import prints
-from rn50.settings import config as configuration
-from rn50.settings import config_file, named
+from rn50.settings import document, named
 from rn50.settings.config import Config
+from rn50.settings.document import Document
+from rn50.settings.fields import EVERY_NAME, KNOWN_NAMES, spelling
 from rn50.terminal import Terminal, print_json, say, styled
 
 CAN, CANNOT = "can run here", "cannot run here"
@@ -63,8 +64,8 @@ def configured(name: str | None, values: Sequence[str] = ()) -> Config | None:
 
     Raises UserError if there is no such file or it cannot be read.
     """
-    is_named = values or config_file.is_named(name)
-    return named.read(str(config_file.find(name)), values) if is_named else None
+    is_named = values or document.is_named(name)
+    return named.Choice(document.find(name), values).config if is_named else None
 
 
 def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
@@ -75,8 +76,8 @@ def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
     missing GPU.
     """
     fits = {}
-    for system in config_file.systems():
-        config = named.read(str(config_file.file_of(system)))
+    for system in document.systems():
+        config = named.Choice(Document(document.file_of(system))).config
         faults = [fault for fault in examine(facts, software, config) if fault.severity == FAILURE]
         failures = [fault for fault in faults if fault.subject != "DATADIR"]
         subject = f"DGXSYSTEM={system}"
@@ -143,9 +144,9 @@ def show_brief(diagnoses: list[Diagnosis]) -> None:
 def overridden(config: Config) -> list[Diagnosis]:
     """Return a warning for each variable of this process's environment that the configuration replaces."""
     environ, variables = process.environment(), config.environment
-    before, final = ({**values, **config_file.absolute_paths(values)} for values in (environ, variables))
+    before, final = ({**values, **document.absolute_paths(values)} for values in (environ, variables))
     warnings = []
-    for name in sorted(configuration.known_names() - {"DGXSYSTEM"}):
+    for name in sorted(KNOWN_NAMES - {"DGXSYSTEM"}):
         if before.get(name, "") not in ("", final.get(name)):
             text = f"{environ[name]} of the environment has no effect: the configuration sets "
             text += variables[name] or "nothing"
@@ -160,13 +161,12 @@ def unchosen(config: Config) -> list[Diagnosis]:
     return [Diagnosis(WARNING, "LR", *text.split("; ")) for text in named.unchosen(config)]
 
 
-def misspelt(file: str) -> list[Diagnosis]:
+def misspelt(file: Document) -> list[Diagnosis]:
     """Return a warning for each name that a user's file sets and that is nearly a variable."""
-    names = configuration.every_name()
     return [
-        Diagnosis(WARNING, name, f"no variable, so {file} sets it without effect", question)
-        for name in config_file.unknown_names(file, names)
-        if (question := config_file.spelling(name, names))
+        Diagnosis(WARNING, name, f"no variable, so {file.path.resolve()} sets it without effect", question)
+        for name in file.unknown(EVERY_NAME)
+        if (question := spelling(name))
     ]
 
 
@@ -179,8 +179,8 @@ def show(config: Config | None, as_json: bool, brief: bool) -> bool:
     facts, software = hardware.read(), software_facts.read()
     diagnoses = examine(facts, software, config)
     diagnoses += results.of_submission(config, software_facts.commit())
-    if config:
-        diagnoses += [*overridden(config), *unchosen(config), *misspelt(config.environment["CONFIG_FILE"])]
+    if config and config.document:
+        diagnoses += [*overridden(config), *unchosen(config), *misspelt(config.document)]
     fits = fitting(facts, software) if config is None else {}
     if as_json:
         print_json(Examination([*diagnoses, *fits.values()]))

@@ -16,8 +16,8 @@ from rn50.launch import hosts
 from rn50.machine import binding, hardware
 from rn50.process import RANK, python
 from rn50.settings.config import Config
-from rn50.settings.config_file import is_passed_through
 from rn50.settings.fields import variables
+from rn50.settings.libraries import is_passed_through
 
 _SEVERAL = "start those of several with ./run.sub (Slurm)"
 

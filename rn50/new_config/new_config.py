@@ -26,10 +26,11 @@ from rn50.new_config import choices
 from rn50.new_config.choices import Choice, Devices
 from rn50.new_config.source import Source, cautions, is_far, of_base, of_origin, of_plan
 from rn50.printed import prints
-from rn50.settings import config_file, rewrite, show
+from rn50.settings import document, show, writing
 from rn50.settings.config import Config
+from rn50.settings.document import Document
 from rn50.settings.fields import VARIABLES, Data, variables
-from rn50.settings.rewrite import Line
+from rn50.settings.writing import Line
 from rn50.terminal import counted
 
 DEMO = "DEMO_CPU"
@@ -117,14 +118,14 @@ def file_for(name: str, output: pathlib.Path | None) -> pathlib.Path:
     if not _NAME.fullmatch(name) or files.path_part(name) != name:
         remedy = "give a word of letters, digits, '.', '+', '-' and '_', like MINE"
         raise UserError(f"NAME {name}", "no name of a system", remedy)
-    return output or config_file.file_of(name)
+    return output or document.file_of(name)
 
 
 def make(
     name: str,
     machine: Machine,
     software: Software,
-    base: pathlib.Path | None = None,
+    base: Document | None = None,
     framework: str | None = None,
     output: pathlib.Path | None = None,
     recipe: Origin | None = None,
@@ -139,24 +140,24 @@ def make(
     devices = choices.devices(machine)
     chosen = choices.framework(devices, software, framework)
     if base is None and recipe is None and devices.device == "cpu":
-        base = config_file.file_of(DEMO)
+        base = Document(document.file_of(DEMO))
     precision = choices.precision(devices, chosen.value).value
     if base:
         source = of_base(base, devices, precision)
     else:
         source = of_origin(recipe, devices, precision) if recipe else of_plan(devices, precision)
     by = argument(name, file)
-    behind = rewrite.section_text("run", _run(name, machine, devices, software, chosen, source.data))
-    behind += rewrite.section_text("data", _data(source))
-    behind += rewrite.section_text("input pipeline (speed only)", _inputs(by, machine, devices))
-    behind += rewrite.heading("environment (passed through)")
+    behind = writing.section_text("run", _run(name, machine, devices, software, chosen, source.data))
+    behind += writing.section_text("data", _data(source))
+    behind += writing.section_text("input pipeline (speed only)", _inputs(by, machine, devices))
+    behind += writing.heading("environment (passed through)")
     behind += "# Nothing: libraries choose for themselves.\n"
-    draft = pathlib.Path(config_file.file_of(name).name)  # errors name it so
+    draft = pathlib.Path(document.file_of(name).name)  # errors name it so
     borrowed = _borrowed(source, draft, devices, behind)
     about = choices.described(machine, devices)
     named = f"DGXSYSTEM={name}" if by == name else f"CONFIG_FILE={by}"
     text = _text(named, about, devices, source, borrowed, behind)
-    config = rewrite.read(draft, "input_pipeline", text).config
+    config = writing.split(Document(draft, text), "input_pipeline").config
     warned = tuple(cautions(machine, devices, source, frameworks.traits(chosen.value)))
     return NewConfig(name, about, devices, chosen, source, config, borrowed, warned, text, file)
 
@@ -202,11 +203,11 @@ def _inputs(by: str, machine: Machine, devices: Devices) -> Iterator[Line]:
 
 def _borrowed(source: Source, draft: pathlib.Path, devices: Devices, behind: str) -> Borrowed:
     """Borrow into a draft with example hyperparameters, which is not written."""
-    needed = [VARIABLES[key] for key in rewrite.GROUP if VARIABLES[key].default is dataclasses.MISSING]
+    needed = [VARIABLES[key] for key in writing.GROUP if VARIABLES[key].default is dataclasses.MISSING]
     examples = {variable.name: variable.example for variable in needed} | {"BATCHSIZE": source.batch.value}
     lines = ((variable, value, "") for variable, value in examples.items())
-    text = rewrite.section_text("hyperparameters", lines) + behind
-    return borrow.borrow(source.origin, draft, int(source.batch.value) * devices.ranks, text=text)
+    text = writing.section_text("hyperparameters", lines) + behind
+    return borrow.borrow(source.origin, Document(draft, text), int(source.batch.value) * devices.ranks)
 
 
 def _text(named: str, machine: str, devices: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
@@ -232,7 +233,7 @@ def _text(named: str, machine: str, devices: Devices, source: Source, borrowed: 
         if change.origin in ("borrowed", "assumed"):
             lines.append((change.name, change.after or "", reason))
     title = f"on {data}, global batch size {total}; {files.MARK}, `rn50 config new`."
-    return rewrite.beginning(title, rows, lines) + behind
+    return writing.beginning(title, rows, lines) + behind
 
 
 def expected(borrowed: Borrowed, source: Source, devices: Devices) -> list[tuple[str, str]]:
@@ -266,4 +267,4 @@ def argument(name: str, output: pathlib.Path, path: str = "") -> str:
     """Return how a command names the configuration: by ``name`` if it is one of configs/, else by ``path``,
     which is by default the absolute one."""
     path = path or str(output.resolve())
-    return name if output.resolve() == config_file.file_of(name) else shlex.quote(path)
+    return name if output.resolve() == document.file_of(name) else shlex.quote(path)

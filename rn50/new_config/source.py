@@ -15,7 +15,8 @@ from rn50.machine.hardware import Machine
 from rn50.new_config import choices
 from rn50.new_config.choices import Choice, Devices
 from rn50.results import chips, published
-from rn50.settings import config_file, rewrite
+from rn50.settings.config import of_document
+from rn50.settings.document import CONFIGS, Document
 from rn50.settings.fields import Data
 
 ALIKE = 0.03
@@ -43,13 +44,13 @@ class Source:
         return self.plan.prediction.minutes if self.plan and self.known else None
 
 
-def of_base(base: pathlib.Path, devices: Devices, precision: str) -> Source:
+def of_base(base: Document, devices: Devices, precision: str) -> Source:
     """Keep the global batch size of a configuration as far as the memory allows."""
-    config = rewrite.configuration(base)
-    batch = _batch(config.global_batch_size, base.name, config.data, devices, precision)
-    ours = f"{config_file.CONFIGS.name}/{base.name}"  # as it is called in a checkout
-    recipe = origin.of_file(ours if config_file.is_ours(str(base)) else str(base), base)
-    return Source(recipe, config.data, batch, base)
+    config, path = of_document(base), base.path
+    batch = _batch(config.global_batch_size, path.name, config.data, devices, precision)
+    ours = f"{CONFIGS.name}/{path.name}"  # as it is called in a checkout
+    recipe = origin.of_document(ours if base.is_ours else str(path), base)
+    return Source(recipe, config.data, batch, path)
 
 
 def of_origin(recipe: origin.Origin, devices: Devices, precision: str) -> Source:

@@ -19,12 +19,11 @@ from rn50.printed import Hidden
 from rn50.reproduction.claim import Claim
 from rn50.results import sidecar
 from rn50.results.run import read_run
-from rn50.settings import config as configuration
-from rn50.settings import named, rewrite
-from rn50.settings.config import Config
-from rn50.settings.fields import VARIABLES
+from rn50.settings import named, writing
+from rn50.settings.config import Config, of_document
+from rn50.settings.document import Document
+from rn50.settings.fields import KNOWN_NAMES, VARIABLES
 from rn50.settings.libraries import HARMLESS
-from rn50.settings.shell import assignments
 from rn50.settings.variables import Variable
 from rn50.submission import source
 
@@ -65,7 +64,7 @@ class Here(NamedTuple):
         return self.same_machine and self.same_recipe
 
 
-def configure(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> Here:
+def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here:
     """Write the configuration into a folder, unless it is there: that of the claim's own runs if rn50 made
     them, else its hyperparameters in ``base``, else a new one for this machine.
 
@@ -77,7 +76,7 @@ def configure(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> 
     file = folder / f"config_{name}.sh"
     prediction = None
     if base:
-        ranks = rewrite.configuration(base).ranks
+        ranks = of_document(base).ranks
         # The nearest multiple of the ranks.
         batch = max(1, round((claim.origin.global_batch_size or ranks) / ranks)) * ranks
         borrowed = borrow.borrow(claim.origin, base, batch)
@@ -89,9 +88,10 @@ def configure(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> 
         text, prediction = new.text, new.borrowed.prediction
     if not file.exists():
         files.write(file, text.encode("utf-8", "surrogateescape"), remedy="give another --output")
-    elif assignments.text_of(file) != text:
-        _refuse_commands(file)
-    config = named.read(str(file))
+    document = Document(file)
+    if document.text != text:
+        _refuse_commands(document)
+    config = named.Choice(document).config
     diagnoses = doctor.examine(machine, installed, config)
     prevented = [one for one in diagnoses if one.severity == FAILURE]
     same_machine = claim.is_of(machine, description.read())
@@ -100,18 +100,19 @@ def configure(claim: Claim, base: pathlib.Path | None, folder: pathlib.Path) -> 
     same_recipe = same_recipe and not claim.borrowed and not _changed(claim, config)
     differences = list(_differences(claim, config, machine, same_machine, same_data))
     values = config.as_environment().items()
-    shown = {name: value for name, value in values if name in (*_SHOWN, *rewrite.GROUP)}
+    shown = {name: value for name, value in values if name in (*_SHOWN, *writing.GROUP)}
     about = choices.described(machine, choices.devices(machine)), str(file), shown, same_machine, same_recipe
     return Here(*about, differences, prevented, config, prediction, machine)
 
 
-def _refuse_commands(file: pathlib.Path) -> None:
+def _refuse_commands(document: Document) -> None:
     """Raise UserError if a file that was there already, and may be somebody else's, does more than set
     variables that rn50 reads or harmless ones of libraries."""
-    kept = assignments.read(file)
-    odd = [*map(str, kept.not_read), *(kept.values.keys() - configuration.known_names() - HARMLESS)]
+    kept = document.assigned
+    odd = [*map(str, kept.not_read), *(kept.values.keys() - KNOWN_NAMES - HARMLESS)]
     if odd:
-        raise UserError(file, f"is not what was written there: {excerpt(odd[0])}", "give another --output")
+        problem = f"is not what was written there: {excerpt(odd[0])}"
+        raise UserError(document.path, problem, "give another --output")
 
 
 def _other_data(claim: Claim, config: Config) -> bool:
@@ -124,13 +125,13 @@ def _other_data(claim: Claim, config: Config) -> bool:
 
 def _changed(claim: Claim, config: Config) -> list[str]:
     """Return the variables on which epochs depend that are, or may be, others here than in the claim."""
-    saved = {name: claim.variables[name] for name in (*rewrite.GROUP, *_TASK) if name in claim.variables}
+    saved = {name: claim.variables[name] for name in (*writing.GROUP, *_TASK) if name in claim.variables}
     logged = {
         name: Variable.write(VARIABLES[name].read(text))
         for name, text in claim.origin.values.items()
         if not saved or name not in _GUESSED
     }
-    ours = {**dict.fromkeys((*rewrite.GROUP, *_TASK), "not set"), **config.as_environment()}
+    ours = {**dict.fromkeys((*writing.GROUP, *_TASK), "not set"), **config.as_environment()}
     theirs = {**{name: str(VARIABLES[name].default or "not set") for name in _TASK}, **saved, **logged}
     names = [name for name in theirs if ours[name] != theirs[name] and name != "BATCHSIZE"]
     if config.run.initial_weights and "INITIAL_WEIGHTS" not in names:  # nobody compared the files

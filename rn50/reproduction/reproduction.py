@@ -15,6 +15,7 @@ from rn50.results import compare, equivalence, score
 from rn50.results.counted import refuse_others
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED, Equivalence
 from rn50.results.run import Run, read_run
+from rn50.settings.document import Document
 from rn50.speed import worker
 from rn50.terminal import counted
 
@@ -74,15 +75,13 @@ class Reproduction(NamedTuple):
     the verdict is undecided."""
 
 
-def plan(
-    source: str, base: pathlib.Path | None, folder: pathlib.Path, runs: int, margin: float
-) -> Reproduction:
+def plan(source: str, base: Document | None, folder: pathlib.Path, runs: int, margin: float) -> Reproduction:
     """Return claim, configuration and expectation, and write the configuration into a folder.
 
     Raises UserError if the source claims nothing that could be reproduced, or the folder is of another claim.
     """
     claim = claim_of(source)
-    of_base = f"{base.resolve()}, SHA-256 {files.sha256(base)}" if base else None
+    of_base = f"{base.path.resolve()}, SHA-256 {files.sha256(base.path)}" if base else None
     file, content = folder / CLAIM, worker.json_text({**as_json(claim), "on": of_base})
     files.make_folder(folder, worker.REMEDY)
     if file.exists() and files.read_text(file) != content:

@@ -10,7 +10,7 @@ from rn50 import files
 from rn50.errors import UserError
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 from rn50.settings.libraries import HARMLESS
-from rn50.settings.shell.exports import is_name
+from rn50.settings.writing import is_name
 
 LARGEST = 8 << 20
 """Bytes; files that we write have some tens of thousands."""

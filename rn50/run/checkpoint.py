@@ -19,8 +19,8 @@ from rn50.errors import UserError, excerpt
 from rn50.run import all_reduce
 from rn50.run.engine import Communicator
 from rn50.run.loop import Rank
-from rn50.settings.bounds import SEED
 from rn50.settings.config import Config
+from rn50.settings.parsers import SEED
 from rn50.weights import weights_file
 
 SUFFIX = ".checkpoint.safetensors"

@@ -13,7 +13,8 @@ from rn50.process import environment
 from rn50.results import sidecar
 from rn50.run import input_library
 from rn50.settings.config import Config
-from rn50.settings.config_file import is_passed_through, names_set_by
+from rn50.settings.document import Document
+from rn50.settings.libraries import is_passed_through
 
 _VERSION = "rn50"
 _REMEDY = "move it away or set another RESULT_FILE"
@@ -77,5 +78,5 @@ def _passed_through() -> dict[str, str]:
     for its own use."""
     environ = environment()
     file = environ.get("CONFIG_FILE")
-    names = names_set_by(file) if file else []
+    names = Document(pathlib.Path(file)).names if file else []
     return {name: environ[name] for name in names if is_passed_through(name) and name in environ}

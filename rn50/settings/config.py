@@ -1,9 +1,8 @@
-"""The configuration of a run, read once from the environment into frozen dataclasses."""
+"""The configuration of a run, read once into frozen dataclasses."""
 
 import dataclasses
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +11,9 @@ from rn50.benchmark import recipe, rules, schedule
 from rn50.benchmark.recipe import Recipe
 from rn50.errors import UserError, UserErrors, did_you_mean, excerpt
 from rn50.process import environment
-from rn50.settings import relations
-from rn50.settings.config_file import every_name, is_ours, known_names, unknown_names
-from rn50.settings.fields import RUNS_OWN, SECTIONS, Data, Hyperparameters, InputPipeline, Run, variables
-from rn50.settings.libraries import PASSED_THROUGH
+from rn50.settings import fields, relations
+from rn50.settings.document import Document
+from rn50.settings.fields import KNOWN_NAMES, RUNS_OWN, SECTIONS, variables
 from rn50.settings.variables import FIXED, LIBRARIES, Variable
 
 
@@ -23,20 +21,22 @@ from rn50.settings.variables import FIXED, LIBRARIES, Variable
 class Config:
     """Configuration of a run: the four sections of values that are read here, and the environment."""
 
-    hyperparameters: Hyperparameters
-    run: Run
-    data: Data
-    input_pipeline: InputPipeline
+    hyperparameters: fields.Hyperparameters
+    run: fields.Run
+    data: fields.Data
+    input_pipeline: fields.InputPipeline
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     """Environment that it was read from. What nothing reads here is passed through to whatever it starts; it
     may hold secrets, so it is neither shown nor saved."""
+    document: Document | None = dataclasses.field(default=None, repr=False, compare=False)
+    """The file that was sourced; None in a rank, whose launcher has read it."""
 
     def replaced(self, **values: Any) -> "Config":
         """Return the configuration with other values of variables, those of libraries included; None unsets
         one. Raises UserError if it cannot be run."""
         environ = {name: text for name, text in self.environment.items() if name not in values}
-        given = {name: Variable.write(value) for name, value in values.items() if value is not None}
-        return from_environment({**environ, **given})
+        texts = {name: Variable.write(value) for name, value in values.items() if value is not None}
+        return from_environment({**environ, **texts}, self.document)
 
     def environ(self) -> dict[str, str]:
         """Return the environment of a process that this configuration is for."""
@@ -109,8 +109,8 @@ class Config:
 
     def as_environment(self) -> dict[str, str]:
         """Return variables from which ``from_environment`` reads an equal configuration."""
-        fields = self.to_dict()
-        values = {variable.name: fields[section][field] for section, field, variable in variables()}
+        sections = self.to_dict()
+        values = {variable.name: sections[section][field] for section, field, variable in variables()}
         return {name: Variable.write(value) for name, value in values.items() if value is not None}
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -118,30 +118,18 @@ class Config:
         return {section: dataclasses.asdict(getattr(self, section)) for section in SECTIONS}
 
 
-def patterns_of_names() -> list[str]:
-    """Return shell patterns of the names of all variables that a run reads, checks or passes through, to
-    carry them elsewhere.
+def from_environment(environ: Mapping[str, str] | None = None, document: Document | None = None) -> Config:
+    """Return the configuration that environment variables describe, by default those of this process.
 
-    ``LD_*`` is left out: it names files of one machine.
-    """
-    return sorted(every_name()) + sorted(f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_")
-
-
-def from_environment(environ: Mapping[str, str] | None = None, config_file: str | None = None) -> Config:
-    """Return the configuration that environment variables describe.
-
-    ``environ`` is ``os.environ`` by default. ``config_file``, by default its CONFIG_FILE, is the file that
-    was sourced; if it is ours, its names are checked. Raises UserError with one line for every variable that
-    is missing, unknown or impossible.
+    ``document`` is the file that was sourced; if it is ours, its names are checked. Raises UserError with one
+    line for every variable that is missing, unknown or impossible.
     """
     environ = environment() if environ is None else environ
-    config_file = config_file or environ.get("CONFIG_FILE")
+    file = environ.get("CONFIG_FILE") or (document and document.path)
     problems = []
-    if config_file and os.path.exists(config_file):  # a remote machine may lack the file
-        unknown = unknown_names(config_file, known_names())
-        for name in unknown if is_ours(config_file) else ():
-            remedy = did_you_mean(name, known_names()) or "remove it"
-            problems.append(f"{name} in {config_file} is not a known variable; {remedy}")
+    for name in document.unknown(KNOWN_NAMES) if document and document.is_ours else ():
+        remedy = did_you_mean(name, KNOWN_NAMES) or "remove it"
+        problems.append(f"{name} in {file} is not a known variable; {remedy}")
     for name, fixed in FIXED.items():
         if environ.get(name) and not re.fullmatch(fixed.pattern, environ[name]):
             problems.append(f"{name}={excerpt(environ[name])} {fixed.refusal}")
@@ -153,20 +141,28 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
     sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     values: dict[str, Any] = {}
     for section, field, variable in variables():
-        name, given = variable.given(environ)
+        name, text = variable.given(environ)
         hint = f"for example {name}={variable.example} ({variable.meaning})"
         try:
-            value = variable.value(given, values)
+            value = variable.value(text, values)
         except ValueError as error:
-            problems.append(f"{name}={excerpt(str(given))} {error}; {hint}")
+            problems.append(f"{name}={excerpt(str(text))} {error}; {hint}")
             continue
         if value is dataclasses.MISSING:
             problem = f"{name} is not set and has no default, because convergence depends on it"
-            problems.append(f"{problem}; set it in {config_file or 'the configuration file'}, {hint}")
+            problems.append(f"{problem}; set it in {file or 'the configuration file'}, {hint}")
             continue
         sections[section][field] = values[variable.name] = value
     problems += relations.broken(values)
     if problems:
         raise UserErrors(*map(UserError, problems))
-    values = {section: SECTIONS[section](**fields) for section, fields in sections.items()}
-    return Config(**values, environment=dict(environ))
+    records = {section: SECTIONS[section](**by_field) for section, by_field in sections.items()}
+    return Config(**records, environment=dict(environ), document=document)
+
+
+def of_document(document: Document) -> Config:
+    """Return the configuration that a file makes in an empty environment, read without a shell."""
+    try:
+        return from_environment(document.assigned.values, document)
+    except UserError as error:
+        raise UserErrors(*(UserError(document.path, line) for line in error.lines)) from None

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 
 from rn50 import frameworks
 from rn50.benchmark import rules
+from rn50.errors import did_you_mean
 from rn50.settings import parsers
-from rn50.settings.bounds import EPOCHS, MACHINE, SEED, Range
-from rn50.settings.parsers import one_of
-from rn50.settings.variables import UNNAMED, UNNAMED_ORGANISATION, Variable, env, variable_of
+from rn50.settings.libraries import PASSED_THROUGH
+from rn50.settings.parsers import EPOCHS, MACHINE, SEED, Range, one_of
+from rn50.settings.variables import FIXED, UNNAMED, UNNAMED_ORGANISATION, UNUSED, Variable, env, variable_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,5 +210,25 @@ def variables() -> Iterator[tuple[str, str, Variable]]:
 VARIABLES = {variable.name: variable for _, _, variable in variables()}
 VARIABLE_OF = {field: v.name for section, field, v in variables() if section == "hyperparameters"}
 """Field of ``Hyperparameters`` -> its variable."""
+KNOWN_NAMES = frozenset((*VARIABLES, *FIXED, *UNUSED))
+"""Name of every variable that is read or checked here, without the aliases of other makers."""
+EVERY_NAME = KNOWN_NAMES.union(*(variable.aliases for variable in VARIABLES.values()))
+"""``KNOWN_NAMES`` and the aliases of other makers."""
 RUNS_OWN_NAMES = frozenset(variable.name for _, field, variable in variables() if field in RUNS_OWN)
 """Names of the variables that may differ between the runs of one configuration."""
+
+
+def spelling(name: str) -> str:
+    """Return "did you mean X?" for an unknown name that nearly matches a variable or swaps letters of it;
+    else nothing."""
+    swapped = {variable for variable in EVERY_NAME if sorted(variable) == sorted(name)}
+    return did_you_mean(name, EVERY_NAME, nearness=0.9) or did_you_mean(name, swapped)
+
+
+def patterns_of_names() -> list[str]:
+    """Return shell patterns of the names of all variables that a run reads, checks or passes through, to
+    carry them elsewhere.
+
+    ``LD_*`` is left out: it names files of one machine.
+    """
+    return sorted(EVERY_NAME) + sorted(f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_")

@@ -1,15 +1,13 @@
 """Read the comment at the top of a configuration file: its purpose, in lines of (name, text)."""
 
-import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rn50.errors import UserError
-from rn50.settings import config_file
-from rn50.settings.config import Config, from_environment
+from rn50.settings.config import Config, of_document
+from rn50.settings.document import Document, file_of, systems
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
-from rn50.settings.shell import assignments
 
 _ENTRY = re.compile(r"#   (\S+) +(.*)")
 _MORE = re.compile(r"# {4,}(\S.*)")
@@ -24,14 +22,11 @@ _OF_NO_EFFECT |= {name for name in VARIABLES if name.startswith("SUBMISSION_")}
 _POINT = re.compile(r"(\d+): (0\.\d+)-(0\.\d+)")
 
 
-def read(file: pathlib.Path) -> dict[str, str]:
-    """Return the entries of a file's header by name, with continuation lines joined.
-
-    Raises UserError if the file cannot be read.
-    """
+def read(document: Document) -> dict[str, str]:
+    """Return the entries of a file's header by name, with continuation lines joined."""
     entries: dict[str, list[str]] = {}
     name = ""
-    for line in assignments.text_of(file).splitlines():
+    for line in document.text.splitlines():
         if not line.startswith("#"):
             break
         entry, more = _ENTRY.fullmatch(line), _MORE.fullmatch(line)
@@ -45,24 +40,22 @@ def read(file: pathlib.Path) -> dict[str, str]:
 
 def of(config: Config) -> dict[str, str]:
     """Return the header of a configuration's file, if it still tells of its runs."""
-    return of_run(config.run.system, config.as_environment(), config.environment.get("CONFIG_FILE"))
+    return of_run(config.run.system, config.as_environment(), config.document)
 
 
-def of_run(system: str, variables: Mapping[str, Any], file: str | None = None) -> dict[str, str]:
-    """Return the header of a system's file in ``configs/``, else that of ``file``, if nothing that changes
-    convergence or time differs between it and ``variables`` of a run."""
-    path = config_file.file_of(system) if system in config_file.systems() else file and pathlib.Path(file)
-    if not path:
-        return {}
+def of_run(system: str, variables: Mapping[str, Any], document: Document | None = None) -> dict[str, str]:
+    """Return the header of a system's file in ``configs/``, else that of ``document``, if nothing that
+    changes convergence or time differs between it and ``variables`` of a run."""
     try:
-        current = from_environment(assignments.read(path).values, str(path)).as_environment()
+        document = Document(file_of(system)) if system in systems() else document
+        current = of_document(document).as_environment() if document else {}
     except UserError:
         return {}
     telling = VARIABLES.keys() & variables.keys() - _OF_NO_EFFECT
     if current.get("DALI_THREADS") == "0":  # a run saves how many it took
         telling -= {"DALI_THREADS"}
     same = all(current.get(name) == variables[name] for name in telling)
-    return read(path) if same else {}
+    return read(document) if document and same else {}
 
 
 def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:

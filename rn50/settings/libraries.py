@@ -24,6 +24,11 @@ HARMLESS = frozenset(name for name in MEANINGS if not name.startswith("LD_") and
 """Variables that may be taken from somebody's result: they neither load code nor name a file."""
 
 
+def is_passed_through(name: str) -> bool:
+    """Return True if a variable belongs to a library or launcher, to which it is passed unchanged."""
+    return name.startswith(PASSED_THROUGH)
+
+
 def reader(name: str) -> str:
     """Return the library that reads a variable that is passed through."""
     return next(library for prefix, library in READERS.items() if name.startswith(prefix))

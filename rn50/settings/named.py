@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import functools
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,10 +12,12 @@ from typing import Any
 
 from rn50 import files, process
 from rn50.errors import UserError, did_you_mean, excerpt
-from rn50.settings import config_file, header
-from rn50.settings.config import Config, from_environment, known_names
-from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES, variables
-from rn50.settings.shell.exports import exported, refuse_impossible, remark
+from rn50.settings import header
+from rn50.settings.config import Config, from_environment, of_document
+from rn50.settings.document import Document, absolute_paths, find, source, system_of, systems
+from rn50.settings.fields import KNOWN_NAMES, RUNS_OWN_NAMES, VARIABLES
+from rn50.settings.libraries import is_passed_through
+from rn50.settings.writing import exported, refuse_impossible, remark
 
 _LONGEST = 100
 """Most characters of a system's name, which becomes the name of a folder."""
@@ -22,6 +26,55 @@ _PLATFORM = "SUBMISSION_PLATFORM"
 _PART = re.compile(r"\w+=[A-Za-z0-9_.-]*", re.ASCII)
 """A value of --set in the name of a system."""
 _SOURCES = re.compile(r"^\s*(\.|source)\s", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A configuration file with the values of ``--set``, each NAME=VALUE, in an environment, by default that
+    of this process. A shell sources the file once, and only where it is needed."""
+
+    document: Document
+    values: Sequence[str] = ()
+    environ: Mapping[str, str] = dataclasses.field(default_factory=process.environment)
+
+    @functools.cached_property
+    def sourced(self) -> dict[str, str]:
+        """The variables of ``environ``, replaced by the file's.
+
+        Raises UserError if the file cannot be sourced.
+        """
+        return self.document.sourced({**self.environ, **absolute_paths(self.environ)})
+
+    @functools.cached_property
+    def changes(self) -> dict[str, str]:
+        """Variable -> value of ``values``, without those that the file has anyway.
+
+        Raises UserError for a variable that no configuration can set, or that differs from run to run, and if
+        the file cannot be sourced or ``system`` is too long for a folder.
+        """
+        texts = dict(map(_pair, self.values))
+        sourced = self.absolute if texts else {}
+        changes = {name: text for name, text in texts.items() if _value(name, texts) != _value(name, sourced)}
+        system = _system(self.document, changes)
+        if changes and len(system) > _LONGEST:
+            raise UserError("--set", f"the system would be called {excerpt(system)}", _COPY)
+        return changes
+
+    @property
+    def system(self) -> str:
+        """Name of the system that the file configures with these values, like DEMO_CPU+LR=1."""
+        return _system(self.document, self.changes)
+
+    @property
+    def absolute(self) -> dict[str, str]:
+        """``sourced`` with absolute paths: those of the file begin in the checkout, as for the scripts."""
+        return {**self.sourced, **absolute_paths(self.sourced, files.ROOT)}
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """The configuration. Raises UserError as ``changes`` does, or if it cannot be run."""
+        variables = {**self.absolute, "CONFIG_FILE": str(self.document.path.resolve())}
+        return from_environment(changed(variables, self.changes), self.document)
 
 
 def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Config:
@@ -34,58 +87,53 @@ def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str
     Raises UserError if there is no such configuration, or it cannot be sourced or run.
     """
     environ = process.environment() if environ is None else environ
-    required = [variable for _, _, variable in variables() if variable.default is dataclasses.MISSING]
+    required = [variable for variable in VARIABLES.values() if variable.default is dataclasses.MISSING]
     is_complete = all(needed.given(environ)[1] or not needed.is_read(environ) for needed in required)
     if is_complete and not name and not values:
-        return from_environment(environ)
-    file = config_file.find(name)
-    given = changes(file, values, environ)
-    return from_environment(changed(config_file.sourced_environment(file, environ), given))
+        return of_scripts(environ)
+    return Choice(find(name), values, environ).config
 
 
-def changes(file: Path, values: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variable -> value of NAME=VALUE, without those that the configuration of a file has anyway.
+def of_scripts(environ: Mapping[str, str]) -> Config:
+    """Return the configuration of an environment into which a script has sourced CONFIG_FILE.
 
-    Raises UserError for a variable that no configuration can set, or that differs from run to run, and if the
-    file cannot be sourced or ``system`` has no name for it.
+    Raises UserError if it cannot be run.
     """
-    given = dict(map(_pair, values))
-    sourced = config_file.sourced_environment(file, environ) if given else {}
-    given = {name: text for name, text in given.items() if _value(name, given) != _value(name, sourced)}
-    system(file, given)
-    return given
+    file = environ.get("CONFIG_FILE")  # which another machine may lack
+    return from_environment(environ, Document(Path(file)) if file and os.path.exists(file) else None)
 
 
 def _value(name: str, environ: Mapping[str, str]) -> Any:
     """Return what an environment has of a variable, read where that is possible."""
-    variable, absolute = VARIABLES.get(name), {**environ, **config_file.absolute_paths(environ)}
+    variable, absolute = VARIABLES.get(name), {**environ, **absolute_paths(environ)}
     with contextlib.suppress(ValueError):
         return variable.value(variable.given(absolute)[1], {}) if variable else environ.get(name)
     return environ.get(name)
 
 
-def _pair(given: str) -> tuple[str, str]:
-    name, equals, value = given.partition("=")
-    given = excerpt(given)
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    word = excerpt(word)
     if not equals or not value.isprintable():
-        raise UserError(f"--set {given}", "no NAME=VALUE", "write --set LR=1")
+        raise UserError(f"--set {word}", "no NAME=VALUE", "write --set LR=1")
     if name in RUNS_OWN_NAMES:
         problem = "no part of a configuration, because the runs of one result may differ in it"
-        raise UserError(f"--set {given}", problem, f"put it in front of the command: {given} rn50 ...")
-    if name not in known_names() and not config_file.is_passed_through(name):
-        meant = did_you_mean(name, known_names()) or "rn50 config show lists all"
-        raise UserError(f"--set {given}", "no such variable", meant)
+        raise UserError(f"--set {word}", problem, f"put it in front of the command: {word} rn50 ...")
+    if name not in KNOWN_NAMES and not is_passed_through(name):
+        meant = did_you_mean(name, KNOWN_NAMES) or "rn50 config show lists all"
+        raise UserError(f"--set {word}", "no such variable", meant)
     refuse_impossible(name, value)
     return name, value
 
 
-def changed(sourced: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration's variables with those given; SUBMISSION_PLATFORM names these too."""
+def changed(sourced: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """Return a configuration's variables with ``changes``; SUBMISSION_PLATFORM names these too."""
     # As of the environment: relative paths begin where the user is.
-    both = {**sourced, **given, **config_file.absolute_paths(given)}
-    if given:
-        both[_PLATFORM] = " ".join([both.get(_PLATFORM) or both.get("DGXSYSTEM", ""), *_parts(given)])
-    return both
+    variables = {**sourced, **changes, **absolute_paths(changes)}
+    if changes:
+        platform = variables.get(_PLATFORM) or variables.get("DGXSYSTEM", "")
+        variables[_PLATFORM] = " ".join([platform, *_parts(changes)])
+    return variables
 
 
 def other_batch(its: int | None, where: str, config: Config) -> Iterator[str]:
@@ -100,24 +148,19 @@ def other_batch(its: int | None, where: str, config: Config) -> Iterator[str]:
 
 def unchosen(config: Config) -> Iterator[str]:
     """Yield ``other_batch`` of a configuration and of its file, whose learning rate it has."""
-    with contextlib.suppress(KeyError, UserError):  # of no file, or of one that is complete with --set alone
-        file = config.environment["CONFIG_FILE"]
-        written = from_environment(config_file.source(file), file)
-        if written.as_environment()["LR"] == config.as_environment()["LR"]:
-            yield from other_batch(written.global_batch_size, f"in {Path(file).name}", config)
+    with contextlib.suppress(UserError):  # of a file that is complete with --set alone
+        written = of_document(config.document) if config.document else config
+        if written.hyperparameters.learning_rate == config.hyperparameters.learning_rate:
+            where = f"in {Path(config.environment.get('CONFIG_FILE', '')).name}"
+            yield from other_batch(written.global_batch_size, where, config)
 
 
-def _parts(given: Mapping[str, str]) -> list[str]:
-    return [f"{variable}={re.sub(r'[^A-Za-z0-9_.-]+', '_', value)}" for variable, value in given.items()]
+def _parts(changes: Mapping[str, str]) -> list[str]:
+    return [f"{variable}={re.sub(r'[^A-Za-z0-9_.-]+', '_', value)}" for variable, value in changes.items()]
 
 
-def system(file: Path, given: Mapping[str, str]) -> str:
-    """Return the name of the system that a file with these values configures, like DEMO_CPU+LR=1. Raises
-    UserError if it is too long for a folder."""
-    name = "+".join([config_file.system_of(file), *_parts(given)])
-    if given and len(name) > _LONGEST:
-        raise UserError("--set", f"the system would be called {excerpt(name)}", _COPY)
-    return name
+def _system(document: Document, changes: Mapping[str, str]) -> str:
+    return "+".join([system_of(document.path), *_parts(changes)])
 
 
 def arguments(system: str) -> str:
@@ -125,36 +168,30 @@ def arguments(system: str) -> str:
     for one whose file is not in ``configs/``, and for a name that ``system`` does not make, which a shell
     might take for more than words."""
     base, *parts = system.split("+")
-    if base not in config_file.systems() or not all(map(_PART.fullmatch, parts)):
+    if base not in systems() or not all(map(_PART.fullmatch, parts)):
         return "CONFIG"
     return re.sub(r"\+(\w+=)", r" --set \1", system)
 
 
-def _file(folder: Path, base: Path, given: Mapping[str, str]) -> Path:
-    return folder / f"config_{system(base, given)}.sh"
-
-
 @contextlib.contextmanager
-def file_in(into: Path | str | None, name: str | None, values: Sequence[str]) -> Iterator[tuple[Path, Path]]:
-    """Yield the file of the configuration ``name`` with ``values``, and the folder that a command fills:
-    ``into``, by default that of the system in ``results/``. The file is the configuration's own where
-    ``values`` change nothing, else that of ``write``.
+def file_in(into: Path | str | None, choice: Choice) -> Iterator[tuple[Path, Path]]:
+    """Yield the file of a configuration, and the folder that a command fills: ``into``, by default that of
+    the system in ``results/``. The file is the configuration's own where ``--set`` changes nothing, else that
+    of ``write``.
 
     Where nothing else has come into the folder, because the command was refused, the folder is again as it
     was: with the file of earlier runs, or without one.
     """
-    base = config_file.find(name)
-    given = changes(base, values, process.environment())
-    folder = Path(into or files.ROOT / "results" / system(base, given))
-    if not given:
-        yield base, folder
+    folder = Path(into or files.ROOT / "results" / choice.system)
+    if not choice.changes:
+        yield choice.document.path, folder
         return
-    file = _file(folder, base, given)
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    file = _file(folder, choice)
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set(folder.glob("*"))
     earlier = files.read_bytes(file) if file in before else None
     try:
-        yield write(folder, name, values), folder
+        yield write(folder, choice), folder
     finally:
         if set(folder.glob("*")) - before <= {file}:
             if earlier is not None and not (file.exists() and file.read_bytes() == earlier):
@@ -162,31 +199,33 @@ def file_in(into: Path | str | None, name: str | None, values: Sequence[str]) ->
             with contextlib.suppress(OSError):  # what could not be made
                 if earlier is None:
                     file.unlink(missing_ok=True)
-                for empty in made:
+                for empty in new:
                     empty.rmdir()
 
 
-def write(folder: Path, name: str | None, values: Sequence[str]) -> Path:
-    """Write the configuration ``name`` with ``values``, for a script to source, and return its file in
+def _file(folder: Path, choice: Choice) -> Path:
+    return folder / f"config_{choice.system}.sh"
+
+
+def write(folder: Path, choice: Choice) -> Path:
+    """Write a configuration with the values of ``--set``, for a script to source, and return its file in
     ``folder``.
 
-    Raises UserError as ``read`` does, or if a shell that sources the file would not have the values.
+    Raises UserError if it cannot be run, or if a shell that sources the file would not have the values.
     """
-    base = config_file.find(name)
-    given = changes(base, values, process.environment())
-    asked = read(name, values).environ()
-    text = files.read_text(base, errors="surrogateescape")
+    file, base = _file(folder, choice), choice.document
+    wanted = {name: choice.config.environment[name] for name in dict.fromkeys((*choice.changes, _PLATFORM))}
+    text = header.EXPECTATION.sub("", base.text)  # which is of other values
     if _SOURCES.search(text):  # a copy would not find the files beside it
-        text = f". {shlex.quote(str(base.resolve()))}\n"
-    text = header.EXPECTATION.sub("", text)  # which is of other values
-    lines = [f"# {remark(base.name)}; {files.MARK}, --set", text, "# --set"]
-    lines += [exported(variable, asked[variable]) for variable in dict.fromkeys((*given, _PLATFORM))]
-    file = _file(folder, base, given)
+        text = f". {shlex.quote(str(base.path.resolve()))}\n"
+    lines = [f"# {remark(base.path.name)}; {files.MARK}, --set", text, "# --set"]
+    lines += [exported(name, value) for name, value in wanted.items()]
     files.make_folder(folder, "give another --output")
     files.write(file, ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
-    sourced = config_file.sourced_environment(file, process.environment())
-    lost = [variable for variable in given if sourced.get(variable) != asked[variable]]
-    if lost or sourced.get(_PLATFORM) != asked[_PLATFORM]:
+    found = source(file, choice.environ)
+    if any(found.get(name) != value for name, value in wanted.items()):
         file.unlink()
-        raise UserError(f"--set {' '.join(lost or given)}", f"{base} keeps its own value", _COPY)
+        lost = " ".join(name for name in choice.changes if found.get(name) != wanted[name])
+        lost = lost or " ".join(choice.changes)
+        raise UserError(f"--set {lost}", f"{base.path} keeps its own value", _COPY)
     return file

@@ -1,14 +1,41 @@
-"""Parsers of what variables hold. Each raises ValueError with a message that follows "NAME=value "."""
+"""Parsers and ranges of what variables hold. A parser raises ValueError with a message that follows
+"NAME=value "."""
 
 import math
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rn50 import frameworks
-from rn50.settings import bounds
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+
+
+class Range(NamedTuple):
+    """A range with both ends, or without them where ``above`` or ``below`` is true."""
+
+    least: float
+    most: float
+    above: bool = False
+    below: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Return True if a number lies within."""
+        begins = self.least < value if self.above else self.least <= value
+        return begins and (value < self.most if self.below else value <= self.most)
+
+    @property
+    def text(self) -> str:
+        """The rule, which follows "NAME=value "."""
+        begin, end = "above" if self.above else "at least", "below" if self.below else "at most"
+        return f"must be {begin} {self.least:,} and {end} {self.most:,}"
+
+
+SEED = Range(0, 2**31 - 1)
+EPOCHS = Range(1, 10_000)
+MACHINE = Range(1, 1_024)
+"""Devices, cores or ranks of a machine."""
 
 
 def text(value: str) -> str:
@@ -96,8 +123,8 @@ def power(value: str) -> str:
 def threads(value: str) -> tuple[int, ...]:
     """Return the numbers of threads, one per level of nested parallel regions, as OpenMP reads them."""
     counts = tuple(integer(level.strip()) for level in value.split(","))
-    if not all(map(bounds.MACHINE.holds, counts)):
-        raise ValueError(bounds.MACHINE.text)
+    if not all(map(MACHINE.holds, counts)):
+        raise ValueError(MACHINE.text)
     return counts
 
 

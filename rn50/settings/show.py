@@ -3,7 +3,6 @@ configuration, or ignored."""
 
 import dataclasses
 import itertools
-import pathlib
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -12,9 +11,10 @@ from rich.table import Table
 from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.settings import libraries, named
-from rn50.settings.config import Config, every_name, from_environment
-from rn50.settings.config_file import find, is_passed_through, names_set_by, source, spelling
-from rn50.settings.fields import SECTIONS, VARIABLES, variables
+from rn50.settings.config import Config, from_environment
+from rn50.settings.document import find
+from rn50.settings.fields import SECTIONS, VARIABLES, spelling, variables
+from rn50.settings.libraries import is_passed_through
 from rn50.settings.variables import FIXED, UNUSED
 from rn50.terminal import UNFOLDED, Terminal, print_json
 
@@ -102,26 +102,26 @@ WITHOUT_EFFECT = (
 )
 
 
-def describe(config: Config, in_file: Sequence[str] = (), replaced: Collection[str] = ()) -> list[Row]:
+def describe(config: Config, replaced: Collection[str] = ()) -> list[Row]:
     """Return a row for every variable, for every name passed through, and for every name that the file sets
-    without effect. ``in_file`` are the names that it sets, ``replaced`` those of --set.
+    without effect. ``replaced`` are the names of --set.
 
     A variable left at its default has a row too, so that no value in effect is hidden.
     """
-    environ = config.environment
+    environ, in_file = config.environment, config.document.names if config.document else []
     origin = {name: "file" if name in in_file else "environment" for name in environ}
     origin |= dict.fromkeys(replaced, "--set")
     rows, resolved = [], config.as_environment()
     for section, _, variable in variables():
-        name, given = variable.given(environ)
+        name, text = variable.given(environ)
         value = resolved.get(variable.name, "")
         reason = why_no_effect(variable.name, config)
         state = NO_EFFECT if reason else "used"
-        set_by = origin[name] if given else "default"
-        rows.append(Row(name, given or value, section, state, variable.meaning, reason or "", set_by))
-    known = {row.name for row in rows}
+        set_by = origin[name] if text else "default"
+        rows.append(Row(name, text or value, section, state, variable.meaning, reason or "", set_by))
+    names = {row.name for row in rows}
     for name in dict.fromkeys([*in_file, *replaced, *sorted(filter(is_passed_through, environ))]):
-        if name in environ and name not in known:
+        if name in environ and name not in names:
             section, state, meaning, reason = _other(name)
             rows.append(Row(name, environ[name], section, state, meaning, reason, origin[name]))
     return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
@@ -146,14 +146,14 @@ def _other(name: str) -> tuple[str, str, str, str]:
         return "run", NO_EFFECT, *unused
     meaning = libraries.MEANINGS.get(name, "")
     for framework in frameworks.every().values():
-        known = framework.variables
-        if known and (name in known.elsewhere or name.startswith(known.prefix) and name not in known.read):
+        its = framework.variables
+        if its and (name in its.elsewhere or name.startswith(its.prefix) and name not in its.read):
             reason = f"no released {framework.name} reads it, at most a vendor's own build"
             return "environment", NO_EFFECT, meaning, reason
     if is_passed_through(name):
         return "environment", PASSED_THROUGH, meaning, f"to {libraries.reader(name)}"
     reason = "neither rn50 nor a library that it knows reads it"
-    return "environment", IGNORED, meaning, "; ".join(filter(None, (reason, spelling(name, every_name()))))
+    return "environment", IGNORED, meaning, "; ".join(filter(None, (reason, spelling(name))))
 
 
 def findings(config: Config) -> list[str]:
@@ -249,14 +249,12 @@ def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool)
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """
     if name or values:
-        file = str(find(name))
-        given = named.changes(pathlib.Path(file), values, {})
-        config = from_environment(named.changed({**source(file), "CONFIG_FILE": file}, given), file)
+        choice = named.Choice(find(name), values, {})
+        changes = choice.changes
+        config = from_environment(named.changed(choice.sourced, changes), choice.document)
     else:
-        config, given = named.read(None), dict[str, str]()
-        file = config.environment.get("CONFIG_FILE", "")
-    in_file = names_set_by(file) if file else []
-    rows = describe(config, in_file, named.changed({}, given))
+        config, changes = named.read(None), {}
+    rows = describe(config, named.changed({}, changes))
     rows = [row for row in rows if not set_only or row.origin != "default"]
     if as_json:
         print_json(Shown(config.run.system, config.global_batch_size, findings(config), rows))

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from rn50 import docstrings
 from rn50.settings import parsers
-from rn50.settings.bounds import Range
+from rn50.settings.parsers import Range
 
 UNNAMED, UNNAMED_ORGANISATION = "unnamed", "unnamed organisation"
 """Default names of the system and of the submitting organisation."""
@@ -58,12 +58,12 @@ class Variable:
             raise ValueError(self.bound.text)
         return result
 
-    def value(self, given: str | None, values: Mapping[str, Any]) -> Any:
-        """Return the value of the text ``given``, or the default; None if ``is_read`` says no. Raises as
+    def value(self, text: str | None, values: Mapping[str, Any]) -> Any:
+        """Return the value of a text, or the default without one; None if ``is_read`` says no. Raises as
         ``read`` does."""
         if not self.is_read(values):
             return None
-        return self.default if given is None else self.read(given)
+        return self.default if text is None else self.read(text)
 
     @staticmethod
     def write(value: Any) -> str:

@@ -15,7 +15,8 @@ from rn50.errors import UserError
 from rn50.run import input_library
 from rn50.run.all_reduce import total
 from rn50.run.loop import EpochResult, Rank
-from rn50.settings.config import Config, InputPipeline
+from rn50.settings.config import Config
+from rn50.settings.fields import InputPipeline
 from rn50.speed import measured_steps
 from rn50.speed.worker import TAKES
 from rn50.terminal import say

@@ -9,10 +9,10 @@ from rn50 import process
 from rn50.errors import UserError
 from rn50.printed import Inline
 from rn50.run.loop import opened
-from rn50.settings import named, rewrite
+from rn50.settings import named, writing
 from rn50.settings.config import Config
-from rn50.settings.rewrite import Base
-from rn50.settings.shell.exports import exported
+from rn50.settings.document import Document
+from rn50.settings.writing import Base, exported
 from rn50.speed import input_settings
 from rn50.speed.tuning import Tuner, Tuning
 from rn50.terminal import Terminal, print_json, table
@@ -31,19 +31,19 @@ class Tuned(NamedTuple):
     """File that was written; null: none."""
 
 
-def configured(base: Path) -> Config:
+def configured(base: Document) -> Config:
     """Return the configuration ``base``; input pipeline variables of this process's environment do not count.
 
     Raises UserError if the file cannot be sourced or run.
     """
     names = input_settings.NAMES.values()
     inherited = {name: value for name, value in process.environment().items() if name not in names}
-    return named.read(str(base), environ=inherited)
+    return named.Choice(base, environ=inherited).config
 
 
 def refuse_output(output: Path, force: bool) -> None:
     """Raise UserError, before anything is measured, if the file could not be written at the end."""
-    rewrite.refuse_output(output, force)
+    writing.refuse_output(output, force)
     if not os.access(output.parent, os.W_OK):
         raise UserError(output, "cannot be written there", "give another --output")
 
@@ -59,11 +59,11 @@ def text(base: Base, outcome: Tuning) -> str:
         line = exported(name, value)
         inside, lines = re.subn(rf"^(?:export[ \t]+)?{name}=.*$", line, inside, flags=re.MULTILINE)
         inside += "" if lines else f"\n{line}"
-    rows = rewrite.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
+    rows = writing.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
     tuned = "".join(f"{row}\n" for row in rows)
     before = _HEADER.sub(lambda header: header[0] + tuned, _EARLIER.sub("", base.before))
     result = before + inside + ("\n\n" if base.behind else "\n") + base.behind
-    rewrite.check(base, result, changed)
+    writing.check(base, result, changed)
     return result
 
 
@@ -87,13 +87,13 @@ def as_rank(
 
     Raises UserError if ``base`` cannot be rewritten or ``output`` cannot be written.
     """
-    sections = rewrite.read(Path(base), "input_pipeline")
+    sections = writing.split(Document(Path(base)), "input_pipeline")
     with opened(config) as rank:
         outcome = Tuner(config, rank, len(os.sched_getaffinity(0)), seconds).run()
         if rank.communicator.rank == 0:
             written = Path(output) if output and outcome.faster else None
             if written is not None:
-                rewrite.write(text(sections, outcome), written, force)
+                writing.write(text(sections, outcome), written, force)
             tuned = Tuned(outcome, Path(base), written)
             print_json(tuned) if as_json else show(tuned, Terminal())
 

@@ -16,7 +16,7 @@ from rn50.benchmark import rules
 from rn50.machine.software import git
 from rn50.results import sidecar
 from rn50.settings.fields import RUNS_OWN
-from rn50.settings.shell.exports import exported, remark
+from rn50.settings.writing import exported, remark
 from rn50.submission.own_results import OwnResult
 
 CHECKOUT = files.ROOT

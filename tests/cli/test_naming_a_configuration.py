@@ -11,7 +11,7 @@ from rn50.cli import main
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.settings import named
-from rn50.settings.config_file import systems
+from rn50.settings.document import systems
 
 CONFIG = ROOT / "configs" / "config_DEMO_CPU.sh"
 VERBS = (

@@ -12,12 +12,18 @@ from click.testing import CliRunner
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.settings import config_file, header, named, show
+from rn50.settings import document, header, named, show
+from rn50.settings.document import Document
 from rn50.settings.fields import RUNS_OWN_NAMES
+from rn50.settings.named import Choice
 from tests.support import campaigns
 from tests.system.job import configuration_file
 
 DEMO = "DEMO_CPU"
+
+
+def written(folder, name, values):
+    return named.write(folder, Choice(document.find(name), values))
 
 
 def test_a_configuration_has_the_values_and_a_name_that_says_them():
@@ -29,12 +35,12 @@ def test_a_configuration_has_the_values_and_a_name_that_says_them():
 
 
 def test_the_file_of_a_campaign_has_them_too(tmp_path):
-    file = named.write(tmp_path, DEMO, ["LR=1", "DATADIR=/a b"])
-    assert config_file.system_of(file) == "DEMO_CPU+LR=1+DATADIR=_a_b"
+    file = written(tmp_path, DEMO, ["LR=1", "DATADIR=/a b"])
+    assert document.system_of(file) == "DEMO_CPU+LR=1+DATADIR=_a_b"
     assert named.read(str(file)) == named.read(DEMO, ["LR=1", "DATADIR=/a b"])
-    assert "expected" in header.read(config_file.file_of(DEMO)) and "expected" not in header.read(file)
-    assert named.write(tmp_path, DEMO, ["LR=1", "DATADIR=/a b"]) == file  # the same command resumes
-    again = named.read(str(named.write(tmp_path, str(file), ["LR=2"])))
+    assert "expected" in header.read(document.find(DEMO)) and "expected" not in header.read(Document(file))
+    assert written(tmp_path, DEMO, ["LR=1", "DATADIR=/a b"]) == file  # the same command resumes
+    again = named.read(str(written(tmp_path, str(file), ["LR=2"])))
     assert (again.hyperparameters.learning_rate, again.data.folder) == (2, "/a b")
 
 
@@ -46,9 +52,9 @@ def test_no_page_tells_to_set_what_each_run_has_of_its_own():
 
 
 def test_what_a_file_sources_is_found(tmp_path):
-    (tmp_path / "common.sh").write_text(config_file.file_of(DEMO).read_text())
+    (tmp_path / "common.sh").write_text(document.file_of(DEMO).read_text())
     (tmp_path / "config_OWN.sh").write_text('. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n')
-    file = named.write(tmp_path / "kept", str(tmp_path / "config_OWN.sh"), ["MOM=0.8"])
+    file = written(tmp_path / "kept", str(tmp_path / "config_OWN.sh"), ["MOM=0.8"])
     assert named.read(str(file)).hyperparameters.momentum == 0.8
 
 
@@ -80,10 +86,10 @@ def test_what_cannot_be_set(tmp_path, monkeypatch, value, says):
 def test_a_value_that_a_script_would_not_have_is_refused(tmp_path, end, values, lost):
     """Nobody trains with another value than the name of the system says. What no script sources has it."""
     own = tmp_path / "config_OWN.sh"
-    own.write_text(f"{config_file.file_of(DEMO).read_text()}{end}\n")
+    own.write_text(f"{document.file_of(DEMO).read_text()}{end}\n")
     says = f"--set {lost}: .*config_OWN.sh keeps its own value; change a copy of the file"
     with pytest.raises(UserError, match=says):
-        named.write(tmp_path / "kept", str(own), values)
+        written(tmp_path / "kept", str(own), values)
     assert not list((tmp_path / "kept").iterdir())
     resolved = named.read(str(own), values).environ()
     assert all(resolved[name].endswith(text) for name, text in (value.split("=") for value in values))
@@ -92,8 +98,8 @@ def test_a_value_that_a_script_would_not_have_is_refused(tmp_path, end, values, 
 def test_the_name_of_a_file_is_no_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own = tmp_path / "config_a\ntouch P\n#.sh"
-    own.write_text(config_file.file_of(DEMO).read_text())
-    named.write(tmp_path, str(own), ["SUBMISSION_PLATFORM=mine"])
+    own.write_text(document.file_of(DEMO).read_text())
+    written(tmp_path, str(own), ["SUBMISSION_PLATFORM=mine"])
     assert not list(tmp_path.rglob("P"))
 
 
@@ -110,7 +116,7 @@ def test_a_command_that_is_refused_leaves_nothing_behind(tmp_path, monkeypatch, 
     if there == "runs of another configuration":
         campaigns.make(folder, "0" * 40, {}, runs=1, first=1)
     if there == "its file":
-        kept = named.write(folder, DEMO, ["LR=2"])
+        kept = written(folder, DEMO, ["LR=2"])
         kept.write_text(f"{kept.read_text()}# of the runs in this folder\n")
     if there == "a file of the user":
         kept = folder / "config_DEMO_CPU+LR=2.sh"
@@ -144,18 +150,18 @@ def test_a_run_has_the_value_in_its_log_and_a_folder_of_its_own(tiny_environment
 def test_a_file_that_sources_another_may_lie_anywhere(tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
-    (folder / "common.sh").write_text(config_file.file_of(DEMO).read_text())
+    (folder / "common.sh").write_text(document.file_of(DEMO).read_text())
     (folder / "config_OWN.sh").write_text('. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n')
-    file = named.write(tmp_path / "kept", str(folder / "config_OWN.sh"), ["MOM=0.8"])
+    file = written(tmp_path / "kept", str(folder / "config_OWN.sh"), ["MOM=0.8"])
     assert named.read(str(file)).hyperparameters.momentum == 0.8
 
 
 def test_a_path_begins_where_the_user_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    file = named.write(tmp_path, DEMO, ["DATADIR=mine"])
+    file = written(tmp_path, DEMO, ["DATADIR=mine"])
     for config in (named.read(DEMO, ["DATADIR=mine"]), named.read(str(file))):
         assert config.data.folder == str(tmp_path / "mine")
-    assert config_file.system_of(file) == "DEMO_CPU+DATADIR=mine"
+    assert document.system_of(file) == "DEMO_CPU+DATADIR=mine"
 
 
 @pytest.mark.parametrize("look", [named.read, lambda name, values: show.show(name, values, False, False)])
@@ -189,10 +195,10 @@ def test_the_files_own_value_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("DATADIR", str(tmp_path))
     own = ["LR=3", "TARGET=0.7590", f"DATADIR={tmp_path}", "DECAY_EPOCHS="]
     assert named.read(DEMO, own) == named.read(DEMO)
-    with named.file_in(tmp_path / "none", DEMO, own) as (file, _):
-        assert file == config_file.file_of(DEMO) and not (tmp_path / "none").exists()
-    with named.file_in(tmp_path / "one", DEMO, [*own, "MOM=0.8"]) as (file, _):
-        assert config_file.system_of(file) == "DEMO_CPU+MOM=0.8"
+    with named.file_in(tmp_path / "none", Choice(document.find(DEMO), own)) as (file, _):
+        assert file == document.file_of(DEMO) and not (tmp_path / "none").exists()
+    with named.file_in(tmp_path / "one", Choice(document.find(DEMO), [*own, "MOM=0.8"])) as (file, _):
+        assert document.system_of(file) == "DEMO_CPU+MOM=0.8"
 
 
 def test_a_changed_value_is_marked():

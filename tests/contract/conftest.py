@@ -7,7 +7,7 @@ import pytest
 
 from rn50 import frameworks
 from rn50.files import ROOT
-from rn50.settings.rewrite import GROUP
+from rn50.settings.writing import GROUP
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from rn50.data.layout import FILES
 from rn50.data.preflight import check_record_set, find_bad_record, of, preflight
 from rn50.data.recordio import IndexedRecordWriter, encode_record, read_index
 from rn50.errors import UserError
-from rn50.settings import config, config_file
+from rn50.settings import config, named
 
 SAMPLES = 12
 
@@ -103,16 +103,14 @@ def test_preflight_names_the_missing_folder(tmp_path):
      ("DEMO_CPU", "make the demo data set: rn50 demo-data /"),
      ("H200", "pack it from its images: rn50 pack /path/to/ILSVRC2012 /")])
 def test_preflight_names_the_command_that_makes_these_data(name, says, tmp_path):
-    environ = config_file.sourced_environment(
-        config_file.file_of(name), {**os.environ, "DATADIR": str(tmp_path / "absent")})
+    config = named.read(name, environ={**os.environ, "DATADIR": str(tmp_path / "absent")})
     with pytest.raises(UserError, match=re.escape(says) + ".*absent$"):
-        of(config.from_environment(environ))
+        of(config)
 
 
 def test_an_index_that_is_too_short_for_the_number_of_records_is_refused_unopened(tmp_path):
     fill(tmp_path)
-    ours = config_file.sourced_environment(
-        config_file.file_of("DGXH100"), {**os.environ, "DATADIR": str(tmp_path)})
+    ours = named.read("DGXH100", environ={**os.environ, "DATADIR": str(tmp_path)})
     os.truncate(tmp_path / "train.idx", 4 * 1281167 - 2)
     says = "train.idx: too short for 1281167 records; set NUMEXAMPLES or DATADIR to match"
     with pytest.raises(UserError, match=says):

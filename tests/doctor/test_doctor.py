@@ -17,7 +17,8 @@ from rn50.doctor.diagnosis import FAILURE, OK, WARNING, Diagnosis
 from rn50.errors import UserError
 from rn50.machine.hardware import Mount
 from rn50.printed import as_json
-from rn50.settings import config_file
+from rn50.settings import document
+from rn50.settings.document import Document
 from rn50.terminal import Terminal
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of, examine
@@ -218,7 +219,7 @@ def test_epochs_of_a_few_steps_are_no_result():
 def test_a_name_of_somebodys_own_file_that_is_nearly_a_variable(tmp_path):
     file = tmp_path / "own.sh"
     file.write_text("export DALI_THREDS=2 BATCHSZIE=2 THREADS_OF_OTHERS=2 NUMEPOCHS=35\n")
-    assert {found.subject: found.remedy for found in doctor.misspelt(str(file))} == {
+    assert {found.subject: found.remedy for found in doctor.misspelt(Document(file))} == {
         "DALI_THREDS": "did you mean DALI_THREADS?", "BATCHSZIE": "did you mean BATCHSIZE?"}
 
 
@@ -234,7 +235,7 @@ def fitting(machine):
     """The systems of this repository, without those that a user has added."""
     found = doctor.fitting(machine, GPU_BUILD)
     return {
-        name: each for name, each in found.items() if files.MARK not in config_file.file_of(name).read_text()}
+        name: each for name, each in found.items() if files.MARK not in document.file_of(name).read_text()}
 
 
 def test_which_systems_fit():
@@ -278,7 +279,7 @@ def test_there_are_few_such_lines_on_every_machine(name):
     findings = doctor.grouped(fitting(simulated(name)))
     assert len(findings) <= 6
     named = [system for each in findings for system in each.found.split(": ")[0].split(", ")]
-    assert sorted(named) == config_file.systems()
+    assert sorted(named) == document.systems()
 
 
 def test_a_remedy_that_mends_two_things_is_said_once():
@@ -317,7 +318,7 @@ def test_the_command_on_this_machine(data):
         and "DATADIR: set DATADIR to a folder" in table.stdout)
 
     anywhere = {each["subject"] for each in json.loads(rn50_doctor("--json").stdout)["findings"]}
-    assert {f"DGXSYSTEM={system}" for system in config_file.systems()} <= anywhere
+    assert {f"DGXSYSTEM={system}" for system in document.systems()} <= anywhere
     piped = rn50_doctor().stdout.splitlines()
     # Systems that lack the same share a line: three frameworks, for CPUs and for GPUs, and one set is here.
     assert sum("can run here" in line for line in piped) == 1
@@ -330,7 +331,7 @@ def test_the_command_on_this_machine(data):
 
 def test_a_variable_that_the_file_empties_and_a_relative_path_that_stays(tmp_path, tiny_config, monkeypatch):
     file = tmp_path / "mine.sh"
-    file.write_text(f". {config_file.file_of('DEMO_CPU')}\nSEED=\n")
+    file.write_text(f". {document.file_of('DEMO_CPU')}\nSEED=\n")
     environ = {"SEED": "5", "DATADIR": "", "CONFIG_FILE": str(file)}
     monkeypatch.setattr(process, "environment", lambda: environ)
     [found] = doctor.overridden(doctor.configured(None))

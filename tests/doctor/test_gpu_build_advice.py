@@ -7,7 +7,7 @@ import pytest
 
 from rn50.doctor import doctor
 from rn50.doctor.diagnosis import FAILURE, WARNING
-from rn50.settings import config_file, named
+from rn50.settings import document, named
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of, examine
 from tests.support.machines import simulated
@@ -46,7 +46,7 @@ def test_advice_for_pytorch(gpu, capability, driver, packages, fails, remedy):
      ("8xA100", {}, "requirements/install.sh mxnet-cu112, or make image STAGE=mxnet-gpu")])
 def test_packages_that_no_gpu_here_can_run_are_not_advised(tmp_path, machine, environ, says):
     """As for a file in NVIDIA's form, which names no framework."""
-    text = config_file.file_of("DGXA100").read_text()
+    text = document.file_of("DGXA100").read_text()
     file = tmp_path / "config_THEIRS.sh"
     file.write_text(re.sub("^export FRAMEWORK=.*\n", "", text, flags=re.MULTILINE))
     found = examine(machine, str(file), dataclasses.replace(GPU_BUILD, packages={}), environ=environ)

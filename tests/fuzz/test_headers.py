@@ -16,7 +16,7 @@ from rn50.cli import group
 from rn50.errors import UserError
 from rn50.machine import software
 from rn50.run import checkpoint
-from rn50.settings.bounds import SEED
+from rn50.settings.parsers import SEED
 from tests.conftest import with_changes
 from tests.fuzz.mutations import spoiled_bytes
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rn50.errors import UserError
 from rn50.results import sidecar
-from rn50.settings import config
+from rn50.settings import fields
 from rn50.submission import source
 from tests.fuzz.victim import assert_answers, rn50
 from tests.support import campaigns
@@ -52,7 +52,7 @@ def test_what_stands_beside_a_log(data, campaign):
         folder, mark = pathlib.Path(name), pathlib.Path(name) / "mark"
         results = pathlib.Path(shutil.copytree(campaign, folder / "results"))
         strange = plant(folder / "planted", mark)
-        known = sorted({*strange, *os.environ, *config.known_names(), "NCCL_ALGO", "OMP_NUM_THREADS"})
+        known = sorted({*strange, *os.environ, *fields.KNOWN_NAMES, "NCCL_ALGO", "OMP_NUM_THREADS"})
         names = st.sampled_from(known) | st.text(alphabet="ABCLNPTX_abc019", min_size=1, max_size=9)
         tables = {}
         for table in ("environment", "variables"):
@@ -110,7 +110,7 @@ def test_names_of_set(data):
 
 @given(st.text(max_size=12), st.text(max_size=12))
 def test_a_line_for_a_shell_is_what_was_meant_or_refused(name, value):
-    from rn50.settings.shell.exports import exported, remark
+    from rn50.settings.writing import exported, remark
 
     try:
         line = exported(name, value)

@@ -4,17 +4,16 @@ from click.testing import CliRunner
 
 from rn50.benchmark.recipe import Recipe
 from rn50.cli import main
-from rn50.settings import config as configuration
-from rn50.settings import config_file
+from rn50.settings import document, named
 
-EIGHT = config_file.CONFIGS / "config_NF5688M6.sh"
+EIGHT = document.CONFIGS / "config_NF5688M6.sh"
 
 
 def configured(text, folder):
     """The configuration that a run has when bash has read the file."""
     file = folder / "config_BORROWED.sh"
     file.write_text(text)
-    return configuration.from_environment(config_file.source(str(file)), str(file))
+    return named.read(str(file), environ={})
 
 
 def recipe_of(global_batch_size):

@@ -6,9 +6,9 @@ import sys
 from rn50.hyperparameters.search import objective
 from rn50.hyperparameters.search.journal import RESULT, Journal
 from rn50.results.parse import read_log
-from rn50.settings import config_file
+from rn50.settings import document
 
-DEMO = config_file.CONFIGS / "config_DEMO_CPU.sh"
+DEMO = document.CONFIGS / "config_DEMO_CPU.sh"
 DONE, USER_CAN_MEND = 0, 2
 SIMULATED = [sys.executable, "-m", "tests.hyperparameters.simulated_run"]
 

@@ -14,14 +14,14 @@ from rn50.errors import UserError
 from rn50.hyperparameters.borrow import borrow, origin
 from rn50.results import parse, published, recipe
 from rn50.run.mlperf_log import RunLog
-from rn50.settings import config as configuration
-from rn50.settings import config_file
-from rn50.settings.shell import assignments
+from rn50.settings import document
+from rn50.settings.config import of_document
+from rn50.settings.document import Document
 from tests.hyperparameters.borrowing import EIGHT, configured, rn50
 from tests.support import four_epochs
 from tests.support.published import LOGS, needs_published
 
-ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"
+ONE_RANK = document.CONFIGS / "config_1xA100.sh"
 
 
 def logged(config, folder):
@@ -46,7 +46,7 @@ def from_text(text, folder):
     """Like ``configured``, without a shell: for hundreds of them."""
     file = folder / "config_BORROWED.sh"
     file.write_text(text)
-    return configuration.from_environment(assignments.read(file).values, str(file))
+    return of_document(Document(file))
 
 
 def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is_refused_by_name(tmp_path):
@@ -146,7 +146,7 @@ def test_another_batch_size_changes_nothing_else_and_is_said():
 
 
 def test_epochs_of_imagenet_are_not_promised_to_other_data(tmp_path):
-    demo = config_file.CONFIGS / "config_DEMO_CPU.sh"
+    demo = document.CONFIGS / "config_DEMO_CPU.sh"
     for source in ("v1.0/Inspur/nf5688m6_mxnet", "rcp/3264"):
         borrowed = borrow.borrow(origin.find(source), demo)
         assert borrowed.prediction is None
@@ -166,7 +166,7 @@ def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
     said = [
         (3000, f"lars_opt_{name}", value, {}) for name, value in (("momentum", 0.9), ("weight_decay", 5e-5))]
     log = four_epochs.write_run(tmp_path / "result_0.txt", train_samples=10_000, extra=said)
-    source, demo = origin.find(str(log)), config_file.CONFIGS / "config_DEMO_CPU.sh"
+    source, demo = origin.find(str(log)), document.CONFIGS / "config_DEMO_CPU.sh"
     assert source.train_samples == 10_000
     batch = source.global_batch_size
     own = borrow.borrow(source, demo)

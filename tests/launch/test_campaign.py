@@ -23,12 +23,13 @@ from rn50.launch.campaign import kept, state, summary, view, watch
 from rn50.results import score
 from rn50.run import log_file
 from rn50.run.display import CURVES, EpochProgress, read_progress
-from rn50.settings import config_file, header, named
+from rn50.settings import document, header, named
+from rn50.settings.document import Document
 from rn50.submission import check
 from tests.results.scored import write_run, write_runs
 from tests.support import campaigns, typed
 
-CONFIG, DEMO = config_file.file_of("NF5688M6"), config_file.file_of("DEMO_CPU")
+CONFIG, DEMO = document.file_of("NF5688M6"), document.file_of("DEMO_CPU")
 RN50 = [sys.executable, "-m", "rn50"]
 
 
@@ -87,9 +88,9 @@ def test_every_curve_of_a_configuration_is_of_epochs_that_it_evaluates():
     from rn50.settings import named
 
     found = 0
-    for system in config_file.systems():
+    for system in document.systems():
         h = named.read(system, environ={}).hyperparameters
-        curve = header.curve(header.read(config_file.file_of(system)))
+        curve = header.curve(header.read(Document(document.file_of(system))))
         assert set(curve) <= set(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)), (
             system)
         assert all(0 < low <= high < 1 for low, high in curve.values())

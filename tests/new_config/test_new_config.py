@@ -18,7 +18,10 @@ from rn50.errors import UserError
 from rn50.machine import hardware
 from rn50.new_config import choices, new_config
 from rn50.settings import config as configuration
-from rn50.settings import config_file, rewrite, show
+from rn50.settings import document, show, writing
+from rn50.settings.config import of_document
+from rn50.settings.document import Document
+from rn50.settings.fields import KNOWN_NAMES
 from tests.support import machines, new_configs
 from tests.support.machines import NAMES, simulated
 from tests.support.new_configs import BARE
@@ -36,18 +39,17 @@ def machine(number, name, capability, gib, used=None):
 def file_of(new, folder):
     """The file that is written."""
     file = folder / f"config_{new.name}.sh"
-    rewrite.write(new.text, file, force=True)
+    writing.write(new.text, file, force=True)
     return file
 
 
 def config_of(new, folder):
     """The configuration of a run when bash has read the file; nothing in it is unknown or without effect."""
-    file = file_of(new, folder)
-    environ = config_file.source(str(file))
-    config = configuration.from_environment(environ, str(file))
-    rows = show.describe(config, config_file.names_set_by(str(file)))
+    file = Document(file_of(new, folder))
+    config = configuration.from_environment(file.sourced(), file)
+    rows = show.describe(config)
     assert [row for row in rows if row.origin != "default" and row.state in ("no effect", "ignored")] == []
-    assert set(config_file.names_set_by(str(file))) <= configuration.known_names()
+    assert file.unknown(KNOWN_NAMES) == []
     return config
 
 
@@ -143,7 +145,7 @@ def test_the_file_is_one_like_ours_on_every_machine(tmp_path, name):
     values = [line for line in new.text.splitlines() if line.startswith("export ")]
     assert all(re.match(r"export [A-Z_]+=\S.* # \S", line) for line in values), "every value has its reason"
     for section in ("hyperparameters", "input_pipeline"):  # rn50 borrow and rn50 tune input can go on from it
-        rewrite.read(file_of(new, tmp_path), section)
+        writing.split(Document(file_of(new, tmp_path)), section)
 
 
 WHY = "the default from compute capability 7.5 on: MXNet's wheel is channels-first, by estimate slower"
@@ -221,7 +223,7 @@ def test_precision_is_what_the_gpu_computes_fast(tmp_path, capability, precision
 def test_without_a_gpu_it_is_the_demo(tmp_path, installed, framework):
     new = new_config.make("LAPTOP", simulated("no-GPU"), packages(**installed))
     config = config_of(new, tmp_path)
-    demo = rewrite.configuration(config_file.file_of("DEMO_CPU"))
+    demo = of_document(document.find("DEMO_CPU"))
     assert (config.hyperparameters, config.data, config.input_pipeline) == (
         demo.hyperparameters, demo.data, demo.input_pipeline)
     assert (config.run.framework, config.run.device, config.ranks, config.run.precision) == (
@@ -241,9 +243,9 @@ def test_without_a_gpu_it_is_the_demo(tmp_path, installed, framework):
 def test_from_a_system_the_global_batch_stays_where_memory_and_ranks_allow(
     tmp_path, base, number, gib, images, says
 ):
-    file = config_file.file_of(base)
+    file = document.find(base)
     new = new_config.make("MINE", machine(number, A100, (8, 0), gib), BARE, file)
-    config, before = config_of(new, tmp_path), rewrite.configuration(file)
+    config, before = config_of(new, tmp_path), of_document(file)
     assert config.hyperparameters.batch_size == images and new.source.batch.reason == says
     kept = dataclasses.replace(before.hyperparameters, batch_size=images)
     assert (config.hyperparameters, config.data, config.ranks) == (kept, before.data, number)
@@ -255,14 +257,14 @@ def test_from_a_system_the_global_batch_stays_where_memory_and_ranks_allow(
 
 def test_a_batch_that_no_run_can_have_is_refused_under_the_name_of_the_file(tmp_path):
     base = tmp_path / "theirs.sh"
-    text = config_file.file_of("NF5688M6").read_text()
+    text = document.file_of("NF5688M6").read_text()
     base.write_text(text.replace("BATCHSIZE=408", "BATCHSIZE=10").replace("DGXNGPU=8", "DGXNGPU=4"))
     with pytest.raises(UserError, match=r"^config_MINE.sh: NUMEXAMPLES=1281167 .* change BATCHSIZE by one$"):
-        new_config.make("MINE", machine(8, A100, (8, 0), 80), BARE, base)
+        new_config.make("MINE", machine(8, A100, (8, 0), 80), BARE, Document(base))
 
 
 def test_imagenet_on_a_cpu_takes_what_fits_its_memory(tmp_path):
-    new = new_config.make("MINE", simulated("no-GPU"), BARE, config_file.file_of("NF5688M6"))
+    new = new_config.make("MINE", simulated("no-GPU"), BARE, document.find("NF5688M6"))
     config = config_of(new, tmp_path)
     assert config.run.device == "cpu" and config.is_imagenet and config.ranks == 2
     assert config.hyperparameters.batch_size == choices.fitting(new.devices, "auto", config.data) == 30
@@ -283,7 +285,7 @@ def test_gpus_that_no_rank_can_use():
     with pytest.raises(UserError, match="does not report its memory; give --from SYSTEM"):
         new_config.make("MINE", silent, BARE)
     assert (
-        new_config.make("MINE", silent, BARE, config_file.file_of("1xL40S")).config.global_batch_size == 408)
+        new_config.make("MINE", silent, BARE, document.find("1xL40S")).config.global_batch_size == 408)
 
 
 def test_cautions(tmp_path):
@@ -369,4 +371,4 @@ def test_refusals_are_a_line(arguments, message):
     done = command(*arguments)
     assert done.exit_code == 2 and message in done.stderr
     assert "Traceback" not in done.stderr
-    assert not config_file.file_of("NO_USER_HAS_THIS").exists()
+    assert not document.file_of("NO_USER_HAS_THIS").exists()

@@ -5,8 +5,7 @@ from click.testing import CliRunner
 
 from rn50.cli import main
 from rn50.new_config import new_config
-from rn50.settings import config as configuration
-from rn50.settings import config_file
+from rn50.settings import named
 from tests.support import new_configs
 from tests.support.new_configs import BARE
 
@@ -24,7 +23,7 @@ def test_a_machine_that_is_not_here_gets_what_it_would_get_there(tmp_path, text)
     assert done.exit_code == 0, done.output
     there = new_configs.machine("8xA100", 4, "NVIDIA GeForce RTX 4090", (8, 9), 24 * 1024, 0)
     expected = new_config.make("MINE", there, BARE).config
-    ours = configuration.from_environment(config_file.source(str(file)), str(file))
+    ours = named.read(str(file), environ={})
     assert ours == expected and ours.run.step_mode == "fused" and ours.run.ranks_per_node == 4
     assert "caution     the model is not known, so no published result is compared" in plain(text, tmp_path)
     assert "minutes are not known without the model; rn50 plan" in file.read_text()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rn50.settings.document import Document
 from tests.settings.imagenet import IMAGENET
 
 
@@ -36,4 +37,4 @@ export DGXSYSTEM=$(basename $(readlink -f ${BASH_SOURCE[0]}) | sed 's/^config_//
 export WALLTIME=$(( ${NEXP:-1} * 8 + 10 ))
 """
     )
-    return str(file)
+    return Document(file)

@@ -5,7 +5,6 @@ import pytest
 from rn50.errors import UserError
 from rn50.settings import config as configuration
 from rn50.settings import show
-from rn50.settings.config_file import names_set_by
 
 IMAGENET = {
     "OPTIMIZER": "sgdwfastlars", "BATCHSIZE": "408", "LR": "10.5", "WARMUP_EPOCHS": "2", "NUMEPOCHS": "37",
@@ -23,7 +22,5 @@ def refusal(**changes):
     return str(refused.value)
 
 
-def states(environ, config_file_=None):
-    config = configuration.from_environment(environ, config_file_)
-    return {
-        row.name: row for row in show.describe(config, names_set_by(config_file_) if config_file_ else ())}
+def states(environ, document=None):
+    return {row.name: row for row in show.describe(configuration.from_environment(environ, document))}

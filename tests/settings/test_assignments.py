@@ -8,7 +8,8 @@ import time
 import pytest
 
 from rn50.errors import UserError
-from rn50.settings import config_file
+from rn50.settings import document
+from rn50.settings.document import Document
 from rn50.settings.shell import assignments
 
 COMMON = """
@@ -54,7 +55,7 @@ def test_a_style_is_read_as_bash_reads_it(tmp_path, text):
     written(tmp_path / "common", "export LR=3\nsource ./common.sh\n", "more.sh")
     file = written(tmp_path, f"MOM=0.8\n{text}")
     found = assignments.read(file)
-    by_bash = config_file.source(str(file))
+    by_bash = Document(file).sourced()
     assert found.values == by_bash
     assert found.values and found.doubtful == {}
     assert [each.reason for each in found.not_read] in ([], ["ends the file; what follows is not read"])
@@ -96,9 +97,9 @@ def test_what_bash_reads_otherwise_is_refused_by_name(tmp_path, text, refused):
 
 
 def test_our_own_files_are_read_as_bash_reads_them():
-    for file in config_file.CONFIGS.glob("config_*.sh"):
+    for file in document.CONFIGS.glob("config_*.sh"):
         found = assignments.read(file)
-        assert (found.values, found.not_read) == (config_file.source(str(file)), [])
+        assert (found.values, found.not_read) == (Document(file).sourced(), [])
 
 
 # Every one of these would leave the file PWNED, never end, or fill the memory, if anything of it were run.

@@ -10,15 +10,18 @@ import time
 
 import pytest
 
+from rn50 import files
 from rn50.errors import UserError
 from rn50.settings import config as configuration
-from rn50.settings import config_file
+from rn50.settings import document, named
+from rn50.settings.document import Document
+from rn50.settings.named import Choice
 from rn50.settings.shell import assignments
 from tests.settings.imagenet import IMAGENET
 
 
 def test_a_misspelled_name_in_our_file_is_an_error_with_the_nearest_name(monkeypatch, tmp_path):
-    monkeypatch.setattr(config_file, "CONFIGS", tmp_path)
+    monkeypatch.setattr(document, "CONFIGS", tmp_path)
     file = tmp_path / "config_MINE.sh"
     file.write_text(
         "export LARSETTA=0.001\nexport DALI_THREDS=4\nexport HOROVOD_CYCLE_TIME=0.1\n  QQQQ=1\n#export "
@@ -49,12 +52,12 @@ UNSOURCEABLE = [
 
 @pytest.mark.parametrize("content, reason", UNSOURCEABLE, ids=[reason for _, reason in UNSOURCEABLE])
 def test_a_file_that_cannot_be_sourced(tmp_path, monkeypatch, content, reason):
-    monkeypatch.setattr(config_file, "TIME_LIMIT_S", 0.5)
+    monkeypatch.setattr(document, "TIME_LIMIT_S", 0.5)
     file = tmp_path / "config_BAD.sh"
     file.write_text(content)
     began = time.monotonic()
     with pytest.raises(UserError, match=reason) as refused:
-        config_file.source(str(file))
+        Document(file).sourced()
     assert str(file) in str(refused.value) and len(str(refused.value)) < 500
     assert time.monotonic() - began < 5
 
@@ -64,7 +67,7 @@ def refused_before_it_is_sourced(folder, name, content):
     file = folder / name
     file.write_text(f"touch {folder}/STARTED || :\n{content}\n")
     with pytest.raises(UserError) as refused:
-        config_file.source(str(file))
+        Document(file).sourced()
     assert not (folder / "STARTED").exists()
     assert str(refused.value).startswith(str(file))
     return str(refused.value)
@@ -105,7 +108,7 @@ def test_a_file_that_is_no_configuration_is_not_sourced(tmp_path, name, content,
 def test_a_file_that_may_set_a_variable_and_starts_nothing_is_sourced(tmp_path, content):
     file = tmp_path / "env.sh"
     file.write_text(f"{content}\nA=1\n")
-    assert config_file.source(str(file))["A"] == "1"
+    assert Document(file).sourced()["A"] == "1"
 
 
 @pytest.mark.parametrize("line", ["export LR = 2.0", "LR = 2.0", "export LR= 2.0", "  export LR =2.0"])
@@ -113,7 +116,7 @@ def test_a_blank_beside_the_equals_sign(tmp_path, line):
     file = tmp_path / "config_X.sh"
     file.write_text(f"export MOM=0.9\n{line}\n")
     with pytest.raises(UserError, match="line 2: a blank beside the = of LR; write export LR=VALUE"):
-        config_file.source(str(file))
+        Document(file).sourced()
 
 
 @pytest.mark.parametrize(
@@ -121,14 +124,14 @@ def test_a_blank_beside_the_equals_sign(tmp_path, line):
 def test_a_blank_that_a_shell_takes_as_it_is_meant(tmp_path, line):
     file = tmp_path / "config_X.sh"
     file.write_text(f"MOM=1\n{line}\n:\n")
-    config_file.source(str(file))
+    Document(file).sourced()
 
 
 def test_what_a_file_starts_ends_with_it_and_is_not_waited_for(tmp_path):
     file = tmp_path / "config_X.sh"
     file.write_text("sleep 300 &\nexport LR=1 CHILD=$!\n")
     began = time.monotonic()
-    child = int(config_file.source(str(file))["CHILD"])
+    child = int(Document(file).sourced()["CHILD"])
     assert time.monotonic() - began < 60
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it is gone
         while "State:\tZ" not in pathlib.Path(f"/proc/{child}/status").read_text():
@@ -143,42 +146,42 @@ def test_a_file_is_sourced_in_its_own_folder(tmp_path, monkeypatch, sourced):
     (folder / "config_X.sh").write_text(f"export LR=1\nsource {sourced}\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CDPATH", str(tmp_path))
-    assert config_file.source("a blank/config_X.sh", {"CDPATH": str(tmp_path)})["LR"] == "9"
+    assert Document(pathlib.Path("a blank/config_X.sh")).sourced({"CDPATH": str(tmp_path)})["LR"] == "9"
     assert assignments.read(folder / "config_X.sh").values == {"LR": "9"}
-    assert config_file.names_set_by(str(folder / "config_X.sh")) == ["LR"]
+    assert Document(folder / "config_X.sh").names == ["LR"]
     (folder / sourced).unlink()
     with pytest.raises(UserError, match=f"config_X.sh:2: sources {sourced}, which is not there"):
-        configuration.from_environment(IMAGENET, str(folder / "config_X.sh"))
+        named.of_scripts({**IMAGENET, "CONFIG_FILE": str(folder / "config_X.sh")})
 
 
 def test_bytes_that_are_no_text_are_the_same_in_every_reading(tmp_path):
     file = tmp_path / "config_X.sh"
     file.write_bytes(b"export SUBMISSION_ORG='caf\xe9'\n")
-    assert config_file.source(str(file)) == assignments.read(file).values == {"SUBMISSION_ORG": "caf\udce9"}
+    assert Document(file).sourced() == assignments.read(file).values == {"SUBMISSION_ORG": "caf\udce9"}
 
 
 def test_a_file_that_does_not_exist(tmp_path):
     with pytest.raises(UserError, match="No such file"):
-        config_file.source(str(tmp_path / "config_NONE.sh"))
+        Document(tmp_path / "config_NONE.sh")
 
 
 def test_the_shell_and_the_fields_hold_the_same_paths():
-    shell = re.search(r"for path_variable in (.*?);", (config_file.CONFIGS / "start.sh").read_text())[
+    shell = re.search(r"for path_variable in (.*?);", (document.CONFIGS / "start.sh").read_text())[
         1].split()
-    assert sorted(shell) == sorted(("CONFIG_FILE", *config_file.PATHS))
+    assert sorted(shell) == sorted(("CONFIG_FILE", *document.PATHS))
 
 
 @pytest.mark.parametrize("data", ["data", "data/", "../a checkout/data", "/data/"])
 def test_the_shell_and_python_give_paths_one_spelling(tmp_path, monkeypatch, data):
     """So that a campaign goes on with what was begun in another way."""
     checkout = tmp_path / "a checkout"
-    shutil.copytree(config_file.CONFIGS, checkout / "configs")
-    monkeypatch.setattr(config_file, "ROOT", checkout)
+    shutil.copytree(document.CONFIGS, checkout / "configs")
+    monkeypatch.setattr(files, "ROOT", checkout)
     (checkout / "configs" / "config_X.sh").write_text("export DATADIR=${DATADIR:-data}\n")
     load = '. configs/start.sh; . configs/load.sh; printf %s "$DATADIR"'
     monkeypatch.chdir(checkout)
     for environ in ({"DATADIR": data}, {}):
-        sourced = config_file.sourced_environment(checkout / "configs" / "config_X.sh", environ)
+        sourced = Choice(Document(checkout / "configs" / "config_X.sh"), environ=environ).absolute
         shell = subprocess.run(
             ["bash", "-c", load], env={**environ, "DGXSYSTEM": "X"}, capture_output=True, text=True)
         assert shell.stdout == sourced["DATADIR"] == os.path.abspath(environ.get("DATADIR", "data"))

@@ -8,13 +8,13 @@ import pytest
 
 from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.settings import config, libraries
-from rn50.settings.shell.exports import exported, remark
+from rn50.settings import fields, libraries
+from rn50.settings.writing import exported, remark
 
 WRITERS = {
     "rn50/results/report/what_ran.py: repetition", "rn50/settings/named.py: write",
-    "rn50/settings/rewrite.py: beginning", "rn50/settings/rewrite.py: section_text",
-    "rn50/settings/shell/exports.py: exported", "rn50/speed/tuned_config.py: text",
+    "rn50/settings/writing.py: beginning", "rn50/settings/writing.py: section_text",
+    "rn50/settings/writing.py: exported", "rn50/speed/tuned_config.py: text",
     "rn50/submission/source.py: _script", "rn50/submission/source.py: configuration",
     "rn50/submission/source.py: write_scripts"}
 """Every function whose text a shell will source. One more needs a look at where its names and values come
@@ -97,6 +97,6 @@ def test_every_writer_for_a_shell_is_known():
 
 def test_what_is_harmless_is_listed_here_by_hand():
     assert set(HARMLESS.split()) == libraries.HARMLESS
-    assert not libraries.HARMLESS & config.known_names()
+    assert not libraries.HARMLESS & fields.KNOWN_NAMES
     for name in libraries.HARMLESS:
         assert not re.search("^LD_|^PYTHON|^GIT_|^BASH|PATH|LIBRARY|PLUGIN|PRELOAD|FILE|_DIR|ARGS|CMD", name)

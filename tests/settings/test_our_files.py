@@ -8,8 +8,8 @@ import pytest
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.settings import config as configuration
-from rn50.settings import config_file, header, show
+from rn50.settings import header, named, show
+from rn50.settings.document import Document
 from tests.settings.imagenet import states
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -19,8 +19,8 @@ OURS = sorted(file for file in (ROOT / "configs").glob("config_*.sh") if files.M
 
 @pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
 def test_our_files_load_and_hold_nothing_without_effect_or_unknown(file):
-    environ = config_file.source(str(file))
-    rows = states(environ, str(file))
+    environ = Document(file).sourced()
+    rows = states(environ, Document(file))
     assert [
         row for row in rows.values() if row.origin != "default" and row.state in ("no effect", "ignored")
     ] == []
@@ -41,7 +41,7 @@ def test_our_files_are_one_screen_of_plain_lines(file):
 @pytest.mark.parametrize(
     "file", [file for file in OURS if "DEMO" not in file.name], ids=lambda file: file.stem)
 def test_our_imagenet_files_keep_the_official_rules(file):
-    config = configuration.from_environment(config_file.source(str(file)), str(file))
+    config = named.read(str(file), environ={})
     assert config.is_imagenet
     assert show.findings(config) == []
 
@@ -61,7 +61,7 @@ def test_a_gpu_with_a_jpeg_engine_uses_it(file):
 
 def test_the_inspur_run():
     file = ROOT / "configs" / "config_NF5688M6.sh"
-    config = configuration.from_environment(config_file.source(str(file)), str(file))
+    config = named.read(str(file), environ={})
     assert (config.ranks, config.global_batch_size) == (8, 3264)
     inspur = {
         "optimizer": "lars", "batch_size": 408, "learning_rate": 10.5, "warmup_epochs": 2, "num_epochs": 37,
@@ -72,7 +72,7 @@ def test_the_inspur_run():
 
 def config_of(system):
     file = str(ROOT / "configs" / f"config_{system}.sh")
-    return configuration.from_environment(config_file.source(file), file)
+    return named.read(file, environ={})
 
 
 @pytest.mark.parametrize("system", ["NF5688M6", "DGXA100"])
@@ -92,7 +92,7 @@ def test_eight_machines_have_the_recipe_of_one():
 
 @pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
 def test_what_is_expected_is_nothing_that_others_published(file):
-    entries = header.read(file)
+    entries = header.read(Document(file))
     assert "publish" not in entries["expected"]
     assert "published" not in entries or "not measured with this code" in entries["expected"]
 
@@ -100,7 +100,7 @@ def test_what_is_expected_is_nothing_that_others_published(file):
 @pytest.mark.parametrize("given, mode", [({}, "fused"), ({"STEP_MODE": "graph"}, "graph")])
 def test_the_demo_for_gpus_leaves_the_step_mode_to_the_environment(given, mode):
     file = ROOT / "configs" / "config_DEMO_GPU_PYTORCH.sh"
-    assert config_file.sourced_environment(file, given)["STEP_MODE"] == mode
+    assert Document(file).sourced(given)["STEP_MODE"] == mode
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_demo_for_gpus_leaves_the_step_mode_to_the_environment(given, mode):
      ("DEMO_GPU_PYTORCH", "pytorch")])
 def test_the_demo_is_labelled(system, framework):
     file = ROOT / "configs" / f"config_{system}.sh"
-    config = configuration.from_environment(config_file.source(str(file)), str(file))
+    config = named.read(str(file), environ={})
     assert config.run.framework == framework
     assert not config.is_imagenet
     assert show.findings(config) == [rules.NOT_A_RESULT]
@@ -119,7 +119,7 @@ def test_the_demo_is_labelled(system, framework):
 @pytest.mark.parametrize("other", ["DEMO_CPU_PADDLE", "DEMO_CPU_PYTORCH"])
 def test_the_demos_differ_in_the_framework_alone(other):
     mxnets, others = (
-        config_file.source(str(ROOT / "configs" / f"config_{name}.sh")) for name in ("DEMO_CPU", other))
+        Document(ROOT / "configs" / f"config_{name}.sh").sourced() for name in ("DEMO_CPU", other))
     differ = {name for name in {**mxnets, **others} if mxnets.get(name) != others.get(name)}
     assert differ == {"FRAMEWORK", "DGXSYSTEM", "SUBMISSION_PLATFORM"}
 

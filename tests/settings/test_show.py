@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rn50 import frameworks
 from rn50.cli import main
 from rn50.settings import config as configuration
-from rn50.settings import config_file, fields, libraries, show
+from rn50.settings import fields, libraries, show
 from rn50.settings.variables import FIXED, UNUSED
 from rn50.terminal import UNFOLDED, Terminal
 from tests.settings.imagenet import IMAGENET, read, states
@@ -23,11 +23,10 @@ CPU = {"DEVICE": "cpu"}
 
 
 def test_anybodys_file_runs_unchanged(foreign):
-    environ = config_file.source(foreign)
-    config = configuration.from_environment(environ, foreign)
+    config = configuration.from_environment(foreign.sourced(), foreign)
     assert config.run.system == "X8"
     assert config.global_batch_size == 3264
-    rows = {row.name: row for row in show.describe(config, config_file.names_set_by(foreign))}
+    rows = {row.name: row for row in show.describe(config)}
     state = {name: row.state for name, row in rows.items()}
     assert {name for name in state if state[name] == "ignored"} == {
         "BATCHSIZ", "PLAIN_ASSIGNMENT", "NEIGHBOURS_OWN"}
@@ -129,9 +128,9 @@ def printed(rows, config, columns):
 
 
 def test_in_a_pipe_every_variable_is_one_line_with_value_meaning_and_reason(foreign):
-    environ = {**config_file.source(foreign), "LD_LIBRARY_PATH": "/a/long/path:" * 40}
+    environ = {**foreign.sourced(), "LD_LIBRARY_PATH": "/a/long/path:" * 40}
     config = configuration.from_environment(environ, foreign)
-    rows = show.describe(config, config_file.names_set_by(foreign))
+    rows = show.describe(config)
     lines = printed(rows, config, UNFOLDED)
     assert lines[0] == "X8: ranks 8, global batch size 3264"
     for row in rows:
@@ -158,9 +157,8 @@ def test_in_a_pipe_every_variable_is_one_line_with_value_meaning_and_reason(fore
 
 
 def test_on_a_terminal_of_80_columns_the_meanings_are_readable(foreign):
-    environ = config_file.source(foreign)
-    config = configuration.from_environment(environ, foreign)
-    rows = show.describe(config, config_file.names_set_by(foreign))
+    config = configuration.from_environment(foreign.sourced(), foreign)
+    rows = show.describe(config)
     lines = printed(rows, config, 80)
     assert all(len(line) <= 80 for line in lines)
     assert any(" ".join(line.split()).startswith("LR 10.5 highest learning rate") for line in lines)

@@ -20,15 +20,16 @@ from rn50.errors import UserError
 from rn50.run.loop import EpochResult
 from rn50.run.precision import Precision
 from rn50.settings import config as configuration
-from rn50.settings import config_file, rewrite
+from rn50.settings import document, writing
+from rn50.settings.document import Document
 from rn50.speed import input_settings, measured_steps, tuned_config, tuning
 from rn50.speed.tuning import Tuner
 from tests.conftest import with_changes
 from tests.support import documented
 from tests.support.pace import slowness
 
-CONFIGS = sorted(config_file.CONFIGS.glob("config_*.sh"))
-DEMO = config_file.CONFIGS / "config_DEMO_CPU.sh"
+CONFIGS = sorted(document.CONFIGS.glob("config_*.sh"))
+DEMO = document.CONFIGS / "config_DEMO_CPU.sh"
 ENOUGH_SECONDS = 1000  # of a trainer that takes none
 
 
@@ -188,18 +189,18 @@ def outcome_of(config, **changes):
 
 @pytest.mark.parametrize("file", CONFIGS, ids=[file.stem for file in CONFIGS])
 def test_the_file_that_is_written_is_the_base_with_these_knobs(file, tmp_path):
-    base = rewrite.read(file, "input_pipeline")
+    base = writing.split(Document(file), "input_pipeline")
     changes = {"threads": 7, "prefetch_queue_depth": 5, "dont_use_mmap": True}
     outcome = outcome_of(base.config, **changes)
     output = tmp_path / "config_TUNED.sh"
     output.write_text(tuned_config.text(base, outcome))
-    read = configuration.from_environment(config_file.source(str(output)), str(output))
+    read = configuration.from_environment(Document(output).sourced(), Document(output))
     assert dataclasses.asdict(read.input_pipeline) == {
         **dataclasses.asdict(base.config.input_pipeline), **changes}
     assert dataclasses.replace(read, input_pipeline=base.config.input_pipeline) == base.config
     tuned = input_settings.NAMES.values()
-    assert {name: value for name, value in config_file.source(str(output)).items() if name not in tuned} == {
-        name: value for name, value in config_file.source(str(file)).items() if name not in tuned}
+    assert {name: value for name, value in Document(output).sourced().items() if name not in tuned} == {
+        name: value for name, value in Document(file).sourced().items() if name not in tuned}
     old, new = file.read_text().splitlines(), output.read_text().splitlines()
     header = [line for line in new if line.startswith("#") and line not in old]
     assert header[0].startswith("#   tuned       by `rn50 tune input`: DALI_THREADS=7 (was ")
@@ -216,7 +217,7 @@ def test_the_file_that_is_written_is_the_base_with_these_knobs(file, tmp_path):
 def test_a_file_that_was_tuned_before_is_tuned_again(tmp_path):
     again = DEMO
     for threads in (2, 3):
-        base = rewrite.read(again, "input_pipeline")
+        base = writing.split(Document(again), "input_pipeline")
         made = tuned_config.text(base, outcome_of(base.config, threads=threads))
         again = tmp_path / f"config_{threads}.sh"
         again.write_text(made)
@@ -228,11 +229,11 @@ def test_a_file_that_sets_knobs_elsewhere_too_or_has_no_section_is_refused(tmp_p
     file = tmp_path / "config_X.sh"
     file.write_text(DEMO.read_text() + "\nexport DALI_THREADS=9\n")
     with pytest.raises(UserError, match="sets variables of the input pipeline outside of their section"):
-        base = rewrite.read(file, "input_pipeline")
+        base = writing.split(Document(file), "input_pipeline")
         tuned_config.text(base, outcome_of(base.config, threads=2))
     file.write_text(DEMO.read_text().replace("# --- input pipeline", "# input pipeline"))
     with pytest.raises(UserError, match="no section `# --- input pipeline`"):
-        rewrite.read(file, "input_pipeline")
+        writing.split(Document(file), "input_pipeline")
 
 
 def test_the_environment_of_a_run_has_the_knobs_of_the_file_alone(monkeypatch):
@@ -309,7 +310,7 @@ def test_end_to_end_a_faster_configuration_is_written_and_it_is_faster(slow_to_d
     compared = report["after_of_before"]
     assert compared["lowest"] > 1 and compared["rounds"] == tuning.FINAL_ROUNDS
     assert report["images_per_second_after"] > report["images_per_second_before"] > 0
-    written = config_file.source(str(output), {"DATADIR": str(folder)})
+    written = Document(output).sourced({"DATADIR": str(folder)})
     assert written["DALI_ROI_DECODE"] == "1" and written["BATCHSIZE"] == "4"
     assert f"{compared['median']:.3f} times" in output.read_text()
     assert [path.name for path in pathlib.Path(tmp_path).iterdir()] == [output.name]

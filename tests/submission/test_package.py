@@ -21,7 +21,7 @@ from rn50.printed import as_json
 from rn50.results import score, tree
 from rn50.results.validity.findings import ERROR, Finding
 from rn50.settings import config as configuration
-from rn50.settings import config_file
+from rn50.settings.document import Document
 from rn50.submission import check, describe, package
 from rn50.terminal import Terminal
 from tests.support import documented, imagenet_run
@@ -98,9 +98,8 @@ def test_the_description_is_of_the_machine_that_ran_and_of_what_a_person_said(su
 
 def test_the_configuration_is_that_of_the_runs(submission):
     scripts = submission / "Somebody" / "benchmarks" / "resnet" / "implementations" / "NF5688M6"
-    file = str(scripts / "config_NF5688M6.sh")
-    again = configuration.from_environment(
-        {**config_file.source(file, {"DATADIR": "/data"}), "CACHE_CLEARED": "1"}, file)
+    file = Document(scripts / "config_NF5688M6.sh")
+    again = configuration.from_environment({**file.sourced({"DATADIR": "/data"}), "CACHE_CLEARED": "1"}, file)
     assert again == imagenet_run.configured()
     assert "SEED" not in (scripts / "config_NF5688M6.sh").read_text()
 

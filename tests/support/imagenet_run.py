@@ -7,7 +7,7 @@ import pathlib
 from rn50.benchmark import rules, schedule
 from rn50.run.mlperf_log import RunLog
 from rn50.settings import config as configuration
-from rn50.settings import config_file
+from rn50.settings.document import Document
 
 CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / "configs" / "config_NF5688M6.sh"
 ACCURACIES = (0.3244, 0.43164, 0.51848, 0.59288, 0.6182, 0.6983, 0.72614, 0.74946, 0.76082)
@@ -32,7 +32,7 @@ def tensors():
 def configured(file=CONFIGURATION, **environment):
     """The configuration of a file, with variables set beside it."""
     defaults = {"SUBMISSION_ORG": "Somebody", "SUBMISSION_STATUS": "onprem", "CACHE_CLEARED": "1"}
-    return configuration.from_environment({**defaults, **config_file.source(str(file)), **environment})
+    return configuration.from_environment({**defaults, **Document(file).sourced(), **environment})
 
 
 def write(

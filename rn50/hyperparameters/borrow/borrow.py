@@ -21,10 +21,11 @@ from rn50.hyperparameters.borrow.origin import Origin
 from rn50.hyperparameters.expected_epochs import ExpectedEpochs, refuse_no_count
 from rn50.printed import prints
 from rn50.process import environment
-from rn50.settings import rewrite, show
+from rn50.settings import show, writing
 from rn50.settings.config import Config
+from rn50.settings.document import Document
 from rn50.settings.fields import VARIABLE_OF
-from rn50.settings.rewrite import GROUP
+from rn50.settings.writing import GROUP
 
 
 @dataclass(frozen=True)
@@ -81,23 +82,22 @@ prints(
 
 def borrow(
     source: Origin,
-    base: pathlib.Path,
+    base: Document,
     global_batch_size: int | None = None,
     only: Sequence[str] = (),
     partial: bool = False,
-    text: str | None = None,
 ) -> Borrowed:
     """Return the configuration ``base`` with the hyperparameters of ``source``, at another batch size if one
     is given.
 
     ``only`` takes just these variables, ``partial`` takes what the source has. The others keep the base's
-    values. ``text`` is that of a base not yet written.
+    values.
 
     Raises UserError if the source lacks a value, the ranks do not divide the batch, or the configuration
     cannot be run.
     """
-    base_file = rewrite.read(base, text=text)
-    before, old = base_file.config, rewrite.hyperparameters(base_file.config)
+    parts = writing.split(base)
+    before, old = parts.config, writing.hyperparameters(parts.config)
     taken, mixed = _taken(source, only, partial)
     kept = before.global_batch_size if "BATCHSIZE" in mixed else source.global_batch_size
     batch = _batch(source, kept if global_batch_size is None else global_batch_size, before)
@@ -107,17 +107,17 @@ def borrow(
     prediction, expected = _expected(source, texts, batch, before)
     source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
     assumed = tuple(f"{name}={value.text}" for name, value in new.items() if value.origin == "assumed")
-    header = _header(source, base, batch, assumed, mixed)
+    header = _header(source, base.path, batch, assumed, mixed)
     rows = [("expected", f"{expected}; not measured with this code" if prediction else expected), *header]
-    text, config = rewrite.render(base_file, "with borrowed hyperparameters", rows, texts)
-    after = rewrite.hyperparameters(config)
+    text, config = writing.render(parts, "with borrowed hyperparameters", rows, texts)
+    after = writing.hyperparameters(config)
     changes = tuple(
         Change(name, old.get(name), after.get(name), new[name].origin if name in new else "default")
         for name in GROUP
         if name in old or name in after
     )
     return Borrowed(
-        source, base, config, changes, assumed, tuple(mixed), prediction, expected, tuple(header), text
+        source, base.path, config, changes, assumed, tuple(mixed), prediction, expected, tuple(header), text
     )
 
 

@@ -24,10 +24,10 @@ from rn50.results.parse import finite
 from rn50.results.result_files import find_result_files
 from rn50.results.run import read_run
 from rn50.results.validity import result_rules
-from rn50.settings.config_file import is_passed_through
+from rn50.settings.document import Document
 from rn50.settings.fields import VARIABLE_OF, variables
+from rn50.settings.libraries import is_passed_through
 from rn50.settings.parsers import optimizer
-from rn50.settings.shell import assignments
 from rn50.settings.variables import FIXED
 
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
@@ -83,7 +83,7 @@ def find(name: str, forms: str = FORMS) -> Origin:
         content = files.read_text(path, remedy=f"give {FORMS}", errors="replace")
         # UTF-16, of an older round; gzip, a pointer to a log.
         is_log = ":::ML" in content.replace("\0", "") or content.startswith(("\x1f\ufffd", "version http"))
-        return _of_logs(name, [path]) if is_log else of_file(name, path)
+        return _of_logs(name, [path]) if is_log else of_document(name, Document(path))
     if name.startswith("rcp/"):
         return _of_reference(name)
     return _of_published(published.find(name, forms))
@@ -168,10 +168,10 @@ def _of_reference(name: str) -> Origin:
     return dataclasses.replace(origin, notes=(note,))
 
 
-def of_file(name: str, path: pathlib.Path) -> Origin:
+def of_document(name: str, document: Document) -> Origin:
     """Return the origin of a configuration file, called ``name``. Only its assignments are read; nothing in
     it is run. Raises as ``find`` does."""
-    assigned = assignments.read(path)
+    path, assigned = document.path, document.assigned
     values: dict[str, str] = {}
     notes = [str(statement) for statement in assigned.not_read[:_MOST_NOTES]]
     if len(assigned.not_read) > _MOST_NOTES:

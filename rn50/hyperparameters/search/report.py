@@ -19,7 +19,7 @@ from rn50.printed import Inline, prints
 from rn50.results import sidecar
 from rn50.results.compare import Difference
 from rn50.results.parse import Evaluation, partial_name, read_log
-from rn50.settings import rewrite
+from rn50.settings import writing
 from rn50.terminal import markdown, minutes
 
 REPORT = "report.md"
@@ -118,19 +118,19 @@ class SearchOutcome:
     def _config(self, winner: Point, verdict: Confirmation) -> str:
         on = self.search.subject
         epochs = verdict.epochs[WINNER]
-        values = {**rewrite.hyperparameters(on.base.config), **subject.variables(winner)}
+        values = {**writing.hyperparameters(on.base.config), **subject.variables(winner)}
         if epochs:  # evaluate after the last of them
             values["EVAL_OFFSET"] = str((int(max(epochs)) - 1) % int(values["EVAL_PERIOD"]))
         needed = ", ".join(f"{epoch:g}" for epoch in sorted(epochs)) or "no"
         rows = [
             ("expected", f"{needed} epochs in its confirmation, evaluated after every one"),
             ("found", f"by `{self.command}`"),
-            ("", f"from {on.base.file.name}: {', '.join(subject.changes(winner, on.start))}"),
+            ("", f"from {on.base.document.path.name}: {', '.join(subject.changes(winner, on.start))}"),
             ("verdict", verdict.sentence),
         ]
         if on.config.data.train_samples != rules.TRAIN_SAMPLES:
             rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
-        return rewrite.render(on.base, "with hyperparameters that a search found", rows, values)[0]
+        return writing.render(on.base, "with hyperparameters that a search found", rows, values)[0]
 
     # The report
 

@@ -11,11 +11,11 @@ from rn50.errors import UserError
 from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
 from rn50.printed import IfKnown
-from rn50.settings import config_file, named, rewrite
+from rn50.settings import document, named, writing
 from rn50.settings.config import Config
 from rn50.settings.fields import VARIABLE_OF
 from rn50.settings.fields import variables as config_variables
-from rn50.settings.rewrite import Base
+from rn50.settings.writing import Base
 
 EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
 """Evaluation schedule of every run of a search: after each epoch, whatever the configuration says."""
@@ -47,7 +47,7 @@ class Subject:
         """Return the values that all calls of one search share, on any machine."""
         values = self.config.as_environment()
         of_data = [variable.name for section, _, variable in config_variables() if section == "data"]
-        deciding = [name for name in (*rewrite.GROUP, *of_data, *DECIDE_TOO) if name in values]
+        deciding = [name for name in (*writing.GROUP, *of_data, *DECIDE_TOO) if name in values]
         config = {name: values[name] for name in deciding if name not in ("DATADIR", *EVALUATION)}
         return {"config": config, "data": sizes(self.data)}
 
@@ -104,11 +104,10 @@ def read(name: str | None) -> Subject:
 
     Raises UserError if it cannot be run or the data are not there.
     """
-    file = config_file.find(name)
-    base = rewrite.read(file)
+    base = writing.split(document.find(name))
     left_out = (*EACH_RUNS_OWN, *EVALUATION)
     others = {key: value for key, value in process.environment().items() if key not in left_out}
-    config = named.read(str(file), environ=others).replaced(**dict.fromkeys(EACH_RUNS_OWN))
+    config = named.Choice(base.document, environ=others).config.replaced(**dict.fromkeys(EACH_RUNS_OWN))
     preflight.of(config)
     return Subject(base, config, pathlib.Path(config.data.folder).resolve())
 

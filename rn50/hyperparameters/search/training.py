@@ -13,7 +13,7 @@ from rn50.errors import UserError
 from rn50.hyperparameters.search.trial_scheduler import Task
 from rn50.process import ask_to_end_with_parent, python
 from rn50.results.parse import Evaluation, partial_name, read_log
-from rn50.settings.config_file import CONFIGS
+from rn50.settings.document import CONFIGS
 
 BY_FORCE_S = 30
 """Seconds after which a run that was asked to stop is killed; its own launcher gives the ranks a third of

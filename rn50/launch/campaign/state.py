@@ -14,7 +14,7 @@ from rn50.results import sidecar
 from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, finite, partial_name, read_log
 from rn50.results.run import Run
 from rn50.settings import header
-from rn50.settings.bounds import EPOCHS
+from rn50.settings.parsers import EPOCHS
 
 WAITING, RUNNING, STOPPED, ENDED = "waiting", "running", "stopped", "ended"
 

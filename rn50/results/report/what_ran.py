@@ -13,10 +13,9 @@ from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.results import sidecar, tree
 from rn50.results.run import Run
-from rn50.settings import config_file
+from rn50.settings.document import Document, file_of, systems
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
-from rn50.settings.shell import assignments
-from rn50.settings.shell.exports import exported
+from rn50.settings.writing import exported
 
 _PARTS = {0.25: "a quarter", 0.5: "half"}
 _SHORT = 12
@@ -191,9 +190,9 @@ def repetition(run: Run) -> Repetition | None:
 def _beside_the_file(system: str, variables: Mapping[str, str]) -> dict[str, str] | None:
     """Return the environment with which a system's configuration file gives these variables. None where there
     is no such file, or it has changed since, because its values take precedence over the environment's."""
-    if system not in config_file.systems():
+    if system not in systems():
         return None
-    of_file = assignments.read(config_file.file_of(system)).values
+    of_file = Document(file_of(system)).assigned.values
     changed: dict[str, str] = {}
     for name, variable in VARIABLES.items():
         try:

@@ -86,8 +86,10 @@ class NotRead:
 class Assignments:
     """Result of reading a file. ``values`` are by name, in the order of their first assignment. ``doubtful``
     says why a name has no value, and ``anything`` why any name may have one. ``files`` were read, in this
-    order. ``starts`` are the place of the first command that starts a job, and what is wrong with it."""
+    order; ``text`` is that of the first. ``starts`` are the place of the first command that starts a job, and
+    what is wrong with it."""
 
+    text: str
     values: dict[str, str] = field(default_factory=dict)
     doubtful: dict[str, str] = field(default_factory=dict)
     not_read: list[NotRead] = field(default_factory=list)
@@ -104,8 +106,8 @@ def read(path: Path, text: str | None = None) -> Assignments:
     Raises UserError if it is not a regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes, or
     if a file that it sources is missing or such a file.
     """
-    reader = _Reader(is_written=text is None)
-    reader.file(path, text_of(path) if text is None else text)
+    reader = _Reader(text_of(path) if text is None else text, is_written=text is None)
+    reader.file(path, reader.result.text)
     return reader.result
 
 
@@ -127,8 +129,8 @@ def text_of(path: Path) -> str:
 
 
 class _Reader:
-    def __init__(self, is_written: bool) -> None:
-        self.result, self._is_written = Assignments(), is_written
+    def __init__(self, text: str, is_written: bool) -> None:
+        self.result, self._is_written = Assignments(text), is_written
         self._open: list[Path] = []
         self._end = ""
         """Why nothing more is read."""

@@ -14,7 +14,7 @@ from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: 
 from rn50.benchmark.network import Convolution, Unit  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
-from rn50.settings.config_file import is_passed_through  # noqa: E402
+from rn50.settings.libraries import is_passed_through  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU, with_changes  # noqa: E402
 
 RATES = (0.5, 1.0, 2.0, 1.5, 0.1, 0.7)

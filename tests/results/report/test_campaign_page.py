@@ -14,7 +14,8 @@ from rn50.benchmark import rules
 from rn50.results import score
 from rn50.results.report import report
 from rn50.settings import config as configuration
-from rn50.settings import config_file, header
+from rn50.settings import document, header
+from rn50.settings.document import Document
 from tests.support import imagenet_run
 from tests.support.campaigns import change
 from tests.support.four_epochs import write_result
@@ -42,7 +43,7 @@ def test_the_page_first_says_what_ran_where(results):
     page = page_of(results)
     assert head_of(page) == {
         "trained": "ResNet-50, 1000 classes, 224x224",
-        "expected": header.read(config_file.file_of("NF5688M6"))["expected"], "framework": "MXNet 1.9.1",
+        "expected": header.read(document.find("NF5688M6"))["expected"], "framework": "MXNet 1.9.1",
         "precision": "float16", "ranks": "8 on GPU", "machine": "8 x A100",
         "date (UTC)": "2023-11-14 to 2023-11-15", "commit": "c0ffeec0ffee-dirty",
         "data certificate": "5e" * 6}
@@ -199,9 +200,9 @@ def test_the_command_that_repeats_the_run(results, changes, given):
         file.write_text(html.unescape(re.findall("<pre>(.*?)</pre>", page, re.DOTALL)[1]))
     else:
         assert settings == f"DGXSYSTEM=NF5688M6 SUBMISSION_ORG=Somebody{given} SEED=5"
-        file = config_file.file_of(environment["DGXSYSTEM"])
+        file = document.file_of(environment["DGXSYSTEM"])
     repeated = configuration.from_environment(
-        {**config_file.source(str(file), environment), "RESULT_FILE": str(log)})
+        {**Document(file).sourced(environment), "RESULT_FILE": str(log)})
     assert {**repeated.as_environment(), "CACHE_CLEARED": ""} == {
         **config.as_environment(), "CACHE_CLEARED": ""}
 

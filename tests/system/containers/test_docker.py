@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from rn50.settings import config as settings
+from rn50.settings import fields
 from tests.system.containers.engines import MARKS, SCRIPT, SOMEBODY, containers, run
 from tests.system.job import BUSY_S, POLL_S, ROOT, Job, assert_aborted, events, keys
 
@@ -205,7 +205,7 @@ def test_variables_are_passed_on(contained, checkout):
     own = [
         "CONFIG_FILE", "DGXSYSTEM", "DATADIR", "LOGDIR", "RESULT_FILE", "CACHE_CLEARED", "SEED",
         "INITIAL_WEIGHTS"]
-    names = {pattern.replace("*", "OF_SOMEBODY") for pattern in settings.patterns_of_names()} - {
+    names = {pattern.replace("*", "OF_SOMEBODY") for pattern in fields.patterns_of_names()} - {
         *own, *in_file}
     job = contained(NEXP="1", INITIAL_WEIGHTS=str(weights), **dict.fromkeys(names, "7"))
     job.wait(BUSY_S)

@@ -1,18 +1,20 @@
-"""Replace one section of a configuration file. The file is read without a shell, and written completely or
-not at all."""
+"""Write a configuration file, completely or not at all: a new one, or one with a section replaced.
+
+Here alone a name, a value or a remark becomes what a shell will source.
+"""
 
 import dataclasses
 import pathlib
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rn50 import files
-from rn50.errors import UserError, UserErrors
-from rn50.settings.config import Config, from_environment
+from rn50.errors import UserError, excerpt
+from rn50.settings.config import Config, of_document
+from rn50.settings.document import Document
 from rn50.settings.fields import VARIABLE_OF, VARIABLES
-from rn50.settings.shell import assignments
-from rn50.settings.shell.exports import exported, remark
 
 _SECTIONS = {
     "hyperparameters": re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL),
@@ -27,39 +29,57 @@ Line = tuple[str, str, str]
 """Name, value and reason, which may be empty."""
 
 
+def is_name(name: str) -> bool:
+    """Return True for the name of a variable of a shell."""
+    return name.isascii() and name.isidentifier()
+
+
+def refuse_impossible(name: str, value: str) -> None:
+    """Raise UserError if the name is none of a variable, or the value is not one printable line."""
+    if not is_name(name) or not value.isprintable():
+        problem = "not the name of a variable and one line of text"
+        raise UserError(excerpt(ascii(f"{name}={value}")), problem, "correct it")
+
+
+def exported(name: str, value: str, overridable: bool = False) -> str:
+    """Return the line that exports a variable; if ``overridable``, a value of the environment comes first.
+    Raises UserError as ``refuse_impossible`` does."""
+    refuse_impossible(name, value)
+    word = shlex.quote(value)
+    if overridable:
+        word = f'"${{{name}:-{word}}}"' if word == value else f"${{{name}:-{word}}}"
+    return f"export {name}={word}"
+
+
+def remark(text: str) -> str:
+    """Return text as one printable line of at most 200 characters, because names from other files must not
+    end the comment that they stand in."""
+    return excerpt("".join(character if character.isprintable() else " " for character in text), 200)
+
+
 @dataclass(frozen=True)
 class Base:
     """A configuration file: the text before, inside and behind one of its sections, and its configuration."""
 
-    file: pathlib.Path
+    document: Document
+    section: str
     before: str
     inside: str
     behind: str
     config: Config
-    section: str
 
 
-def read(file: pathlib.Path, section: str = "hyperparameters", text: str | None = None) -> Base:
-    """Read a configuration file and split it around ``section`` ("hyperparameters" or "input_pipeline").
-    With ``text``, that is read in place of the file, which need not exist.
+def split(document: Document, section: str = "hyperparameters") -> Base:
+    """Split a configuration file around ``section``, "hyperparameters" or "input_pipeline".
 
-    Raises UserError if the file cannot be read, lacks the section, or cannot be run.
+    Raises UserError if the file lacks the section, or cannot be run.
     """
-    whole = assignments.text_of(file) if text is None else text
-    match = _SECTIONS[section].search(whole)
+    match = _SECTIONS[section].search(document.text)
     if match is None:
         where = " before another one" if section == "hyperparameters" else ""
-        raise UserError(file, f"no section `# --- {section.replace('_', ' ')}`{where}", _FORM)
-    parts = whole[: match.start()], match.group(), whole[match.end() :]
-    return Base(file, *parts, configuration(file, text), section)
-
-
-def configuration(file: pathlib.Path, text: str | None = None) -> Config:
-    """Read a configuration without a shell, in an empty environment; ``text`` as in ``read``."""
-    try:
-        return from_environment(assignments.read(file, text).values, str(file))
-    except UserError as error:
-        raise UserErrors(*(UserError(file, line) for line in error.lines)) from None
+        raise UserError(document.path, f"no section `# --- {section.replace('_', ' ')}`{where}", _FORM)
+    before, behind = document.text[: match.start()], document.text[match.end() :]
+    return Base(document, section, before, match.group(), behind, of_document(document))
 
 
 def hyperparameters(config: Config) -> dict[str, str]:
@@ -74,7 +94,7 @@ def render(
     under a new header of (name, text) ``rows``, which replaces all that stood before the section. Raises as
     ``check`` does."""
     match = re.search(r"^#   machine +(.+)$", base.before, re.MULTILINE)
-    machine = match.group(1) if match else f"that of {base.file.name}"
+    machine = match.group(1) if match else f"that of {base.document.path.name}"
     run = [("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"), ("machine", machine)]
     ranks = base.config.ranks
     batch = int(values["BATCHSIZE"]) * ranks
@@ -116,12 +136,13 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
 
     Raises UserError if it cannot be run, or if it is not ``base`` with these values in its section.
     """
-    config, before = configuration(base.file, text), base.config
+    config, before = of_document(Document(base.document.path, text)), base.config
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
-    asked = {name: VARIABLES[name].read(value) for name, value in values.items()}
+    wanted = {name: VARIABLES[name].read(value) for name, value in values.items()}
     has = {name: VARIABLES[name].read(value) for name, value in config.as_environment().items()}
-    if not kept or not asked.items() <= has.items():
-        raise UserError(base.file, f"sets {_CONTENT[base.section]} outside of their section too", _FORM)
+    if not kept or not wanted.items() <= has.items():
+        problem = f"sets {_CONTENT[base.section]} outside of their section too"
+        raise UserError(base.document.path, problem, _FORM)
     return config
 
 
