@@ -1,6 +1,7 @@
 """``--set NAME=VALUE``: a value in place of the file's, for one command."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -219,3 +220,36 @@ def test_a_changed_value_is_marked():
 )
 def test_a_system_becomes_words_that_no_shell_takes_for_more(system, words):
     assert named.arguments(system) == words
+
+
+COUNTED = """
+import sys
+from rn50.cli import main
+events = []
+def count(event, arguments):
+    if event == "subprocess.Popen" and "bash" in str(arguments[0]):
+        events.append("bash")
+    if event == "open" and str(arguments[0]).endswith("config_DEMO_CPU.sh"):
+        events.append("file")
+sys.addaudithook(count)
+try:
+    main(sys.argv[1:])
+finally:
+    print(events.count("bash"), events.count("file"))
+"""
+
+
+def test_a_file_is_read_once_and_sourced_twice(tmp_path):
+    """By its own command: to read it with the values, and to see that a script has them."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, "run", DEMO, "--set", "LR=1", "-o", tmp_path / "results"],
+        env={**os.environ, "DATADIR": str(tmp_path / "no data")}, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout.split() == ["2", "1"], done.stderr
+
+
+def test_a_value_is_replaced_without_the_file(tmp_path):
+    file = tmp_path / "config_OWN.sh"
+    file.write_text(document.file_of(DEMO).read_text())
+    config = named.read(str(file))
+    file.unlink()
+    assert config.replaced(LR=1).hyperparameters.learning_rate == 1

@@ -53,7 +53,7 @@ def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is
     refused = []
     for result in published.results():
         try:
-            borrowed = borrow.borrow(origin.find(result.name), ONE_RANK)
+            borrowed = borrow.borrow(origin.find(result.name), Document(ONE_RANK))
         except UserError as error:
             refused.append(str(error))
             continue
@@ -82,7 +82,7 @@ def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is
 def test_every_reference_point_gives_a_configuration_that_logs_its_values(tmp_path, ruleset):
     points = json.loads(recipe.reference_file(ruleset).read_text())
     for point in points.values():
-        borrowed = borrow.borrow(origin.find(f"rcp/{ruleset}/{point['BS']}"), ONE_RANK)
+        borrowed = borrow.borrow(origin.find(f"rcp/{ruleset}/{point['BS']}"), Document(ONE_RANK))
         said, expected = logged(from_text(borrowed.text, tmp_path), tmp_path), recipe.of_point(point)
         assert said.global_batch_size == point["BS"]
         assert_same(said, expected)
@@ -100,7 +100,7 @@ def test_every_published_log_gives_a_configuration_that_logs_its_values(tmp_path
                 origin.find(str(folder))
             continue
         source = origin.find(str(folder))
-        borrowed = borrow.borrow(source, ONE_RANK)
+        borrowed = borrow.borrow(source, Document(ONE_RANK))
         said = logged(from_text(borrowed.text, tmp_path), tmp_path)
         original = recipe.of_log(parse.read_log(logs[0]))
         assert_same(said, original)
@@ -113,7 +113,7 @@ def test_every_published_log_gives_a_configuration_that_logs_its_values(tmp_path
 
 
 def test_the_proven_path_for_eight_gpus(tmp_path):
-    borrowed = borrow.borrow(origin.find("v1.0/Inspur/nf5688m6_mxnet"), EIGHT)
+    borrowed = borrow.borrow(origin.find("v1.0/Inspur/nf5688m6_mxnet"), Document(EIGHT))
     ours = configured(EIGHT.read_text(), tmp_path)
     assert configured(borrowed.text, tmp_path) == ours  # what we took by hand
     assert all(change.before == change.after for change in borrowed.changes)
@@ -127,7 +127,7 @@ def test_the_proven_path_for_eight_gpus(tmp_path):
 
 
 def test_sgd_of_ipus_is_borrowed_with_its_decay_and_without_what_lars_has():
-    borrowed = borrow.borrow(origin.find("v1.0/Graphcore/ipu-pod16-TF1"), EIGHT)
+    borrowed = borrow.borrow(origin.find("v1.0/Graphcore/ipu-pod16-TF1"), Document(EIGHT))
     h = borrowed.config.hyperparameters
     assert (h.optimizer, h.lars_eta, h.decay_epochs, h.num_epochs, h.eval_offset) == ("sgd", None, 39, 48, 3)
     assert borrowed.assumed == ("LABELSMOOTHING=0.1",)
@@ -136,19 +136,19 @@ def test_sgd_of_ipus_is_borrowed_with_its_decay_and_without_what_lars_has():
 
 def test_another_batch_size_changes_nothing_else_and_is_said():
     source = origin.find("v1.0/Inspur/nf5688m6_mxnet")
-    borrowed = borrow.borrow(source, EIGHT, 2000)
+    borrowed = borrow.borrow(source, Document(EIGHT), 2000)
     assert {change.name for change in borrowed.changes if change.before != change.after} == {"BATCHSIZE"}
     assert borrowed.config.global_batch_size == 2000
     assert "global batch size 3264 there, 2000 here" in borrowed.text
     assert borrowed.prediction.runs == 0 and "no run of this recipe is known" in borrowed.prediction.basis
     with pytest.raises(UserError, match="8 ranks of NF5688M6 do not divide it; give --gbs 2000 or 2008"):
-        borrow.borrow(source, EIGHT, 2004)
+        borrow.borrow(source, Document(EIGHT), 2004)
 
 
 def test_epochs_of_imagenet_are_not_promised_to_other_data(tmp_path):
     demo = document.CONFIGS / "config_DEMO_CPU.sh"
     for source in ("v1.0/Inspur/nf5688m6_mxnet", "rcp/3264"):
-        borrowed = borrow.borrow(origin.find(source), demo)
+        borrowed = borrow.borrow(origin.find(source), Document(demo))
         assert borrowed.prediction is None
         [said] = re.findall("^#   expected +(.+)$", borrowed.text, re.MULTILINE)
         assert (
@@ -169,17 +169,17 @@ def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
     source, demo = origin.find(str(log)), document.CONFIGS / "config_DEMO_CPU.sh"
     assert source.train_samples == 10_000
     batch = source.global_batch_size
-    own = borrow.borrow(source, demo)
+    own = borrow.borrow(source, Document(demo))
     assert (own.prediction.mean, own.prediction.basis) == (4, "the runs that it was borrowed from")
-    assert borrow.borrow(source, demo, 2 * batch).prediction is None
-    on_imagenet = borrow.borrow(source, ONE_RANK)
+    assert borrow.borrow(source, Document(demo), 2 * batch).prediction is None
+    on_imagenet = borrow.borrow(source, Document(ONE_RANK))
     assert (
         on_imagenet.prediction.runs == 0 and "no run of this recipe is known" in on_imagenet.prediction.basis)
     assert "its runs trained on 10,000 images, and this configuration trains on 1,281,167" in on_imagenet.text
 
 
 def test_what_leaves_the_closed_rules_is_found():
-    borrowed = borrow.borrow(origin.find("rcp/1.0.0/2048"), EIGHT)  # a weight decay of 0.002
+    borrowed = borrow.borrow(origin.find("rcp/1.0.0/2048"), Document(EIGHT))  # a weight decay of 0.002
     assert [finding.split(":")[0] for finding in borrowed.findings] == ["WD=0.002"]
     assert borrowed.config.division == "open"
 

@@ -8,6 +8,7 @@ from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import borrow, origin
 from rn50.hyperparameters.plan.planner import SystemPlanner, planner_for
+from rn50.settings.document import Document
 from tests.hyperparameters.borrowing import EIGHT
 
 NAME = "A100-SXM-80GB"
@@ -34,4 +35,4 @@ def test_numbers_that_are_no_counts_are_refused_from_python_too(planner, number)
 @pytest.mark.parametrize("batch", [0, -8, 1.5])
 def test_a_batch_that_is_no_count_is_refused_from_python_too(batch):
     with pytest.raises(UserError, match=f"--gbs {batch}: no whole number from 1 on"):
-        borrow.borrow(origin.find("v1.0/Inspur/nf5688m6_mxnet"), EIGHT, batch)
+        borrow.borrow(origin.find("v1.0/Inspur/nf5688m6_mxnet"), Document(EIGHT), batch)

@@ -7,6 +7,7 @@ import pytest
 
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow import borrow, origin
+from rn50.settings.document import Document
 from tests.hyperparameters.borrowing import EIGHT, configured
 from tests.support import imagenet_run
 
@@ -37,7 +38,7 @@ def foreign(folder, text=FOREIGN):
 def test_a_foreign_file_is_read_and_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = foreign(tmp_path)
-    borrowed = borrow.borrow(origin.find(str(file)), EIGHT)
+    borrowed = borrow.borrow(origin.find(str(file)), Document(EIGHT))
     assert not (tmp_path / "PWNED").exists()
     assert borrowed.config == configured(EIGHT.read_text(), tmp_path)
     assert borrowed.assumed == ()
@@ -54,20 +55,20 @@ def test_a_part_is_refused_unless_asked_for_and_then_labelled(tmp_path):
     with pytest.raises(
         UserError, match=r"says nothing readable of WD; --partial(.|\n)*WD is in doubt: config_THEIRS.sh:7"
     ):
-        borrow.borrow(origin.find(str(file)), EIGHT)
-    mixed = borrow.borrow(origin.find(str(file)), EIGHT, partial=True)
+        borrow.borrow(origin.find(str(file)), Document(EIGHT))
+    mixed = borrow.borrow(origin.find(str(file)), Document(EIGHT), partial=True)
     assert "WD" in mixed.mixed and "#   PARTIAL     not the whole group: " in mixed.text
     only = borrow.borrow(
-        origin.find("v0.7/NVIDIA/dgxa100_ngc20.06_mxnet"), EIGHT, only=["LR", "WARMUP_EPOCHS"])
+        origin.find("v0.7/NVIDIA/dgxa100_ngc20.06_mxnet"), Document(EIGHT), only=["LR", "WARMUP_EPOCHS"])
     h = only.config.hyperparameters
     assert (h.learning_rate, h.warmup_epochs, h.optimizer, h.batch_size) == (6, 5, "lars", 408)
     assert "PARTIAL" in only.text
     with pytest.raises(UserError, match="--only BATCH_SIZE: no hyperparameter"):
-        borrow.borrow(origin.find("rcp/3264"), EIGHT, only=["BATCH_SIZE"])
+        borrow.borrow(origin.find("rcp/3264"), Document(EIGHT), only=["BATCH_SIZE"])
 
 
 def test_a_whole_group_is_not_labelled():
-    assert "PARTIAL" not in borrow.borrow(origin.find("rcp/3264"), EIGHT, partial=True).text
+    assert "PARTIAL" not in borrow.borrow(origin.find("rcp/3264"), Document(EIGHT), partial=True).text
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_a_foreign_file_that_cannot_be_run_is_refused(tmp_path, change, message)
 
 def test_a_log_whose_schedule_is_another_is_refused(tmp_path):
     log = imagenet_run.write(tmp_path / "result_0.txt")
-    assert borrow.borrow(origin.find(str(log)), EIGHT).config.hyperparameters.learning_rate == 10.5
+    assert borrow.borrow(origin.find(str(log)), Document(EIGHT)).config.hyperparameters.learning_rate == 10.5
     key = '"lars_opt_end_learning_rate", "value": '
     log.write_text(log.read_text().replace(f"{key}0.0001", f"{key}0.0"))
     with pytest.raises(UserError, match="end learning rate is 0.0, and only 0.0001 is implemented"):
@@ -100,7 +101,7 @@ def test_runs_of_two_recipes_are_no_source(tmp_path):
 def test_a_name_in_somebodys_log_cannot_leave_its_comment(tmp_path):
     log = imagenet_run.write(
         tmp_path / "result_0.txt", SUBMISSION_ORG="x\ntouch PWNED\n\x1b[2J", SUBMISSION_PLATFORM="$(id)")
-    before, after = borrow.borrow(origin.find(str(log)), EIGHT).text.split("# --- hyperparameters")
+    before, after = borrow.borrow(origin.find(str(log)), Document(EIGHT)).text.split("# --- hyperparameters")
     assert all(line.startswith("#") or not line for line in before.splitlines())
     assert "organisation: x touch PWNED  [2J" in before and "\x1b" not in before
 
@@ -127,16 +128,16 @@ def test_a_file_without_hyperparameters_is_no_source(tmp_path, name, message):
 
 def test_a_base_without_sections_is_refused(tmp_path):
     with pytest.raises(UserError, match="no section `# --- hyperparameters`"):
-        borrow.borrow(origin.find("rcp/3264"), foreign(tmp_path))
+        borrow.borrow(origin.find("rcp/3264"), Document(foreign(tmp_path)))
     file = tmp_path / "config_Y.sh"
     file.write_text(EIGHT.read_text() + "export LR=3\n")
     with pytest.raises(UserError, match="sets hyperparameters outside of their section too"):
-        borrow.borrow(origin.find("rcp/3264"), file)
+        borrow.borrow(origin.find("rcp/3264"), Document(file))
 
 
 def test_what_sgd_does_not_read_is_not_refused(tmp_path):
     file = foreign(tmp_path, FOREIGN + "export OPTIMIZER=sgd LARSETA=0.0 LR=3.824\n")
-    borrowed = borrow.borrow(origin.find(str(file)), EIGHT)
+    borrowed = borrow.borrow(origin.find(str(file)), Document(EIGHT))
     assert (borrowed.config.hyperparameters.optimizer, borrowed.config.hyperparameters.lars_eta) == (
         "sgd", None)
     assert "LARSETA" not in borrowed.text
@@ -146,7 +147,7 @@ def test_a_sourced_file_that_is_missing_is_named(tmp_path):
     file = tmp_path / "config_X.sh"
     file.write_text("source ./absent.sh\n" + FOREIGN.split("\n", 2)[2])
     with pytest.raises(UserError, match=r"config_X\.sh:1: sources \./absent\.sh, which is not there"):
-        borrow.borrow(origin.find(str(file)), EIGHT)
+        borrow.borrow(origin.find(str(file)), Document(EIGHT))
 
 
 def test_a_published_run_below_the_target_has_missed_it():

@@ -27,14 +27,14 @@ def test_a_misspelled_name_in_our_file_is_an_error_with_the_nearest_name(monkeyp
         "export LARSETTA=0.001\nexport DALI_THREDS=4\nexport HOROVOD_CYCLE_TIME=0.1\n  QQQQ=1\n#export "
         "COMMENT=1\n")
     with pytest.raises(UserError) as refused:
-        configuration.from_environment(IMAGENET, str(file))
+        configuration.from_environment(IMAGENET, Document(file))
     lines = str(refused.value).splitlines()
     assert len(lines) == 3
     assert "LARSETTA" in lines[0] and "did you mean LARSETA?" in lines[0]
     assert "DALI_THREDS" in lines[1] and "did you mean DALI_THREADS?" in lines[1]
     assert "QQQQ" in lines[2] and "remove it" in lines[2]
     with pytest.raises(UserError):
-        configuration.from_environment({**IMAGENET, "CONFIG_FILE": str(file)})
+        named.of_scripts({**IMAGENET, "CONFIG_FILE": str(file)})
 
 
 UNSOURCEABLE = [

@@ -173,11 +173,11 @@ def test_on_a_terminal_of_80_columns_the_meanings_are_readable(foreign):
 def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypatch, capsys):
     monkeypatch.setenv("LR", "99")
     monkeypatch.setenv("NUMEPOCHS", "99")
-    show.show(foreign, (), set_only=False, as_json=True)
+    show.show(str(foreign.path), (), set_only=False, as_json=True)
     rows = json.loads(capsys.readouterr().out)["values"]
     values = {row["name"]: row["value"] for row in rows}
     assert (values["LR"], values["NUMEPOCHS"]) == ("10.5", "37")
-    show.show(foreign, (), set_only=True, as_json=True)
+    show.show(str(foreign.path), (), set_only=True, as_json=True)
     of_file = [row for row in rows if row["origin"] != "default"]
     assert json.loads(capsys.readouterr().out)["values"] == of_file != rows
 
@@ -234,14 +234,14 @@ def shown(*arguments):
 
 def test_a_file_that_names_no_framework_is_told_what_trains_on_newer_gpus(foreign):
     advice = "FRAMEWORK: not set, so MXNet, whose packages have code for compute capability 5.0 6.0 7.0 8.0"
-    told = shown(foreign)
+    told = shown(foreign.path)
     assert advice in told and "H100: --set FRAMEWORK=pytorch --set STEP_MODE=fused\n" in told
-    with_them = shown(foreign, "--set", "FRAMEWORK=pytorch", "--set", "STEP_MODE=fused")
+    with_them = shown(foreign.path, "--set", "FRAMEWORK=pytorch", "--set", "STEP_MODE=fused")
     assert ": not set, so" not in with_them and ": not set, so" not in shown("DEMO_CPU")
     eager = (
         "STEP_MODE: not set, so eager; from compute capability 8.0 on fused is fastest: --set STEP_MODE=fused"
     )
-    assert eager in shown(foreign, "--set", "FRAMEWORK=pytorch")
+    assert eager in shown(foreign.path, "--set", "FRAMEWORK=pytorch")
 
 
 @pytest.mark.parametrize(
