@@ -328,14 +328,15 @@ def path_part(name: object) -> str:
 
 
 @contextlib.contextmanager
-def only_process(folder: pathlib.Path, doing: str) -> Iterator[None]:
-    """Lock ``folder`` for this process. Raises UserError if another process holds the lock."""
+def only_process(folder: pathlib.Path, doing: str) -> Iterator[int]:
+    """Lock ``folder`` for this process, and those that inherit the descriptor. Raises UserError if another
+    process holds the lock."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UserError(folder, f"another process is {doing} there", "wait for it") from error
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)

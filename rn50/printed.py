@@ -84,8 +84,8 @@ def paths(record: type) -> dict[str, tuple[str, ...]]:
     attribute."""
     chosen: dict[str, _Path] = {}
     for choose in _CHOSEN.get(record, ()):
-        taken = choose(_Path())
-        for value in taken if isinstance(taken, tuple) else (taken,):
+        values = choose(_Path())
+        for value in values if isinstance(values, tuple) else (values,):
             chosen.update(value if isinstance(value, dict) else {value._names[-1]: value})
     if chosen:
         return {name: path._names for name, path in chosen.items()}

@@ -1,6 +1,5 @@
 """Verbs on hyperparameters: what to expect of some, where to take them from, and what they are worth."""
 
-import contextlib
 import dataclasses
 import pathlib
 import sys
@@ -9,6 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.group import PATH, flag, option
@@ -215,7 +215,6 @@ def search(
     """
     from rn50.data import preflight
     from rn50.hyperparameters.search import report, subject
-    from rn50.hyperparameters.search.journal import Journal
     from rn50.hyperparameters.search.search import Search, shares
     from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
@@ -224,10 +223,11 @@ def search(
     other = confirm_data.resolve() if confirm_data else None
     searched = subject.read(name)
     dealt = shares(workers, searched.config.run.device)
-    with contextlib.closing(Journal(folder.resolve())) as journal:
+    files.make_folder(folder, "give another --output")
+    with files.only_process(folder, "searching, or ending the runs of a search,") as lock:
         options = Options(workers=workers, confirm_data=other, **limits)
-        scheduler = TrialScheduler(journal, searched, options)
-        stopped_by = Search(scheduler, dealt).run()
+        scheduler = TrialScheduler(searched, folder, options)
+        stopped_by = Search(scheduler, dealt, lock).run()
         if stopped_by:
             say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)
             sys.exit(128 + stopped_by)

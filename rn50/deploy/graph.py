@@ -38,16 +38,16 @@ def model(weights: Weights, facts: Mapping[str, str], fold: bool = True, preproc
     graph.network(x)
     logits = helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["N", weights.classes])
     body = helper.make_graph(graph.nodes, "resnet50_v1.5", [images], [logits], graph.constants)
-    made = helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-    label(made, facts)
-    onnx.checker.check_model(made, full_check=True)
-    return made
+    proto = helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    label(proto, facts)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
 
 
-def label(made: Any, facts: Mapping[str, str]) -> None:
+def label(proto: Any, facts: Mapping[str, str]) -> None:
     """Mark a model as made by rn50, in fields before its graph, and add the facts."""
-    made.producer_name, made.doc_string = "rn50", files.MARK
-    helper.set_model_props(made, dict(facts))
+    proto.producer_name, proto.doc_string = "rn50", files.MARK
+    helper.set_model_props(proto, dict(facts))
 
 
 class _Graph:

@@ -62,8 +62,8 @@ def quantize(
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
     read = calibration_images(model, config, images) if any(way != DYNAMIC for way in tried) else []
     candidates = []
-    made = ((way, in_int8(model, way, read)) for way in tried)
-    for way, variant in itertools.chain([(FLOAT, model)], made):
+    quantized = ((way, in_int8(model, way, read)) for way in tried)
+    for way, variant in itertools.chain([(FLOAT, model)], quantized):
         evaluated = model_evaluation.evaluate(variant, config, f"evaluating {way}")
         int8 = model_file.int8_operators(variant.proto)
         candidates.append(Candidate(way, variant.content, *int8, evaluated))
@@ -98,7 +98,7 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
         model_file.quiet(),
         model_file.faults(model.name, "quantise"),
     ):
-        prepared, made = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "made.onnx"))
+        prepared, output = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "int8.onnx"))
         settings = onnxruntime.SessionOptions()
         settings.optimized_model_filepath = prepared
         # Basic optimisation folds batch norm.
@@ -110,14 +110,14 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
         how: dict[str, Any] = {"nodes_to_exclude": excluded}
         if way == DYNAMIC:
             # ConvInteger has one scale per tensor, and ONNX Runtime executes it for unsigned weights alone.
-            ort.quantize_dynamic(prepared, made, DYNAMIC_OPERATORS, weight_type=QuantType.QUInt8, **how)
+            ort.quantize_dynamic(prepared, output, DYNAMIC_OPERATORS, weight_type=QuantType.QUInt8, **how)
         else:
             how |= {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
             how["calibrate_method"] = CALIBRATIONS[way.removeprefix(f"{STATIC} ")]
             how["extra_options"] = {"CalibStridedMinMax": 1}
             reader = _Reader({model.input: image} for image in images)
-            ort.quantize_static(prepared, made, reader, ort.QuantFormat.QDQ, STATIC_OPERATORS, **how)
-        proto = model_file.parse(model.name, pathlib.Path(made).read_bytes()).proto
+            ort.quantize_static(prepared, output, reader, ort.QuantFormat.QDQ, STATIC_OPERATORS, **how)
+        proto = model_file.parse(model.name, pathlib.Path(output).read_bytes()).proto
     _shorten(proto)
     graph.label(proto, {**model.facts, "quantization": way})
     return model_file.parse(f"{model.name} quantised ({way})", proto.SerializeToString())
@@ -130,15 +130,15 @@ def _shorten(proto: Any) -> None:
     ONNX Runtime refuses a classifier without zero points.
     """
     tensors = list(proto.graph.initializer)
-    symmetric = {one.name for one in tensors if one.data_type == TensorProto.INT32 or len(one.dims) == 4}
+    symmetric = {t.name for t in tensors if t.data_type == TensorProto.INT32 or len(t.dims) == 4}
     dropped = set()
     for node in proto.graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in symmetric:
             dropped.add(node.input.pop(2))
     del proto.graph.initializer[:], proto.graph.value_info[:], proto.metadata_props[:]
     proto.graph.initializer.extend(tensor for tensor in tensors if tensor.name not in dropped)
-    made = dict.fromkeys(output for node in proto.graph.node for output in node.output)
-    short = {name: str(number) for number, name in enumerate(made) if name != proto.graph.output[0].name}
+    outputs = dict.fromkeys(output for node in proto.graph.node for output in node.output)
+    short = {name: str(number) for number, name in enumerate(outputs) if name != proto.graph.output[0].name}
     for node in proto.graph.node:
         node.name = ""
         for names in (node.input, node.output):

@@ -98,14 +98,14 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
         preexec_fn=ask_to_end_with_parent(),
     )
     stop.watch(process)
-    one = "the training process" if start.launcher == "python" else f"rank {start.rank}"
-    who, status = _relay(process, start.launcher, stop) if starts_all else (one, process.wait())
+    only = "the training process" if start.launcher == "python" else f"rank {start.rank}"
+    who, status = _relay(process, start.launcher, stop) if starts_all else (only, process.wait())
     _wait_for_rest(others)
     if result_file is not None and not start.rank:  # of several ranks that Slurm started, rank 0 owns the log
         log_file.stop_abandoned(result_file)
-    if stop.asked is not None:
-        _say(f"stopped by {stop.asked.name}; {_remains(result_file)}")
-        return 128 + stop.asked
+    if stop.signal is not None:
+        _say(f"stopped by {stop.signal.name}; {_remains(result_file)}")
+        return 128 + stop.signal
     number = -status if status < 0 else status - 128
     if number in set(signal.Signals):
         name, cause = signal.Signals(number).name, _cause(number, oom_kills)
@@ -207,7 +207,7 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
         return min(ended.items(), key=lambda item: (item[1] not in with_remedy, item[1] in left_behind))
     if first:
         return first, job_status
-    if job_status > 0 and stop.asked is None:
+    if job_status > 0 and stop.signal is None:
         # mpirun gives the reason first and explains it afterwards; horovodrun gives it at the end of a
         # traceback.
         words = words or ["it does not say why"]
@@ -224,7 +224,7 @@ class _StopOnSignal:
     """
 
     def __init__(self) -> None:
-        self.asked: signal.Signals | None = None
+        self.signal: signal.Signals | None = None
         self._process: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGINT, signal.SIGTERM, *not_ignored(signal.SIGHUP)):
             signal.signal(number, self._handle)
@@ -233,14 +233,14 @@ class _StopOnSignal:
         """Ask ``process`` to end on a signal from now on, and at once if a signal came while it was being
         started."""
         self._process = process
-        if self.asked is not None:
+        if self.signal is not None:
             self._end(process)
 
     def _handle(self, number: int, _: object) -> None:
-        first = self.asked is None
+        first = self.signal is None
         # Ctrl-C is the reason, even if a script's SIGTERM came before it.
         if first or number == signal.SIGINT:
-            self.asked = signal.Signals(number)
+            self.signal = signal.Signals(number)
         if first and self._process is not None:
             self._end(self._process)
 

@@ -178,7 +178,7 @@ def _mpirun(config: Config, rank_argv: list[str]) -> Start:
 
 def _wanted_everywhere(name: str) -> bool:
     """Return True if ranks on other machines need the variable, and mpirun does not set it itself."""
-    names = {each for _, _, variable in variables() for each in (variable.name, *variable.aliases)}
+    names = {name for _, _, variable in variables() for name in (variable.name, *variable.aliases)}
     ours = name in names or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
     return ours or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))
 

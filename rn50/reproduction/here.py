@@ -93,7 +93,7 @@ def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here
         _refuse_commands(document)
     config = named.Choice(document).config
     diagnoses = doctor.examine(machine, installed, config)
-    prevented = [one for one in diagnoses if one.severity == FAILURE]
+    prevented = [row for row in diagnoses if row.severity == FAILURE]
     same_machine = claim.is_of(machine, description.read())
     same_data = config.data.train_samples == claim.origin.train_samples and not _other_data(claim, config)
     same_recipe = config.global_batch_size == claim.origin.global_batch_size and same_data
@@ -173,4 +173,4 @@ def _differences(
 def refuse_prevented(here: Here) -> None:
     """Raise UserErrors for what keeps this machine from making the runs."""
     if here.prevented:
-        raise UserErrors(*(UserError(one.subject, one.found, one.remedy) for one in here.prevented))
+        raise UserErrors(*(UserError(row.subject, row.found, row.remedy) for row in here.prevented))

@@ -51,8 +51,8 @@ def measure(here: Here, expected: Expected, folder: pathlib.Path) -> Measurement
     if file.exists():
         return _kept(file)
     run, batch = config.run, config.hyperparameters.batch_size
-    one = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
-    result = cell.run(one, config, (SYNTHETIC, REAL), SECONDS, ROUNDS, log)
+    timed = Cell(run.framework, OURS, None, run.precision, batch, run.ranks_per_node, run.nodes, run.hosts)
+    result = cell.run(timed, config, (SYNTHETIC, REAL), SECONDS, ROUNDS, log)
     if result.failure or result.step is None:
         raise UserError(here.config_file, result.failure, f"see {log}")
     measured = Measurement(result.rates[REAL], result.rates[SYNTHETIC], result.step.communication or 0.0)
@@ -68,10 +68,10 @@ def _kept(file: pathlib.Path) -> Measurement:
     remedy = "remove it, and the same command measures again"
     content = files.read_json(file, remedy=remedy)
     numbers = [finite(content.get(name)) if isinstance(content, dict) else None for name in _KEPT]
-    known = [number for number in numbers if number is not None and 0 <= number < 1e12]
-    if len(known) < len(numbers):
+    valid = [number for number in numbers if number is not None and 0 <= number < 1e12]
+    if len(valid) < len(numbers):
         raise UserError(file, "is not what rn50 measured", remedy)
-    return Measurement(Rates(*known[:3]), Rates(*known[3:6]), known[6])
+    return Measurement(Rates(*valid[:3]), Rates(*valid[3:6]), valid[6])
 
 
 def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib.Path) -> tuple[str, str]:

@@ -60,7 +60,6 @@ def test_it_works_in_an_empty_folder(installed, arguments, shown):
     "arguments, line",
     [("run DEMO_CPU",
       "rn50: rn50 run: needs the scripts of a checkout; git clone rn50, and make setup in it"),
-     ("search DEMO_CPU -o search", "rn50: rn50 search: the package optuna is not installed; "),
      ("demo-data demo", "rn50: the package opencv-python-headless is not installed; ")])
 def test_what_more_is_needed_is_a_line(installed, arguments, line):
     done = installed(arguments)

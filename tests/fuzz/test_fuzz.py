@@ -272,7 +272,7 @@ def test_the_journal_of_a_search(data):
         text = "".join(dumped(each) + "\n" for each in (drawn if isinstance(drawn, list) else [drawn]))
         (folder / "journal.log").write_bytes(data.draw(spoiled_bytes(text)))
         try:
-            Journal(folder).close()
+            Journal(folder)
         except UserError as error:
             assert str(folder) in str(error)
 

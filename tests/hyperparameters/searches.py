@@ -1,6 +1,5 @@
 """The simulated run of a search, and what its folder tells."""
 
-import contextlib
 import sys
 
 from rn50.hyperparameters.search import objective
@@ -14,8 +13,7 @@ SIMULATED = [sys.executable, "-m", "tests.hyperparameters.simulated_run"]
 
 
 def trials(folder):
-    with contextlib.closing(Journal(folder)) as journal:
-        return journal.trials
+    return Journal(folder).trials
 
 
 def result_file(folder, number):

@@ -19,7 +19,7 @@ TRIAL = '{"trial": 0, "point": [3.0, 32, 1.0, 5e-05, 12, null], "stage": "a stag
      (("--confirm-data", "/nowhere"), {}, "/nowhere: No such file or directory; set DATADIR"),
      (("--workers", 10_000), {}, "--workers 10000: this machine gives"),
      (("-o", "/proc/nowhere"), {},
-      "/proc/nowhere: cannot be written (No such file or directory); give another --output")])
+      "/proc/nowhere: cannot be made (No such file or directory); give another --output")])
 def test_what_a_user_can_mend(seek, arguments, environ, says):
     assert says in complaint(seek(*arguments, **environ))
 

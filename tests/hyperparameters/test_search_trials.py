@@ -1,6 +1,5 @@
 """A run of a search: what it is worth, when it is stopped, and what the confirmation makes of logs."""
 
-import contextlib
 import math
 import re
 
@@ -95,14 +94,14 @@ def test_nothing_is_hopeless_while_nothing_reached_the_target():
 
 def test_a_journal_tells_its_trials_again(tmp_path):
     decay = START._replace(decay_epochs=33.5)
-    with contextlib.closing(Journal(tmp_path)) as first:
-        first.write(search={"config": {"LR": "2.0"}})
-        for seed, point in enumerate((START, OTHER, decay, START)):
-            assert first.begin(point, "a stage", seed) == seed
-        first.finish(0, 5.25)
-        first.note(1, "in vain")
-        first.settle(1, is_stopped=True)
-        first.settle(3, is_stopped=False)
+    first = Journal(tmp_path)
+    first.write(search={"config": {"LR": "2.0"}})
+    for seed, point in enumerate((START, OTHER, decay, START)):
+        assert first.begin(point, "a stage", seed) == seed
+    first.finish(0, 5.25)
+    first.note(1, "in vain")
+    first.settle(1, is_stopped=True)
+    first.settle(3, is_stopped=False)
     told = trials(tmp_path)
     assert told == first.trials and 0 < told[0].seconds < 60
     assert [(t.number, t.point, t.seed, t.state, t.value, t.note) for t in told] == [
@@ -113,27 +112,19 @@ def test_a_journal_tells_its_trials_again(tmp_path):
 
 def test_a_line_that_a_killed_search_did_not_finish_is_replaced(tmp_path):
     file = tmp_path / "journal.log"
-    with contextlib.closing(Journal(tmp_path)) as first:
-        first.write(search={"config": {}})
-        first.begin(START, "a stage", 5)
-        first.finish(0, 5.0)
+    first = Journal(tmp_path)
+    first.write(search={"config": {}})
+    first.begin(START, "a stage", 5)
+    first.finish(0, 5.0)
     whole = file.read_bytes()
     for end in range(len(whole)):
         file.write_bytes(whole[:end])
         begun = whole[:end].count(b"\n")
-        with contextlib.closing(Journal(tmp_path)) as again:
-            assert [trial.state for trial in again.trials] == [[], [], ["running"], ["finished"]][begun]
-            if begun == 2:
-                again.finish(0, 5.0)  # shorter or longer than what was not finished
-                assert trials_of_lines(file) == again.trials
-
-
-def trials_of_lines(file):
-    """The trials of a journal that is still open, by another file of the same whole lines."""
-    other = file.parent / "other"
-    other.mkdir(exist_ok=True)
-    (other / "journal.log").write_bytes(file.read_bytes())
-    return trials(other)
+        again = Journal(tmp_path)
+        assert [trial.state for trial in again.trials] == [[], [], ["running"], ["finished"]][begun]
+        if begun == 2:
+            again.finish(0, 5.0)  # shorter or longer than what was not finished
+            assert trials(tmp_path) == again.trials
 
 
 # The confirmation

@@ -1,6 +1,5 @@
 """Several runs at a time, and searches that are killed: no finished trial is lost or repeated."""
 
-import contextlib
 import os
 import pathlib
 import random
@@ -125,8 +124,8 @@ def test_a_second_call_is_refused_while_the_first_or_a_run_of_it_is_alive(data, 
         second = command(folder, data, "--trials", 2)
         _, err = second.communicate(timeout=BUSY_S)
         assert second.returncode == 2 and err.splitlines()[-1] == (
-            f"rn50: {folder}: another search, or a run of the one before, is at work in it; wait for its "
-            "end, or give another --output")
+            f"rn50: {folder}: another process is searching, or ending the runs of a search, there; wait for "
+            "it")
     first.communicate()
     for run in runs_alive(folder):
         run.kill()
@@ -137,15 +136,14 @@ def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothi
 ):
     monkeypatch.setenv("DATADIR", str(data))
     options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds_to_confirm=5, confirm_data=None)
-    with contextlib.closing(Journal(tmp_path)) as journal:
-        scheduler = TrialScheduler(journal, subject.read("DEMO_CPU"), options)
-        for _ in range(3):
-            journal.finish(scheduler.next().trial, 9.0)
-        tasks = [scheduler.next(range(in_hand)) for in_hand in range(2)]
-        assert [task.point.learning_rate for task in tasks] == [30.0, 0.3]
-        journal.finish(tasks[1].trial, 8.0)
-        tasks = [scheduler.next(range(in_hand)) for in_hand in range(2, 5)]
-        assert [task.point.learning_rate for task in tasks] == [0.3, 0.3, 30.0]
+    scheduler = TrialScheduler(subject.read("DEMO_CPU"), tmp_path, options)
+    for _ in range(3):
+        scheduler.journal.finish(scheduler.next().trial, 9.0)
+    tasks = [scheduler.next(range(in_hand)) for in_hand in range(2)]
+    assert [task.point.learning_rate for task in tasks] == [30.0, 0.3]
+    scheduler.journal.finish(tasks[1].trial, 8.0)
+    tasks = [scheduler.next(range(in_hand)) for in_hand in range(2, 5)]
+    assert [task.point.learning_rate for task in tasks] == [0.3, 0.3, 30.0]
 
 
 def test_a_trial_whose_log_is_whole_is_finished_though_its_worker_could_not_say_so(seek, tmp_path):
@@ -163,9 +161,9 @@ def test_a_trial_that_was_being_stopped_is_stopped(seek, tmp_path):
     folder = tmp_path / "to"
     seek("--trials", 1, "--repeats", 1)
     point = trials(folder)[0].point._replace(learning_rate=30.0)
-    with contextlib.closing(Journal(folder)) as journal:
-        number = journal.begin(point, "learning rate x10", 5)
-        journal.note(number, "in vain")
+    journal = Journal(folder)
+    number = journal.begin(point, "learning rate x10", 5)
+    journal.note(number, "in vain")
     seek("--trials", 2, "--repeats", 1)
     assert trials(folder)[number].state == "stopped"
     assert evidence(trials(folder))[point].ruled_out

@@ -1,6 +1,5 @@
 """``rn50 search`` with real runs, on a data set that is so small that it is soon learnt by heart."""
 
-import contextlib
 import json
 import os
 import random
@@ -88,10 +87,10 @@ def test_two_workers_killed_at_random_moments_and_resumed(seek, tmp_path):
 
 def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
     folder, start = tmp_path / "to", Point(0.1, 8, 1, 5e-5, 90, None)
-    with contextlib.closing(Journal(folder)) as journal:  # as if these had been run
-        for number, (rate, value) in enumerate(((0.1, 50.0), (1.0, 30.0))):
-            journal.begin(start._replace(learning_rate=rate), "a stage", number)
-            journal.finish(number, value)
+    journal = Journal(folder)  # as if these had been run
+    for number, (rate, value) in enumerate(((0.1, 50.0), (1.0, 30.0))):
+        journal.begin(start._replace(learning_rate=rate), "a stage", number)
+        journal.finish(number, value)
     budget = ("--trials", "2", *BUDGET[2:], "--workers", "2")
     job = seek(*budget)
     job.until(lambda: list(folder.glob("confirmed/*/result_?.txt")) and job.ranks())

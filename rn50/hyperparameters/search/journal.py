@@ -1,8 +1,7 @@
 """State of a search: a file of JSON lines in its folder, which one process reads and writes.
 
 A trial is one run. Its log decides: a trial with a complete log is finished even if the search was killed
-before recording that. The file is locked by the search and by its runs, so that no other search begins while
-any of them is alive.
+before recording that.
 
 A line is a value of the search, or what changed of a trial::
 
@@ -13,7 +12,6 @@ A line is a value of the search, or what changed of a trial::
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import pathlib
@@ -55,27 +53,21 @@ class Journal:
     """The journal of the search in ``folder``."""
 
     def __init__(self, folder: pathlib.Path):
-        """Open the journal, or create it. Raises UserError if the folder cannot be written, its journal.log
-        is not a journal, or another search is at work on it."""
+        """Read the journal, if there is one. Raises UserError if the folder cannot be written, or its
+        journal.log is not a journal."""
         self.folder, self.trials = folder, list[Trial]()
         self.search: dict[str, dict[str, Any]] = {}
-        """What the calls of the search have in common; empty in a new one."""
+        """Identity of the search, the same in all its calls; empty in a new one."""
         self.confirmation: dict[str, dict[str, Any]] = {}
         """Points and seeds of the confirmation; empty before it."""
         self._began: dict[int, float] = {}
-        file = folder / "journal.log"
-        with files.errors_of(folder, _REMEDY, "cannot be written"):
-            (folder / "trials").mkdir(parents=True, exist_ok=True)
-            if not os.path.lexists(file):
-                file.touch()
-        with contextlib.ExitStack() as opened:
-            stream = opened.enter_context(files.open_regular(file, _REMEDY, os.O_RDWR))
-            _lock(stream.fileno(), folder)
-            self._read(file, stream.read())
-            opened.pop_all()
-        self._stream = stream
+        self._size = 0
+        self._file = folder / "journal.log"
+        files.make_folder(folder / "trials", _REMEDY)
+        with contextlib.suppress(files.MissingError):
+            self._read(files.read_bytes(self._file, remedy=_REMEDY))
 
-    def _read(self, file: pathlib.Path, content: bytes) -> None:
+    def _read(self, content: bytes) -> None:
         *lines, unfinished = content.split(b"\n")
         read = 0
         try:
@@ -85,7 +77,9 @@ class Journal:
             if not self.search and not _BEGINS.startswith(unfinished[: len(_BEGINS)]):
                 raise ValueError
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-            raise UserError(file, f"line {read + 1} is not of the journal of a search", _REMEDY) from None
+            raise UserError(
+                self._file, f"line {read + 1} is not of the journal of a search", _REMEDY
+            ) from None
         # Where a search was killed while it wrote, the next line replaces the unfinished one.
         self._size = len(content) - len(unfinished)
 
@@ -109,8 +103,8 @@ class Journal:
         whole = (trial.number, trial.seed, trial.point.batch_size, trial.point.num_epochs)
         numbers = (*(value or 0 for value in trial.point), trial.value or 0, trial.seconds or 0)
         if (
-            not all(isinstance(each, int) for each in whole)
-            or not all(isinstance(each, (int, float)) for each in numbers)
+            not all(isinstance(number, int) for number in whole)
+            or not all(isinstance(number, (int, float)) for number in numbers)
             or trial.state not in _STATES
             or not isinstance(trial.stage, str)
             or not isinstance(trial.note, str)
@@ -120,19 +114,14 @@ class Journal:
     def write(self, **record: Any) -> None:
         """Add a line. Raises OSError if that is impossible."""
         line = json.dumps(record).encode() + b"\n"
-        if os.pwrite(self.lock, line, self._size) < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            if os.pwrite(descriptor, line, self._size) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._file))
+        finally:
+            os.close(descriptor)
         self._size += len(line)
         self._take(record)
-
-    @property
-    def lock(self) -> int:
-        """Return the descriptor that keeps the journal locked for as long as a process has it open."""
-        return self._stream.fileno()
-
-    def close(self) -> None:
-        """Close the journal, and release the lock unless a run has it."""
-        self._stream.close()
 
     def result_file(self, number: int) -> pathlib.Path:
         """Return the path of a trial's log."""
@@ -169,19 +158,6 @@ class Journal:
         began = self._began.get(number)
         seconds = None if began is None else time.monotonic() - began
         self.write(trial=number, state=state, value=value, seconds=seconds)
-
-
-def _lock(descriptor: int, folder: pathlib.Path) -> None:
-    """Lock an open file. Raises UserError if another process has it locked, or its file system has no
-    locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        problem = "another search, or a run of the one before, is at work in it"
-        raise UserError(folder, problem, f"wait for its end, or {_REMEDY}") from None
-    except OSError as error:
-        remedy = "give a folder whose file system has locks"
-        raise UserError(folder, f"its journal.log cannot be locked ({error.strerror})", remedy) from None
 
 
 def evidence(trials: list[Trial]) -> dict[Point, Evidence]:

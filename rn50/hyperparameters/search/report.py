@@ -116,28 +116,31 @@ class SearchOutcome:
         files.write(self.report, self._markdown(), remedy="give another --output")
 
     def _config(self, winner: Point, verdict: Confirmation) -> str:
-        on = self.search.subject
+        searched = self.search.subject
         epochs = verdict.epochs[WINNER]
-        values = {**writing.hyperparameters(on.base.config), **subject.variables(winner)}
+        values = {**writing.hyperparameters(searched.base.config), **subject.variables(winner)}
         if epochs:  # evaluate after the last of them
             values["EVAL_OFFSET"] = str((int(max(epochs)) - 1) % int(values["EVAL_PERIOD"]))
         needed = ", ".join(f"{epoch:g}" for epoch in sorted(epochs)) or "no"
         rows = [
             ("expected", f"{needed} epochs in its confirmation, evaluated after every one"),
             ("found", f"by `{self.command}`"),
-            ("", f"from {on.base.document.path.name}: {', '.join(subject.changes(winner, on.start))}"),
+            (
+                "",
+                f"from {searched.base.document.path.name}: {', '.join(subject.changes(winner, searched.start))}",
+            ),
             ("verdict", verdict.sentence),
         ]
-        if on.config.data.train_samples != rules.TRAIN_SAMPLES:
+        if searched.config.data.train_samples != rules.TRAIN_SAMPLES:
             rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
-        return writing.render(on.base, "with hyperparameters that a search found", rows, values)[0]
+        return writing.render(searched.base, "with hyperparameters that a search found", rows, values)[0]
 
     # The report
 
     def _markdown(self) -> str:
-        on = self.search.subject
+        searched = self.search.subject
         parts = [
-            f"# Search for hyperparameters of {on.config.run.system}",
+            f"# Search for hyperparameters of {searched.config.run.system}",
             f"<!-- {files.MARK} -->",
             f"**{self.sentence}**",
             f"`{self.command}`",
@@ -146,25 +149,28 @@ class SearchOutcome:
         if self.pair:
             parts += ["## Baseline and winner", self._points(self.pair.points)]
         elif self.plan.best is not None:
-            parts += ["## Best so far", self._points({"configuration": on.start, "best": self.plan.best})]
+            parts += [
+                "## Best so far",
+                self._points({"configuration": searched.start, "best": self.plan.best}),
+            ]
         if self.verdict:
             parts += ["## Confirmation", *self._confirmation(self.verdict)]
         parts += ["## Trials", self._table()]
         return "\n\n".join(parts) + "\n"
 
     def _facts(self) -> list[str]:
-        on, options = self.search.subject, self.search.options
+        searched, options = self.search.subject, self.search.options
         finished = [trial.number for trial in self.trials if trial.state == "finished"]
         first = self.search.journal.result_file(finished[0]) if finished else None
         saved = sidecar.named(sidecar.read(first)) if first else {}
         data = "the same"
-        if options.confirm_data and options.confirm_data != on.data:
+        if options.confirm_data and options.confirm_data != searched.data:
             winner = self.search.folder / confirmation.FOLDER / WINNER
             its = sidecar.named(sidecar.read(winner / journal.RESULT))
             data = f"`{options.confirm_data}`{_certified(its)}"
         took = sum(trial.seconds or 0 for trial in self.trials)
         facts = [
-            f"- searched on `{on.data}`{_certified(saved)}; confirmed on {data}",
+            f"- searched on `{searched.data}`{_certified(saved)}; confirmed on {data}",
             f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs; {options.workers} at a time in "
             "this call",
             f"- machine: {saved.get('machine', 'not saved')}; "
@@ -175,9 +181,9 @@ class SearchOutcome:
             f"which accuracy crosses {rules.TARGET_ACCURACY}, on a line between evaluations, which are "
             "after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
         ]
-        if not on.config.is_imagenet:
+        if not searched.config.is_imagenet:
             facts.append(f"- {rules.NOT_A_RESULT}")
-        departures = on.config.departures
+        departures = searched.config.departures
         if departures:
             broken = "; ".join(f"{name}: {rule}" for name, rule in departures.items())
             closed = "the rules of the closed division, as the configuration was before"
@@ -225,14 +231,14 @@ class SearchOutcome:
         rows = []
         for trial in self.trials:
             log = self.search.journal.result_file(trial.number)
-            seen = _evaluations(log if log.exists() else partial_name(log))
+            curve = _evaluations(log if log.exists() else partial_name(log))
             changes = subject.in_words(trial.point, self.search.subject.start)
             value = "-" if trial.value is None else f"{trial.value:.2f}"
             if trial.value is not None and trial.value >= method.MISSED:
                 value = "missed"
             ended = trial.state + (f": {trial.note}" if trial.note else "")
-            top = f"{objective.best_accuracy(seen):.4f}"
-            rows.append([trial.number, trial.stage, changes, value, len(seen), top, ended, trial.seed])
+            top = f"{objective.best_accuracy(curve):.4f}"
+            rows.append([trial.number, trial.stage, changes, value, len(curve), top, ended, trial.seed])
         headings = ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"]
         return markdown(headings, rows)
 

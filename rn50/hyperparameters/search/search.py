@@ -34,10 +34,10 @@ def shares(workers: int, device: str) -> list[tuple[int, ...]]:
 class Search:
     """One call of a search: as many runs at a time as there are shares of the machine."""
 
-    def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]]):
-        """``shares`` are the cores of each run."""
+    def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]], lock: int):
+        """``shares`` are the cores of each run, ``lock`` a descriptor that every run inherits."""
         self._scheduler, self._journal = scheduler, scheduler.journal
-        self._shares = shares
+        self._shares, self._lock = shares, lock
         self._jobs: dict[int, Training] = {}
         self._signal: signal.Signals | None = None
         self._killed = 0
@@ -75,7 +75,7 @@ class Search:
                 task = self._scheduler.next([job.task for job in self._jobs.values()])
                 if task is None:
                     return
-                self._jobs[share] = Training(task, cpus, self._journal.lock)
+                self._jobs[share] = Training(task, cpus, self._lock)
                 say_with_time(f"{task.name}: begins")
 
     def _look(self) -> None:

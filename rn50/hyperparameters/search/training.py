@@ -22,8 +22,8 @@ COMMAND = python("-m", "rn50", "launch")
 
 
 class Training:
-    """Started run. Its process inherits ``lock``, that of the journal, so that no other search begins while
-    it is alive."""
+    """Started run. Its process inherits ``lock``, that of the search's folder, so that no other search begins
+    there while it is alive."""
 
     epochs = 0
     """Evaluations at the last look."""

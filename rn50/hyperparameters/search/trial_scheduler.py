@@ -49,10 +49,11 @@ class Task(NamedTuple):
 class TrialScheduler:
     """Scheduler of a search's trials and confirmation."""
 
-    def __init__(self, journal: Journal, searched: Subject, options: Options):
-        """Begin or go on with the search of a journal. Raises UserError if it is another search."""
-        self.journal, self.subject, self.options = journal, searched, options
-        self.folder = journal.folder
+    def __init__(self, searched: Subject, folder: pathlib.Path, options: Options):
+        """Begin or go on with the search in ``folder``. Raises UserError if it cannot be written or holds
+        another search."""
+        self.subject, self.folder, self.options = searched, folder.resolve(), options
+        self.journal = Journal(self.folder)
         self.ended = False
         """True once nothing is left to run."""
         console, text = Terminal(stderr=True), partial(TextColumn, markup=False)
@@ -140,8 +141,10 @@ class TrialScheduler:
 
     def plan(self, trials: list[Trial]) -> NextRuns:
         """Return the method's plan for the trials."""
-        of, repeats = self.subject, self.options.repeats
-        return method.plan(of.start, evidence(trials), repeats, of.possible, of.learning_rate_unit)
+        searched, repeats = self.subject, self.options.repeats
+        return method.plan(
+            searched.start, evidence(trials), repeats, searched.possible, searched.learning_rate_unit
+        )
 
     def _choose(self, plan: NextRuns, trials: list[Trial]) -> Point | None:
         """Return the point that needs a run most, a first run before a second one; None if enough are in

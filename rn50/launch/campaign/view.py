@@ -92,15 +92,15 @@ def _expected_at(campaign: Campaign, epoch: int) -> str:
 
 def outcome(run: RunState) -> str:
     """Return how a run has ended, in words."""
-    taken = f" in {minutes(run.minutes)} min" if run.minutes is not None else ""
+    took = f" in {minutes(run.minutes)} min" if run.minutes is not None else ""
     if run.state == STOPPED:
         return f"stopped after epoch {run.epoch}"
     if run.reached:
-        return f"top-1 {run.reached.accuracy:.4f} at epoch {run.reached.epoch:g}{taken}"
+        return f"top-1 {run.reached.accuracy:.4f} at epoch {run.reached.epoch:g}{took}"
     if run.log and run.log.status == UNFINISHED:
         return f"no run_stop in its log, which ends in epoch {run.epoch + 1}"
     best = max((evaluation.accuracy for evaluation in run.evaluations), default=None)
-    return f"missed the target{taken}, best top-1 {_text(best, '.4f')}"
+    return f"missed the target{took}, best top-1 {_text(best, '.4f')}"
 
 
 def _text(value: float | None, form: str) -> str:
