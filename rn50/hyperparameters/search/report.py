@@ -122,13 +122,11 @@ class SearchOutcome:
         if epochs:  # evaluate after the last of them
             values["EVAL_OFFSET"] = str((int(max(epochs)) - 1) % int(values["EVAL_PERIOD"]))
         needed = ", ".join(f"{epoch:g}" for epoch in sorted(epochs)) or "no"
+        base = searched.base.document.path.name
         rows = [
             ("expected", f"{needed} epochs in its confirmation, evaluated after every one"),
             ("found", f"by `{self.command}`"),
-            (
-                "",
-                f"from {searched.base.document.path.name}: {', '.join(subject.changes(winner, searched.start))}",
-            ),
+            ("", f"from {base}: {', '.join(subject.changes(winner, searched.start))}"),
             ("verdict", verdict.sentence),
         ]
         if searched.config.data.train_samples != rules.TRAIN_SAMPLES:
