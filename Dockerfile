@@ -1,5 +1,5 @@
 # The submission in a container, from the packages of Debian or Ubuntu and of PyPI alone.
-#   make image STAGE=mxnet-cpu      the demo on any machine; ranks under Horovod with Gloo
+#   make image STAGE=mxnet-cpu      the demo on any machine; ranks under Horovod with MPI and Gloo
 #   make image STAGE=mxnet-gpu      NVIDIA GPUs of compute capability 5.0 to 8.9; ranks under Horovod with NCCL, MPI and Gloo
 #   make image STAGE=paddle-cpu     the demo with PaddlePaddle; ranks in shared memory
 #   make image STAGE=paddle-gpu     NVIDIA GPUs of compute capability 6.1 to 8.9; ranks with NCCL
@@ -16,7 +16,7 @@ ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get -qq update \
  && apt-get -qq install --yes --no-install-recommends \
     ca-certificates libgomp1 libquadmath0 libstdc++6 python3 python3-venv tini >/dev/null \
- && rm -rf /var/lib/apt/lists/*
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 WORKDIR /opt/rn50
 # The image need not know its user: home is where everybody may write. In a container root is no more than a user to Open MPI.
 # Without the capability "video" NVIDIA's container toolkit hides the GPU's JPEG decoder.

@@ -12,13 +12,13 @@ stand_in=/opt/stand-in # libcuda.so.1 is the driver's: there is none where an im
 install() {
   apt-get -qq update
   apt-get -qq install --yes --no-install-recommends "$@" >/dev/null
-  rm -rf /var/lib/apt/lists/*
+  rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 }
 
 system() {
   case $stage in
-    mxnet-cpu | paddle-*) ;;
-    mxnet-gpu) install openmpi-bin openssh-client ;;
+    paddle-*) ;;
+    mxnet-*) install openmpi-bin openssh-client ;;
     # PyTorch's compiler and Triton compile when a run starts.
     pytorch-*) install g++ python3-dev ;;
     *) echo "STAGE=$stage: there are mxnet-cpu, mxnet-gpu, paddle-cpu, paddle-gpu, pytorch-cpu and pytorch-gpu" >&2; exit 2 ;;
@@ -29,9 +29,13 @@ packages() {
   mkdir "$stand_in"
   case $stage in
     mxnet-cpu)
-      install g++ make
-      requirements/install.sh mxnet-cpu
-      build_horovod horovod
+      requirements/install.sh mxnet-cpu horovod-build
+      # A wheel that fits, which the checkout may have kept, needs no compiler.
+      if ! requirements/install.sh horovod 2>/dev/null; then
+        install g++ libopenmpi-dev make
+        requirements/install.sh horovod
+      fi
+      without_what_built_it
       ;;
     mxnet-gpu)
       # nvcc is one of Debian's non-free packages, and takes no compiler newer than GCC 11.
@@ -44,22 +48,21 @@ packages() {
       ls -d "$PWD"/.venv/lib/python3.*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/rn50.conf
       ldconfig
       export LD_LIBRARY_PATH=$stand_in CUDACXX=/usr/bin/nvcc CUDAHOSTCXX=g++-11 HOROVOD_CUDA_HOME=/usr
-      build_horovod horovod-nccl
+      requirements/install.sh horovod-build horovod-nccl
+      without_what_built_it
       ;;
     paddle-* | pytorch-*) requirements/install.sh "$stage" ;;
   esac
 }
 
-build_horovod() {
-  requirements/install.sh horovod-build
-  requirements/install.sh "$1"
+without_what_built_it() {
   pip --quiet uninstall --yes cmake
-  rm .venv/horovod-build.log
+  rm -rf .venv/horovod-build.log .venv/wheels
 }
 
 check() {
   case $stage in
-    mxnet-cpu) horovod_has MXNet Gloo ;;
+    mxnet-cpu) horovod_has MXNet MPI Gloo ;;
     mxnet-gpu)
       local library missing
       library=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mxnet/libmxnet.so

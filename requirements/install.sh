@@ -123,9 +123,32 @@ link_cuda() {
   echo "setup: outside an image PaddlePaddle finds CUDA's libraries with export LD_LIBRARY_PATH=${folders%:}"
 }
 
+# The wheel of Horovod for CPUs is kept for every .venv that it fits, such as an image's: of the same pins, MXNet and Python, on the
+# same system. pip checked the hash of the source that it was built from here; the wheel itself is not checked again.
+wheels_of_horovod() {
+  local system python_tag pins
+  # shellcheck source=/dev/null
+  system=$(. /etc/os-release && echo "$ID-${VERSION_ID:-}")
+  python_tag=$("$python" -c 'import sys; print(sys.implementation.cache_tag)')
+  pins=$({ cat "${files[@]}" requirements/{mxnet-cpu,horovod-build}.txt requirements/build_with_mxnet/*.py requirements/install.sh; echo "$mpi" .venv/installed-mxnet-*; } | sha256sum)
+  echo "requirements/wheels/$system-$python_tag-${pins:0:16}"
+}
+
 build_horovod() {
+  local log=.venv/horovod-build.log wheels=.venv/wheels nccl
+  rm -rf "$wheels"
+  [ "$packages" = horovod-nccl ] || wheels=$(wheels_of_horovod)
+  if [ -d "$wheels" ]; then
+    echo "setup: installing $packages, built before ($wheels)"
+  else
+    compile_horovod
+  fi
+  # pip would leave one that is installed as it is.
+  pip_install --force-reinstall --no-index --no-deps "$wheels"/*.whl || fail "the wheel of Horovod could not be installed; pip's reason is above"
+}
+
+compile_horovod() {
   { command -v g++ && command -v make; } >/dev/null || fail "Horovod is built from source, which needs a compiler: sudo apt-get install g++ make"
-  local log=.venv/horovod-build.log nccl
   echo "setup: building $packages from source against MXNet${mpi:+, with MPI} (about 2 minutes; $log)"
   if [ "$packages" = horovod-nccl ]; then
     # NCCL is that of its wheel, which lacks the one name that a linker asks for. The architectures are those of mxnet-cu112.
@@ -136,13 +159,16 @@ build_horovod() {
   fi
   export "HOROVOD_${mpi:-WITHOUT_MPI}=1" MAKEFLAGS="${MAKEFLAGS:--j$(nproc)}" # else eight compilers at once, on any machine
   # Its build imports MXNet, hence build_with_mxnet, and calls cmake by name. A wheel from pip's cache could be one that was built
-  # against something else, and pip would leave the one that is installed as it is.
-  PATH="$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD/requirements/build_with_mxnet" \
+  # against something else. -gtoggle takes back the -g of its build: a third of the time goes into what only a debugger reads.
+  rm -rf requirements/wheels
+  PATH="$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD/requirements/build_with_mxnet" CXXFLAGS="-gtoggle ${CXXFLAGS:-}" \
     HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 \
-    pip_install --force-reinstall --no-cache-dir --no-deps --no-build-isolation --require-hashes -r requirements/horovod.txt >"$log" 2>&1 || {
+    "$python" -m pip --disable-pip-version-check wheel --no-cache-dir --no-deps --no-build-isolation --require-hashes \
+    --wheel-dir .venv/wheels -r requirements/horovod.txt >"$log" 2>&1 || {
     tail -n 25 "$log" >&2
     fail "Horovod could not be built; the end of $log is above"
   }
+  [ "$packages" = horovod-nccl ] || { mkdir requirements/wheels && mv .venv/wheels "$wheels"; }
 }
 
 # Sets that are not for one .venv: files of theirs have the same names.
@@ -163,12 +189,14 @@ files_of() {
 
 install_set() {
   local mpi='' installed=.venv/installed-$packages files wanted
-  # Horovod is built with MPI where there is one to build with, and built again where one has come since.
+  mapfile -t files < <(files_of "${packages%-nccl}")
+  # Horovod has MPI where there is one to build with, or to run a kept wheel with, and is built again where one has come since.
   case $packages in
     horovod-nccl) mpi=WITH_MPI ;;
-    horovod) ! command -v mpicxx >/dev/null || mpi=WITH_MPI ;;
+    horovod)
+      if command -v mpicxx || { command -v mpirun && [ -d "$(mpi=WITH_MPI wheels_of_horovod)" ]; }; then mpi=WITH_MPI; fi >/dev/null
+      ;;
   esac
-  mapfile -t files < <(files_of "${packages%-nccl}")
   wanted=$(sha256sum "${files[@]}" requirements/install.sh && echo "$mpi")
   [ "$(cat "$installed" 2>/dev/null)" != "$wanted" ] || return 0
   case $packages in

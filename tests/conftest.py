@@ -52,8 +52,8 @@ LIGHT = "(not slow or smoke)"
 """How the choice of marks of `make test` begins."""
 LEFT_OUT = pytest.StashKey[int]()
 UNTIL = float(os.environ.get("TESTS_UNTIL", "inf"))
-"""Seconds since the epoch. A test that would begin later fails at once: where CI is ended from outside after 90
-minutes, nobody learns which fail. `.ci/run` sets it for `make test-rest` alone."""
+"""Seconds since the epoch. A test that would begin later fails at once: where CI is ended from outside after
+90 minutes, nobody learns which fail. `.ci/run` sets it for `make test-rest` alone."""
 LONGEST = (
     "system/containers/test_docker", "system/containers/test_docker_refused", "system/test_launchers",
     "system/test_faults", "system/test_terminal", "speed/test_throughput",

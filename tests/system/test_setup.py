@@ -131,6 +131,7 @@ PIP = """#!/bin/sh
 echo "$*" >>pip.log
 case $* in
   *--dry-run*) exit $NO_BUILD_FOR_CPUS ;;
+  *" wheel "*) mkdir .venv/wheels && echo >.venv/wheels/horovod.whl ;;
   *raw*)
     echo "Downloading mxnet-1.9.1-py3-none-manylinux2014_x86_64.whl (49.1 MB)"
     echo "Progress 21000000 of 49100000"
@@ -171,6 +172,27 @@ def test_without_a_build_for_cpus_pytorch_is_the_ordinary_one(made, missing, set
     call = (made / "pip.log").read_text().splitlines()[1]
     assert re.findall(r"requirements/(\S+)\.txt", call) == sets
     assert ("3 GB" in done.stdout and "PIP_EXTRA_INDEX_URL" in done.stdout) == (missing == "1")
+
+
+def test_horovod_is_compiled_once_for_all_that_it_fits(made):
+    """The wheel is kept for another .venv of the same pins, and replaced where the pins are others."""
+    for program in ("g++", "make"):
+        (made / program).symlink_to("/bin/true")
+    path = f"{made}:{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path}
+    assert install(made, "horovod", PYTHON="", PATH=path).returncode == 0
+    again = ["bash", "-c", "rm -rf .venv/installed-horovod; exec requirements/install.sh horovod"]
+    told, kept = [], []
+    for pins in ("", "# Other pins.\n"):
+        with (made / "requirements" / "horovod.txt").open("a") as stream:
+            stream.write(pins)
+        told.append(subprocess.check_output(again, cwd=str(made), env=environ, text=True))
+        kept.append(list(made.glob("requirements/wheels/*/horovod.whl")))
+    assert ", built before (" in told[0] and "building horovod from source" in told[1]
+    assert len(kept[0]) == len(kept[1]) == 1 and kept[0] != kept[1]
+    calls = (made / "pip.log").read_text()
+    assert calls.count(" wheel ") == 2 == calls.count("--require-hashes")
+    assert calls.count(" --no-index --no-deps requirements/wheels/") == 3
 
 
 # A Python that makes a .venv with that pip.

@@ -30,30 +30,25 @@ def engine(request):
 def image(engine, tmp_path_factory):
     """The image with MXNet for CPUs, built by ``make image`` on a base that is made here, without a registry.
 
-    Docker builds all of it. Podman takes the base and the stage with the packages, which is long to build,
-    from docker, where there is one, and builds the rest.
+    Docker builds all of it. Podman takes what is long to build, all but the last stage, from docker, where
+    there is one.
     """
     stage, tag, program = "mxnet-cpu", "rn50-test:mxnet-cpu", None
-    if takes_from_docker(engine):
-        packages, folder = f"{tag}-packages", tmp_path_factory.mktemp("engines")
-        only_packages = engines.wrapper(folder / "docker", "docker", "--target=packages")
-        engines.make_image("docker", stage, packages, only_packages)
-        for name in (engines.BASE_IMAGE, packages):
-            engines.hand_over(name)
-        context = f"--build-context=packages=container-image://localhost/{packages}"
-        program = engines.wrapper(folder / "podman", "podman", context)
-    engines.make_image(engine, stage, tag, program)
-    return tag
-
-
-def takes_from_docker(engine):
-    """Return True if the engine is podman and docker can build for it. That which builds gets the base
-    image."""
     if engine == "podman" and engines.refusal("docker") is None:
         engines.make_base("docker")
-        return True
-    engines.make_base(engine)
-    return False
+        folder = tmp_path_factory.mktemp("engines")
+        ready = {target: f"{tag}-{target}" for target in ("unchecked", "check")}
+        for target, name in ready.items():
+            only = engines.wrapper(folder / target, "docker", f"--target={target}")
+            engines.make_image("docker", stage, name, only)
+        engines.hand_over(*ready.values())
+        contexts = (
+            f"--build-context={target}=container-image://localhost/{name}" for target, name in ready.items())
+        program = engines.wrapper(folder / "podman", "podman", " ".join(contexts))
+    else:
+        engines.make_base(engine)
+    engines.make_image(engine, stage, tag, program)
+    return tag
 
 
 @pytest.fixture(scope="session")

@@ -78,12 +78,14 @@ def wrapper(path, engine, options):
     return path
 
 
-def hand_over(name):
-    """Give podman an image of docker's, if it has not got it from an earlier call: gigabytes take minutes."""
-    if layers("docker", name) == layers("podman", name):
-        return
-    with replacing("podman", name):
-        run("sh", "-c", 'docker save "$0" | podman load', name, timeout=BUILD_LIMIT_S)
+def hand_over(*names):
+    """Give podman images of docker's that it has not got from an earlier call: gigabytes take minutes."""
+    new = [name for name in names if layers("docker", name) != layers("podman", name)]
+    with contextlib.ExitStack() as replaced:
+        for name in new:
+            replaced.enter_context(replacing("podman", name))
+        if new:
+            run("sh", "-c", 'docker save "$@" | podman load', "sh", *new, timeout=BUILD_LIMIT_S)
 
 
 def containers(engine):
