@@ -148,7 +148,9 @@ def made(tmp_path):
     python.write_text(PIP)
     python.chmod(0o755)
     (tmp_path / ".venv" / "whole").write_text(f"{tmp_path}, Python 3.11.7\n")
-    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "rn50").mkdir()
+    for file in ("pyproject.toml", "rn50/__init__.py"):
+        (tmp_path / file).touch()
     return tmp_path
 
 
