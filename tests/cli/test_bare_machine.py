@@ -84,8 +84,11 @@ def bare(tmp_path_factory, tiny_folder, python):
     return run
 
 
+IN_SHORT = pytest.mark.smoke("Python without packages")
+
+
 @pytest.mark.parametrize(
-    "room", [pytest.param(room, marks=pytest.mark.smoke if room == "results" else ()) for room in ROOMS])
+    "room", [pytest.param(each, marks=IN_SHORT if each == "results" else ()) for each in ROOMS])
 def test_it_works_or_says_what_to_install(bare, room):
     typed, install = ROOMS[room]
     done = bare(*typed.split())
@@ -123,7 +126,7 @@ for words in verbs(main):
 """Prints of every verb whether it has help."""
 
 
-@pytest.mark.smoke
+@IN_SHORT
 def test_help_of_every_verb(python):
     done = subprocess.run((str(python), "-c", EVERY_HELP), cwd=str(ROOT), capture_output=True, text=True)
     told = [line.rpartition(" ") for line in done.stdout.splitlines()]

@@ -73,7 +73,7 @@ MISSING = [
      r"train\.idx: empty; set DATADIR")]
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("no rank may start")
 @pytest.mark.parametrize("spoil, says", [case[1:] for case in MISSING], ids=[case[0] for case in MISSING])
 def test_missing_data_is_an_error_before_anything_starts(start, data, results, spoil, says):
     spoil(data)
@@ -114,7 +114,6 @@ def test_a_record_that_is_no_jpeg_ends_both_ranks(start, data, results):
     assert_aborted(results / "result_1.txt")
 
 
-@pytest.mark.smoke
 def test_a_label_out_of_range(start, data, results):
     label(data, "train", 150, 1000)
     job = start(DATADIR=str(data))
@@ -135,7 +134,7 @@ def test_other_number_of_validation_images(start, results):
 
 @pytest.mark.parametrize(
     "name, value, says",
-    [pytest.param("LR", "fast", "LR=fast .*for example LR=", marks=pytest.mark.smoke),
+    [pytest.param("LR", "fast", "LR=fast .*for example LR=", marks=pytest.mark.smoke("no rank may start")),
      ("OMP_NUM_THREADS", "abc", "OMP_NUM_THREADS=abc is not a number; correct or unset it"),
      ("SUBMISSION_ORG", "caf\udce9", r"SUBMISSION_ORG=caf.* is not UTF-8"),
      ("RN50_WATCHDOG_S", "soon",
@@ -148,7 +147,7 @@ def test_impossible_value(start, results, name, value, says):
     assert [path.name for path in results.iterdir()] == ["result_0.txt"]
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("a limit of a process")
 def test_too_little_memory_is_a_line():
     job = Job({}, ["bash", "-c", 'ulimit -v 200000; exec "$@"', "bash", *RN50, "launch"])
     assert job.wait() == USER_CAN_MEND

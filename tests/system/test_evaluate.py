@@ -50,7 +50,6 @@ def trained(rn50, tiny_environment, kept):
     return weights_file.path(log)
 
 
-@pytest.mark.smoke
 def test_weights_are_saved_evaluated_and_exported(rn50, trained, tiny_environment, tmp_path):
     status, printed, said = rn50("evaluate", trained, "--json", **tiny_environment)
     assert status == 0, said

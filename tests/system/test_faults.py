@@ -25,7 +25,7 @@ SHORT = {"RN50_WATCHDOG_S": "6"}
 """A watchdog that waits 6 s for a heartbeat and 9 s for a step."""
 
 
-@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.smoke), 1])
+@pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_is_stopped(start, results, victim):
     """The moments of a run are told apart in tests/run/test_watchdog.py."""
     job = start(**ENDLESS, **SHORT, DGXNGPU="2", LAUNCHER="python")

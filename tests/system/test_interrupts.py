@@ -59,7 +59,7 @@ def test_a_signal_to_the_launcher(start, results, framework, number, moment):
     assert_aborted(results / "result_1.txt", clock_ran)
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("two ranks, their signals and their log, by the command")
 def test_ctrl_c_reaches_the_whole_process_group(start, results):
     job = start(**ENDLESS, DGXNGPU="2")
     at("training", job, results / "result_1.txt")
@@ -86,9 +86,7 @@ def test_the_only_process_killed(start, results):
     assert_aborted(results / "result_1.txt")
 
 
-@pytest.mark.parametrize(
-    "launcher, victim", [pytest.param("python", 0, marks=pytest.mark.smoke), ("python", 1), ("horovodrun", 1)]
-)
+@pytest.mark.parametrize("launcher, victim", [("python", 0), ("python", 1), ("horovodrun", 1)])
 def test_one_rank_of_two_killed(start, results, request, launcher, victim):
     if launcher == "horovodrun":
         request.getfixturevalue("horovod")

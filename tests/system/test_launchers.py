@@ -146,7 +146,6 @@ def check(*logs):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.smoke
 def test_two_ranks_on_one_machine_learn_by_heart(launched, memorised, tmp_path, request):
     command, environment = on_this_machine("python", request)
     job = launched(tmp_path, command, {**BY_HEART, "DATADIR": str(memorised), **environment})

@@ -56,7 +56,7 @@ def call(command, folder):
     return done.returncode, done.stdout, done.stderr.splitlines()
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("the program beside another checkout")
 @pytest.mark.parametrize("folder", [".", "docs/deep"])
 def test_a_copy_is_told_that_the_old_code_runs(made, copied, folder):
     (copied / folder).mkdir(parents=True, exist_ok=True)

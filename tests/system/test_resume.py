@@ -91,7 +91,6 @@ def test_what_cannot_be_resumed_is_refused_and_without_a_checkpoint_a_run_begins
         and "CHECKPOINT_EPOCHS=2: checkpoints are saved beside the log, which has no file" in job.complaint)
 
 
-@pytest.mark.smoke
 def test_a_campaign_that_was_killed_resumes_and_leaves_weights(tiny_environment, tmp_path):
     installed("mxnet")
     own = {name: value for name, value in tiny_environment.items() if name != "SEED"}

@@ -116,7 +116,6 @@ def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
     assert "\nexport LR=1\n" in (folder / "config_TINY.sh").read_text()
 
 
-@pytest.mark.smoke
 def test_it_goes_on_where_it_was_stopped(seek, tmp_path):
     folder = tmp_path / "to"
     first = seek(*BUDGET)

@@ -21,8 +21,7 @@ VERBS = {
     "evaluate": ("{weights}",), "bench comm": ("--largest-mib", "1"), "bench input": MEASURE,
     "bench throughput": (*MEASURE, "-o", "rates"), "profile": (*MEASURE, "--steps", "2", "-o", "profile")}
 """Those that start further processes of Python or draw, and what is typed behind them."""
-IN_SHORT = ("check", "plan", "pack")
-"""What `make test` runs of them."""
+IN_SHORT = pytest.mark.smoke("Python reads the folder as it starts")
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def given(tmp_path, tiny_environment, argument):
 
 
 @pytest.mark.parametrize(
-    "verb", [pytest.param(verb, marks=pytest.mark.smoke if verb in IN_SHORT else ()) for verb in VERBS])
+    "verb", [pytest.param(verb, marks=IN_SHORT if verb in ("check", "pack") else ()) for verb in VERBS])
 def test_nothing_of_it_runs(verb, folder, tmp_path, tiny_environment):
     arguments = [given(tmp_path, tiny_environment, each) for each in VERBS[verb]]
     values = {**tiny_environment, "DGXNGPU": "2" if verb in ("launch", "bench comm") else "1"}
@@ -64,7 +63,7 @@ def test_nothing_of_it_runs(verb, folder, tmp_path, tiny_environment):
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 
 
-@pytest.mark.smoke
+@pytest.mark.smoke("starts nothing")
 def test_one_place_starts_python():
     starts = re.compile(r"\[\s*sys\.executable|\(\s*sys\.executable, \"-|os\.spawn|runpy\.")
     files = {
@@ -74,7 +73,7 @@ def test_one_place_starts_python():
     assert files == {"rn50/process.py", forks}
 
 
-@pytest.mark.smoke
+@IN_SHORT
 def test_python_3_10_has_no_option_for_it(folder, monkeypatch, tmp_path):
     """It removes the folder from the path itself, for a module and for code."""
     monkeypatch.setattr(sys, "version_info", (3, 10))

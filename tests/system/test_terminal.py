@@ -51,84 +51,86 @@ def packed(images, tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def verbs(campaign, another, images, packed, tmp_path):
-    """What is typed, by verb, and how it may end. None of them trains."""
-    counts = ("--classes", "5", "--train", "20", "--val", "10")
-    return {
-        "demo-data --help": (["demo-data", "--help"], {OK}),
-        "pack": (["pack", images, tmp_path / "out", "--workers", "1"], {OK}),
-        "unpack": (["unpack", packed, tmp_path / "folders"], {OK}),
-        "verify": (["verify", packed, *counts], {OK}), "doctor": (["doctor"], {0, 1}),
-        "config show": (["config", "show", "configs/config_DEMO_CPU.sh"], {OK}),
-        "bench storage": (["bench", "storage", packed, "--seconds", "1", "--rounds", "1"], {OK}),
-        "score": (["score", campaign], {OK}), "score --json": (["score", campaign, "--json"], {OK}),
-        "score --csv": (["score", campaign, "--csv"], {OK}),
-        "check": (["check", campaign, "--ruleset", "4.0.0"], {OK}),
-        "report": (["report", campaign, "--ruleset", "4.0.0", "-o", tmp_path / "report.html"], {OK}),
-        "compare": (["compare", campaign, another], {OK}),
-        "package": (["package", campaign, "-o", tmp_path / "package"], {2}),
-        "plan": (["plan", "--accelerators", "8"], {OK}),
-        "plan --curve": (["plan", "--curve", "--plot", tmp_path / "plan.svg"], {OK}),
-        "borrow": (["borrow", "rcp/3264", "configs/config_DGXA100.sh"], {OK}),
-        "borrow --suggest": (["borrow", "--suggest", "--gbs", "3264"], {OK}),
-        "search": (["search", "nothing", "-o", tmp_path / "search"], {2}), "launch": (["launch"], {2}),
-        "no such verb": (["no-such-verb"], {2}), "no such file": (["score", "no-such-file"], {2})}
-
-
-VERBS = (
-    "demo-data --help", "pack", "unpack", "verify", "doctor", "config show", "bench storage", "score",
-    "score --json", "score --csv", "check", "report", "compare", "package", "plan", "plan --curve", "borrow",
-    "borrow --suggest", "search", "launch", "no such verb", "no such file")
-
-
+VERBS = {
+    "demo-data --help": ("", OK), "pack": ("{images} {tmp_path}/out --workers 1", OK),
+    "unpack": ("{packed} {tmp_path}/folders", OK),
+    "verify": ("{packed} --classes 5 --train 20 --val 10", OK), "doctor": ("", None),
+    "config show": ("configs/config_DEMO_CPU.sh", OK),
+    "bench storage": ("{packed} --seconds 1 --rounds 1", OK), "score": ("{campaign}", OK),
+    "score --json": ("{campaign}", OK), "score --csv": ("{campaign}", OK),
+    "check": ("{campaign} --ruleset 4.0.0", OK),
+    "report": ("{campaign} --ruleset 4.0.0 -o {tmp_path}/report.html", OK),
+    "compare": ("{campaign} {another}", OK), "package": ("{campaign} -o {tmp_path}/package", 2),
+    "plan": ("--accelerators 8", OK), "plan --curve": ("--plot {tmp_path}/plan.svg", OK),
+    "borrow": ("rcp/3264 configs/config_DGXA100.sh", OK), "borrow --suggest": ("--gbs 3264", OK),
+    "search": ("nothing -o {tmp_path}/search", 2), "launch": ("", 2), "no-such-verb": ("", 2),
+    "score no-such-file": ("", 2)}
+"""What is typed behind a verb, where {name} is what a fixture makes, and how it ends; None: 0 or 1.
+None of them trains."""
 WIDE = ("score", "config show", "borrow --suggest")
 """Verbs whose tables grow with the terminal."""
-SMOKE = ("score", "check", "compare", "config show", "plan", "pack", "verify", "demo-data --help")
-"""What make test runs of them."""
+SMOKE = {
+    "score": "the table of a campaign", "config show": "that of a configuration", "pack": "a bar",
+    "demo-data --help": "help"}
+"""What make test runs of them, each for another kind of output."""
+
+
+@pytest.fixture
+def typed(request):
+    """The command of a verb, and the statuses with which it may end."""
+
+    def command(verb):
+        behind, status = VERBS[verb]
+        given = re.sub(r"\{(\w+)\}", lambda name: str(request.getfixturevalue(name[1])), f"{verb} {behind}")
+        return [*RN50, *given.split()], {0, 1} if status is None else {status}
+
+    return command
 
 
 @pytest.mark.parametrize(
     "verb, columns",
-    [*(pytest.param(each, 80, marks=pytest.mark.smoke if each in SMOKE else ()) for each in VERBS),
+    [*((each, 80) for each in VERBS if each not in SMOKE),
+     *(pytest.param(each, 80, marks=pytest.mark.smoke(why)) for each, why in SMOKE.items()),
      *((each, 200) for each in WIDE)])
-def test_a_verb_on_a_terminal(verb, verbs, columns):
-    arguments, statuses = verbs[verb]
-    assert_well(on_terminal([*RN50, *arguments], columns), statuses, columns)
+def test_a_verb_on_a_terminal(verb, typed, columns):
+    command, statuses = typed(verb)
+    assert_well(on_terminal(command, columns), statuses, columns)
 
 
 @pytest.mark.parametrize("verb", ["pack", "check", "score --csv", "borrow --suggest"])
-def test_a_verb_in_a_pipe(verb, verbs):
-    arguments, statuses = verbs[verb]
-    shown = in_pipe([*RN50, *arguments])
+def test_a_verb_in_a_pipe(verb, typed):
+    command, statuses = typed(verb)
+    shown = in_pipe(command)
     assert_well(shown, statuses)
     assert_plain(shown)
 
 
 @pytest.mark.parametrize("verb", ["pack", "check"])
-def test_a_dumb_terminal_gets_lines_only(verb, verbs):
-    arguments, statuses = verbs[verb]
-    shown = on_terminal([*RN50, *arguments], TERM="dumb")
+def test_a_dumb_terminal_gets_lines_only(verb, typed):
+    command, statuses = typed(verb)
+    shown = on_terminal(command, TERM="dumb")
     assert_well(shown, statuses, 80)
     assert_plain(shown)
 
 
-def test_without_colours(verbs):
-    arguments, statuses = verbs["check"]
-    shown = on_terminal([*RN50, *arguments], NO_COLOR="1")
+def test_without_colours(typed):
+    command, statuses = typed("check")
+    shown = on_terminal(command, NO_COLOR="1")
     assert_well(shown, statuses, 80)
     assert not COLOR.search(shown.raw)
 
 
-def test_a_ci_job_with_a_terminal_keeps_every_line(verbs):
-    arguments, statuses = verbs["pack"]
-    shown = on_terminal([*RN50, *arguments], CI="true")
+def test_a_ci_job_with_a_terminal_keeps_every_line(typed):
+    command, statuses = typed("pack")
+    shown = on_terminal(command, CI="true")
     assert_well(shown, statuses, 80)
     assert not CURSOR.search(shown.raw)
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("arguments", [["run", "nowhere"], ["plan", "--accelerators", "8"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(["run", "nowhere"], marks=pytest.mark.smoke("a message")), ["plan", "--accelerators", "8"]],
+    ids=" ".join)
 def test_a_sentence_is_folded_between_words_and_can_be_copied(arguments):
     shown, piped = on_terminal([*RN50, *arguments]), in_pipe([*RN50, *arguments])
     lines = [line for line in shown.lines if line]
@@ -157,18 +159,14 @@ def test_a_reader_that_has_seen_enough_ends_it_silently(command):
 
 
 @pytest.mark.parametrize("verb", ["pack", "bench storage"])
-def test_ctrl_c_while_a_bar_is_shown(verb, verbs, tmp_path):
-    images = tmp_path / "many"
-    images.mkdir()
-    image_tree.make(images, train=4000 if verb == "pack" else 4)
-    arguments, _ = verbs[verb]
+def test_ctrl_c_while_a_bar_is_shown(verb, typed, tmp_path):
     if verb == "pack":
-        arguments = ["pack", images, tmp_path / "out", "--workers", "1"]
-        waited = "packing"
+        (tmp_path / "many").mkdir()
+        image_tree.make(tmp_path / "many", train=4000)
+        command, waited = [*RN50, "pack", tmp_path / "many", tmp_path / "out", "--workers", "1"], "packing"
     else:
-        arguments = [*arguments[:3], "--seconds", "60", "--rounds", "5"]
-        waited = "ETA"
-    shown = on_terminal([*RN50, *arguments], keys=(waited, CTRL_C))
+        command, waited = [*typed(verb)[0][:-4], "--seconds", "60", "--rounds", "5"], "ETA"
+    shown = on_terminal(command, keys=(waited, CTRL_C))
     assert_well(shown, {128 + signal.SIGINT})
     assert "rn50: stopped by SIGINT; the same command starts again" in shown.lines
 
@@ -245,9 +243,7 @@ MEASURING = {
     "tune input": ["{config}", "--seconds", "2"]}
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [pytest.param(verb, marks=pytest.mark.smoke if verb == "bench input" else ()) for verb in MEASURING])
+@pytest.mark.parametrize("verb", MEASURING)
 def test_a_verb_that_trains_on_a_terminal(verb, tmp_path, tiny_environment, with_sections):
     values = {**tiny_environment, "DGXNGPU": "2" if verb == "bench comm" else "1"}
     options = [each.format(to=tmp_path / "to", config=with_sections) for each in MEASURING[verb]]
@@ -285,7 +281,8 @@ def small(tmp_path, memorised, tiny_environment):
 
 @pytest.mark.parametrize(
     "command, columns",
-    [("./run_experiments.sh", 80), pytest.param("rn50 run --runs 1", 80, marks=pytest.mark.smoke)])
+    [("./run_experiments.sh", 80),
+     pytest.param("rn50 run --runs 1", 80, marks=pytest.mark.smoke("the one campaign that trains"))])
 def test_a_campaign_on_a_terminal(small, command, columns):
     typed = [*RN50, *command.split()[1:]] if command.startswith("rn50") else [command]
     shown = on_terminal(typed, columns, **small)
