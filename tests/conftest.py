@@ -209,6 +209,14 @@ def tiny_config(tiny_environment):
     return configuration.from_environment(tiny_environment)
 
 
+def in_test_all(*cases):
+    """Cases of a parametrisation that `make test` leaves out: they say nearly what the others say, and take
+    long."""
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+        for case in cases]
+
+
 def with_changes(config, environment=None, **sections):
     """``config`` with fields of its sections replaced: ``with_changes(config, data={"folder": "x"})``; its
     environment, if one is given, wholly."""

@@ -3,12 +3,13 @@
 import json
 import math
 import random
-import subprocess
+
+from click.testing import CliRunner
 
 from rn50.audit import audit
 from rn50.benchmark import rules
+from rn50.cli import main
 from rn50.results.validity.result_rules import NOT_VALID
-from tests.support.typed import RN50
 
 FIRST_MS = 1_700_000_000_000
 EPOCHS = (3, 7, 11, 15, 19, 23, 27, 31, 35)
@@ -86,8 +87,8 @@ def _records(at, made):
 
 
 def typed(*arguments):
-    """The command in a pipe."""
-    return subprocess.run([*RN50, *map(str, arguments)], capture_output=True, text=True, check=False)
+    """The command, in this process."""
+    return CliRunner(mix_stderr=False).invoke(main, [*map(str, arguments)])
 
 
 def found(folder):

@@ -241,30 +241,30 @@ def test_the_command(tmp_path):
     folder = made.write(tmp_path / "r", made.campaign(5))
     done = typed("audit", folder)
     assert (
-        done.returncode == 0 and "5 runs, nothing stands out" in done.stdout and "launch gaps" in done.stdout)
+        done.exit_code == 0 and "5 runs, nothing stands out" in done.stdout and "launch gaps" in done.stdout)
     placed = made.campaign(6)
     made.write(folder, [placed[0], *placed[2:]])
     done = typed("audit", folder, "--json")
     fields = json.loads(done.stdout)
     assert documented.differences("audit", fields) == []
-    assert done.returncode == 1 and fields["audits"][0]["verdict"] == "look at: launch gaps"
+    assert done.exit_code == 1 and fields["audits"][0]["verdict"] == "look at: launch gaps"
     gaps = next(one for one in fields["audits"][0]["evidence"] if one["test"] == "launch gaps")
     assert gaps["p"] == pytest.approx(1 / gaps["statistic"]) and gaps["p"] <= gaps["q"]
     assert {test["name"] for test in fields["tests"]} >= {
         one["test"] for one in fields["audits"][0]["evidence"]}
     done = typed("audit", folder, made.write(tmp_path / "s", made.campaign(5, stated=1.0)))
-    assert done.returncode == 1 and "1 of 2 sets to look at" in done.stdout
+    assert done.exit_code == 1 and "1 of 2 sets to look at" in done.stdout
     assert re.search(r"room for 1 run \(p 0\.\S+, q 0\.\S+\)$", done.stdout, re.MULTILINE)
     done = typed("audit", tmp_path / "nothing")
-    assert done.returncode == 2 and "no such file or folder" in done.stderr
+    assert done.exit_code == 2 and "no such file or folder" in done.stderr
     (tmp_path / "s" / "result_3.txt").write_text("no log\n")
     done = typed("audit", folder, tmp_path / "s")  # the other set is audited all the same
-    assert done.returncode == 2 and "5 runs, look at: launch gaps" in done.stdout
+    assert done.exit_code == 2 and "5 runs, look at: launch gaps" in done.stdout
     assert done.stderr.splitlines()[-1].startswith(f"rn50: {tmp_path}/s/result_3.txt: no :::MLLOG line in it")
     assert f"{tmp_path}/s:" not in done.stdout and "1 of 1 set to look at; 1 unreadable log" in done.stdout
     for log in folder.glob("result_*.txt"):
         log.write_text(re.sub(r'"time_ms": \d+', '"time_ms": 1', log.read_text()))
     done = typed("audit", folder, tmp_path / "s")
-    assert done.returncode == 2 and [line.count("rn50: ") for line in done.stderr.splitlines()[-2:]] == [1, 1]
+    assert done.exit_code == 2 and [line.count("rn50: ") for line in done.stderr.splitlines()[-2:]] == [1, 1]
     done = typed("audit", tmp_path / "s")
-    assert done.returncode == 2 and done.stderr.count("rn50: ") == 1
+    assert done.exit_code == 2 and done.stderr.count("rn50: ") == 1

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from rn50.files import ROOT
+from tests.conftest import in_test_all
 from tests.system.job import RN50
 
 DONE, USER_ERROR, PIPE = 0, 2, 141
@@ -21,7 +22,7 @@ def ended(verb, streams):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("verb", ["--help", "config show DEMO_CPU"])
+@pytest.mark.parametrize("verb", ["config show DEMO_CPU", *in_test_all("--help")])
 @pytest.mark.parametrize(
     "streams, status, err",
     [(">/dev/full", USER_ERROR, FULL), (">/dev/full 2>/dev/full", USER_ERROR, ""), (">&-", DONE, ""),
@@ -39,6 +40,7 @@ def test_output_that_nobody_reads():
     assert ended("config show DEMO_CPU", "| true") == (PIPE, "", "")
 
 
+@pytest.mark.slow
 def test_what_is_opened_does_not_take_the_place_of_a_closed_stream(tmp_path):
     file = tmp_path / "plan.svg"
     assert ended(f"plan --curve --plot {file}", "<&- >&- 2>&-") == (DONE, "", "")

@@ -19,6 +19,7 @@ NAMES = (
     *("momentum", "weight_decay"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "framework, source, values",
     [("mxnet", "v1.0/Inspur/nf5688m6_mxnet", ("lars", 10.5, 2, 37, 0.9, 5e-05)),

@@ -12,6 +12,7 @@ from tests.contract.frameworks import FRAMEWORKS, installed
 RN50 = (sys.executable, "-m", "rn50")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_it_trains(base, tiny_environment, tmp_path, framework):
     installed(framework)

@@ -63,6 +63,7 @@ def test_the_doctor_and_config_show_list_it(rn50, tiny_environment, tmp_path):
     assert re.search(r"FRAMEWORK\W+toy\b", rn50("config", "show", str(file)))
 
 
+@pytest.mark.slow
 def test_its_throughput_and_profile_are_measured(rn50, tmp_path):
     matrix = ("--frameworks", "toy", "--ranks", "1,2", "--seconds", "1", "--rounds", "1")
     rn50("bench", "throughput", *matrix, "-o", str(tmp_path / "t"))

@@ -29,7 +29,9 @@ def train(framework, environment, folder, ranks, batch_size, launcher=()):
 
 
 @pytest.mark.parametrize(
-    "framework, sums", [(name, sums) for name, each in WITH_TOY.items() for sums in each.two_ranks])
+    "framework, sums",
+    [pytest.param(name, sums, marks=() if name == "mxnet" else pytest.mark.slow)
+     for name, each in WITH_TOY.items() for sums in each.two_ranks])
 def test_two_ranks_follow_one(tiny_environment, tmp_path, framework, sums):
     launcher = installed(framework).two_ranks[sums]
     if sums == "Horovod":

@@ -123,6 +123,7 @@ def of_weights(name, config, begun):
     return logits, ended, precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FRAMEWORKS))
 def test_rounded_as_in_int8(tiny_config, name):
     installed(name)

@@ -218,6 +218,7 @@ def test_crops_that_shrink_are_the_same_fused_and_separate(tiny_config, noisy, t
     assert np.abs(smoothed - bilinear(source, 0, 0, WIDTH, HEIGHT, SIZE, SIZE)).max() > 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", VARIANTS)
 def test_of_crops_that_grow_only_the_outermost_pixels_differ(tiny_config, noisy, tmp_path, fused):
     """Fused repeats the edge of the crop, as the reference does, which cuts out first; separate looks half a

@@ -20,7 +20,7 @@ from rn50.printed import as_json
 from rn50.settings import document
 from rn50.settings.document import Document
 from rn50.terminal import Terminal
-from tests.conftest import with_changes
+from tests.conftest import in_test_all, with_changes
 from tests.doctor.examined import GPU_BUILD, config_of, examine
 from tests.support.machines import NAMES, simulated
 
@@ -274,7 +274,7 @@ def test_systems_that_cannot_run_for_one_reason_take_one_line():
     assert without_pytorch.remedy == "for DEMO_CPU_PYTORCH: requirements/install.sh pytorch-cpu"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["8xA100", *in_test_all(*(each for each in NAMES if each != "8xA100"))])
 def test_there_are_few_such_lines_on_every_machine(name):
     findings = doctor.grouped(fitting(simulated(name)))
     assert len(findings) <= 6

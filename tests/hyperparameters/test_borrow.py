@@ -49,6 +49,7 @@ def from_text(text, folder):
     return of_document(Document(file))
 
 
+@pytest.mark.slow
 def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is_refused_by_name(tmp_path):
     refused = []
     for result in published.results():

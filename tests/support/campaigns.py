@@ -27,14 +27,18 @@ def git(folder, *arguments):
 def make(folder, commit, machine, runs=rules.RUNS, config_file=imagenet_run.CONFIGURATION, first=0, **log):
     """Results as ``run_experiments.sh`` leaves them, but for the training."""
     folder.mkdir(parents=True)
+    saved = {}
     for i in range(runs):
         file = folder / f"result_{i}.txt"
         seed, number = 17 * i * i + 5, first + i
         config = imagenet_run.configured(config_file, RESULT_FILE=str(file), SEED=str(seed))
         start = 1_700_000_000_000 + number * 3_600_000
         imagenet_run.write(file, seed, epoch_ms=46_000 + 10 * number, start_ms=start, config=config, **log)
-        provenance.save(config, seed, file)
-        change(file, commit=commit, system=machine)
+        if not saved:  # of this machine, once
+            provenance.save(config, seed, file)
+            saved = {**json.loads(file.with_suffix(".json").read_text()), "commit": commit, "system": machine}
+        own = {"seed": seed, "config": config.to_dict(), "variables": config.as_environment()}
+        file.with_suffix(".json").write_text(json.dumps({**saved, **own}))
     return folder
 
 

@@ -100,6 +100,7 @@ def test_label_smoothing_by_hand():
     assert float(loss(mx.nd.array(logits), mx.nd.array([0])).asscalar()) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_one_step_at_full_size(tiny_config):
     config = with_changes(
         tiny_config, hyperparameters={"batch_size": 4, "bn_gamma_zero": False},

@@ -12,15 +12,22 @@ import pytest
 
 from rn50.benchmark import rules
 from rn50.results import score
-from rn50.results.report import report
+from rn50.results.report import report, what_ran
 from rn50.settings import config as configuration
 from rn50.settings import document, header
 from rn50.settings.document import Document
+from tests.conftest import in_test_all
 from tests.support import imagenet_run
 from tests.support.campaigns import change
 from tests.support.four_epochs import write_result
 
 pytestmark = pytest.mark.xdist_group("campaign")
+
+
+@pytest.fixture(scope="module")
+def page(campaign):
+    """That of a campaign which nobody has spoilt."""
+    return page_of(campaign)
 
 
 def page_of(*folders, rulesets=()):
@@ -56,7 +63,8 @@ def test_the_page_first_says_what_ran_where(results):
     run = {**json.loads((results / "result_1.json").read_text())["config"]["run"], "precision": "auto"}
     saved = json.loads((results / "result_1.json").read_text())["config"]
     change(results / "result_1.txt", config={**saved, "run": run}, precision="bfloat16")
-    assert head_of(page_of(results))["precision"] == "float16, bfloat16 (auto)"
+    head = dict(what_ran.head(score.score([results])[0].runs))
+    assert head["precision"] == "float16, bfloat16 (auto)"
 
 
 def test_the_head_of_logs_that_saved_nothing(tmp_path):
@@ -84,8 +92,7 @@ def test_the_head_of_a_published_system(tmp_path, monkeypatch):
     assert here.count("system description, box.json") == page.count("system description, box.json") == 1
 
 
-def test_our_result_on_imagenet_carries_the_words_of_the_messaging_guidelines(results):
-    page = page_of(results)
+def test_our_result_on_imagenet_carries_the_words_of_the_messaging_guidelines(page, results):
     assert re.search(r'<p class="score">[\d.]+ <small>minutes <span class="tag">unverified</span>', page)
     assert (
         page.count(rules.NOT_VERIFIED) == 1
@@ -122,8 +129,7 @@ def test_the_checker_fails_the_run_that_may_miss(results):
     assert "It fails a run that missed the target; of five runs one may." in page
 
 
-def test_the_course_has_the_loss_and_marks_without_lines(results):
-    page = page_of(results)
+def test_the_course_has_the_loss_and_marks_without_lines(page, results):
     assert 'aria-label="training loss over epochs"' in page
 
     def lines(plot):
@@ -141,6 +147,7 @@ def test_the_course_has_the_loss_and_marks_without_lines(results):
     assert "training loss over epochs" not in page_of(results / "old")  # logs from before it was logged
 
 
+@pytest.mark.slow
 def test_the_courses_of_several_results_lie_over_each_other(results, tmp_path):
     other = pathlib.Path(shutil.copytree(str(results), str(tmp_path / "other")))
     imagenet_run.write(tmp_path / "log.txt", seed=99).replace(other / "result_0.txt")
@@ -163,7 +170,8 @@ def test_the_part_of_the_network_is_named(results, width, part):
     saved = json.loads((results / "result_0.json").read_text())["config"]
     for log in results.glob("*.txt"):
         change(log, config={**saved, "data": {**saved["data"], "width": width}})
-    assert head_of(page_of(results))["trained"] == f"ResNet-50{part}, 1000 classes, 224x224"
+    head = dict(what_ran.head(score.score([results])[0].runs))
+    assert head["trained"] == f"ResNet-50{part}, 1000 classes, 224x224"
 
 
 def test_links_lead_to_the_logs(results, tmp_path):
@@ -177,7 +185,8 @@ def test_links_lead_to_the_logs(results, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes, given", [({}, ""), ({"DATADIR": "/a b"}, " DATADIR='/a b'"), ({"DALI_THREADS": "7"}, None)])
+    "changes, given",
+    [({"DATADIR": "/a b"}, " DATADIR='/a b'"), ({"DALI_THREADS": "7"}, None), *in_test_all(({}, ""))])
 def test_the_command_that_repeats_the_run(results, changes, given):
     """What the commands would set is what the run was configured with."""
     log = results / "result_0.txt"
