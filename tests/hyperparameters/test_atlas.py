@@ -189,6 +189,7 @@ def test_own_results_stand_beside_them_and_a_demo_apart(tmp_path):
     assert " and 2 of yours, not verified by MLCommons Association unless" in page.split("<footer>")[1]
 
 
+@pytest.mark.slow
 def test_a_published_result_given_as_own_is_said_to_be_that_one(tmp_path):
     known = published.find("v1.0/Inspur/nf5688m6_mxnet", "")
     scored.write_runs(tmp_path / "mine", *(60 * minutes for minutes in known.minutes))
@@ -197,6 +198,7 @@ def test_a_published_result_given_as_own_is_said_to_be_that_one(tmp_path):
     assert "same logs" not in cells(atlas_of(tmp_path / "other"), "table")[1][0]
 
 
+@pytest.mark.slow
 def test_text_of_files_is_escaped(tmp_path):
     bad = '<script>alert("1")</script>'
     folder = write_result(tmp_path / "a'<b>", platform=bad)

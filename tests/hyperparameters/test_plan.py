@@ -234,6 +234,7 @@ def test_the_curve_has_every_scale_and_batches_that_fit(planner):
     assert [each["minutes"] for each in said["curve"]] == [round(value, 4) for value in minutes]
 
 
+@pytest.mark.slow
 def test_a_plot_is_what_its_name_says(planner, tmp_path):
     plans = planner.curve(NAME)[:3]
     svg, png, pdf = (tmp_path / f"curve.{form}" for form in ("svg", "png", "PDF"))

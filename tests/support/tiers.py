@@ -16,6 +16,7 @@ LONG_FILES = (
 """What only `make test-all` runs, but for tests marked ``smoke``: these rooms, and these files of the others.
 So are cases of other frameworks or launchers than MXNet's own, and tests marked ``slow`` or ``published``."""
 _OF_ANY_FRAMEWORK = ("contract", "speed")
+_SOME_SLOW = re.compile(r"mark\.slow|in_test_all\(|every_fourth\(|needs_published\n")
 _OTHERS = re.compile("paddle|torch|horovod|mpirun|srun", re.IGNORECASE)
 
 
@@ -39,7 +40,7 @@ def of(path):
     text, file = path.read_text(encoding="utf-8"), name(path)
     if is_long(file):
         return BOTH if "mark.smoke" in text else TEST_ALL
-    mixed = file.split("/")[0] in _OF_ANY_FRAMEWORK or "mark.slow" in text or "needs_published\n" in text
+    mixed = file.split("/")[0] in _OF_ANY_FRAMEWORK or _SOME_SLOW.search(text)
     return BOTH if mixed else TEST
 
 

@@ -158,6 +158,7 @@ def test_the_label_stands_once_above_everything(tmp_path):
     assert "not comparable: other data" in overview
 
 
+@pytest.mark.slow
 def test_a_demo_has_no_division(tmp_path):
     """It is no result, whatever its log must say to the official checker."""
     logged = [(0, "submission_division", "closed", {}), (0, "submission_status", "research", {})]
@@ -219,12 +220,14 @@ def test_environment_shows_what_differs_between_runs(tmp_path):
     assert "<td>device<td>result_0.txt: cpu; result_1.txt: gpu;" in page
 
 
+@pytest.mark.slow
 def test_names_that_look_like_formulas_are_names(tmp_path):
     first, second = (write_result(tmp_path / name, platform=name) for name in ("$x^$", "$\\frac$"))
     page = page_of(first, second)
     assert "$x^$" in page and "$\\frac$" in page
 
 
+@pytest.mark.slow
 def test_where_it_is_written(tmp_path, monkeypatch):
     box, other = write_result(tmp_path / "box"), write_result(tmp_path / "other")
     assert report.write([box], ["4.0.0"]) == box / "report.html"
