@@ -1,5 +1,8 @@
 """Paths, links and members that the documentation names exist; its generated parts are current; the site
-builds."""
+builds.
+
+Processes: git lists the files, MkDocs builds the site.
+"""
 
 import importlib.util
 import re

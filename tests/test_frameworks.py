@@ -1,4 +1,7 @@
-"""The traits of the implementations, and an rn50 that names no framework."""
+"""The traits of the implementations, and an rn50 that names no framework.
+
+Processes: what is imported is known of a new process.
+"""
 
 import ast
 import re

@@ -7,12 +7,14 @@ import ast
 import functools
 import io
 import pathlib
+import re
 import sys
 import tokenize
 
 from rn50.files import ROOT
 from rn50.run.engine import Communicator, Engine
 from rn50.run.loop import Rank
+from tests.support import tiers
 
 FILES, TESTS = (
     sorted(file for room in rooms for file in (ROOT / room).rglob("*.py"))
@@ -91,6 +93,20 @@ def test_a_configuration_carries_the_environment():
         sum(names <= parameters for parameters in of) for names in ({"environ"}, {"environ", "config"}))
     print(f"{alone} functions take environ, {both} of them a configuration too")
     assert alone <= 16 and both <= 4
+
+
+STARTS = re.compile(r"subprocess\.(run|Popen)\(|on_terminal\(|in_pipe\(|\bJob\(")
+
+
+def test_what_make_test_starts_says_why():
+    """In a line of its file's docstring, or where its test is marked."""
+    files = [file for file in TESTS if file.name.startswith("test_")]
+    texts = {tiers.name(file): file.read_text(encoding="utf-8") for file in files}
+    starting = [name for name, text in texts.items() if not tiers.is_long(name) and STARTS.search(text)]
+    ends = sum(text.count("mark.smoke(") for text in texts.values())
+    print(f"{len(starting)} files of make test start processes; {ends} tests of the slow files are in it")
+    assert [name for name in starting if "\nProcesses: " not in texts[name]] == []
+    assert [name for name, text in texts.items() if re.search(r"mark\.smoke\b(?!\()", text)] == []
 
 
 def test_the_code_and_the_pages_stay_small():

@@ -1,4 +1,7 @@
-"""No module imports itself in a circle, not inside a folder and not by an import within a function."""
+"""No module imports itself in a circle, not inside a folder and not by an import within a function.
+
+Processes: what is imported is known of a new process.
+"""
 
 import ast
 import subprocess

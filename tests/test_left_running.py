@@ -1,4 +1,7 @@
-"""What tests start ends with them, and Ctrl-C reaches it: also where a shell has SIGINT ignored."""
+"""What tests start ends with them, and Ctrl-C reaches it: also where a shell has SIGINT ignored.
+
+Processes: processes are left on purpose.
+"""
 
 import contextlib
 import os

@@ -1,5 +1,8 @@
 """Signals and children of every verb: what was ignored at the start stays so, every child ends with its
-parent."""
+parent.
+
+Processes: signals and children are those of a process.
+"""
 
 import ast
 import os

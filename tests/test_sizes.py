@@ -1,4 +1,7 @@
-"""No file of the tests is too long to be read at once, and none of the repository too large to be tracked."""
+"""No file of the tests is too long to be read at once, and none of the repository too large to be tracked.
+
+Processes: git lists the files.
+"""
 
 import subprocess
 

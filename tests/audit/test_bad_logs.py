@@ -1,5 +1,8 @@
 """``rn50 audit`` on logs that were damaged or forged: it says what it can, in sentences of a bearable length,
-or refuses them in one; it never fails, and never prints what is no number."""
+or refuses them in one; it never fails, and never prints what is no number.
+
+Processes: a terminal folds a name.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,7 @@
-"""rn50 as pip installs it, without a checkout and without a framework, in an empty folder."""
+"""rn50 as pip installs it, without a checkout and without a framework, in an empty folder.
+
+Processes: an installation has its own Python.
+"""
 
 import shutil
 import subprocess

@@ -1,4 +1,7 @@
-"""``--set NAME=VALUE``: a value in place of the file's, for one command."""
+"""``--set NAME=VALUE``: a value in place of the file's, for one command.
+
+Processes: what a command writes is read by the next one.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""A verb whose output is full, closed or read by nobody."""
+"""A verb whose output is full, closed or read by nobody.
+
+Processes: streams are closed for a whole process.
+"""
 
 import os
 import subprocess

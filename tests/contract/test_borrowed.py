@@ -2,6 +2,8 @@
 values.
 
 The configuration is the same for every framework, so each kind of source is run by one of them.
+
+Processes: the file goes through a shell into a run.
 """
 
 import os

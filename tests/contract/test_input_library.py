@@ -1,5 +1,8 @@
 """Without DALI: timed runs whose images a DataLoader reads, and what they say of a record that does not
-decode."""
+decode.
+
+Processes: a rank without DALI is a process that never loads it.
+"""
 
 import json
 import multiprocessing

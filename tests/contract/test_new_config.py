@@ -1,4 +1,7 @@
-"""A configuration that `rn50 config new` writes for the CPU of this machine runs on the tiny set."""
+"""A configuration that `rn50 config new` writes for the CPU of this machine runs on the tiny set.
+
+Processes: the file goes through a shell into a run.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,7 @@
-"""SAVE_WEIGHTS=1: what the run has trained lies beside its log, and the log is the same as without it."""
+"""SAVE_WEIGHTS=1: what the run has trained lies beside its log, and the log is the same as without it.
+
+Processes: SIGTERM comes while a file is written.
+"""
 
 import hashlib
 import os

@@ -1,5 +1,8 @@
 """A third framework takes a folder alone: every verb knows the toy of tests/toy, and not a line of rn50/
-names it."""
+names it.
+
+Processes: a framework is found as a rank starts.
+"""
 
 import json
 import os

@@ -1,5 +1,8 @@
 """Two processes at half the batch, however their gradients are summed, follow one process at the same global
-batch."""
+batch.
+
+Processes: two ranks are two processes; make test has one case, of MXNet.
+"""
 
 import os
 import pathlib

@@ -1,4 +1,7 @@
-"""``rn50 verify`` certifies a whole data set, and a run refuses data that do not match the certificate."""
+"""``rn50 verify`` certifies a whole data set, and a run refuses data that do not match the certificate.
+
+Processes: sha256sum and bash are the oracles.
+"""
 
 import errno
 import hashlib

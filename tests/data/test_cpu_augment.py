@@ -1,5 +1,8 @@
 """The operator that resizes, mirrors and normalises crops on a CPU gives what DALI's own operators give, and
-the definition."""
+the definition.
+
+Processes: a second process finds what the first has compiled.
+"""
 
 import os
 import subprocess

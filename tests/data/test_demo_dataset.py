@@ -1,5 +1,8 @@
 """The demo data set: deterministic, without overlap, never half there, never overwriting what is not its
-own."""
+own.
+
+Processes: signals, killed workers and full disks end a process.
+"""
 
 import collections
 import functools

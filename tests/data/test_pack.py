@@ -1,5 +1,8 @@
 """``rn50 pack`` puts every byte where MXNet would put it, and ``rn50 unpack`` makes the same folder of it
-again."""
+again.
+
+Processes: one command shows that the verb packs.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,7 @@
-"""An interrupted packing leaves nothing that is taken for whole, and the same command goes on."""
+"""An interrupted packing leaves nothing that is taken for whole, and the same command goes on.
+
+Processes: signals, killed workers and full disks end a process.
+"""
 
 import functools
 import os

@@ -1,5 +1,8 @@
 """The doctor's verdict on ten machines and on this one, and what it says of their GPUs, of results and of a
-submission."""
+submission.
+
+Processes: the command looks at the environment that it was started in.
+"""
 
 import dataclasses
 import io

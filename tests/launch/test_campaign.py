@@ -1,4 +1,7 @@
-"""The state of a campaign as its logs tell it, and what a person is shown of it."""
+"""The state of a campaign as its logs tell it, and what a person is shown of it.
+
+Processes: a campaign is watched from beside it.
+"""
 
 import dataclasses
 import io

@@ -1,5 +1,8 @@
 """The choice of a launcher: which machines, argv and environment the ranks get, and how their output is read;
-system/test_launchers.py starts them."""
+system/test_launchers.py starts them.
+
+Processes: children are ended, and their output is read.
+"""
 
 import io
 import os

@@ -1,4 +1,7 @@
-"""POWER: a process beside the run that writes its power log, and says what it cannot read."""
+"""POWER: a process beside the run that writes its power log, and says what it cannot read.
+
+Processes: the sampler is a process, and so is the meter.
+"""
 
 import os
 import pathlib

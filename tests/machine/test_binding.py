@@ -1,4 +1,7 @@
-"""The CPUs of a rank: inside what it may use, near its GPU, and its own where there are enough."""
+"""The CPUs of a rank: inside what it may use, near its GPU, and its own where there are enough.
+
+Processes: a process binds itself.
+"""
 
 import dataclasses
 import itertools

@@ -1,5 +1,8 @@
 """``rn50 config new`` on simulated machines: what it chooses there, and that its file is a configuration like
-ours."""
+ours.
+
+Processes: one command shows that another reads the file.
+"""
 
 import dataclasses
 import json

@@ -1,4 +1,7 @@
-"""Reproduce: expectation, measurement, runs and verdict, on results of a tiny set and on published rows."""
+"""Reproduce: expectation, measurement, runs and verdict, on results of a tiny set and on published rows.
+
+Processes: runs are made again; make test-all does it.
+"""
 
 import json
 import os

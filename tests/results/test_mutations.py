@@ -1,4 +1,7 @@
-"""Every way to spoil a log gets a verdict and a sentence, none a traceback."""
+"""Every way to spoil a log gets a verdict and a sentence, none a traceback.
+
+Processes: memory is that of a process.
+"""
 
 import json
 import pathlib

@@ -1,4 +1,7 @@
-"""``rn50 rcp``: points of one's own runs are the official checker's, and what they say of five runs holds."""
+"""``rn50 rcp``: points of one's own runs are the official checker's, and what they say of five runs holds.
+
+Processes: the official checker is a program.
+"""
 
 import collections
 import itertools

@@ -1,4 +1,7 @@
-"""The end of a run before its time."""
+"""The end of a run before its time.
+
+Processes: a process ends while a thread hangs.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""Ranks of one machine: real processes that sum, fail, and are ended."""
+"""Ranks of one machine: real processes that sum, fail, and are ended.
+
+Processes: ranks are processes.
+"""
 
 import json
 import os

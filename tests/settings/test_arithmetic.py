@@ -1,4 +1,7 @@
-"""Arithmetic as bash does it: bash itself is the oracle."""
+"""Arithmetic as bash does it: bash itself is the oracle.
+
+Processes: bash is the oracle.
+"""
 
 import subprocess
 

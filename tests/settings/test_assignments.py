@@ -1,4 +1,7 @@
-"""Configuration files of other people: what they assign is read as bash would, and nothing of them is run."""
+"""Configuration files of other people: what they assign is read as bash would, and nothing of them is run.
+
+Processes: bash is the oracle.
+"""
 
 import os
 import re

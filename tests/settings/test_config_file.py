@@ -1,4 +1,7 @@
-"""Anybody's configuration file is read as bash reads it, or refused in one line."""
+"""Anybody's configuration file is read as bash reads it, or refused in one line.
+
+Processes: bash is the oracle.
+"""
 
 import contextlib
 import os

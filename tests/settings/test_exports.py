@@ -1,4 +1,7 @@
-"""Files that a shell sources are rendered in one place, and hold nothing but what was meant."""
+"""Files that a shell sources are rendered in one place, and hold nothing but what was meant.
+
+Processes: bash is the oracle.
+"""
 
 import ast
 import re

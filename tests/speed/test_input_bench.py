@@ -1,5 +1,8 @@
 """``rn50 bench input``: the verdict out of the figures, and the figures of pipelines whose bottleneck is
-known."""
+known.
+
+Processes: the command measures processes.
+"""
 
 import json
 import os

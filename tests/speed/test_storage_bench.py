@@ -1,4 +1,7 @@
-"""``rn50 bench storage``: what it reads, whether cold is cold, and what it makes of the figures."""
+"""``rn50 bench storage``: what it reads, whether cold is cold, and what it makes of the figures.
+
+Processes: the cache is that of the machine.
+"""
 
 import io
 import json

@@ -2,6 +2,8 @@
 
 The environment of the tests stands in for what the step "Install" would install: that step runs with a Python
 that makes no environment and downloads nothing, and notes what it was asked for.
+
+Processes: GitHub's runner calls bash.
 """
 
 import os

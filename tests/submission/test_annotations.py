@@ -1,4 +1,7 @@
-"""``rn50 check --format``: what machines read says what people read, in the forms that they take."""
+"""``rn50 check --format``: what machines read says what people read, in the forms that they take.
+
+Processes: a terminal gets the same.
+"""
 
 import json
 import pathlib

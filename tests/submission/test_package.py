@@ -1,4 +1,7 @@
-"""``rn50 package``: every tree that it writes goes before the official checkers."""
+"""``rn50 package``: every tree that it writes goes before the official checkers.
+
+Processes: the official checkers are programs.
+"""
 
 import csv
 import io

@@ -1,4 +1,7 @@
-"""The code of a package: what belongs to a submission, and runs by itself."""
+"""The code of a package: what belongs to a submission, and runs by itself.
+
+Processes: the code of a package runs without this checkout.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""The training step learns, and a fault in another rank is named."""
+"""The training step learns, and a fault in another rank is named.
+
+Processes: the order in which libraries load is that of a process.
+"""
 
 import itertools
 import subprocess

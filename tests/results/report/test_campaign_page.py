@@ -1,4 +1,7 @@
-"""The page of campaigns of ours: what ran where, what it may be called, and how to run it again."""
+"""The page of campaigns of ours: what ran where, what it may be called, and how to run it again.
+
+Processes: bash runs the commands of the page.
+"""
 
 import html
 import json
