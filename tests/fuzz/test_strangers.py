@@ -129,7 +129,7 @@ FOREIGN = st.builds(lambda first, more: first + "".join(more), PIECE, st.lists(P
 
 
 @pytest.mark.usefixtures("official_checkers")
-@settings(max_examples=min(100, settings().max_examples // 2))
+@settings(max_examples=min(100, settings().max_examples // 4))
 @given(FOREIGN, st.dictionaries(st.sampled_from(KEYS), FOREIGN, max_size=2))
 def test_text_of_any_characters_is_no_command(campaign, folder, texts):
     print_all(campaign, folder, texts)
