@@ -3,7 +3,8 @@
 #
 #   command     DGXSYSTEM=DEMO_CPU ./run_and_time.sh        (`make demo` does this for five seeds)
 #   machine     any CPU; two cores or more
-#   expected    epoch 7 (46 of 49 seeds, else 11); 0.7 to 1.2 minutes on two cores with AVX-512, 2.1 to 2.9 without
+#   expected    epoch 7 (46 of 49 seeds, else 11); 0.7 to 1.2 minutes on two cores of an EPYC, 2.1 to 2.9 on an older
+#               one. They train at 1,739 and 464 images/s
 #   curve       3: 0.33-0.55, 7: 0.74-0.92 (top-1 of 38 runs; docs/measurements.md)
 #   borrowed    nothing: tuned for this data set. What it prints is no MLPerf result, and says so.
 

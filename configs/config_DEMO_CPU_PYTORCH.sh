@@ -3,7 +3,7 @@
 #
 #   command     DGXSYSTEM=DEMO_CPU_PYTORCH ./run_and_time.sh        (`make demo-pytorch` does this for five seeds)
 #   machine     any CPU; two cores or more
-#   expected    epoch 7 (14 of 15 seeds, else 11); 1.0 minutes on two cores with AVX-512, 2.8 and more without
+#   expected    epoch 7 (14 of 15 seeds, else 11); 1.0 minutes on two cores of an EPYC, 2.8 and more on an older one
 #   borrowed    all hyperparameters: config_DEMO_CPU.sh. What it prints is no MLPerf result, and says so.
 
 # --- hyperparameters (one group: together they decide convergence) -----------
