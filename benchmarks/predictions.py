@@ -80,14 +80,14 @@ def _predict(planner: SystemPlanner, result: PublishedResult) -> Held:
     # matter.
     name, number = chips.name(result.accelerator_model), result.accelerators or 8
     known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
-    size = result.global_batch_size or 0
+    size = result.recipe.global_batch_size or 0
     plain, with_recipe = planner.predict(name, number, size), planner.predict(name, number, size, result)
     return Held(result, plain, with_recipe, known)
 
 
 def figures(held: Sequence[Held]) -> dict[str, Any]:
     """Return the errors over all results, over large batches, and over many accelerators."""
-    large = [case for case in held if (case.result.global_batch_size or 0) > LARGE_BATCH]
+    large = [case for case in held if (case.result.recipe.global_batch_size or 0) > LARGE_BATCH]
     known = [case for case in held if case.known]
     many = [case for case in known if (case.result.accelerators or 0) >= MANY_ACCELERATORS]
     return {
@@ -129,7 +129,7 @@ def _summary(off: Any) -> dict[str, float]:
 def baselines(held: Sequence[Held]) -> dict[str, float]:
     """Return the errors of simpler predictions."""
     needed = np.array([case.epochs for case in held])
-    reference_epochs = [reference.at(case.result.global_batch_size or 0).mean for case in held]
+    reference_epochs = [reference.at(case.result.recipe.global_batch_size or 0).mean for case in held]
     known = [case.result for case in held if case.known]
     off = []
     for result in known:

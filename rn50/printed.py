@@ -137,3 +137,14 @@ def as_json(value: Any) -> Any:
             decimals = [mark.places for mark in how if isinstance(mark, Decimals)]
             inner[name] = as_json(round(member, *decimals) if decimals and member is not None else member)
     return plain
+
+
+def of_json(record: type[T], plain: Any) -> T:
+    """Return a NamedTuple of the plain data that ``as_json`` makes of it; fields that are not printed take
+    their defaults. Raises KeyError or TypeError where a value is missing."""
+    values = {}
+    for name, hint in get_type_hints(record).items():
+        if name in plain:
+            inner = next(filter(is_record, members(hint)), None)
+            values[name] = of_json(inner, plain[name]) if inner else plain[name]
+    return record(**values)

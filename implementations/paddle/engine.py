@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from implementations.paddle import device, paddle, zoo
+from implementations.paddle import device, paddle
 from implementations.paddle.model import ResNet50, flatten_gradients, tensors, trainable, training_loss
 from implementations.paddle.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
@@ -15,21 +15,17 @@ from rn50.settings.config import Config
 
 
 class PaddleEngine:
-    """See ``rn50.run.engine.Engine``."""
+    """An engine (``rn50.run.engine.Engine``)."""
 
-    def __init__(self, config: Config, communicator: Any, model: str | None = None):
-        self._config, self._communicator, self._model = config, communicator, model
+    def __init__(self, config: Config, communicator: Any):
+        self._config, self._communicator = config, communicator
         self._gpu = device.of_rank(config, communicator.local_rank)
         self._masks: list[tuple[paddle.Tensor, paddle.Tensor]] = []
         self.batch_format = self._format()
 
     def build(self, seed: int, precision: str) -> list[str]:
-        """Build network and optimizer."""
         h = self._config.hyperparameters
-        if self._model is None:
-            self.network: Any = self._resnet50(precision)
-        else:
-            self.network = zoo.ZooNetwork(self._model, self._config.data.classes, precision)
+        self.network = self._network(precision)
         self.network.initialize(seed)
         parameters = trainable(self.network)
         self._gradients = flatten_gradients(parameters, self._zeros)
@@ -37,7 +33,6 @@ class PaddleEngine:
         return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> paddle.Tensor:
-        """Run forward pass, backward pass, all-reduce and update."""
         images, labels, samples, global_samples = batch
         self.network.train()
         self._gradients.zero_()
@@ -50,38 +45,30 @@ class PaddleEngine:
         return loss.detach()
 
     def mean(self, loss: paddle.Tensor) -> float:
-        """Return the mean of an earlier loss."""
         return float(loss.mean())
 
     def correct(self, batch: Batch) -> paddle.Tensor:
-        """Return the number of samples classified correctly."""
         is_correct = self.logits(batch.images).argmax(axis=1) == batch.labels
         return is_correct[: batch.samples].sum()
 
     @paddle.no_grad()
     def logits(self, images: paddle.Tensor) -> paddle.Tensor:
-        """Return the logits of an evaluation."""
         self.network.eval()
         return self.network(images)
 
     def tensors(self) -> dict[str, paddle.Tensor]:
-        """Return parameters and running statistics."""
         return tensors(self.network)
 
     def momentum(self) -> dict[str, paddle.Tensor]:
-        """Return the optimizer's momentum."""
         return self.optimizer.momentum()
 
     def array(self, tensor: paddle.Tensor) -> np.ndarray:
-        """Return a copy of a tensor."""
         return tensor.numpy()
 
     def set(self, tensor: paddle.Tensor, array: np.ndarray) -> None:
-        """Give a tensor the values of an array."""
         tensor.set_value(array)
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
-        """Multiply tensors by masks after every update."""
         tensors = self.tensors()
         self._masks = [(tensors[name], paddle.to_tensor(mask)) for name, mask in masks.items()]
 
@@ -95,12 +82,10 @@ class PaddleEngine:
         return Batch(images, labels, samples, samples * self._communicator.size)
 
     def wait(self) -> None:
-        """Wait for the GPU."""
         if self._gpu is not None:
             paddle.device.cuda.synchronize()
 
     def _zeros(self, values: int) -> paddle.Tensor:
-        """Return a tensor of zeros for gradients."""
         shared = self._communicator.shared(values)
         if shared is None:
             return paddle.zeros([values])
@@ -108,11 +93,10 @@ class PaddleEngine:
 
     def _format(self) -> BatchFormat:
         precision = before_warm_up(self._config).name  # final on a GPU, and of no effect here on a CPU
-        # paddle.vision's models are never channels-last.
-        layout = "CHW" if self._model or self._gpu is None else "HWC"
+        layout = "CHW" if self._gpu is None else "HWC"
         return BatchFormat(self._gpu, layout, self._gpu is not None and precision == "float16")
 
-    def _resnet50(self, precision: str) -> ResNet50:
+    def _network(self, precision: str) -> Any:
         data, layout = self._config.data, f"N{self.batch_format.layout}"
         gamma_zero = self._config.hyperparameters.bn_gamma_zero
         rounds = self._config.run.quantization == quantization.NAME

@@ -8,7 +8,9 @@ from paddle import nn
 from paddle.vision import models as vision
 
 from implementations.paddle import paddle
+from implementations.paddle.engine import PaddleEngine
 from rn50.errors import UserError
+from rn50.settings.config import Config
 
 
 def models() -> dict[str, int]:
@@ -55,9 +57,8 @@ class ZooNetwork(nn.Layer):
 
     def _logits(self, x: paddle.Tensor) -> paddle.Tensor:
         logits = self.network(x)
-        return (
-            logits[0] if isinstance(logits, (list, tuple)) else logits
-        )  # the others are those of GoogLeNet's auxiliary heads
+        # Of GoogLeNet's, the others are those of its auxiliary heads.
+        return logits[0] if isinstance(logits, (list, tuple)) else logits
 
 
 def refuse_silent_float32(precision: str) -> None:
@@ -75,3 +76,18 @@ def refuse_silent_float32(precision: str) -> None:
             "auto_cast of PaddlePaddle computes in float32 on this device",
             "use float32",
         )
+
+
+class ZooEngine(PaddleEngine):
+    """An engine of one of ``models`` in place of ours."""
+
+    def __init__(self, config: Config, communicator: Any, model: str):
+        super().__init__(config, communicator)
+        self._model = model
+        self.batch_format = self.batch_format._replace(layout="CHW")  # no model is channels-las)
+
+    def _network(self, precision: str) -> ZooNetwork:
+        return ZooNetwork(self._model, self._config.data.classes, precision)
+
+
+create = ZooEngine

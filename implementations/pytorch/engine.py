@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from implementations.pytorch import device, zoo
+from implementations.pytorch import device
 from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.layers import layers_of
 from implementations.pytorch.look_back import LookBack
@@ -21,10 +21,10 @@ from rn50.settings.config import Config
 
 
 class PytorchEngine:
-    """See ``rn50.run.engine.Engine``."""
+    """An engine (``rn50.run.engine.Engine``)."""
 
-    def __init__(self, config: Config, communicator: Any, model: str | None = None):
-        self._config, self._communicator, self._model = config, communicator, model
+    def __init__(self, config: Config, communicator: Any):
+        self._config, self._communicator = config, communicator
         self.device = device.of_rank(config, communicator.local_rank)
         # cuDNN tries algorithms for each shape, which pays: a full batch's recur thousands of times.
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
@@ -34,12 +34,8 @@ class PytorchEngine:
         self.batch_format = self._format()
 
     def build(self, seed: int, precision: str) -> list[str]:
-        """Build network, step and optimizer."""
         h, mode = self._config.hyperparameters, self._config.run.step_mode
-        if self._model is None:
-            self.network: Any = self._resnet50(precision).to(self.device)
-        else:
-            self.network = zoo.ZooNetwork(self._model, self._config.data.classes, precision).to(self.device)
+        self.network = self._network(precision).to(self.device)
         self.network.initialize(seed)
         parameters = trainable(self.network)
         flat = flatten(parameters, self._zeros)
@@ -57,7 +53,6 @@ class PytorchEngine:
         return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
-        """Run forward pass, backward pass, all-reduce and update."""
         self._look_back.mark()  # before this step is queued, so that ``mean`` does not wait for it
         images, labels, samples, global_samples = batch
         if samples < len(labels):
@@ -72,39 +67,31 @@ class PytorchEngine:
         return loss
 
     def mean(self, loss: torch.Tensor) -> float:
-        """Return the mean of an earlier loss. It waits for the steps before the latest one."""
         with self._look_back.reading():
             return float(loss.mean())
 
     def correct(self, batch: Batch) -> torch.Tensor:
-        """Return the number of samples classified correctly."""
         is_correct = self.logits(batch.images).argmax(dim=1) == batch.labels
         return is_correct[: batch.samples].sum()
 
     @torch.no_grad()
     def logits(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the logits of an evaluation."""
         self.network.eval()
         return self.network(images)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return parameters and running statistics."""
         return tensors(self.network)
 
     def momentum(self) -> dict[str, torch.Tensor]:
-        """Return the optimizer's momentum."""
         return self.optimizer.momentum()
 
     def array(self, tensor: torch.Tensor) -> np.ndarray:
-        """Return a copy of a tensor."""
         return np.array(tensor.cpu().numpy(), order="C")
 
     def set(self, tensor: torch.Tensor, array: np.ndarray) -> None:
-        """Give a tensor the values of an array."""
         tensor.copy_(torch.from_numpy(array))
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
-        """Multiply tensors by masks after every update."""
         tensors = self.tensors()
         self._masked = [tensors[name] for name in masks]
         self._masks = [
@@ -122,23 +109,20 @@ class PytorchEngine:
         return Batch(images, labels, samples, samples * self._communicator.size)
 
     def wait(self) -> None:
-        """Wait for the GPU."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def _zeros(self, values: int) -> torch.Tensor:
-        """Return a tensor of zeros for gradients."""
         shared = self._communicator.shared(values)
         return torch.zeros(values, device=self.device) if shared is None else torch.from_numpy(shared)
 
     def _format(self) -> BatchFormat:
         precision = before_warm_up(self._config).name  # final on a GPU, and of no effect here on a CPU
         half = precision != "float32" and self.device.type == "cuda"
-        # Tensor cores want aligned pixels; torchvision's models take three channels.
-        channels = 4 if half and not self._model else 3
+        channels = 4 if half else 3  # tensor cores want aligned pixels
         return BatchFormat(self.device.index, "HWC", half and precision == "float16", channels)
 
-    def _resnet50(self, precision: str) -> ResNet50:
+    def _network(self, precision: str) -> Any:
         h, data, run = self._config.hyperparameters, self._config.data, self._config.run
         layers = layers_of(run.step_mode, self.device, h.batch_size)
         rounds = run.quantization == quantization.NAME

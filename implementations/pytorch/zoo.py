@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from implementations.pytorch.engine import PytorchEngine
 from implementations.pytorch.model import PRECISIONS
 from rn50.errors import UserError
+from rn50.settings.config import Config
 
 # Leave out the auxiliary heads, which Gluon's Inception-v3 does not have either, and initial values that take
 # long to draw.
@@ -67,3 +69,18 @@ class ZooNetwork(nn.Module):
         with torch.autocast(x.device.type, self._precision, enabled=self._precision != torch.float32):
             x = self.network(x)
         return x.float()
+
+
+class ZooEngine(PytorchEngine):
+    """An engine of one of ``models`` in place of ours."""
+
+    def __init__(self, config: Config, communicator: Any, model: str):
+        super().__init__(config, communicator)
+        self._model = model
+        self.batch_format = self.batch_format._replace(channels=3)
+
+    def _network(self, precision: str) -> ZooNetwork:
+        return ZooNetwork(self._model, self._config.data.classes, precision)
+
+
+create = ZooEngine

@@ -81,7 +81,7 @@ def _explained(population: _Population, mean: float, count: int) -> str:
 def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | None:
     """Return what is known near a batch size, without the runs themselves."""
     at: list[tuple[int, Sequence[float | None]]] = [
-        (result.global_batch_size or 0, result.runs)
+        (result.recipe.global_batch_size or 0, result.runs)
         for result in published.distinct(optimizer)
         if result.is_closed and not runs.are_of(result)
     ]

@@ -148,7 +148,7 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
 """Field of ``Recipe``, and of a configuration that can set it -> its row, in the order of displays."""
 COLUMN_OF = {name: row.column or name for name, row in HYPERPARAMETERS.items() if row.column is not None}
 """Field of ``Recipe`` -> its name in the published table and in JSON."""
-FIXED = {name: row.fixed for name, row in HYPERPARAMETERS.items() if row.fixed is not None}
+FIXED: dict[str, Any] = {name: row.fixed for name, row in HYPERPARAMETERS.items() if row.fixed is not None}
 """Field of ``Recipe`` -> value that the rules fix."""
 SHARED: tuple[str, ...] = ("global_batch_size", "optimizer", "learning_rate", "warmup_epochs")
 SHARED += ("decay_epochs", "weight_decay", "momentum")

@@ -157,9 +157,18 @@ def make(
     about = choices.described(machine, devices)
     named = f"DGXSYSTEM={name}" if by == name else f"CONFIG_FILE={by}"
     text = _text(named, about, devices, source, borrowed, behind)
-    config = writing.split(Document(draft, text), "input_pipeline").config
-    warned = tuple(cautions(machine, devices, source, frameworks.traits(chosen.value)))
-    return NewConfig(name, about, devices, chosen, source, config, borrowed, warned, text, file)
+    return NewConfig(
+        name=name,
+        machine=about,
+        devices=devices,
+        framework=chosen,
+        source=source,
+        config=writing.split(Document(draft, text), "input_pipeline").config,
+        borrowed=borrowed,
+        cautions=tuple(cautions(machine, devices, source, frameworks.traits(chosen.value))),
+        text=text,
+        file=file,
+    )
 
 
 def _run(

@@ -93,16 +93,23 @@ def configure(claim: Claim, base: Document | None, folder: pathlib.Path) -> Here
         _refuse_commands(document)
     config = named.Choice(document).config
     diagnoses = doctor.examine(machine, installed, config)
-    prevented = [row for row in diagnoses if row.severity == FAILURE]
     same_machine = claim.is_of(machine, description.read())
     same_data = config.data.train_samples == claim.origin.train_samples and not _other_data(claim, config)
     same_recipe = config.global_batch_size == claim.origin.global_batch_size and same_data
     same_recipe = same_recipe and not claim.borrowed and not _changed(claim, config)
-    differences = list(_differences(claim, config, machine, same_machine, same_data))
     values = config.as_environment().items()
-    shown = {name: value for name, value in values if name in (*_SHOWN, *writing.GROUP)}
-    about = choices.described(machine, choices.devices(machine)), str(file), shown, same_machine, same_recipe
-    return Here(*about, differences, prevented, config, prediction, machine)
+    return Here(
+        machine=choices.described(machine, choices.devices(machine)),
+        config_file=str(file),
+        values={name: value for name, value in values if name in (*_SHOWN, *writing.GROUP)},
+        same_machine=same_machine,
+        same_recipe=same_recipe,
+        differences=list(_differences(claim, config, machine, same_machine, same_data)),
+        prevented=[diagnosis for diagnosis in diagnoses if diagnosis.severity == FAILURE],
+        config=config,
+        prediction=prediction,
+        facts=machine,
+    )
 
 
 def _refuse_commands(document: Document) -> None:

@@ -96,8 +96,8 @@ def _slow(here: Here, expected: Expected, measured: Measurement, folder: pathlib
 
 def _stages(here: Here, folder: pathlib.Path) -> str:
     """Return which stage of the input is slow, nothing where that cannot be measured."""
-    rate, failure = profile.rate(here.config, STAGES_S, ROUNDS, folder / "stages.log")
-    if failure:
+    rate = profile.rate(here.config, STAGES_S, ROUNDS, folder / "stages.log")
+    if rate is None:
         return ""
-    alone = rate["images_per_second"]["pipeline"]["median"]
-    return f"; alone the input delivers {alone:,.0f}, and the bottleneck is {rate['bottleneck']}"
+    alone = rate.images_per_second.pipeline.median
+    return f"; alone the input delivers {alone:,.0f}, and the bottleneck is {rate.bottleneck}"

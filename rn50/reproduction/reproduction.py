@@ -88,11 +88,19 @@ def plan(source: str, base: Document | None, folder: pathlib.Path, runs: int, ma
         raise UserError(file, "of another claim or --on", worker.REMEDY)
     files.write(file, content, remedy=worker.REMEDY)
     here = configure(claim, base, folder)
-    expectation = expected(claim, here, runs)
-    advice = "the same command without --dry-run, once nothing prevents it"
-    why = list(here.differences)
-    refused = {"claim": claim.refusal} if claim.refusal else {}
-    return Reproduction(claim, here, margin, expectation, None, [], 0, PLANNED, why, advice, refused)
+    return Reproduction(
+        claim=claim,
+        here=here,
+        margin=margin,
+        expected=expected(claim, here, runs),
+        measured=None,
+        judged=[],
+        missed=0,
+        verdict=PLANNED,
+        why=list(here.differences),
+        next="the same command without --dry-run, once nothing prevents it",
+        refused={"claim": claim.refusal} if claim.refusal else {},
+    )
 
 
 def measured(planned: Reproduction, folder: pathlib.Path) -> Reproduction:

@@ -198,10 +198,19 @@ def compare(systems: Sequence[SystemScore | PublishedResult]) -> list[Comparison
             differences.append(difference(key, a, b, other.name, adjusted.get(test), confidence, lowest))
         if why:
             differences = [replace(change, shown=False, sentence=why) for change in differences]
-        parts = tuple(differences), tuple(_settings(first, other)), tuple(_cautions(first, other))
-        split = None if why else _split(first, other)
-        same = why == SAME_LOGS
-        comparisons.append(Comparison(first.name, other.name, *parts, len(tests), confidence, split, same))
+        comparisons.append(
+            Comparison(
+                first=first.name,
+                second=other.name,
+                differences=tuple(differences),
+                settings=tuple(_settings(first, other)),
+                cautions=tuple(_cautions(first, other)),
+                tests=len(tests),
+                confidence=confidence,
+                split=None if why else _split(first, other),
+                same_logs=why == SAME_LOGS,
+            )
+        )
     return comparisons
 
 
@@ -311,7 +320,17 @@ def difference(
     at_once = p if p_adjusted is None else p_adjusted
     shown = at_once < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
     without_sentence = Difference(
-        quantity, first, second, (len(a), len(b)), second - first, low, high, p, at_once, shown, ""
+        quantity=quantity,
+        first=first,
+        second=second,
+        runs=(len(a), len(b)),
+        difference=second - first,
+        low=low,
+        high=high,
+        p=p,
+        p_adjusted=at_once,
+        shown=shown,
+        sentence="",
     )
     return replace(without_sentence, sentence=_sentence(without_sentence, b_name, confidence, lowest))
 

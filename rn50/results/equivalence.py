@@ -55,14 +55,14 @@ def judge(claimed: Sequence[float], ours: Sequence[float], margin: float) -> Equ
     elif abs(change) - reach > most:
         verdict = DIFFERENT
     return Equivalence(
-        math.exp(statistics.mean(first)),
-        math.exp(statistics.mean(second)),
-        (len(first), len(second)),
-        math.exp(change),
-        math.exp(change - reach),
-        math.exp(change + reach),
-        verdict,
-        _more_runs(first, second, abs(most - abs(change))) if verdict == UNDECIDED else None,
+        claimed=math.exp(statistics.mean(first)),
+        found=math.exp(statistics.mean(second)),
+        runs=(len(first), len(second)),
+        ratio=math.exp(change),
+        low=math.exp(change - reach),
+        high=math.exp(change + reach),
+        verdict=verdict,
+        more_runs=_more_runs(first, second, abs(most - abs(change))) if verdict == UNDECIDED else None,
     )
 
 

@@ -221,8 +221,17 @@ def _point(pool: SystemScore) -> Point:
     logged = dataclasses.replace(of_log, decay_epochs=of_log.decay_steps or of_log.decay_epochs).logged()
     values = {key.removeprefix(f"{of_log.optimizer}_"): value for key, value in logged.items()}
     values["optimizer"] = values.pop("opt_name", None)
-    about = rules.BENCHMARK, log.org or "", max(map(date, pool.runs)), pool.system
-    return Point(*about, size, values, epochs, len(pool.runs) - len(epochs), pool.label)
+    return Point(
+        benchmark=rules.BENCHMARK,
+        creator=log.org or "",
+        when=max(map(date, pool.runs)),
+        platform=pool.system,
+        batch_size=size,
+        hyperparameters=values,
+        epochs=epochs,
+        missed=len(pool.runs) - len(epochs),
+        label=pool.label,
+    )
 
 
 @functools.cache
@@ -299,7 +308,7 @@ def _comparable(system: SystemScore) -> list[Comparable]:
     others = [result for result in nearest if not system.label and not result.is_of(times)][:3]
     runs = [sorted(epochs or math.inf for epochs in result.runs) for result in others]
     return [
-        Comparable(result.name, result.global_batch_size, _mean(epochs))
+        Comparable(result.name, result.recipe.global_batch_size, _mean(epochs))
         for result, epochs in zip(others, runs, strict=True)
     ]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50.benchmark import rules
-from rn50.benchmark.recipe import COLUMN_OF, HYPERPARAMETERS, Recipe
+from rn50.benchmark.recipe import COLUMN_OF, SHARED, Recipe
 from rn50.errors import UserError, excerpt
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
@@ -29,14 +29,14 @@ class PublishedResult:
     """One result. A field that neither its logs nor its system description give is None, or empty where it is
     text.
 
-    Text is as the submitter wrote it. ``accelerators`` counts those of all nodes. ``decay_epochs`` is the
-    epoch after which the learning rate has decayed, whether steps or epochs were logged.
-    ``first_evaluation_epoch`` and ``evaluation_interval`` are in epochs, and None where runs or evaluations
-    differ in them. ``epochs``, ``run_status``, ``accuracy`` (a fraction) and ``minutes`` have one value per
-    run, of the evaluation that decided it: the first one at the target, else the last one.
-    ``olympic_minutes`` is the mean without the fastest and the slowest run, not scaled by reference
-    convergence. ``published_scaling_factor`` is the scaling factor that the tree holds. ``rcp_verdict`` is
-    that of the round's official checker, which v0.7 did not have.
+    Text is as the submitter wrote it. ``accelerators`` counts those of all nodes. Of the ``recipe`` the table
+    has ``COLUMN_OF``, the decay in epochs, whether steps or epochs were logged. ``first_evaluation_epoch``
+    and ``evaluation_interval`` are in epochs, and None where runs or evaluations differ in them. ``epochs``,
+    ``run_status``, ``accuracy`` (a fraction) and ``minutes`` have one value per run, of the evaluation that
+    decided it: the first one at the target, else the last one. ``olympic_minutes`` is the mean without the
+    fastest and the slowest run, not scaled by reference convergence. ``published_scaling_factor`` is the
+    scaling factor that the tree holds. ``rcp_verdict`` is that of the round's official checker, which v0.7
+    did not have.
     """
 
     round: str
@@ -48,16 +48,7 @@ class PublishedResult:
     accelerators: int | None
     accelerator_model: str
     framework: str
-    global_batch_size: int | None
-    optimizer: str
-    learning_rate: float | None
-    warmup_epochs: float | None
-    decay_epochs: float | None
-    weight_decay: float | None
-    momentum: float | None
-    label_smoothing: float | None
-    model_bn_span: int | None
-    gradient_accumulation_steps: int | None
+    recipe: Recipe
     first_evaluation_epoch: float | None
     evaluation_interval: float | None
     epochs: Numbers
@@ -75,12 +66,6 @@ class PublishedResult:
         return f"{self.round}/{self.organisation}/{self.system}"
 
     @property
-    def recipe(self) -> Recipe:
-        """Hyperparameters of the result, as far as the table has them."""
-        known: dict[str, Any] = {name: getattr(self, name, None) for name in HYPERPARAMETERS}
-        return Recipe(**known)
-
-    @property
     def is_closed(self) -> bool:
         """True in the closed division, which some descriptions call ``Closed`` or ``close``."""
         return self.division.lower() in ("closed", "close")
@@ -88,7 +73,7 @@ class PublishedResult:
     def is_of(self, minutes: Iterable[float | None]) -> bool:
         """Return whether this is the result of runs of these very minutes, which the table has to four
         decimals."""
-        rounded = {round(one, 4) for one in minutes if one}
+        rounded = {round(of_run, 4) for of_run in minutes if of_run}
         return bool(rounded) and rounded == {*self.minutes} - {None}
 
     @property
@@ -134,7 +119,7 @@ def nearest(
     that optimizer."""
 
     def distance(result: PublishedResult) -> tuple[float, float, float]:
-        batch = _ratio(result.global_batch_size, global_batch_size)
+        batch = _ratio(result.recipe.global_batch_size, global_batch_size)
         machine = _ratio(result.accelerators, accelerators) if accelerators else 0.0
         return batch, machine, result.olympic_minutes or math.inf
 
@@ -145,7 +130,7 @@ def nearest_recipes(global_batch_size: int, optimizer: str) -> list[tuple[Publis
     """Return the three recipes nearest in batch size, each as the results that share it. Ties go
     to the recipe with most results."""
     every = sorted(by_recipe(distinct(optimizer)).values(), key=len, reverse=True)
-    return sorted(every, key=lambda recipe: _ratio(recipe[0].global_batch_size, global_batch_size))[:3]
+    return sorted(every, key=lambda alike: _ratio(alike[0].recipe.global_batch_size, global_batch_size))[:3]
 
 
 def by_recipe(results: Iterable[PublishedResult]) -> dict[Recipe, tuple[PublishedResult, ...]]:
@@ -161,7 +146,7 @@ def distinct(optimizer: str) -> list[PublishedResult]:
     first round."""
     unique: dict[tuple[Numbers, Numbers], PublishedResult] = {}
     for result in results():
-        if result.optimizer.lower() == optimizer.lower() and result.global_batch_size:
+        if result.recipe.optimizer.lower() == optimizer.lower() and result.recipe.global_batch_size:
             unique.setdefault((result.minutes, result.accuracy), result)
     return list(unique.values())
 
@@ -172,21 +157,26 @@ def _ratio(value: int | None, reference: int) -> float:
 
 _VALUES: dict[Any, Callable[[str], Any]] = {
     str: str,
-    int | None: lambda text: int(text) if text else None,
-    float | None: lambda text: float(text) if text else None,
+    **dict.fromkeys((int, int | None), lambda text: int(text) if text else None),
+    **dict.fromkeys((float, float | None), lambda text: float(text) if text else None),
     tuple[str, ...]: lambda text: tuple(text.split()),
     Numbers: lambda text: tuple(None if value == "-" else float(value) for value in text.split()),
 }
 """Functions from the text of a cell to its value, by the type of the field."""
-COLUMNS = {COLUMN_OF.get(field.name, field.name): field.name for field in dataclasses.fields(PublishedResult)}
-"""Column of the table -> field of ``PublishedResult``."""
+_OF_RECIPE = {COLUMN_OF[name]: f"recipe.{name}" for name in dict.fromkeys((*SHARED, *COLUMN_OF))}
+COLUMNS: dict[str, str] = {}
+"""Column of the table -> attribute of ``PublishedResult``, or of its recipe."""
+for _field in dataclasses.fields(PublishedResult):
+    COLUMNS |= _OF_RECIPE if _field.name == "recipe" else {_field.name: _field.name}
 
 
 def from_csv(lines: Iterable[str]) -> list[PublishedResult]:
     """Return the results of a table; the values of several runs are separated by spaces, with ``-`` for a
     missing one."""
-    types = typing.get_type_hints(PublishedResult)
-    return [
-        PublishedResult(**{COLUMNS[name]: _VALUES[types[COLUMNS[name]]](text) for name, text in row.items()})
-        for row in csv.DictReader(lines)
-    ]
+    of_result, of_recipe = map(typing.get_type_hints, (PublishedResult, Recipe))
+    results = []
+    for row in csv.DictReader(lines):
+        recipe = {name: _VALUES[of_recipe[name]](row.pop(column)) for name, column in COLUMN_OF.items()}
+        others = {name: _VALUES[of_result[name]](text) for name, text in row.items()}
+        results.append(PublishedResult(recipe=Recipe(**recipe), **others))
+    return results

@@ -52,9 +52,10 @@ class Communicator(Protocol):
 
 
 class Engine(Protocol):
-    """Network, step and tensors of one rank, from ``create(config, communicator, model=None)`` of
+    """Network, step and tensors of one rank, from ``create(config, communicator)`` of
     ``implementations.<framework>.engine``. It raises UserError if the framework cannot use the rank's
-    device. ``model`` names a model of the framework's own zoo to be timed in place of ours."""
+    device. ``create(config, communicator, model)`` of ``zoo`` beside it times a model of the framework's own
+    zoo in place of ours."""
 
     batch_format: BatchFormat
     """The format of the batches that it takes, known before ``build``."""
@@ -62,7 +63,8 @@ class Engine(Protocol):
     def build(self, seed: int, precision: str) -> list[str]:
         """Build network and optimizer with the initial weights of ``seed``, matrix products in ``precision``.
 
-        Touches no file of the data set. Returns the names of the trainable tensors.
+        Touches no file of the data set. Returns the names of the trainable tensors, as the MLPerf rulesets
+        spell them.
         """
 
     def step(self, batch: Batch, learning_rate: float) -> Tensor:

@@ -201,8 +201,8 @@ class Rank:
         self.communicator.close()
 
     def _engine(self, communicator: Communicator, model: str | None = None) -> Engine:
-        create = frameworks.module(self.config.run.framework, "engine").create
-        engine: Engine = create(self.config, communicator, model)
+        module = frameworks.module(self.config.run.framework, "zoo" if model else "engine")
+        engine: Engine = module.create(self.config, communicator, *([model] if model else []))
         return engine
 
     def _set(self, tensors: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> None:

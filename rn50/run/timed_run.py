@@ -70,9 +70,17 @@ def run(config: Config, create: Callable[[Config], Rank], display: Display) -> R
             ending.OnSignal(log, communicator.rank),
             _watch(rank, log, shown) as watch,
         ):
-            facts_beside = result_file if is_first else None
-            best = saved_weights.Best(config, rank)
-            timed = TimedRun(config, begins, rank, seed, facts_beside, log, shown, watch, best)
+            timed = TimedRun(
+                config=config,
+                begins=begins,
+                rank=rank,
+                seed=seed,
+                facts_beside=result_file if is_first else None,
+                log=log,
+                display=shown,
+                watch=watch,
+                best=saved_weights.Best(config, rank),
+            )
             try:
                 # Compile and warm up, without a look at the data.
                 timed.prepare(init_start_ms)

@@ -143,12 +143,17 @@ def measure(config: Config, rank: Rank, seconds: float, rounds: int) -> InputSpe
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
     of_rounds = {name: rates.of_rounds(values) for name, values in measured.items()}
     compared = rates.compare(measured["real"], measured["synthetic"])
-    waiting = Waiting(*map(statistics.median, zip(*waits, strict=True)))
-    slowest = bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared)
-    shown = precision.shown(config, rank.precision)
-    run, lost = config.run, overlap.of_rounds(config, *(measured[name] for name in inputs))
-    rated = Stages(**of_rounds)
-    return InputSpeed(run.system, run.device, config.ranks, shown, rated, compared, lost, waiting, slowest)
+    return InputSpeed(
+        system=config.run.system,
+        device=config.run.device,
+        ranks=config.ranks,
+        precision=precision.shown(config, rank.precision),
+        images_per_second=Stages(**of_rounds),
+        real_of_synthetic=compared,
+        overlap=overlap.of_rounds(config, *(measured[name] for name in inputs)),
+        waiting=Waiting(*map(statistics.median, zip(*waits, strict=True))),
+        bottleneck=bottleneck({name: rate.median for name, rate in of_rounds.items()}, compared),
+    )
 
 
 def show(report: InputSpeed, console: Terminal) -> None:

@@ -2,16 +2,16 @@
 change."""
 
 import pathlib
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rn50 import files, frameworks
 from rn50.errors import UserError, excerpt
-from rn50.printed import Mark, as_json, prints
+from rn50.printed import Inline, as_json, of_json, prints
 from rn50.progress import counting
 from rn50.run.loop import opened
 from rn50.settings.config import Config
-from rn50.speed import input_pipeline as input_bench
-from rn50.speed import measured_steps, worker
+from rn50.speed import input_pipeline, measured_steps, worker
+from rn50.speed.input_pipeline import InputSpeed
 from rn50.speed.meter import Meter
 from rn50.terminal import WIDEST, Terminal, table
 
@@ -35,7 +35,7 @@ class OperatorPerStep(NamedTuple):
 class Profile(NamedTuple):
     """A profile, and what was gained since another one."""
 
-    rate: Annotated[dict[str, Any], Mark.INLINE, input_bench.InputSpeed]
+    rate: Inline[InputSpeed]
     """Output of ``rn50 bench input --json``."""
     steps: int
     profiled_step_seconds: float
@@ -62,24 +62,25 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
     """Run one of ``JOBS`` as one rank; rank 0 reports."""
     with opened(config) as rank:
         if what == "rate":
-            reported = as_json(input_bench.measure(config, rank, seconds, rounds))
+            reported = as_json(input_pipeline.measure(config, rank, seconds, rounds))
         else:
             batches = Meter(config, rank).open(config.input_pipeline).batches
             measured_steps.train(rank, batches, 2, 1)
             trace = pathlib.Path(folder, f"trace_{rank.communicator.rank}.json")
             result, operators = measured_steps.profile(rank, batches, steps, trace)
             longest_first = sorted(operators, key=lambda operator: -operator.seconds)
-            a_step = [(one.name, one.calls / steps, 1e3 * one.seconds / steps) for one in longest_first]
+            a_step = [(each.name, each.calls / steps, 1e3 * each.seconds / steps) for each in longest_first]
             reported = {"steps": steps, "step_seconds": result.seconds / steps, "operators_a_step": a_step}
         rank.communicator.barrier()  # rank 0 reports when all are done
         if rank.communicator.rank == 0:
             worker.report(reported)
 
 
-def rate(config: Config, seconds: float, rounds: int, log: pathlib.Path) -> worker.JobReport:
-    """Measure the rate without the operators; its report is that of ``rn50 bench input --json``."""
+def rate(config: Config, seconds: float, rounds: int, log: pathlib.Path) -> InputSpeed | None:
+    """Measure the rate without the operators; None if that fails."""
     arguments = {"what": "rate", "seconds": seconds, "rounds": rounds, "steps": 0, "folder": log.parent}
-    return worker.run("speed.profile", config, log, **arguments)
+    reported, failure = worker.run("speed.profile", config, log, **arguments)
+    return None if failure else _rate(reported)
 
 
 def measure(config: Config, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> Profile:
@@ -122,28 +123,33 @@ def read(folder: pathlib.Path) -> Profile:
 def _profile(reported: dict[str, Any]) -> Profile:
     profiled = reported["operators"]
     operators = [OperatorPerStep(*row) for row in profiled["operators_a_step"]]
-    return Profile(reported["rate"], profiled["steps"], profiled["step_seconds"], operators)
+    return Profile(_rate(reported["rate"]), profiled["steps"], profiled["step_seconds"], operators)
+
+
+def _rate(reported: dict[str, Any]) -> InputSpeed:
+    overlap = {**reported["overlap"], "device": reported["device"]}
+    return of_json(InputSpeed, {**reported, "overlap": overlap})
 
 
 def gain(before: Profile, now: Profile) -> str:
     """Return the gain of a change, in words."""
-    then, today = (profile.rate["images_per_second"]["real"] for profile in (before, now))
-    comparison = f"{today['median']:,.0f} images/s for {then['median']:,.0f} before: "
-    comparison += f"{today['median'] / then['median']:.3f} times as fast"
-    if today["lowest"] > then["highest"] or today["highest"] < then["lowest"]:
+    first, second = (profile.rate.images_per_second.real for profile in (before, now))
+    comparison = f"{second.median:,.0f} images/s for {first.median:,.0f} before: "
+    comparison += f"{second.median / first.median:.3f} times as fast"
+    if second.lowest > first.highest or second.highest < first.lowest:
         return f"{comparison}; no round of the one reached those of the other"
     return f"{comparison}; rounds of both overlap, so it may be chance"
 
 
 def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Terminal) -> None:
     """Print rate, profile, bottleneck and gain, a paragraph each."""
-    real, synthetic = (now.rate["images_per_second"][kind] for kind in ("real", "synthetic"))
-    waiting = now.rate["waiting"]
+    real, synthetic = now.rate.images_per_second.real, now.rate.images_per_second.synthetic
+    waiting = now.rate.waiting
     console.print(
-        f"1 rate, {now.rate['precision']}: {real['median']:,.0f} images/s ({real['lowest']:,.0f} to "
-        f"{real['highest']:,.0f}) on real data, {synthetic['median']:,.0f} on synthetic; reader ratio "
-        f"{waiting['reader_ratio']:.1%}, reader cost {waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost "
-        f"{waiting['batch_cost_s'] * 1e3:.2f} ms, ips {waiting['images_per_second']:,.0f} images/s"
+        f"1 rate, {now.rate.precision}: {real.median:,.0f} images/s ({real.lowest:,.0f} to "
+        f"{real.highest:,.0f}) on real data, {synthetic.median:,.0f} on synthetic; reader ratio "
+        f"{waiting.reader_ratio:.1%}, reader cost {waiting.reader_cost_s * 1e3:.2f} ms, batch cost "
+        f"{waiting.batch_cost_s * 1e3:.2f} ms, ips {waiting.images_per_second:,.0f} images/s"
     )
     steps = f"{now.steps} steps of {now.profiled_step_seconds * 1e3:.1f} ms under the profiler"
     idle = f"no operator ran in {now.idle:.1%} of the time"
@@ -158,7 +164,7 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
         rows.add_row(*row)
     console.print(rows)
     top = now.operators[0]
-    console.print(f"3 bottleneck: {now.rate['bottleneck']}; of the operators {excerpt(top.name)} takes most")
+    console.print(f"3 bottleneck: {now.rate.bottleneck}; of the operators {excerpt(top.name)} takes most")
     if now.gain:
         console.print(f"4 gain: {now.gain}")
     else:

@@ -216,13 +216,13 @@ class Bench:
         others = dict.fromkeys(cell[:3] for cell in self.cells if cell.model != OURS)
         models = ", ".join(f"{model} of {framework} {size}x{size}" for framework, model, size in others)
         return Facts(
-            f"{cpus} CPUs, {machine.get('host_processor_model_name', 'unknown')}",
-            machine.get("accelerator_model_name", "unknown") if device == "gpu" else None,
-            device,
-            f"Python {platform.python_version()}, {', '.join(versions)}",
-            software.commit() or "unknown",
-            task if self.config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}",
-            f"{models}; trained for their throughput alone" if models else None,
+            machine=f"{cpus} CPUs, {machine.get('host_processor_model_name', 'unknown')}",
+            accelerator=machine.get("accelerator_model_name", "unknown") if device == "gpu" else None,
+            device=device,
+            versions=f"Python {platform.python_version()}, {', '.join(versions)}",
+            commit=software.commit() or "unknown",
+            task=task if self.config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}",
+            models=f"{models}; trained for their throughput alone" if models else None,
         )
 
 

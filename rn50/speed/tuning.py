@@ -204,7 +204,14 @@ class Tuner:
         alone, bound, real = self._in_turn(inputs, rates.ROUNDS, steps)
         if not changed:
             before = after = real
-        searched = self._before, self._best, tuple(self._trials), self._in_time
-        medians = rates.of_rounds(before).median, rates.of_rounds(after).median
-        overlapped = overlap.of_rounds(self._best, alone, bound, real)
-        return Tuning(*searched, *medians, compared, rates.compare(real, bound).median, overlapped)
+        return Tuning(
+            before=self._before,
+            after=self._best,
+            trials=tuple(self._trials),
+            in_time=self._in_time,
+            images_per_second_before=rates.of_rounds(before).median,
+            images_per_second_after=rates.of_rounds(after).median,
+            compared=compared,
+            of_synthetic=rates.compare(real, bound).median,
+            overlap=overlap.of_rounds(self._best, alone, bound, real),
+        )

@@ -13,10 +13,8 @@ from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.benchmark.recipe import FIXED, HYPERPARAMETERS, Recipe
 from rn50.errors import UserError
-from rn50.files import ROOT
 from rn50.results import parse, recipe
 from rn50.run import loop, timed_run
-from rn50.run.engine import Communicator, Engine
 from rn50.settings import config as configuration
 from rn50.speed import measured_steps
 from tests.conftest import EVAL_SAMPLES, HAS_GPU, TRAIN_SAMPLES, with_changes
@@ -48,14 +46,6 @@ def trainer(create, tiny_config):
     rank.warm_up(5)
     yield rank
     rank.close()
-
-
-def test_the_page_of_the_contract_names_its_twelve_members_and_the_communicators():
-    text = (ROOT / "implementations" / "README.md").read_text()
-    members = [name for name in vars(Engine) if not name.startswith("_")]
-    assert len(members) == 12
-    for name in (*members, *Engine.__annotations__, *Communicator.__annotations__, *vars(Communicator)):
-        assert name.startswith("_") or re.search(rf"`{name}[(`]", text), name
 
 
 def names_in_ruleset(version):

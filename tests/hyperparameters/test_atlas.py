@@ -55,7 +55,7 @@ def test_every_published_result_has_a_row_and_its_numbers(page):
             each.olympic_minutes, rel=0.03)
         assert row[2] == (f"{each.accelerators:,}" if each.accelerators else "-")
         assert row[4:6] == [each.organisation, each.round] and row[7] == (each.framework.strip() or "-")
-        assert row[8] == f"{each.global_batch_size:,}"
+        assert row[8] == f"{each.recipe.global_batch_size:,}"
     assert {row[6] for row in table} == {"closed", "open", "-"}
     [inspur] = [row for row in table if row[-1] == "rn50 borrow v0.7/Inspur/nf5488_mxnet"]
     assert inspur[:3] == ["nf5488_mxnet", "33.37", "8"] and inspur[9:11] == ["35", "2,799"]

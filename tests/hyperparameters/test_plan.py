@@ -55,7 +55,8 @@ def test_the_promised_keys_and_a_prediction_near_the_published_one():
     assert said["minutes_low"] < said["minutes"] < said["minutes_high"]
     alike = [
         each.olympic_minutes for each in published.distinct("lars")
-        if (each.accelerators, each.global_batch_size) == (8, 3200) and "H100-SXM" in each.accelerator_model]
+        if (each.accelerators, each.recipe.global_batch_size) == (8, 3200)
+        and "H100-SXM" in each.accelerator_model]
     assert len(alike) > 10 and said["minutes"] == pytest.approx(statistics.median(alike), rel=0.03)
     borrowed = said["hyperparameters"]
     assert (borrowed["global_batch_size"], borrowed["base_learning_rate"], borrowed["decay_epochs"]) == (
@@ -72,13 +73,14 @@ def test_a_system_that_was_left_out_is_predicted_from_the_others():
     planner = SystemPlanner(
         [each for each in published.distinct("lars") if images_per_second.system(each) not in systems])
     for each in held:
-        said = planner.predict(chips.name(each.accelerator_model), each.accelerators, each.global_batch_size)
+        name, size = chips.name(each.accelerator_model), each.recipe.global_batch_size
+        said = planner.predict(name, each.accelerators, size)
         assert said.epochs == pytest.approx(epochs.mean_epochs(each), abs=1.5), each.system
         assert said.minutes == pytest.approx(each.olympic_minutes, rel=0.08), each.system
 
 
 def test_a_known_recipe_counts_for_more_than_what_is_usual(planner):
-    [slow] = [each for each in published.distinct("lars") if each.global_batch_size == 1000]
+    [slow] = [each for each in published.distinct("lars") if each.recipe.global_batch_size == 1000]
     assert epochs.mean_epochs(slow) == 55
     usual = planner.predict("A100-PCIe-80GB", 1, 1000)
     assert usual.epochs == pytest.approx(35, abs=1)
@@ -90,10 +92,11 @@ def test_a_known_recipe_counts_for_more_than_what_is_usual(planner):
 def test_open_division_results_predict_nothing():
     model = EpochModel(published.results())
     at_32k = [
-        each for each in published.results() if each.global_batch_size == 32768 and each.optimizer == "lars"]
+        each for each in published.results()
+        if (each.recipe.global_batch_size, each.recipe.optimizer) == (32768, "lars")]
     assert min(map(epochs.mean_epochs, at_32k)) == 24
     assert model.predict(32768).low > 50
-    closed = [each for each in published.results() if each.is_closed and each.optimizer == "lars"]
+    closed = [each for each in published.results() if each.is_closed and each.recipe.optimizer == "lars"]
     opened = [each for each in at_32k if not each.is_closed]
     assert opened and EpochModel(closed).predict(32768) == EpochModel([*closed, *opened]).predict(32768)
 
@@ -320,7 +323,7 @@ def test_what_does_not_fit_is_not_planned(planner, name, fitting):
         sizes = [each.global_batch_size for each in plans]
         assert max(sizes) <= number * fitting
         assert not any("may not have the memory" in caution for each in plans for caution in each.cautions)
-        rounded = {round((each.global_batch_size or 0) / number) * number for each in planner.results}
+        rounded = {round((each.recipe.global_batch_size or 0) / number) * number for each in planner.results}
         assert set(sizes) <= rounded or sizes == [number * fitting]
 
 

@@ -49,7 +49,7 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
             if each["state"] == "finished" else None)
         if log:
             assert log.seed == each["seed"] and objective.value(log.evaluations) == each["value"]
-            assert log.global_batch_size == 2 * int(each["BATCHSIZE"])
+            assert log.global_batch_size == 2 * each["BATCHSIZE"]
 
 
 def test_the_configuration_that_it_writes_is_evaluated_when_its_runs_reached_the_target(seek, tmp_path):
@@ -104,9 +104,9 @@ def test_the_baseline_is_the_first_trial_that_reaches_the_target(seek, tmp_path)
     result = seek("--trials", 9, "--json", config=config)
     assert result.exit_code == DONE, result.stderr
     told = json.loads(result.stdout)
-    missed = [each["number"] for each in told["trials"] if each["LR"] == "0.03"]
+    missed = [each["number"] for each in told["trials"] if each["LR"] == 0.03]
     first = next(each for each in told["trials"] if each["value"] is not None and each["value"] < 100)
-    assert missed == [0] and told["baseline"]["LR"] == first["LR"] != "0.03"
+    assert missed == [0] and float(told["baseline"]["LR"]) == first["LR"] != 0.03
 
 
 def test_nothing_reaches_the_target(seek, tmp_path):

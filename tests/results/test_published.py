@@ -9,6 +9,7 @@ import re
 import pytest
 
 from rn50.benchmark import rules
+from rn50.benchmark.recipe import Recipe
 from rn50.results import published, rcp
 from tests.support import imagenet_run, published_table
 from tests.support.published import FOLDER, LOGS, needs_published
@@ -42,7 +43,7 @@ def test_the_columns_of_the_table_agree_with_each_other():
             assert each.images_per_second_per_accelerator == pytest.approx(speed, abs=1)
         if each.rcp_verdict:
             epochs = (*sorted(each.epochs_to_target), *(None for ok in converged if not ok))
-            verdict = rcp.judge(f"{each.round[1:]}.0", each.global_batch_size, epochs)
+            verdict = rcp.judge(f"{each.round[1:]}.0", each.recipe.global_batch_size, epochs)
             said = f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}"
             assert each.rcp_verdict == said
             if each.published_scaling_factor:
@@ -53,28 +54,29 @@ def test_the_columns_of_the_table_agree_with_each_other():
 
 def test_nearest_by_batch_size_then_accelerators_then_minutes():
     found = published.nearest(3264, "LARS", accelerators=8, number=8)
-    assert {(each.global_batch_size, each.optimizer, each.accelerators) for each in found} == {
+    assert {(each.recipe.global_batch_size, each.recipe.optimizer, each.accelerators) for each in found} == {
         (3264, "lars", 8)}
     assert [each.olympic_minutes for each in found] == sorted(each.olympic_minutes for each in found)
     [largest] = published.nearest(10**6, "lars", number=1)
-    assert largest.global_batch_size == max(each.global_batch_size for each in published.results())
+    sizes = [each.recipe.global_batch_size for each in published.results()]
+    assert largest.recipe.global_batch_size == max(sizes)
     # By the ratio 1664 is nearer to 1200 than 832 is; by the difference it would be 832.
-    assert [each.global_batch_size for each in published.nearest(1200, "sgd", number=1)] == [1664]
+    assert [each.recipe.global_batch_size for each in published.nearest(1200, "sgd", number=1)] == [1664]
     assert published.nearest(3264, "adam") == [] and published.nearest_recipes(3264, "adam") == []
 
 
 def test_recipes_are_the_groups_that_results_share():
     first, *others = published.nearest_recipes(3264, "lars")
     assert len(first) == max(len(group) for group in (first, *others)) > 50
-    assert {each.global_batch_size for group in (first, *others) for each in group} == {3264}
-    assert {(each.learning_rate, each.warmup_epochs, each.weight_decay) for each in first} == {
-        (10.5, 2, 5e-05)}
+    assert {each.recipe.global_batch_size for group in (first, *others) for each in group} == {3264}
+    rates = {(each.recipe.learning_rate, each.recipe.warmup_epochs) for each in first}
+    assert rates == {(10.5, 2)} and {each.recipe.weight_decay for each in first} == {5e-05}
     runs = sum(len(each.run_status) for each in first)
     assert 0.9 < sum(len(each.epochs_to_target) for each in first) / runs < 1
     # The same decay in steps and in epochs is one recipe, and logs that came again in a later round count
     # once.
     [at_408, *_] = published.nearest_recipes(408, "lars")
-    assert {each.decay_epochs for each in at_408} == {37}
+    assert {each.recipe.decay_epochs for each in at_408} == {37}
     assert len({each.minutes for each in at_408}) == len(at_408)
 
 
@@ -88,9 +90,10 @@ def test_a_row_is_made_from_logs_and_description(tmp_path):
     others_ms = len(keys) - 1 - keys.index("run_start") - 35  # every other record takes one
     expected = published.PublishedResult(
         round="v1.1", organisation="Org", system="box", division="closed", status="onprem", nodes=2,
-        accelerators=8, accelerator_model="", framework="MXNet", global_batch_size=3264, optimizer="lars",
-        learning_rate=10.5, warmup_epochs=2, decay_epochs=37, weight_decay=5e-05, momentum=0.9,
-        label_smoothing=None, model_bn_span=408, gradient_accumulation_steps=1, first_evaluation_epoch=3,
+        accelerators=8, accelerator_model="", framework="MXNet", recipe=Recipe(
+            global_batch_size=3264, optimizer="lars", learning_rate=10.5, warmup_epochs=2, decay_epochs=37,
+            weight_decay=5e-05, momentum=0.9, model_bn_span=408, gradient_accumulation_steps=1),
+        first_evaluation_epoch=3,
         evaluation_interval=4, epochs=(35,) * 5, run_status=("success",) * 5, accuracy=(0.76082,) * 5,
         minutes=tuple(round((35 * (46_000 + 100 * n) + others_ms) / 60_000, 4) for n in range(5)),
         olympic_minutes=round((35 * 46_200 + others_ms) / 60_000, 4), published_scaling_factor=1.25,

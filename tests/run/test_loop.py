@@ -12,7 +12,7 @@ from tests.conftest import with_changes
 class Engine:
     """An engine that knows the rank it computes on, and computes nothing."""
 
-    def __init__(self, config, communicator, model):
+    def __init__(self, config, communicator):
         self.ranks, self.local_rank = communicator.size, communicator.local_rank
 
     def build(self, seed, precision):

@@ -12,10 +12,13 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from rn50 import files
+from rn50 import files, printed
 from rn50.cli import main
 from rn50.errors import UserError
+from rn50.rates import Comparison, Rates
 from rn50.speed import profile
+from rn50.speed.input_pipeline import InputSpeed, Stages, Waiting
+from rn50.speed.overlap import Overlap
 from rn50.speed.profile import OperatorPerStep, Profile
 from rn50.terminal import Terminal
 from tests.contract.frameworks import FRAMEWORKS, installed
@@ -66,9 +69,24 @@ def test_every_operator_is_counted_and_a_change_is_told(tiny_environment, tmp_pa
 
 
 def made(real, operators=(("a", 2, 300), ("b", 1, 100))):
-    rates = {"median": real, "lowest": real - 5, "highest": real + 5}
-    each = [OperatorPerStep(*one) for one in operators]
-    return Profile({"images_per_second": {"real": rates}}, 2, 0.5, each)
+    rates = Rates(real, real - 5, real + 5)
+    speed = InputSpeed(
+        system="X", device="cpu", ranks=1, precision="float32", images_per_second=Stages(rates, rates, rates),
+        real_of_synthetic=Comparison(1.0, 0.9, 1.1, 5), waiting=Waiting(0.1, 0.01, 0.1, real),
+        overlap=Overlap("cpu", real, real, real, Comparison(1.0, 0.9, 1.1, 5)), bottleneck="the step")
+    return Profile(speed, 2, 0.5, [OperatorPerStep(*each) for each in operators])
+
+
+def written(**changes):
+    """The content of the file of a profile."""
+    operators = {"steps": 1, "step_seconds": 1, "operators_a_step": [["x", 1, 1]], **changes}
+    return json.dumps({"rate": printed.as_json(made(100).rate), "operators": operators})
+
+
+def test_what_is_written_is_read_with_its_types(tmp_path):
+    (tmp_path / "profile.json").write_text(written())
+    assert profile.read(tmp_path) == made(100)._replace(
+        steps=1, profiled_step_seconds=1, operators=[OperatorPerStep("x", 1, 1)])
 
 
 def test_gaps_and_operators_are_told_a_step():
@@ -90,10 +108,6 @@ def test_a_long_name_of_a_kernel_makes_no_wide_table(capsys):
     """The processor time of what cut the blanks at the end of a line grew with the square of their number:
     here 20 s, now hundredths of one."""
     now = made(100, [("kernel" * 10_000, 1, 300), ("b", 1, 100)])
-    rates = {"median": 100, "lowest": 95, "highest": 105}
-    waiting = {"reader_ratio": 0, "reader_cost_s": 0, "batch_cost_s": 1, "images_per_second": 100}
-    now.rate.update(precision="float32", waiting=waiting, bottleneck="training")
-    now.rate["images_per_second"]["synthetic"] = rates
     before = time.process_time()
     profile.show(now, None, pathlib.Path("x"), Terminal())
     Terminal().print(" " * 60_000 + "|")
@@ -107,15 +121,11 @@ def test_a_long_name_of_a_kernel_makes_no_wide_table(capsys):
     "content, says",
     [(None, "cannot be read (No such file or directory)"), ("{", "no JSON"),
      ("{}", "not what `rn50 profile` writes"),
-     ('{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators_a_step": [[1]]}}',
-      "not what `rn50 profile` writes"),
+     (written(operators_a_step=[[1]]), "not what `rn50 profile` writes"),
+     (written(step_seconds=0), "not what `rn50 profile` writes"),
      ('{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators_a_step": []}}',
       "not what `rn50 profile` writes"),
-     ('{"rate": {"images_per_second": {"real": {"median": "x"}}}, "operators": {"steps": 1, '
-      '"step_seconds": 1, "operators_a_step": []}}', "not what `rn50 profile` writes"),
-     ('{"rate": {"images_per_second": {"real": {"median": 1, "lowest": 1, "highest": 1}}}, '
-      '"operators": {"steps": 1, "step_seconds": 0, "operators_a_step": [["x", 1, 1]]}}',
-      "not what `rn50 profile` writes")])
+     (written().replace('"median": 100', '"median": "x"'), "not what `rn50 profile` writes")])
 def test_no_earlier_profile(tmp_path, content, says):
     if content is not None:
         (tmp_path / "profile.json").write_text(content)

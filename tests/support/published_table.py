@@ -15,15 +15,16 @@ A tree holds ``<organisation>/results/<system>/resnet/result_<N>.txt`` and
 
 import argparse
 import csv
-import dataclasses
 import io
 import json
+import operator
 import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from rn50.benchmark.recipe import Recipe
 from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.results import recipe, score, tree
@@ -76,12 +77,14 @@ def _result(folder: pathlib.Path) -> PublishedResult:
         division=_text(machine.get("division")), status=_text(machine.get("status")),
         nodes=_whole(machine.get("number_of_nodes")), accelerators=scored.accelerators,
         accelerator_model=_text(machine.get("accelerator_model_name")),
-        framework=_text(machine.get("framework")), global_batch_size=said.global_batch_size,
-        optimizer=_text(said.optimizer), learning_rate=_number(said.learning_rate),
-        warmup_epochs=_number(said.warmup_epochs), decay_epochs=_rounded(_number(decay), 2),
-        weight_decay=_number(said.weight_decay), momentum=_number(said.momentum),
-        label_smoothing=_number(said.label_smoothing), model_bn_span=_whole(said.model_bn_span),
-        gradient_accumulation_steps=_whole(said.gradient_accumulation_steps), first_evaluation_epoch=first,
+        framework=_text(machine.get("framework")), recipe=Recipe(
+            global_batch_size=said.global_batch_size, optimizer=_text(said.optimizer),
+            learning_rate=_number(said.learning_rate), warmup_epochs=_number(said.warmup_epochs),
+            decay_epochs=_rounded(_number(decay), 2), momentum=_number(said.momentum),
+            weight_decay=_number(said.weight_decay), label_smoothing=_number(said.label_smoothing),
+            model_bn_span=_whole(said.model_bn_span),
+            gradient_accumulation_steps=_whole(said.gradient_accumulation_steps)),
+        first_evaluation_epoch=first,
         evaluation_interval=interval, epochs=tuple(run.epochs for run in scored.runs),
         run_status=tuple(run.log.status.replace(" ", "_") for run in scored.runs),
         accuracy=tuple(_rounded(run.accuracy, 5) for run in scored.runs),
@@ -115,7 +118,7 @@ def _text(value: Any) -> str:
     return "" if text.upper() == "N/A" else text
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any) -> Any:
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -137,7 +140,8 @@ def to_csv(rows: Iterable[PublishedResult]) -> str:
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(map(_cell, dataclasses.astuple(row)) for row in rows)
+    values = operator.attrgetter(*COLUMNS.values())
+    writer.writerows(map(_cell, values(row)) for row in rows)
     return table.getvalue()
 
 

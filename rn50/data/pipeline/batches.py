@@ -1,6 +1,5 @@
 """Batches for a training loop, from any input library, and their format."""
 
-import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -67,15 +66,12 @@ class Batches(ABC):
         shard = self._shard()
         self._passes += 1
         for index in range(self._set.batches):
-            begin = time.perf_counter()
-            prepared = self._next()
-            self.wait_seconds += time.perf_counter() - begin
-            yield Batch(*self._placed(prepared, index), *self._set.counts(shard, index))
+            yield Batch(*self._placed(self._awaited(), index), *self._set.counts(shard, index))
 
     def drain(self) -> None:
         """Discard the batches that were prepared ahead."""
         for _ in range(self._ahead):
-            self._next()
+            self._awaited()
 
     def check_labels(self) -> None:
         """Raise UserError if a label of the batches so far is not a whole number in [0, classes). May wait
@@ -94,13 +90,14 @@ class Batches(ABC):
     def _placed(self, prepared: Any, index: int) -> tuple[Any, Any]:
         """Return images and labels of batch ``index`` of a pass in the framework's arrays."""
 
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        self.waiting = True
+    def _awaited(self) -> Any:
+        """Return what ``_next`` returns, and keep the book of the wait."""
+        self.waiting, begin = True, time.perf_counter()
         try:
-            yield
+            return self._next()
         finally:
             self.waiting = False
+            self.wait_seconds += time.perf_counter() - begin
 
 
 class RepeatedBatch(Batches):

@@ -42,11 +42,10 @@ class DaliBatches(Batches):
         return (self._rank + self._passes) % self._ranks if self._split == "train" else self._rank
 
     def _next(self) -> Any:
-        with self._waiting():  # also while the record at fault is looked for
-            try:
-                return self._pipeline.run()
-            except RuntimeError as error:
-                raise dali.fault(self._set, error) from error
+        try:
+            return self._pipeline.run()
+        except RuntimeError as error:
+            raise dali.fault(self._set, error) from error
 
     def _placed(self, prepared: Any, index: int) -> tuple[Any, Any]:
         try:

@@ -61,8 +61,7 @@ class LoaderBatches(Batches):
         shared memory for a batch.
         """
         try:
-            with self._waiting():
-                batch = next(self._loader)
+            batch = next(self._loader)
         except (RuntimeError, SystemError, OSError, EOFError) as error:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             fault = f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE"

@@ -61,20 +61,20 @@ def of_published(results: Iterable[PublishedResult]) -> Iterator[Row]:
     for result in results:
         before = first.setdefault((result.minutes, result.accuracy), result)
         yield Row(
-            anchor(result.name),
-            f"rn50 borrow {shlex.quote(result.name)}",
-            result.round,
-            result.organisation,
-            result.system,
-            result.accelerators,
-            chips.name(result.accelerator_model),
-            result.framework,
-            "closed" if result.is_closed else result.division.lower(),
-            result.global_batch_size,
-            _mean(result.epochs_to_target),
-            result.olympic_minutes,
-            result.images_per_second_per_accelerator,
-            before if before is not result else None,
+            anchor=anchor(result.name),
+            command=f"rn50 borrow {shlex.quote(result.name)}",
+            round=result.round,
+            organisation=result.organisation,
+            system=result.system,
+            accelerators=result.accelerators,
+            accelerator=chips.name(result.accelerator_model),
+            framework=result.framework,
+            division="closed" if result.is_closed else result.division.lower(),
+            global_batch_size=result.recipe.global_batch_size,
+            epochs=_mean(result.epochs_to_target),
+            minutes=result.olympic_minutes,
+            images_per_second=result.images_per_second_per_accelerator,
+            first_logs=before if before is not result else None,
         )
 
 
@@ -87,21 +87,21 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
         minutes = [one.log.minutes for one in score.runs]
         on_cpu = sidecar.section(run.saved, "run").get("device") == "cpu"
         yield Row(
-            f"{OWN}-{number}",
-            f"rn50 borrow {shlex.quote(str(folder))}",
-            OWN,
-            run.log.org or "",
-            score.name,
-            score.accelerators or run.accelerators,
-            "CPU" if on_cpu else chips.name(str(described.get("accelerator_model_name") or "")),
-            dict(what_ran.head(score.runs)).get("framework", ""),
-            score.division or "",
-            logged.global_batch_size,
-            _mean([one.epochs for one in score.runs if one.converged and one.epochs]),
-            score.olympic_minutes or score.mean_minutes,
-            score.images_per_second_per_accelerator,
-            next((result for result in published.results() if result.is_of(minutes)), None),
-            score,
+            anchor=f"{OWN}-{number}",
+            command=f"rn50 borrow {shlex.quote(str(folder))}",
+            round=OWN,
+            organisation=run.log.org or "",
+            system=score.name,
+            accelerators=score.accelerators or run.accelerators,
+            accelerator="CPU" if on_cpu else chips.name(str(described.get("accelerator_model_name") or "")),
+            framework=dict(what_ran.head(score.runs)).get("framework", ""),
+            division=score.division or "",
+            global_batch_size=logged.global_batch_size,
+            epochs=_mean([one.epochs for one in score.runs if one.converged and one.epochs]),
+            minutes=score.olympic_minutes or score.mean_minutes,
+            images_per_second=score.images_per_second_per_accelerator,
+            first_logs=next((result for result in published.results() if result.is_of(minutes)), None),
+            score=score,
         )
 
 

@@ -117,7 +117,16 @@ def borrow(
         if name in old or name in after
     )
     return Borrowed(
-        source, base.path, config, changes, assumed, tuple(mixed), prediction, expected, tuple(header), text
+        origin=source,
+        base=base.path,
+        config=config,
+        changes=changes,
+        assumed=assumed,
+        mixed=tuple(mixed),
+        prediction=prediction,
+        expected=expected,
+        header=tuple(header),
+        text=text,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.benchmark.recipe import HYPERPARAMETERS, Recipe
+from rn50.benchmark.recipe import COLUMN_OF, HYPERPARAMETERS, SHARED, Recipe
 from rn50.errors import UserError, excerpt
 from rn50.printed import Hidden
 from rn50.results import published, recipe, tree
@@ -33,7 +33,8 @@ from rn50.settings.variables import FIXED
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
 """Variables that logs mostly omit, at the values of the reference and of nearly all published
 configurations."""
-NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
+_CHOSEN = [name for name in COLUMN_OF if name in SHARED and name != "global_batch_size"]
+NEEDED = tuple(VARIABLE_OF[{"decay_epochs": "num_epochs"}.get(name, name)] for name in _CHOSEN)
 """Variables that a complete recipe needs."""
 _SIZES = ("BATCHSIZE", "DGXNGPU", "DGXNNODES")
 """Variables whose product is the global batch size."""

@@ -46,8 +46,8 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} "
         "epochs on the mean",
     ]
-    if recipe.source.global_batch_size != plan.global_batch_size:
-        its = f"{recipe.source.global_batch_size:,}"
+    if recipe.source.recipe.global_batch_size != plan.global_batch_size:
+        its = f"{recipe.source.recipe.global_batch_size:,}"
         lines.append(f"they were chosen for global batch {its}; the rules let you change that")
     for line in [*lines, *(f"caution: {caution}" for caution in plan.cautions), plan.command]:
         console.print(line)
@@ -113,5 +113,5 @@ def _minutes(value: float) -> str:
 
 
 def _values(result: PublishedResult) -> str:
-    values = ((column, getattr(result, name)) for column, name in BORROWED.items())
+    values = ((column, of_result(result)) for column, of_result in BORROWED.items())
     return ", ".join(f"{column} {value}" for column, value in values if value is not None)

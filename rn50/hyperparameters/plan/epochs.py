@@ -55,12 +55,12 @@ class EpochModel:
 
     def __init__(self, results: Sequence[PublishedResult]) -> None:
         reached = (result for result in results if result.is_closed and result.epochs_to_target)
-        usable = [result for result in reached if result.global_batch_size]
+        usable = [result for result in reached if result.recipe.global_batch_size]
         self._recipes = [result.recipe.shared for result in usable]
-        self._batch_sizes = np.array([result.global_batch_size for result in usable], dtype=float)
+        self._batch_sizes = np.array([result.recipe.global_batch_size for result in usable], dtype=float)
         needed = np.array([mean_epochs(result) for result in usable])
         self._fewest = float(needed.min())
-        trend = [reference.at(result.global_batch_size or 0).mean for result in usable]
+        trend = [reference.at(result.recipe.global_batch_size).mean for result in usable]
         self._differences = np.append(needed - trend, _REFERENCE_SPREAD)
 
     def predict(self, global_batch_size: int, recipe: Recipe | None = None) -> Epochs:

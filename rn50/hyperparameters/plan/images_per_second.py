@@ -158,22 +158,22 @@ def system(result: PublishedResult) -> str:
 
 def conditions(result: PublishedResult) -> Conditions:
     """Return the conditions under which a result that has a ``training_rate`` was measured."""
-    assert result.accelerators and result.global_batch_size
+    assert result.accelerators and result.recipe.global_batch_size
     name = chips.name(result.accelerator_model)
-    return Conditions(name, result.accelerators, result.global_batch_size / result.accelerators)
+    return Conditions(name, result.accelerators, result.recipe.global_batch_size / result.accelerators)
 
 
 def training_rate(result: PublishedResult) -> float | None:
     """Return images/s per accelerator without evaluations and start-up, which
     ``images_per_second_per_accelerator`` includes; None if the table lacks a value for it."""
     speed, number = result.images_per_second_per_accelerator, result.accelerators
-    taken = result.olympic_minutes
-    if not (speed and number and taken and result.global_batch_size and result.accelerator_model):
+    duration = result.olympic_minutes
+    if not (speed and number and duration and result.recipe.global_batch_size and result.accelerator_model):
         return None
-    images = speed * number * 60 * taken
+    images = speed * number * 60 * duration
     epochs = images / rules.TRAIN_SAMPLES
     count = evaluations(epochs, result.first_evaluation_epoch, result.evaluation_interval)
-    return _images(images, count) / (number * (60 * taken - START_UP_SECONDS))
+    return _images(images, count) / (number * (60 * duration - START_UP_SECONDS))
 
 
 def evaluations(epochs: float, first: float | None, interval: float | None) -> float:

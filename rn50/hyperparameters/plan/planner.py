@@ -7,6 +7,7 @@ far off they are on held-out published results.
 
 import contextlib
 import math
+import operator
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,12 @@ from rn50.results.published import PublishedResult
 
 OPTIMIZER = "lars"
 _REPORTED = (*SHARED, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
-BORROWED = {column: name for column, name in published.COLUMNS.items() if name in _REPORTED}
-"""Column -> field of a published result, of those that are reported of its recipe."""
+BORROWED = {
+    column: operator.attrgetter(attribute)
+    for column, attribute in published.COLUMNS.items()
+    if attribute.removeprefix("recipe.") in _REPORTED
+}
+"""Column -> what takes its value from a published result, of those that are reported of its recipe."""
 SOURCE = ("name", "round", "organisation", "system")
 """Fields of a published result that say where its recipe is from."""
 SCALES = tuple(2**n for n in range(13))
@@ -77,7 +82,7 @@ class Borrowable:
 
 prints(
     Borrowable,
-    lambda r: {column: getattr(r.source, name) for column, name in BORROWED.items()},
+    lambda r: {column: of_result(r.source) for column, of_result in BORROWED.items()},
     lambda r: {f"source.{name}": getattr(r.source, name) for name in SOURCE},
     lambda r: {f"published.{name}": getattr(r, name) for name in ("results", "runs", "missed", "epochs")},
 )
@@ -105,8 +110,9 @@ class Plan:
     @property
     def evidence(self) -> int:
         """Return the number of published runs with these hyperparameters at this very batch size."""
-        recipe = self.hyperparameters
-        return recipe.runs if recipe.source.global_batch_size == self.global_batch_size else 0
+        published = self.hyperparameters
+        at_its_batch = published.source.recipe.global_batch_size == self.global_batch_size
+        return published.runs if at_its_batch else 0
 
 
 class SystemPlanner:
@@ -149,8 +155,17 @@ class SystemPlanner:
         speed = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * rate.spread
         below = math.hypot(math.log(epochs.expected / epochs.low), speed)
         above = math.hypot(math.log(epochs.high / epochs.expected), speed)
-        low, high = minutes * math.exp(-below), minutes * math.exp(above)
-        return Prediction(*epochs, minutes, low, high, count, *rate)
+        return Prediction(
+            epochs=epochs.expected,
+            epochs_low=epochs.low,
+            epochs_high=epochs.high,
+            minutes=minutes,
+            minutes_low=minutes * math.exp(-below),
+            minutes_high=minutes * math.exp(above),
+            evaluations=count,
+            images_per_second_per_accelerator=rate.images_per_second,
+            spread=rate.spread,
+        )
 
     def recipe(self, global_batch_size: int, accelerators: int) -> Borrowable:
         """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result
@@ -168,16 +183,22 @@ class SystemPlanner:
         Raises: UserError: the batch size is larger than any that reached the target, or smaller than the
             number of accelerators.
         """
-        largest = max(result.global_batch_size or 0 for result in self.results)
+        largest = max(result.recipe.global_batch_size or 0 for result in self.results)
         if global_batch_size > largest:
             problem = f"the largest with which a published LARS run reached the target is {largest}"
             raise UserError(f"--global-batch-size {global_batch_size}", problem, "choose one up to that")
         _refuse_idle(accelerators, global_batch_size)
         recipe = self.recipe(global_batch_size, accelerators)
-        prediction = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
-        cautions = tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe, fitting))
-        borrow = command(recipe.source.name, recipe.source.global_batch_size or 0, global_batch_size)
-        return Plan(prediction, recipe, accelerator, accelerators, global_batch_size, cautions, borrow)
+        source = recipe.source
+        return Plan(
+            prediction=self.predict(accelerator, accelerators, global_batch_size, source),
+            hyperparameters=recipe,
+            accelerator=accelerator,
+            accelerators=accelerators,
+            global_batch_size=global_batch_size,
+            cautions=tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe, fitting)),
+            command=command(source.name, source.recipe.global_batch_size, global_batch_size),
+        )
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
         """Return the plan whose interval has the lowest upper end, so that a proven batch size wins over one
@@ -208,7 +229,7 @@ class SystemPlanner:
             UserError: more accelerators than images in the largest published batch.
         """
         expected_epochs.refuse_no_count("--accelerators", accelerators)
-        sizes = {result.global_batch_size or 0 for result in self.results}
+        sizes = {result.recipe.global_batch_size or 0 for result in self.results}
         points = self._points if fitting else self._published(accelerator)
         images = [point.batch_size for point in points]
         most = min(math.floor(max(images)), max(sizes) // accelerators, fitting or max(sizes))
@@ -236,13 +257,13 @@ class SystemPlanner:
         self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Borrowable, fitting: int
     ) -> Iterator[str]:
         points = self._published(accelerator)
-        smallest = min(result.global_batch_size or 0 for result in self.results)
+        smallest = min(result.recipe.global_batch_size or 0 for result in self.results)
         together = max(point.accelerators for point in points)
         batch, largest = global_batch_size / accelerators, max(point.batch_size for point in points)
         if global_batch_size < smallest:
             none = f"no published result has a global batch below {smallest}"
             yield f"{none}: below it epochs are taken for the same"
-        nearest = recipe.source.global_batch_size or global_batch_size
+        nearest = recipe.source.recipe.global_batch_size
         if abs(math.log2(nearest / global_batch_size)) > WITHIN_OCTAVES:
             yield f"the nearest published recipe is far away, at global batch {nearest}"
         if global_batch_size % accelerators:

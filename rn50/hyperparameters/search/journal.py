@@ -22,7 +22,7 @@ from rn50 import files
 from rn50.errors import UserError
 from rn50.hyperparameters.search import objective
 from rn50.hyperparameters.search.method import Evidence, Point
-from rn50.printed import Hidden
+from rn50.printed import Hidden, Inline
 from rn50.results.parse import read_log
 
 RESULT = "result_0.txt"
@@ -36,7 +36,7 @@ class Trial(NamedTuple):
 
     number: int
     """Number of the trial."""
-    point: Hidden[Point]
+    point: Inline[Point]
     stage: str
     """Stage of the search."""
     seed: int

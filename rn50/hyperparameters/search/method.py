@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rn50.printed import IfKnown
+
 MISSED = 1000.0
 """Value of a run that missed the target: this plus 1 minus its best accuracy. It is worse than any run that
 reached the target, and still comparable."""
@@ -27,14 +29,20 @@ DIGITS = 4
 
 
 class Point(NamedTuple):
-    """Hyperparameters that are searched over; ``batch_size`` is per rank."""
+    """Hyperparameters that are searched over, by field of ``Hyperparameters``."""
 
     learning_rate: float
+    """Learning rate."""
     batch_size: int
+    """Images per rank and step."""
     warmup_epochs: float
+    """Epochs of warm-up."""
     weight_decay: float
+    """Weight decay."""
     num_epochs: int
-    decay_epochs: float | None
+    """Length of the schedule."""
+    decay_epochs: IfKnown[float]
+    """Length of the decay, where the configuration sets it."""
 
 
 class Evidence(NamedTuple):
@@ -113,13 +121,13 @@ def _schedule(point: Point, way: int) -> Point | None:
     return point._replace(num_epochs=epochs, decay_epochs=decay)
 
 
-def decided(known: Evidence, best_value: float, repeats: int) -> float | None:
+def decided(evidence: Evidence, best_value: float, repeats: int) -> float | None:
     """Return the mean of a point's runs once enough are done to compare it with ``best_value``, the best
     mean; None before."""
-    runs = len(known.values)
-    if known.ruled_out or runs >= repeats or (runs and max(known.values) >= MISSED):
-        return known.mean
-    return known.mean if runs and known.mean >= _too_much(best_value, runs, repeats) else None
+    runs = len(evidence.values)
+    if evidence.ruled_out or runs >= repeats or (runs and max(evidence.values) >= MISSED):
+        return evidence.mean
+    return evidence.mean if runs and evidence.mean >= _too_much(best_value, runs, repeats) else None
 
 
 def _too_much(best_value: float, runs: int, repeats: int) -> float:
@@ -127,10 +135,10 @@ def _too_much(best_value: float, runs: int, repeats: int) -> float:
     return best_value * (1 + NOISE / math.sqrt(runs)) if runs < repeats else best_value
 
 
-def limit(known: Evidence, best_value: float, repeats: int) -> float:
+def limit(evidence: Evidence, best_value: float, repeats: int) -> float:
     """Return the value at which the next run of a point rules it out."""
-    runs = len(known.values) + 1
-    most = _too_much(best_value, runs, repeats) * runs - sum(known.values)
+    runs = len(evidence.values) + 1
+    most = _too_much(best_value, runs, repeats) * runs - sum(evidence.values)
     return math.inf if best_value >= MISSED else most
 
 

@@ -15,7 +15,7 @@ from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Confirmat
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
-from rn50.printed import Inline, prints
+from rn50.printed import prints
 from rn50.results import sidecar
 from rn50.results.compare import Difference
 from rn50.results.parse import Evaluation, partial_name, read_log
@@ -43,16 +43,11 @@ prints(
 )
 
 
-class TrialRow(NamedTuple):
-    """A trial with its variables."""
-
-    trial: Inline[Trial]
-    variables: Inline[subject.Variables]
-
-
 class SearchOutcome:
     """Outcome of a search, from its journal and logs alone."""
 
+    trials: list[Trial]
+    """Its trials."""
     config_file: pathlib.Path | None = None
     """Configuration of the winner."""
     verdict: Confirmation | None = None
@@ -94,11 +89,6 @@ class SearchOutcome:
     def epochs(self) -> Saved | None:
         """Epochs that the winner saves; null: no confirmation."""
         return Saved(self.verdict.difference) if self.verdict and self.verdict.difference else None
-
-    @property
-    def rows(self) -> list[TrialRow]:
-        """The trials with their variables."""
-        return [TrialRow(trial, subject.Variables(**subject.variables(trial.point))) for trial in self.trials]
 
     @property
     def report(self) -> pathlib.Path:
@@ -147,10 +137,8 @@ class SearchOutcome:
         if self.pair:
             parts += ["## Baseline and winner", self._points(self.pair.points)]
         elif self.plan.best is not None:
-            parts += [
-                "## Best so far",
-                self._points({"configuration": searched.start, "best": self.plan.best}),
-            ]
+            both = {"configuration": searched.start, "best": self.plan.best}
+            parts += ["## Best so far", self._points(both)]
         if self.verdict:
             parts += ["## Confirmation", *self._confirmation(self.verdict)]
         parts += ["## Trials", self._table()]
@@ -229,14 +217,14 @@ class SearchOutcome:
         rows = []
         for trial in self.trials:
             log = self.search.journal.result_file(trial.number)
-            curve = _evaluations(log if log.exists() else partial_name(log))
+            evaluations = _evaluations(log if log.exists() else partial_name(log))
             changes = subject.in_words(trial.point, self.search.subject.start)
             value = "-" if trial.value is None else f"{trial.value:.2f}"
             if trial.value is not None and trial.value >= method.MISSED:
                 value = "missed"
             ended = trial.state + (f": {trial.note}" if trial.note else "")
-            top = f"{objective.best_accuracy(curve):.4f}"
-            rows.append([trial.number, trial.stage, changes, value, len(curve), top, ended, trial.seed])
+            top = f"{objective.best_accuracy(evaluations):.4f}"
+            rows.append([trial.number, trial.stage, changes, value, len(evaluations), top, ended, trial.seed])
         headings = ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"]
         return markdown(headings, rows)
 
@@ -244,7 +232,7 @@ class SearchOutcome:
 prints(
     SearchOutcome,
     lambda r: (r.stands, r.sentence, r.baseline, r.winner, r.epochs, r.verdict and r.verdict.missed),
-    lambda r: (r.report, {"trials": r.rows, "config": r.config_file}),
+    lambda r: (r.report, r.trials, {"config": r.config_file}),
 )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 from rn50 import process
 from rn50.benchmark import rules
@@ -10,7 +10,7 @@ from rn50.data import layout, preflight
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
-from rn50.printed import IfKnown
+from rn50.printed import prints
 from rn50.settings import document, named, writing
 from rn50.settings.config import Config
 from rn50.settings.fields import VARIABLE_OF
@@ -66,21 +66,7 @@ class Subject:
         return self.config.run.division != "closed" or set(config.departures) <= set(self.config.departures)
 
 
-class Variables(NamedTuple):
-    """A point as a configuration's variables."""
-
-    LR: str
-    """Learning rate."""
-    BATCHSIZE: str
-    """Images per rank and step."""
-    WARMUP_EPOCHS: str
-    """Epochs of warm-up."""
-    WD: str
-    """Weight decay."""
-    NUMEPOCHS: str
-    """Length of the schedule."""
-    DECAY_EPOCHS: IfKnown[str] = None
-    """Length of the decay, where the configuration sets it."""
+prints(Point, lambda r: {VARIABLE_OF[field]: getattr(r, field) for field in Point._fields})
 
 
 def variables(point: Point) -> dict[str, str]:

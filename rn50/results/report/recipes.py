@@ -76,8 +76,9 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> RecipeT
 
 def _published(group: Sequence[PublishedResult]) -> Column:
     reached = [epochs for result in group for epochs in result.epochs_to_target]
-    spans: dict[str, Any] = {name: span(getattr(result, name) for result in group) for name in _OFTEN_UNLIKE}
-    shared = dataclasses.replace(group[0].recipe, **spans)
+    its = [result.recipe for result in group]
+    spans: dict[str, Any] = {name: span(getattr(each, name) for each in its) for name in _OFTEN_UNLIKE}
+    shared = dataclasses.replace(its[0], **spans)
     runs = (len(reached), sum(len(result.run_status) for result in group))
     name = f"published, {counted(len(group), 'result')}"
     return Column(group[0].name, name, shared, _mean(reached), runs)

@@ -15,7 +15,7 @@ class ToyEngine:
 
     batch_format = BatchFormat(None, "CHW", False)
 
-    def __init__(self, config: Any, communicator: Any, model: str | None = None):
+    def __init__(self, config: Any, communicator: Any):
         self._config, self._communicator = config, communicator
         self._masks: dict[str, np.ndarray] = {}
 
