@@ -35,7 +35,7 @@ class Choice:
 
     document: Document
     values: Sequence[str] = ()
-    environ: Mapping[str, str] = dataclasses.field(default_factory=process.environment)
+    environ: Mapping[str, str] = dataclasses.field(default_factory=lambda: process.environment())
 
     @functools.cached_property
     def sourced(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from rn50.data.layout import FILES
 from rn50.data.preflight import check_record_set, find_bad_record, of, preflight
 from rn50.data.recordio import IndexedRecordWriter, encode_record, read_index
 from rn50.errors import UserError
-from rn50.settings import config, named
+from rn50.settings import named
 
 SAMPLES = 12
 
@@ -114,7 +114,7 @@ def test_an_index_that_is_too_short_for_the_number_of_records_is_refused_unopene
     os.truncate(tmp_path / "train.idx", 4 * 1281167 - 2)
     says = "train.idx: too short for 1281167 records; set NUMEXAMPLES or DATADIR to match"
     with pytest.raises(UserError, match=says):
-        of(config.from_environment(ours))
+        of(ours)
 
 
 def test_a_whole_set_passes(record_set):

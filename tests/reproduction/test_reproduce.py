@@ -22,6 +22,7 @@ from rn50.rates import Rates
 from rn50.reproduction import display, expectation, here, measurement, reproduction
 from rn50.results import published
 from rn50.results.equivalence import DIFFERENT, EQUIVALENT, UNDECIDED
+from rn50.settings.document import Document
 from tests.conftest import with_changes
 from tests.results.scored import save_beside, write_runs
 from tests.support import documented
@@ -33,7 +34,7 @@ OTHER_OPTIMIZERS = {
 
 
 def planned(source, folder, runs=5, base=None):
-    return reproduction.plan(str(source), base, folder, runs, 0.03)
+    return reproduction.plan(str(source), base and Document(base), folder, runs, 0.03)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from rn50.cli import main
 from rn50.errors import UserError
 from rn50.reproduction import measurement, reproduction
 from rn50.reproduction.claim import claim_of
+from rn50.settings.document import Document
 from rn50.speed.cell import REAL, SYNTHETIC
 from tests.results.scored import save_beside, write_run, write_runs
 from tests.support import campaigns
@@ -23,7 +24,7 @@ BASE = ROOT / "configs" / "config_NF5688M6.sh"
 
 
 def planned(source, to, base=BASE):
-    return reproduction.plan(str(source), base, to, 5, 0.03)
+    return reproduction.plan(str(source), base and Document(base), to, 5, 0.03)
 
 
 @pytest.fixture
