@@ -140,14 +140,7 @@ def listed(
 @_seconds(10.0, OF_ROUNDS.replace("rounds", "rounds of a cell"))
 @rounds
 @group.output("Folder of the report and of a log for every cell.", "folder", default="throughput")
-@option(
-    "--compare",
-    "Measure nothing: show two files cells.json side by side, as of two machines.",
-    nargs=2,
-    type=PATH,
-    metavar="FILE FILE",
-)
-@group.as_json("rn50.speed.throughput.Bench", **{"--compare": "rn50.speed.throughput_sides.Sides"})
+@group.as_json("rn50.speed.throughput.Bench")
 def bench_throughput(
     name: str | None,
     values: tuple[str, ...],
@@ -161,7 +154,6 @@ def bench_throughput(
     seconds: float,
     rounds: int,
     folder: pathlib.Path,
-    compare: tuple[pathlib.Path, pathlib.Path] | None,
     as_json: bool,
 ) -> None:
     """Measure images/s of training by framework, model, precision, batch size and ranks, on synthetic and on
@@ -175,17 +167,11 @@ def bench_throughput(
 
     Exit status: 0 every cell measured, out of memory or unsupported, 1 a cell failed, 2 something to fix.
     """
-    from rn50.speed import cell, networks, throughput_sides
-
-    if compare:
-        sides = throughput_sides.compare(*compare)
-        print_json(sides) if as_json else throughput_sides.show(sides, Terminal())
-        return
-    config = configured(name, values)
     from rn50.data import preflight
     from rn50.launch import hosts
-    from rn50.speed import throughput
+    from rn50.speed import cell, networks, throughput
 
+    config = configured(name, values)
     run, batch = config.run, config.hyperparameters.batch_size
     machines = hosts.first_of(config, nodes or (run.nodes,))
     chosen = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])

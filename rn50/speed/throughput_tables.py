@@ -17,7 +17,7 @@ Row = list[str]
 Titled = tuple[str, Sequence[str], list[Row]]
 """Title, headings and rows of a table."""
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
-LEFT = ("framework", "precision", "data", "second / first")
+LEFT = ("framework", "precision")
 """Headings of the columns whose cells begin on the left."""
 STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32", "img/s/W")
 """Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone,

@@ -6,11 +6,9 @@ import re
 import pytest
 
 from rn50.rates import Rates
-from rn50.speed import throughput_sides
 from rn50.speed import throughput_tables as tables
 from rn50.speed.cell import Cell, Result, Step
 from rn50.speed.networks import OURS
-from rn50.speed.throughput_sides import Pair, Sides
 from rn50.terminal import Terminal
 
 WIDTH = 80
@@ -114,10 +112,3 @@ def test_a_step_of_every_cell_fits_in_parts_that_name_their_cells(terminal, joul
     text = "\n".join(lines(terminal))
     assert text.count("mxnet") == 2 * 2 and text.count("pytorch") == 2 and "+0.0012" in text
     assert set(" ".join(headings).split()) <= set(re.findall(r"[\w/]+", text))
-
-
-def test_two_machines_side_by_side_fit(terminal):
-    pairs = [Pair(each.cell, "synthetic", 12345.0, 23456.0, 1.9, False) for each in THREE[2:5]]
-    throughput_sides.show(Sides("a", "b", pairs), terminal)
-    text = "\n".join(lines(terminal))
-    assert text.count("mxnet") == 2 * 2 and text.count("1.900, rounds") == 3 and text.count("overlap") == 3
