@@ -149,9 +149,10 @@ def other_batch(its: int | None, where: str, config: Config) -> Iterator[str]:
 def unchosen(config: Config) -> Iterator[str]:
     """Yield ``other_batch`` of a configuration and of its file, whose learning rate it has."""
     with contextlib.suppress(UserError):  # of a file that is complete with --set alone
-        written = of_document(config.document) if config.document else config
+        if not config.document:
+            return
+        written, where = of_document(config.document), f"in {config.document.path.name}"
         if written.hyperparameters.learning_rate == config.hyperparameters.learning_rate:
-            where = f"in {Path(config.environment.get('CONFIG_FILE', '')).name}"
             yield from other_batch(written.global_batch_size, where, config)
 
 

@@ -234,14 +234,14 @@ def shown(*arguments):
 
 def test_a_file_that_names_no_framework_is_told_what_trains_on_newer_gpus(foreign):
     advice = "FRAMEWORK: not set, so MXNet, whose packages have code for compute capability 5.0 6.0 7.0 8.0"
-    told = shown(foreign.path)
+    told = shown(str(foreign.path))
     assert advice in told and "H100: --set FRAMEWORK=pytorch --set STEP_MODE=fused\n" in told
-    with_them = shown(foreign.path, "--set", "FRAMEWORK=pytorch", "--set", "STEP_MODE=fused")
+    with_them = shown(str(foreign.path), "--set", "FRAMEWORK=pytorch", "--set", "STEP_MODE=fused")
     assert ": not set, so" not in with_them and ": not set, so" not in shown("DEMO_CPU")
     eager = (
         "STEP_MODE: not set, so eager; from compute capability 8.0 on fused is fastest: --set STEP_MODE=fused"
     )
-    assert eager in shown(foreign.path, "--set", "FRAMEWORK=pytorch")
+    assert eager in shown(str(foreign.path), "--set", "FRAMEWORK=pytorch")
 
 
 @pytest.mark.parametrize(
