@@ -42,11 +42,8 @@ class Distributed(MessageRanks):
         try:
             import horovod.mxnet as hvd
         except ImportError as error:
-            raise UserError(
-                "DGXNGPU",
-                f"more than one rank needs Horovod ({error})",
-                "rn50 doctor names the command that builds it",
-            ) from error
+            problem = f"more than one rank needs Horovod ({error})"
+            raise UserError("DGXNGPU", problem, "rn50 doctor names the command that builds it") from error
         _meet(environ)
         hvd.init()
         self._hvd = hvd
@@ -98,11 +95,9 @@ def _meet(environ: Mapping[str, str]) -> None:
         try:
             server = RendezvousHTTPServer(("", address[1]), RendezvousHandler, 0)
         except OSError as error:
-            raise UserError(
-                f"port {address[1]}",
-                f"rank 0 cannot open it ({error.strerror})",
-                "set HOROVOD_GLOO_RENDEZVOUS_PORT to a free one",
-            ) from error
+            problem = f"rank 0 cannot open it ({error.strerror})"
+            remedy = "set HOROVOD_GLOO_RENDEZVOUS_PORT to a free one"
+            raise UserError(f"port {address[1]}", problem, remedy) from error
         server.init(get_host_assignments(parse_hosts(hosts), int(environ["HOROVOD_SIZE"])))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return
@@ -113,9 +108,7 @@ def _meet(environ: Mapping[str, str]) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                raise UserError(
-                    f"rank {rank} on {environ['HOROVOD_HOSTNAME']}",
-                    f"no rank 0 at {address[0]} port {address[1]} within {MEETING_SECONDS} s ({error})",
-                    "see whether it was started, and whether a firewall is between them",
-                ) from error
+                problem = f"no rank 0 at {address[0]} port {address[1]} within {MEETING_SECONDS} s ({error})"
+                remedy = "see whether it was started, and whether a firewall is between them"
+                raise UserError(f"rank {rank} on {environ['HOROVOD_HOSTNAME']}", problem, remedy) from error
             time.sleep(0.1)

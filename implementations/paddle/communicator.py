@@ -36,14 +36,9 @@ class Distributed(MessageRanks):
             problem = "nobody has started more than one rank"
             raise UserError("DGXNGPU", problem, "use ./run_and_time.sh or ./run.sub")
         else:
-            process.set_variables(
-                _as_rank(
-                    environ["RANK"],
-                    environ["WORLD_SIZE"],
-                    environ["LOCAL_RANK"],
-                    f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}",
-                )
-            )
+            rank, size, local_rank = (environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+            master = "{MASTER_ADDR}:{MASTER_PORT}".format_map(environ)
+            process.set_variables(_as_rank(rank, size, local_rank, master))
         self._on_gpu, self.local_rank = on_gpu, int(process.environment()["PADDLE_RANK_IN_NODE"])
         if not on_gpu:  # else a build for GPUs takes NCCL
             process.set_variables({"PADDLE_DISTRI_BACKEND": "gloo"})
@@ -53,11 +48,8 @@ class Distributed(MessageRanks):
         except ValueError as error:
             if "Bind network" not in str(error):
                 raise
-            raise UserError(
-                process.environment()["PADDLE_MASTER"],
-                "rank 0 cannot open this port",
-                "set MASTER_PORT to a free one",
-            ) from error
+            port, remedy = process.environment()["PADDLE_MASTER"], "set MASTER_PORT to a free one"
+            raise UserError(port, "rank 0 cannot open this port", remedy) from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def all_reduce(self, array: np.ndarray) -> np.ndarray:

@@ -71,11 +71,8 @@ def refuse_silent_float32(precision: str) -> None:
         with paddle.amp.auto_cast(level="O1", dtype=precision):
             product = paddle.matmul(paddle.ones([8, 8]), paddle.ones([8, 8]))
     if product.dtype != getattr(paddle, precision):
-        raise UserError(
-            f"PRECISION={precision}",
-            "auto_cast of PaddlePaddle computes in float32 on this device",
-            "use float32",
-        )
+        problem = "auto_cast of PaddlePaddle computes in float32 on this device"
+        raise UserError(f"PRECISION={precision}", problem, "use float32")
 
 
 class ZooEngine(PaddleEngine):

@@ -30,11 +30,8 @@ class Distributed(MessageRanks):
         elif "LOCAL_RANK" in environ:
             self.local_rank = int(environ["LOCAL_RANK"])
         else:
-            raise UserError(
-                "DGXNGPU",
-                "nobody has started more than one rank",
-                "use ./run_and_time.sh, ./run.sub or torchrun",
-            )
+            remedy = "use ./run_and_time.sh, ./run.sub or torchrun"
+            raise UserError("DGXNGPU", "nobody has started more than one rank", remedy)
         self._device = torch.device("cuda", self.local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:
             torch.cuda.set_device(self._device)
@@ -44,11 +41,8 @@ class Distributed(MessageRanks):
         except distributed.DistNetworkError as error:
             if "EADDRINUSE" not in str(error):
                 raise
-            raise UserError(
-                f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}",
-                "rank 0 cannot open this port",
-                "set MASTER_PORT to a free one",
-            ) from error
+            port, remedy = "{MASTER_ADDR}:{MASTER_PORT}".format_map(environ), "set MASTER_PORT to a free one"
+            raise UserError(port, "rank 0 cannot open this port", remedy) from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def all_reduce(self, array: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ next pass begins with the steps of 10 %, until a pass finds nothing better.
 
 The runs of a point differ by their seeds, so only the mean of several makes it the new best. A point is ruled
 out as soon as its mean is worse by more than chance explains for so few runs. The same evidence always gives
-the same plan, so a search can be resumed, and several workers need nothing but the evidence in common.
+the same plan, so a search can be resumed.
 """
 
 import math

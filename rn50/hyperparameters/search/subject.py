@@ -21,7 +21,7 @@ EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
 """Evaluation schedule of every run of a search: after each epoch, whatever the configuration says."""
 EACH_RUNS_OWN = ("SEED", "RESULT_FILE", "CACHE_CLEARED")
 DECIDE_TOO = ("DGXNGPU", "DGXNNODES", "FRAMEWORK", "DEVICE", "PRECISION")
-"""Further variables that are the same on all machines of a search."""
+"""Further variables that are the same in all calls of a search."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Subject:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return the values that all calls of one search share, on any machine."""
+        """Return the values that all calls of one search share."""
         values = self.config.as_environment()
         of_data = [variable.name for section, _, variable in config_variables() if section == "data"]
         deciding = [name for name in (*writing.GROUP, *of_data, *DECIDE_TOO) if name in values]
