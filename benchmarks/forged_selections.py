@@ -189,7 +189,7 @@ def retold(made: Forged, other: Forged, noise: float, generator: random.Random) 
     """Return a run that has the accuracies of another, with noise, but for its last."""
     accuracies = [other.records[index]["value"] for index in evaluations(other)]
     number = min(len(accuracies), len(evaluations(made))) - 1
-    changed = [min(one + generator.gauss(0, noise), 0.75899) for one in accuracies[:number]]
+    changed = [min(accuracy + generator.gauss(0, noise), 0.75899) for accuracy in accuracies[:number]]
     return with_accuracies(made, changed)
 
 
@@ -294,7 +294,7 @@ def copied(made: Forged, noise: float, generator: random.Random) -> Forged:
 
 
 def replaced(placed: Placed, index: int, made: Forged) -> Placed:
-    return [(at, made if i == index else one) for i, (at, one) in enumerate(placed)]
+    return [(at, made if i == index else entry) for i, (at, entry) in enumerate(placed)]
 
 
 def forgeries(pools: dict) -> dict[str, Forger]:
@@ -440,8 +440,8 @@ def write(placed: Placed, numbers: Sequence[int], source: Source, folder: pathli
 
 
 def found(folder: pathlib.Path) -> list[str]:
-    (one,) = audit.audit([folder]).audits
-    return [evidence.test for evidence in one.stands_out]
+    (verdict,) = audit.audit([folder]).audits
+    return [evidence.test for evidence in verdict.stands_out]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -455,23 +455,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folders = run.read_folders([options.rounds])
     sets = [RunSet.of(folder, runs) for folder, runs in folders.items()]
     if options.only:
-        sets = [one for one in sets if one.name.split("/")[0] in options.only]
+        sets = [run_set for run_set in sets if run_set.name.split("/")[0] in options.only]
     alarms: collections.Counter = collections.Counter()
     clean = []
     with counting("auditing untouched sets") as progress:
-        for done, one in enumerate(sets, 1):
-            alarming = found(one.folder)
+        for done, run_set in enumerate(sets, 1):
+            alarming = found(run_set.folder)
             if alarming:
-                print(f"untouched: {one.name}: {', '.join(alarming)}")
+                print(f"untouched: {run_set.name}: {', '.join(alarming)}")
             alarms.update(alarming)
             alarms["any"] += bool(alarming)
-            clean += [] if alarming else [one]
+            clean += [] if alarming else [run_set]
             progress(done, len(sets))
     print(f"untouched sets: {len(sets)}; of these stand out: {dict(alarms)}")
     usable = [
-        one for one in clean if len(one.runs) == rules.RUNS and min(one.gaps) >= 0 and max(one.gaps) < 1
+        run_set
+        for run_set in clean
+        if len(run_set.runs) == rules.RUNS and min(run_set.gaps) >= 0 and max(run_set.gaps) < 1
     ]
-    sources = [read(one) for one in usable]
+    sources = [read(run_set) for run_set in usable]
     pools: dict = collections.defaultdict(list)
     begun = set()
     for source in sources:

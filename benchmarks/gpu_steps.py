@@ -50,8 +50,8 @@ Found = dict[str, dict[str, list[float]]]
 def most_images(environ: Mapping[str, str] = os.environ) -> int:
     """Return the number of images that the memory of a device holds in a step."""
     config = configuration.from_environment(environ)
-    on = choices.devices(hardware.read())
-    return choices.fitting(on, config.run.precision, config.data) or sys.maxsize
+    devices = choices.devices(hardware.read())
+    return choices.fitting(devices, config.run.precision, config.data) or sys.maxsize
 
 
 def fitting(batches: str, environ: Mapping[str, str] = os.environ) -> list[int]:

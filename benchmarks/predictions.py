@@ -79,24 +79,24 @@ def _predict(planner: SystemPlanner, result: PublishedResult) -> Held:
     # For a result that does not name its accelerators only the epochs count, and the values here do not
     # matter.
     name, number = chips.name(result.accelerator_model), result.accelerators or 8
-    known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
+    is_known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
     size = result.recipe.global_batch_size or 0
     plain, with_recipe = planner.predict(name, number, size), planner.predict(name, number, size, result)
-    return Held(result, plain, with_recipe, known)
+    return Held(result, plain, with_recipe, is_known)
 
 
 def figures(held: Sequence[Held]) -> dict[str, Any]:
     """Return the errors over all results, over large batches, and over many accelerators."""
     large = [case for case in held if (case.result.recipe.global_batch_size or 0) > LARGE_BATCH]
-    known = [case for case in held if case.known]
-    many = [case for case in known if (case.result.accelerators or 0) >= MANY_ACCELERATORS]
+    cases = [case for case in held if case.known]
+    many = [case for case in cases if (case.result.accelerators or 0) >= MANY_ACCELERATORS]
     return {
         "epochs": _epochs(held, "plain"),
         "epochs, recipe known": _epochs(held, "with_recipe"),
         f"epochs, batch above {LARGE_BATCH}": _epochs(large, "plain"),
         f"epochs, batch above {LARGE_BATCH}, recipe known": _epochs(large, "with_recipe"),
-        "minutes": _minutes(known, "plain"),
-        "minutes, recipe known": _minutes(known, "with_recipe"),
+        "minutes": _minutes(cases, "plain"),
+        "minutes, recipe known": _minutes(cases, "with_recipe"),
         f"minutes, {MANY_ACCELERATORS} accelerators and more": _minutes(many, "plain"),
     }
 
@@ -130,12 +130,12 @@ def baselines(held: Sequence[Held]) -> dict[str, float]:
     """Return the errors of simpler predictions."""
     needed = np.array([case.epochs for case in held])
     reference_epochs = [reference.at(case.result.recipe.global_batch_size or 0).mean for case in held]
-    known = [case.result for case in held if case.known]
+    results = [case.result for case in held if case.known]
     off = []
-    for result in known:
+    for result in results:
         others = [
             other.images_per_second_per_accelerator or 0
-            for other in known
+            for other in results
             if images_per_second.conditions(other).accelerator
             == images_per_second.conditions(result).accelerator
             and images_per_second.system(other) != images_per_second.system(result)

@@ -197,7 +197,7 @@ def kernels(
         weights = layer.inputs * layer.outputs * layer.kernel**2
         parameters += weights + 2 * layer.outputs
         once = 2 * batch * layer.side_after**2 * weights, element * (batch * (before + after) + weights)
-        one = batch * after * element
+        tensor = batch * after * element
         stem = passes.stem and layer is layers[0]
         single = (layer.kernel, layer.stride) == (1, 1) and (layer.inputs, layer.outputs) in ONE_PASS
         single = single and passes.one_pass
@@ -209,13 +209,15 @@ def kernels(
             listed.append(Kernel(layer.name, "weights' gradient", *once))
             if layer.inputs != 3:  # the gradient of an image is not computed
                 listed.append(Kernel(layer.name, "inputs' gradient", *once))
-        normalised = (2 + 3 if stem else passes.forward[layer.then] + passes.backward[layer.then]) * one
-        normalised -= (3 * one if single else 0) + (one if passes.summed and layer is not layers[0] else 0)
+        normalised = (2 + 3 if stem else passes.forward[layer.then] + passes.backward[layer.then]) * tensor
+        normalised -= (3 * tensor if single else 0) + (
+            tensor if passes.summed and layer is not layers[0] else 0
+        )
         if passes.backwards:  # reads again the input, and in the backward pass the gradient too
-            normalised -= min(cache, one) + (0 if single else min(cache, 2 * one))
+            normalised -= min(cache, tensor) + (0 if single else min(cache, 2 * tensor))
         listed.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised))
         if layer.then == LAST and layer is not layers[-1]:  # its output has two readers
-            listed.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))
+            listed.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * tensor))
         if layer.then == LAST:
             listed.append(
                 Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.mask_passes * batch * after // 8)

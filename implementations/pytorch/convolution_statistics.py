@@ -43,18 +43,18 @@ def graph_of(x: Tensor, weight: Tensor, stride: int, padding: int, **device: Any
 
     single = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(intermediate_data_type=single, compute_data_type=single, **device)
-    given = [
+    inputs = [
         graph.tensor(dim=[n, c, h, w], stride=[c * h * w, 1, c * w, c], data_type=x.dtype)
         for n, c, h, w in (x.shape, weight.shape)
     ]
-    y = graph.conv_fprop(*given, padding=[padding] * 2, stride=[stride] * 2, dilation=[1, 1])
+    y = graph.conv_fprop(*inputs, padding=[padding] * 2, stride=[stride] * 2, dilation=[1, 1])
     sums = graph.genstats(y)
     for output in (y, *sums):
         output.set_output(True).set_data_type(x.dtype if output is y else single)
     graph.validate()
     graph.build_operation_graph()
     graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-    return graph, [*given, y, *sums]
+    return graph, [*inputs, y, *sums]
 
 
 @functools.cache

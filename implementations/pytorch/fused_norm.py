@@ -97,13 +97,13 @@ class _EndOfBlock(torch.autograd.Function):
     def backward(context: Any, *arrived: Tensor | None) -> Gradients:
         x, mask, gamma, beta, mean, scale, *inputs = context.saved_tensors
         division = divided(x, NARROW)
-        given = [_channels_last(gradient) for gradient in arrived if gradient is not None]
+        gradients = [_channels_last(gradient) for gradient in arrived if gradient is not None]
         parts = division.parts(block.RESIDENT)
         sums = torch.empty(2, parts, division.columns, device=x.device)
         g = torch.empty_like(x)
-        tensors = given[0], given[-1], x, mask, g, sums, mean, scale
+        tensors = gradients[0], gradients[-1], x, mask, g, sums, mean, scale
         block.block_sums[(parts * division.column_blocks,)](
-            *tensors, *division.size, parts, TWO=len(given) == 2, **NARROW
+            *tensors, *division.size, parts, TWO=len(gradients) == 2, **NARROW
         )
         for_beta, for_gamma = sums.sum(1)
         norm = mean, scale, gamma, beta, for_beta, for_gamma

@@ -140,8 +140,8 @@ class ConvNorm(nn.Module):
             weight = functional.pad(weight, (0, 0, 0, 0, 0, x.shape[1] - weight.shape[1]))
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
-            x, known = self.convolve(x, weight, self._stride, self._padding)
-            return self.normalise(x, shortcut, *norm, **self._after, **known)
+            x, sums = self.convolve(x, weight, self._stride, self._padding)
+            return self.normalise(x, shortcut, *norm, **self._after, **sums)
         x, _ = plain_convolution(x, weight, self._stride, self._padding)
         return separate_normalise(x, shortcut, *norm, **self._after, training=False)
 

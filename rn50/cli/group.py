@@ -39,11 +39,11 @@ class _Verb(click.Command):
     """A verb. One with ``--set`` answers ``--lr 1`` and ``LR=1`` with what sets that value."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        given = [*args]
+        typed = [*args]
         try:
             return super().parse_args(context, args)
         except click.UsageError as error:
-            meant = any("--set" in parameter.opts for parameter in self.params) and _as_set(given)
+            meant = any("--set" in parameter.opts for parameter in self.params) and _as_set(typed)
             if meant:
                 raise click.UsageError(f"{error.message}; {meant}", context) from None
             raise
@@ -62,10 +62,10 @@ class CleanedUpVerb(_Verb):
             return super().invoke(context)
 
 
-def _as_set(given: Sequence[str]) -> str:
+def _as_set(typed: Sequence[str]) -> str:
     """Return ``write --set LR=1`` where ``given`` has ``--lr 1`` or ``LR=1``; else nothing."""
     named = {text.replace("_", "").lower(): v.name for _, field, v in variables() for text in (field, v.name)}
-    for before, argument, after in zip(["", *given], given, [*given[1:], ""], strict=False):
+    for before, argument, after in zip(["", *typed], typed, [*typed[1:], ""], strict=False):
         option, equals, value = argument.removeprefix("--").partition("=")
         name = named.get(re.sub("[-_]", "", option).lower()) if equals or argument.startswith("--") else None
         if name and name not in RUNS_OWN_NAMES and before != "--set":
@@ -276,14 +276,14 @@ def output(help_: str, *parameter: str, **settings: Any) -> Any:
 
 def rulesets(named_by: str = "") -> Any:
     """Return the option ``--ruleset``; by default that of the round which a folder, ``named_by``, names."""
-    known = f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times"
+    meaning = f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times"
     default = f"[default: that of the round a folder {named_by}, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0]"
     return click.option(
         "--ruleset",
         "rulesets",
         multiple=True,
         default=() if named_by else ("1.0.0", "1.1.0", "2.0.0", "4.0.0"),
-        help=f"{known} {default}." if named_by else f"{known}.",
+        help=f"{meaning} {default}." if named_by else f"{meaning}.",
     )
 
 

@@ -81,10 +81,10 @@ def plan(
         print_json(display.ScaleOut(name, plans)) if as_json else display.print_curve(plans, Terminal())
         return
     if global_batch_size:
-        one = system_planner.plan(name, accelerators, global_batch_size)
+        plan = system_planner.plan(name, accelerators, global_batch_size)
     else:
-        one = system_planner.best(name, accelerators)
-    print_json(one) if as_json else display.print_plan(one, Terminal())
+        plan = system_planner.best(name, accelerators)
+    print_json(plan) if as_json else display.print_plan(plan, Terminal())
 
 
 def sources(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:

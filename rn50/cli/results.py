@@ -36,6 +36,7 @@ def _results(context: click.Context, argument: click.Parameter, incomplete: str)
 @option(
     "--on",
     "Put its hyperparameters into this configuration [default: its own, or a new one for this machine].",
+    "base_name",
     metavar="CONFIG",
 )
 @group.output("Folder of all files; the same folder resumes.", "folder", default="reproduction")
@@ -48,7 +49,7 @@ def _results(context: click.Context, argument: click.Parameter, incomplete: str)
 @group.as_json("rn50.reproduction.reproduction.Reproduction")
 def reproduce(
     source: str,
-    on: str | None,
+    base_name: str | None,
     folder: pathlib.Path,
     margin: float,
     runs: int,
@@ -70,7 +71,7 @@ def reproduce(
     from rn50.results import equivalence
     from rn50.settings import document
 
-    base = document.find(on) if on else None
+    base = document.find(base_name) if base_name else None
     console = Terminal(stderr=as_json)
     if dry_run:
         with tempfile.TemporaryDirectory() as temporary:
@@ -137,8 +138,8 @@ def score_results(
     else:
         scoreboard.print_table(scores, Terminal())
         if len(paths) <= rules.RUNS:
-            given = shlex.join(map(str, paths))
-            Terminal().print(f"next: rn50 check {given}    |    rn50 report {given}")
+            sources = shlex.join(map(str, paths))
+            Terminal().print(f"next: rn50 check {sources}    |    rn50 report {sources}")
 
 
 @verb("check", "Run the official checkers, and ours", "rn50 check results/DEMO_CPU --ruleset 4.0.0")

@@ -103,8 +103,8 @@ def config_new(
     file = new_config.file_for(name, output)
     writing.refuse_output(file, force)
     source = document.find(base) if base else None
-    on = (hardware.read(), software.read()) if planned is None else choices.planned(planned)
-    new = new_config.make(name, *on, source, framework, file)
+    facts = (hardware.read(), software.read()) if planned is None else choices.planned(planned)
+    new = new_config.make(name, *facts, source, framework, file)
     writing.write(new.text, file, force)
     print_json(new) if as_json else print_rows(new.rows, Terminal())
 

@@ -100,10 +100,10 @@ def listed(
         words = () if value is None else tuple(word.strip() for word in value.split(","))
         if possible is None:
             return tuple(Whole(1, 1_000_000).convert(word, parameter, context) for word in words) or None
-        known = possible() if callable(possible) else possible
+        names = possible() if callable(possible) else possible
         for word in words:
-            if word not in known:
-                raise click.BadParameter(f"{word!r} is none of {', '.join(known)}")
+            if word not in names:
+                raise click.BadParameter(f"{word!r} is none of {', '.join(names)}")
         return words or None
 
     return click.option(*names, callback=read, **settings)
@@ -250,8 +250,8 @@ def tune_input(
     config = tuned_config.configured(base)
     writing.split(base, "input_pipeline")  # raises an error if it cannot be rewritten
     preflight.of(config)
-    given = {"output": output, "force": force, "seconds": seconds, "as_json": as_json}
-    run_as_ranks(config, "speed.tuned_config", base=base.path.resolve(), **given)
+    options = {"output": output, "force": force, "seconds": seconds, "as_json": as_json}
+    run_as_ranks(config, "speed.tuned_config", base=base.path.resolve(), **options)
 
 
 @verb("profile", "Find where the time of a step goes", "rn50 profile DEMO_CPU -o after --baseline before")

@@ -17,7 +17,7 @@ def of_run(config: Config) -> list[str]:
     if nodes == 1:
         return ["localhost"]
     if config.run.hosts is not None:
-        given, where = _named(config.run.hosts, ranks), f"HOSTS={config.run.hosts}"
+        hosts, where = _named(config.run.hosts, ranks), f"HOSTS={config.run.hosts}"
     else:
         environ = config.environment
         lists = [name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)]
@@ -27,12 +27,12 @@ def of_run(config: Config) -> list[str]:
             remedy = "in Slurm use ./run.sub; for this machine alone set DGXNNODES=1"
             raise UserError(f"DGXNNODES={nodes}", problem, remedy)
         slurm = lists[0]
-        given, where = expand(environ[slurm]), f"{slurm}={environ[slurm]}"
-        if any(name.startswith("-") for name in given):
+        hosts, where = expand(environ[slurm]), f"{slurm}={environ[slurm]}"
+        if any(name.startswith("-") for name in hosts):
             raise UserError(where, "a name that begins with - is an option of mpirun", "set HOSTS")
-    if len(given) != nodes:
-        raise UserError(f"{where} names {len(given)} machines, DGXNNODES={nodes}; make them agree")
-    return given
+    if len(hosts) != nodes:
+        raise UserError(f"{where} names {len(hosts)} machines, DGXNNODES={nodes}; make them agree")
+    return hosts
 
 
 def first_of(config: Config, counts: Sequence[int]) -> list[list[str]]:

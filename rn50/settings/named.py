@@ -215,18 +215,18 @@ def write(folder: Path, choice: Choice) -> Path:
     Raises UserError if it cannot be run, or if a shell that sources the file would not have the values.
     """
     file, base = _file(folder, choice), choice.document
-    wanted = {name: choice.config.environment[name] for name in dict.fromkeys((*choice.changes, _PLATFORM))}
+    values = {name: choice.config.environment[name] for name in dict.fromkeys((*choice.changes, _PLATFORM))}
     text = header.EXPECTATION.sub("", base.text)  # which is of other values
     if _SOURCES.search(text):  # a copy would not find the files beside it
         text = f". {shlex.quote(str(base.path.resolve()))}\n"
     lines = [f"# {remark(base.path.name)}; {files.MARK}, --set", text, "# --set"]
-    lines += [exported(name, value) for name, value in wanted.items()]
+    lines += [exported(name, value) for name, value in values.items()]
     files.make_folder(folder, "give another --output")
     files.write(file, ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
-    found = source(file, choice.environ)
-    if any(found.get(name) != value for name, value in wanted.items()):
+    sourced = source(file, choice.environ)
+    if any(sourced.get(name) != value for name, value in values.items()):
         file.unlink()
-        lost = " ".join(name for name in choice.changes if found.get(name) != wanted[name])
+        lost = " ".join(name for name in choice.changes if sourced.get(name) != values[name])
         lost = lost or " ".join(choice.changes)
         raise UserError(f"--set {lost}", f"{base.path} keeps its own value", _COPY)
     return file

@@ -138,9 +138,9 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     """
     config, before = of_document(Document(base.document.path, text)), base.config
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
-    wanted = {name: VARIABLES[name].read(value) for name, value in values.items()}
+    values_read = {name: VARIABLES[name].read(value) for name, value in values.items()}
     has = {name: VARIABLES[name].read(value) for name, value in config.as_environment().items()}
-    if not kept or not wanted.items() <= has.items():
+    if not kept or not values_read.items() <= has.items():
         problem = f"sets {_CONTENT[base.section]} outside of their section too"
         raise UserError(base.document.path, problem, _FORM)
     return config

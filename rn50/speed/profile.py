@@ -69,7 +69,7 @@ def as_rank(config: Config, what: str, seconds: float, rounds: int, steps: int, 
             trace = pathlib.Path(folder, f"trace_{rank.communicator.rank}.json")
             result, operators = measured_steps.profile(rank, batches, steps, trace)
             longest_first = sorted(operators, key=lambda operator: -operator.seconds)
-            a_step = [(each.name, each.calls / steps, 1e3 * each.seconds / steps) for each in longest_first]
+            a_step = [(row.name, row.calls / steps, 1e3 * row.seconds / steps) for row in longest_first]
             reported = {"steps": steps, "step_seconds": result.seconds / steps, "operators_a_step": a_step}
         rank.communicator.barrier()  # rank 0 reports when all are done
         if rank.communicator.rank == 0:

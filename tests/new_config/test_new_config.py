@@ -80,10 +80,10 @@ def test_gpus_get_a_published_recipe_whole(tmp_path, name):
     source = new.source.plan.hyperparameters.source
     for value in SHARED:
         if value != "global_batch_size":
-            assert getattr(config.recipe, value) == getattr(source, value)
+            assert getattr(config.recipe, value) == getattr(source.recipe, value)
     assert source.name in new.text and f"organisation: {source.organisation}" in new.text
     assert ("changed     global batch size" in new.text) is (
-        source.global_batch_size != config.global_batch_size)
+        source.recipe.global_batch_size != config.global_batch_size)
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
         return False
     remedy = f"choose another folder or delete {folder}"
     recorded = files.read_json(manifest, remedy=remedy)
-    known = recorded.get("files") if isinstance(recorded, dict) else None
-    if not isinstance(known, dict):
+    fingerprints = recorded.get("files") if isinstance(recorded, dict) else None
+    if not isinstance(fingerprints, dict):
         raise UserError(manifest, "not the record of a demo data set", remedy)
     expected = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
     if changed := [key for key in expected if recorded.get(key) != expected[key]]:
@@ -105,7 +105,7 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
         problem = f"a demo data set of other settings ({differences})"
         raise UserError(manifest, problem, "choose another folder or delete this one")
     for name in present:
-        if known.get(name) != _fingerprint(folder / name):
+        if fingerprints.get(name) != _fingerprint(folder / name):
             remedy = f"delete {folder} and generate it again"
             raise UserError(folder / name, "was changed since it was generated", remedy)
     return len(present) == len(FILES)

@@ -67,23 +67,23 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
     apart: neither their minutes nor their epochs compare."""
     results, references = published.results(), _references()
     pairs = list(zip(rows.of_published(results), results, strict=True))
-    known = [row for row, _ in pairs]
+    of_others = [row for row, _ in pairs]
     read = [(row, row.score.label) for row in rows.of_logs(scores) if row.score]
     ours = [row for row, label in read if not label]
     others = [row for row, label in read if label]
-    colours = rows.series(known)
+    colours = rows.series(of_others)
     script = _SCRIPT.read_text(encoding="utf-8")
     digest = hashlib.sha256(script.encode()).digest()
     environment = templates.in_folder_of(__file__)
     environment.filters |= {"number": recipes.number, "minutes": minutes}
     return environment.get_template("atlas.html.j2").render(
-        results=[*ours, *sorted(known, key=lambda row: row.round, reverse=True)],
+        results=[*ours, *sorted(of_others, key=lambda row: row.round, reverse=True)],
         others=others,
         labels=list(dict.fromkeys(label for _, label in read if label)),
-        figures=_figures([*known, *ours], colours, references),
+        figures=_figures([*of_others, *ours], colours, references),
         figures_of_others=_figures(others, colours, []),
         colours=colours,
-        rounds=sorted({row.round for row in known}),
+        rounds=sorted({row.round for row in of_others}),
         histories=lineage.histories(pairs),
         taken=lineage.taken(pairs),
         references=references,
@@ -99,15 +99,18 @@ def _references() -> list[Reference]:
     names, points = f"rcp/{rules.RULESETS[-1]}/", recipe.convergence_points(rules.RULESETS[-1])
     return [
         Reference(
-            f"{names}{one['BS']}", recipe.of_point(points[key]), one["Epochs to converge"], one["RCP Mean"]
+            f"{names}{point['BS']}",
+            recipe.of_point(points[key]),
+            point["Epochs to converge"],
+            point["RCP Mean"],
         )
-        for key, one in rcp.reference().rcp_data.items()
+        for key, point in rcp.reference().rcp_data.items()
     ]
 
 
 def _figures(shown: Sequence[Row], colours: dict[str, int], expected: Sequence[Reference]) -> dict[str, str]:
     """Return the charts by their y axis, without those that would be empty."""
-    reference = [(one.point, min(one.epochs), max(one.epochs)) for one in expected]
+    reference = [(row.point, min(row.epochs), max(row.epochs)) for row in expected]
     return {
         y: plots.field(points, x.replace("_", " "), label, reference if y == "epochs" else (), y == "minutes")
         for x, y, label in _CHARTS

@@ -77,5 +77,5 @@ def taken(pairs: Sequence[Pair]) -> list[Taken]:
             if result.round > group[0].round and result.organisation.lower() not in owners
         ]
         if recipe.is_whole and later:
-            every.append(Taken(recipe, *([rows[one.name] for one in part] for part in (first, later))))
+            every.append(Taken(recipe, *([rows[result.name] for result in part] for part in (first, later))))
     return sorted(every, key=lambda shared: -len(shared.later))

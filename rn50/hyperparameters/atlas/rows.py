@@ -84,7 +84,7 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
         run = score.runs[0]
         logged, folder = recipe.of_log(run.log), run.file.parent
         described = tree.described(folder) or run.saved.get("system", {})
-        minutes = [one.log.minutes for one in score.runs]
+        minutes = [run.log.minutes for run in score.runs]
         on_cpu = sidecar.section(run.saved, "run").get("device") == "cpu"
         yield Row(
             anchor=f"{OWN}-{number}",
@@ -97,7 +97,7 @@ def of_logs(scores: Sequence[SystemScore]) -> Iterator[Row]:
             framework=dict(what_ran.head(score.runs)).get("framework", ""),
             division=score.division or "",
             global_batch_size=logged.global_batch_size,
-            epochs=_mean([one.epochs for one in score.runs if one.converged and one.epochs]),
+            epochs=_mean([run.epochs for run in score.runs if run.converged and run.epochs]),
             minutes=score.olympic_minutes or score.mean_minutes,
             images_per_second=score.images_per_second_per_accelerator,
             first_logs=next((result for result in published.results() if result.is_of(minutes)), None),

@@ -178,10 +178,10 @@ def of_document(name: str, document: Document) -> Origin:
     if len(assigned.not_read) > _MOST_NOTES:
         notes.append(f"not read: {len(assigned.not_read) - _MOST_NOTES} more statements")
     doubtful = []
-    known = set(FIXED)
+    fields = set(FIXED)
     for section, _, variable in variables():
         spellings = (variable.name, *variable.aliases)
-        known.update(spellings)
+        fields.update(spellings)
         if section != "hyperparameters" and variable.name not in _SIZES:
             continue
         doubt = next((assigned.doubtful[name] for name in spellings if name in assigned.doubtful), None)
@@ -201,7 +201,7 @@ def of_document(name: str, document: Document) -> Origin:
     for fixed, rule in FIXED.items():
         if assigned.values.get(fixed) and not re.fullmatch(rule.pattern, assigned.values[fixed]):
             raise UserError(path, f"{fixed}={excerpt(assigned.values[fixed])} {rule.refusal}")
-    unknown = [key for key in assigned.values if key not in known and not is_passed_through(key)]
+    unknown = [key for key in assigned.values if key not in fields and not is_passed_through(key)]
     if unknown:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
     sizes = [int(values.pop(name)) for name in _SIZES if name in values]

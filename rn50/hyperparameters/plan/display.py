@@ -84,7 +84,9 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         raise UserError(f"--plot {file}", problem, "give --plot such a file")
     its = [result for result in results if chips.name(result.accelerator_model) == plans[0].accelerator]
     dots = [
-        (one.accelerators, one.olympic_minutes) for one in its if one.accelerators and one.olympic_minutes
+        (result.accelerators, result.olympic_minutes)
+        for result in its
+        if result.accelerators and result.olympic_minutes
     ]
     x = [plan.accelerators for plan in plans]
     figure = plots.figure(7, 5.5)

@@ -303,9 +303,9 @@ def planner_for(
         missing or impossible.
     """
     plain = SystemPlanner()
-    known = plain.accelerators
+    names = plain.accelerators
     if images_per_second is None:
-        return plain, chips.find(accelerator, known) if accelerator else known[0]
+        return plain, chips.find(accelerator, names) if accelerator else names[0]
     if not accelerators or not global_batch_size:
         remedy = "give --accelerators and --global-batch-size too, to say where it was measured"
         raise UserError("--images-per-second", remedy)
@@ -313,6 +313,6 @@ def planner_for(
     name = accelerator or "measured accelerator"
     if accelerator:
         with contextlib.suppress(chips.UnknownError):
-            name = chips.find(accelerator, known)
+            name = chips.find(accelerator, names)
     measured = Conditions(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name
