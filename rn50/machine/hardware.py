@@ -149,9 +149,12 @@ def foreign_vectors(source: Sources = HERE) -> int:
 
 
 def cpu_flags(source: Sources = HERE) -> frozenset[str]:
-    """Return the instruction sets and other features that the kernel names of the processor."""
+    """Return the instruction sets and other features that the kernel names of the processor, without those
+    that oneDNN's environment variable denies to frameworks."""
     listed = re.search(r"^flags\s*:(.*)$", source.text("proc/cpuinfo"), re.MULTILINE)
-    return frozenset(listed[1].split() if listed else ())
+    most = source.environ.get("DNNL_MAX_CPU_ISA", "").upper()
+    denied = ("avx512", "amx") if most in ("SSE41", "AVX", "AVX2") else ()
+    return frozenset(flag for flag in (listed[1].split() if listed else ()) if not flag.startswith(denied))
 
 
 def _cpus(source: Sources, cpuset: tuple[int, ...] | None) -> tuple[tuple[Cpu, ...], tuple[Cpu, ...]]:
