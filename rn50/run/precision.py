@@ -45,7 +45,7 @@ def before_warm_up(config: Config) -> Precision:
     if config.run.precision == "bfloat16" and config.run.device == "cpu":
         traits = frameworks.traits(config.run.framework)
         if not traits.bfloat16_flags <= cpu_flags():
-            problem = f"{traits.name} needs AVX-512 for it: the processor lacks it, or DNNL_MAX_CPU_ISA"
+            problem = f"{traits.name} needs AVX-512, which the processor lacks or DNNL_MAX_CPU_ISA denies"
             raise UserError("PRECISION=bfloat16", problem, "set PRECISION=auto")
     if config.run.precision != "auto":
         return Precision(config.run.precision)
