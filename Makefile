@@ -55,7 +55,7 @@ pytest = exec $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 # What `make test` leaves to `make test-all`: tests/conftest.py says which tests are slow.
 light = (not slow or smoke) and not gpu
 
-test: setup ## the tests of MXNet, and the shared ones: under ten minutes
+test: setup ## the tests of MXNet, and the shared ones: some minutes
 	@requirements/install.sh test
 	@$(pytest) -m "$(light)"
 

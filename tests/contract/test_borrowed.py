@@ -14,6 +14,7 @@ import pytest
 
 from rn50.hyperparameters.borrow import borrow, origin
 from rn50.results import parse, recipe
+from rn50.settings.document import Document
 from tests.contract.frameworks import installed
 
 NAMES = (
@@ -29,7 +30,7 @@ NAMES = (
      ("pytorch", "rcp/1.0.0/2048", ("lars", 8.5, 5, 36.02, 0.9, 0.002))])
 def test_it_trains_and_logs_what_was_borrowed(base, tmp_path, framework, source, values):
     installed(framework)
-    borrowed = borrow.borrow(origin.find(source), base, 16)
+    borrowed = borrow.borrow(origin.find(source), Document(base), 16)
     file, result = tmp_path / "config_BORROWED.sh", tmp_path / "result_0.txt"
     file.write_text(borrowed.text)
     # As run_and_time.sh does it, with a fixed seed: such rates end in nan with some.

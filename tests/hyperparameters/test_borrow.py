@@ -62,8 +62,8 @@ def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is
         said = logged(config, tmp_path)
         assert config == borrowed.config
         for name in SHARED:
-            assert getattr(said, name) == getattr(result, name), (result.name, name)
-        assert result.label_smoothing in (None, config.hyperparameters.label_smoothing)
+            assert getattr(said, name) == getattr(result.recipe, name), (result.name, name)
+        assert result.recipe.label_smoothing in (None, config.hyperparameters.label_smoothing)
         assert f"#               organisation: {result.organisation}\n" in borrowed.text
         longest = max(result.epochs_to_target)
         h = config.hyperparameters  # every one of its runs would have come to its last evaluation

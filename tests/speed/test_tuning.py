@@ -239,7 +239,7 @@ def test_a_file_that_sets_knobs_elsewhere_too_or_has_no_section_is_refused(tmp_p
 def test_the_environment_of_a_run_has_the_knobs_of_the_file_alone(monkeypatch):
     own = {"DALI_THREADS": "9", "DALI_DONT_USE_MMAP": "1", "DATADIR": "/here", "PATH": "/bin"}
     monkeypatch.setattr(process, "environment", lambda: own)
-    environ = tuned_config.configured(DEMO).environ()
+    environ = tuned_config.configured(Document(DEMO)).environ()
     assert environ["DALI_THREADS"] == "1" and "DALI_DONT_USE_MMAP" not in environ
     assert (environ["DATADIR"], environ["PATH"], environ["CONFIG_FILE"]) == ("/here", "/bin", str(DEMO))
 

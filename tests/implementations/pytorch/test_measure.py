@@ -1,5 +1,7 @@
 """What PyTorch's profiler told is counted once."""
 
+import functools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch.autograd import DeviceType  # noqa: E402
 from torch.autograd.profiler_util import EventList, FunctionEvent  # noqa: E402
 
-from implementations.pytorch import communicator, device, engine, measure  # noqa: E402
+from implementations.pytorch import communicator, device, engine, measure, zoo  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from rn50.run import communicators  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
@@ -85,7 +87,8 @@ def test_our_network_takes_four_channels_on_a_gpu_in_half_precision(
     monkeypatch.setattr(engine, "LookBack", lambda device: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     config = with_changes(tiny_config, run={"device": "gpu", "precision": precision})
-    made = engine.PytorchEngine(config, communicators.SingleProcess(), model)
+    create = functools.partial(zoo.ZooEngine, model=model) if model else engine.PytorchEngine
+    made = create(config, communicators.SingleProcess())
     assert made.batch_format.channels == channels
 
 
