@@ -81,7 +81,7 @@ class ZooEngine(PaddleEngine):
     def __init__(self, config: Config, communicator: Any, model: str):
         super().__init__(config, communicator)
         self._model = model
-        self.batch_format = self.batch_format._replace(layout="CHW")  # no model is channels-las)
+        self.batch_format = self.batch_format._replace(layout="CHW")  # no model is channels-last
 
     def _network(self, precision: str) -> ZooNetwork:
         return ZooNetwork(self._model, self._config.data.classes, precision)

@@ -63,7 +63,7 @@ class CleanedUpVerb(_Verb):
 
 
 def _as_set(typed: Sequence[str]) -> str:
-    """Return ``write --set LR=1`` where ``given`` has ``--lr 1`` or ``LR=1``; else nothing."""
+    """Return ``write --set LR=1`` where ``typed`` has ``--lr 1`` or ``LR=1``; else nothing."""
     named = {text.replace("_", "").lower(): v.name for _, field, v in variables() for text in (field, v.name)}
     for before, argument, after in zip(["", *typed], typed, [*typed[1:], ""], strict=False):
         option, equals, value = argument.removeprefix("--").partition("=")

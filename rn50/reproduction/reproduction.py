@@ -139,13 +139,13 @@ def judge(before: Reproduction, results: pathlib.Path) -> Reproduction:
     judged = []
     if missed < len(system.runs):
         ours = claim_of(str(results))
-        for quantity, theirs, here_too, comparable in (
+        for quantity, of_claim, of_runs, comparable in (
             ("epochs", claim.epochs, ours.epochs, here.same_recipe),
             ("minutes", claim.minutes, ours.minutes, here.same_speed),
             ("images/s", claim.images_per_second, ours.images_per_second, here.same_speed),
         ):
-            enough = min(len(theirs), len(here_too)) > 1
-            pair = equivalence.judge(theirs, here_too, before.margin) if enough else None
+            enough = min(len(of_claim), len(of_runs)) > 1
+            pair = equivalence.judge(of_claim, of_runs, before.margin) if enough else None
             judged.append(Judged(quantity, comparable, pair))
     refused = before.refused | ({"result here": system.refusal} if system.refusal else {})
     verdict = UNDECIDED if refused else _verdict(judged, missed, here.same_recipe)
