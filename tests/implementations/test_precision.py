@@ -81,7 +81,5 @@ def test_mxnet_refuses_bfloat16_without_avx512(tiny_config, monkeypatch):
     installed("mxnet")
     monkeypatch.setattr(precision, "cpu_flags", frozenset)
     config = with_changes(tiny_config, run={"framework": "mxnet", "precision": "bfloat16"})
-    with pytest.raises(
-        UserError, match="^PRECISION=bfloat16: MXNet does not compute in it .*; set PRECISION=auto$"
-    ):
+    with pytest.raises(UserError, match="^PRECISION=bfloat16: MXNet needs AVX-512, .*; set PRECISION=auto$"):
         loop.Rank(config)
