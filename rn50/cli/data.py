@@ -32,7 +32,7 @@ cleaned_up = group.main.under("Set up and data", group.CleanedUpVerb)
 )
 @group.as_json("rn50.data.demo.dataset.Generated")
 def demo_data(folder: Path, seed: int, tune: bool, scale: int, as_json: bool) -> None:
-    """Generate the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
+    """Generate the demo data set (10 classes, 6,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
     from rn50.data.demo import dataset
 
     with counting("generating the demo data set") as progress:

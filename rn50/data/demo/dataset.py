@@ -1,4 +1,4 @@
-"""The demo data set: ten classes of generated shapes as JPEGs in RecordIO, made anywhere in seconds, yet not
+"""The demo data set: generated shapes of ten classes as JPEGs in RecordIO, made anywhere in seconds, yet not
 trivial to learn.
 
 The files do not depend on the number of processes that generate them. The images are those of ``images.py``.
@@ -42,11 +42,11 @@ class Generated(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Choice of the images of a demo data set, 39 MB by default."""
+    """Choice of the images of a demo data set, 19 MB by default."""
 
     seed: int = 0
     """In [0, 2**32)."""
-    train: int = 10_000
+    train: int = 6_000
     val: int = 2_000
     """Number of images, like ``train``."""
     val_split: str = "val"
