@@ -22,7 +22,7 @@ from rn50.data.certification import certificate
 from rn50.data.certification.certify import certify
 from rn50.data.demo import dataset
 from rn50.data.demo.dataset import PARTIAL, Settings
-from rn50.data.demo.images import SHAPES, draw, encode
+from rn50.data.demo.images import CLASSES, draw, encode
 from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
 from rn50.data.preflight import check_record_set, find_bad_record
 from rn50.data.recordio import IndexedRecordReader
@@ -114,8 +114,8 @@ def test_no_image_is_in_two_splits():
     assert max(hashes.values()) == 1
 
 
-@pytest.mark.parametrize("label", range(len(SHAPES)))
-def test_every_shape_can_be_drawn(label):
+@pytest.mark.parametrize("label", range(CLASSES))
+def test_every_class_can_be_drawn(label):
     image = draw(label, np.random.RandomState(0))
     assert image.dtype == np.uint8 and image.ndim == 3 and image.std() > 5
 
