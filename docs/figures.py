@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if verb != "run":
         raise SystemExit(__doc__)
-    chosen = [one for one in figures() if not words or any(word in one["what"].lower() for word in words)]
+    chosen = [each for each in figures() if not words or any(word in each["what"].lower() for word in words)]
     if not chosen:
         names = "\n".join(figure["what"] for figure in figures())
         raise SystemExit(f"figures: none has {' or '.join(words)} in its name; there are\n{names}")

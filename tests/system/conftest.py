@@ -72,7 +72,7 @@ def horovod():
     tests."""
     package = importlib.util.find_spec("horovod")
     if package is None or not list(pathlib.Path(package.origin).parent.glob("mxnet/mpi_lib*.so")):
-        pytest.skip("two ranks need Horovod with MXNet; 'make test' builds it")
+        pytest.skip("two ranks need Horovod with MXNet; 'make test-rest' builds it")
 
 
 @pytest.fixture(params=["python", "horovodrun"])

@@ -162,7 +162,16 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     expected, curve = run.header.get("expected", ""), header.curve(run.header)
     target = str(sidecar.section(saved, "run").get("target", rules.TARGET_ACCURACY))
     evaluated = _evaluated(sidecar.section(saved, "hyperparameters"), target)
-    return Campaign(results, states, system, run.label, expected, curve, target, evaluated)
+    return Campaign(
+        results,
+        states,
+        system=system,
+        label=run.label,
+        expected=expected,
+        curve=curve,
+        target=target,
+        evaluated=evaluated,
+    )
 
 
 def _log(results: pathlib.Path, number: int) -> pathlib.Path:
@@ -186,8 +195,18 @@ def _run(number: int, file: pathlib.Path) -> RunState:
             rate, loss = (finite(stats.get(name)) for name in ("throughput", "train_loss"))
             begin, end = log.run_start_ms, log.events[-1].time_ms
             seconds = (end - begin) / 1000 / epoch if epoch and begin is not None else None
-            of_log = log.evaluations, log.reached, log.minutes
-            return RunState(number, state, log, epoch, rate, loss, *of_log, seconds)
+            return RunState(
+                number,
+                state,
+                log,
+                epoch=epoch,
+                images_per_second=rate,
+                loss=loss,
+                minutes=log.minutes,
+                evaluations=log.evaluations,
+                reached=log.reached,
+                epoch_seconds=seconds,
+            )
     return RunState(number)
 
 
