@@ -148,9 +148,9 @@ def score_results(
 @group.as_json("rn50.submission.check.CheckReport")
 @option(
     "--format",
-    "github: annotations of a workflow; junit: a test case per rule and run; sarif: SARIF 2.1.0.",
+    "github: annotations of a workflow; sarif: SARIF 2.1.0.",
     "form",
-    type=click.Choice(("text", "github", "junit", "sarif")),
+    type=click.Choice(("text", "github", "sarif")),
     default="text",
 )
 def check_results(

