@@ -115,10 +115,8 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def ask_to_end_with_parent(
-    number: int = signal.SIGTERM, then: Callable[[], object] = lambda: None
-) -> Callable[[], None]:
-    """Return a ``preexec_fn`` that has the kernel send the child a signal when the calling thread ends,
+def ask_to_end_with_parent(then: Callable[[], object] = lambda: None) -> Callable[[], None]:
+    """Return a ``preexec_fn`` that has the kernel send the child SIGTERM when the calling thread ends,
     whatever ends it.
 
     SIGTERM is unblocked in the child. ``then`` is called there before the child runs its program.
@@ -126,7 +124,7 @@ def ask_to_end_with_parent(
     libc, parent = ctypes.CDLL(None), os.getpid()
 
     def before_it_runs() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, number)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # the parent ended before prctl took effect
             os._exit(1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

@@ -31,15 +31,10 @@ SYSTEM_PACKAGES = {
 }
 """Library -> the package of Debian and Ubuntu that contains it."""
 
+_NAMED_ALIKE = ("cudnn", "nccl", "cublas", "cufft", "cusolver", "cusparse", "curand")
 WHEELS = {
-    "libcudnn": "nvidia-cudnn-cu11",
-    "libnccl": "nvidia-nccl-cu11",
-    "libcublas": "nvidia-cublas-cu11",
+    **{f"lib{name}": f"nvidia-{name}-cu11" for name in _NAMED_ALIKE},
     "libcublasLt": "nvidia-cublas-cu11",
-    "libcufft": "nvidia-cufft-cu11",
-    "libcusolver": "nvidia-cusolver-cu11",
-    "libcusparse": "nvidia-cusparse-cu11",
-    "libcurand": "nvidia-curand-cu11",
     "libnvrtc": "nvidia-cuda-nvrtc-cu11",
     "libcudart": "nvidia-cuda-runtime-cu11",
     "libnvToolsExt": "nvidia-nvtx-cu11",
@@ -90,10 +85,8 @@ def _packages(software: Software, config: Config | None) -> Diagnosis:
 
 def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Diagnosis:
     if software.nvidia_container:
-        shown = ", ".join(
-            f"{capability[0]}.{capability[1]}"
-            for capability in sorted({g.capability for g in used if g.capability})
-        )
+        capabilities = sorted({gpu.capability for gpu in used if gpu.capability})
+        shown = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
         text = f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}"
         return Diagnosis(OK, "compute capability", text)
     mxnet = frameworks.traits("mxnet")
@@ -103,10 +96,8 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Diagnosi
 def _driver(version: str, grave: str, fuses: bool) -> Diagnosis:
     finding = gpu_advice.driver(version, frameworks.traits("mxnet").cuda, grave)
     if finding.severity == OK and newer(FULL_DRIVER, version) and fuses:
-        shown = (
-            f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators "
-            "that it does not know"
-        )
+        unknown = "whose libnvrtc makes PTX of MXNet's fused operators that it does not know"
+        shown = f"{version} is older than CUDA 11.8, {unknown}"
         remedy = f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}"
         return Diagnosis(WARNING, "driver", shown, remedy)
     return finding
@@ -120,12 +111,8 @@ def _libraries(software: Software) -> Iterator[Diagnosis]:
         holding = [folder for folder in software.libraries_off_path if (folder / name).exists()]
         if holding:
             folders = ":".join(map(str, software.libraries_off_path))
-            yield Diagnosis(
-                FAILURE,
-                "libraries",
-                f"{name} is installed in {holding[0]}, where the loader does not look",
-                f"export LD_LIBRARY_PATH={folders}",
-            )
+            text = f"{name} is installed in {holding[0]}, where the loader does not look"
+            yield Diagnosis(FAILURE, "libraries", text, f"export LD_LIBRARY_PATH={folders}")
         else:
             yield Diagnosis(
                 FAILURE, "libraries", f"{name}, which libmxnet.so loads, is not installed", _bringing(name)

@@ -125,11 +125,8 @@ class Sgd:
         for start in range(0, len(self._weights), self._chunk):
             chunk = slice(start, start + self._chunk)
             weights = self._weights[chunk]
-            tensors = [
-                array
-                for triple in zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False)
-                for array in triple
-            ]
+            triples = zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False)
+            tensors = [array for triple in triples for array in triple]
             mx.nd.preloaded_multi_sgd_mom_update(
                 *tensors,
                 rates[chunk],

@@ -30,16 +30,12 @@ class ZooNetwork(nn.Layer):
         self.network = self._drawn()
         for path, layer in self.network.named_sublayers():
             # model.trainable finds parameters by these names, and the optimizer those without weight decay.
-            parameters = {
-                kind: value
-                for kind, value in layer.named_parameters(include_sublayers=False)
-                if not value.stop_gradient
+            named = layer.named_parameters(include_sublayers=False)
+            endings = {
+                kind: "" if value.ndim > 1 else "_bias" for kind, value in named if not value.stop_gradient
             }
-            if parameters:
-                layer.names = {
-                    kind: f"{path}.{kind}{'' if value.ndim > 1 else '_bias'}"
-                    for kind, value in parameters.items()
-                }
+            if endings:
+                layer.names = {kind: f"{path}.{kind}{ending}" for kind, ending in endings.items()}
 
     def _drawn(self) -> Any:
         return getattr(vision, self._model)(num_classes=self._classes)

@@ -75,11 +75,9 @@ class Distributed(MessageRanks):
 def _met(ranks: LocalRanks) -> dict[str, Any]:
     """Return the arguments of ``init_process_group`` for ranks of ``local_launcher``. Rank 0 broadcasts a
     free port."""
-    store = (
-        distributed.TCPStore("127.0.0.1", 0, ranks.size, is_master=True, wait_for_workers=False)
-        if ranks.rank == 0
-        else None
-    )
+    store = None
+    if ranks.rank == 0:
+        store = distributed.TCPStore("127.0.0.1", 0, ranks.size, is_master=True, wait_for_workers=False)
     (port,) = ranks.all_reduce(np.array([store.port if store else 0]))
     store = store or distributed.TCPStore("127.0.0.1", int(port), ranks.size, is_master=False)
     return {"store": store, "rank": ranks.rank, "world_size": ranks.size}

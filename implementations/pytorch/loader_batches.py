@@ -21,9 +21,8 @@ class LoaderBatches(loader_batches.LoaderBatches):
         self._channels, self._device = batch_format.channels, device_of(batch_format)
         self._dtype = getattr(torch, batch_format.dtype)
         super().__init__(config, split, communicator, seed, batch_format)
-        self._mean, self._std = (
-            torch.tensor(values, device=self._device) for values in (rules.MEAN, rules.STD)
-        )
+        of_channels = (rules.MEAN, rules.STD)
+        self._mean, self._std = (torch.tensor(values, device=self._device) for values in of_channels)
 
     def _load(self, **options: Any) -> Iterator[Any]:
         together, pinned = self._records.together, self._device.type == "cuda"

@@ -22,10 +22,8 @@ def models() -> dict[str, int]:
     Raises UserError if torchvision is not installed.
     """
     zoo = _torchvision()
-    every = {name: zoo.get_model_weights(name) for name in zoo.list_models(module=zoo)}
-    return {
-        name: min(entry.transforms().crop_size[0] for entry in weights) for name, weights in every.items()
-    }
+    every = ((name, zoo.get_model_weights(name)) for name in zoo.list_models(module=zoo))
+    return {name: min(entry.transforms().crop_size[0] for entry in weights) for name, weights in every}
 
 
 def _torchvision() -> Any:
@@ -44,16 +42,13 @@ class ZooNetwork(nn.Module):
 
     def __init__(self, model: str, classes: int, precision: str):
         super().__init__()
-        network = _torchvision().get_model(
-            model, weights=None, num_classes=classes, **ARGUMENTS.get(model, {})
-        )
+        more = ARGUMENTS.get(model, {})
+        network = _torchvision().get_model(model, weights=None, num_classes=classes, **more)
         self.network = network.to(memory_format=torch.channels_last)
         for path, module in self.network.named_modules():
             # model.trainable finds parameters by these names, and the optimizer those without weight decay.
-            endings = {
-                kind: "" if value.ndim > 1 else "_bias"
-                for kind, value in module.named_parameters(recurse=False)
-            }
+            named = module.named_parameters(recurse=False)
+            endings = {kind: "" if value.ndim > 1 else "_bias" for kind, value in named}
             if endings:
                 module.names = {kind: f"{path}.{kind}{ending}" for kind, ending in endings.items()}
         self._precision = PRECISIONS[precision]

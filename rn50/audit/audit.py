@@ -139,7 +139,8 @@ def _alone(runs: RunSet) -> Audit:
     every = sorted((*runs.runs, *runs.unfinished), key=lambda run: run.file)
     if refusal := result_rules.judge_in(runs.folder, every).refusal:
         notes.append(refusal)
-    evidence = tuple(_tests(runs)) if runs.runs else ()
+    tests = (_setup, *launches.TESTS, *curves.TESTS, *convergence.TESTS, *clock.TESTS) if runs.runs else ()
+    evidence = tuple(row for test in tests if (row := test(runs)))
     return Audit(runs.name, runs.folder, len(runs.logs), NO_RUN, tuple(notes), evidence)
 
 
@@ -166,14 +167,6 @@ def _setup(runs: RunSet) -> Evidence | None:
     if len(odd) == len(runs.runs):
         text += f"; every log has accuracies that are no multiples of 1/{rules.EVAL_SAMPLES:,}"
     return Evidence("setup", bool(mixed), text, len(mixed))
-
-
-def _tests(runs: RunSet) -> Iterator[Evidence]:
-    yield from filter(None, (_setup(runs),))
-    yield from launches.tests(runs)
-    yield from curves.tests(runs)
-    yield from convergence.tests(runs)
-    yield from clock.tests(runs)
 
 
 def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:

@@ -4,7 +4,6 @@ for it, and images/s against equivalent hardware."""
 import functools
 import math
 import statistics
-from collections.abc import Iterator
 
 from rn50.audit.run_set import Evidence, RunSet, ratio_of
 from rn50.benchmark import rules
@@ -74,12 +73,9 @@ def stated_over_clock(log: ResultLog) -> float | None:
 
 def pace(runs: RunSet) -> Evidence | None:
     """Look for a run that is much faster than the others, or whose gap is longer by what it is shorter."""
-    per_epoch = [
-        (log.minutes or 0.0) / log.evaluations[-1].epoch
-        if log.evaluations and log.evaluations[-1].epoch >= 1
-        else 0.0
-        for log in runs.logs
-    ]
+    lasts = [log.evaluations[-1].epoch if log.evaluations else 0.0 for log in runs.logs]
+    times = zip(runs.logs, lasts, strict=True)
+    per_epoch = [(log.minutes or 0.0) / last if last >= 1 else 0.0 for log, last in times]
     if len(per_epoch) < 4 or not all(per_epoch) or runs.label:  # labelled runs may share a machine
         return None
     usual = statistics.median(per_epoch)
@@ -87,9 +83,8 @@ def pace(runs: RunSet) -> Evidence | None:
     faster = 1 - per_epoch[fastest] / usual
     name = runs.logs[fastest].path.name
     if faster > FASTER:
-        return Evidence(
-            "pace", True, f"{name} takes {faster:.1%} less time per epoch than the others", faster
-        )
+        text = f"{name} takes {faster:.1%} less time per epoch than the others"
+        return Evidence("pace", True, text, faster)
     if made_up := _made_up(runs):
         ratio, text = made_up
         return Evidence("pace", True, text, faster, 1 / ratio)
@@ -146,6 +141,4 @@ def _rate(log: ResultLog, accelerators: int | None) -> float | None:
     return images / accelerators / seconds if seconds > 0 else None
 
 
-def tests(runs: RunSet) -> Iterator[Evidence]:
-    """Yield what the tests of the clock found."""
-    yield from filter(None, (order(runs), stated(runs), pace(runs), hardware(runs)))
+TESTS = order, stated, pace, hardware

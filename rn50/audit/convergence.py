@@ -2,7 +2,7 @@
 their batch size, and how many runs somebody would have to make to choose as good ones."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -80,11 +80,10 @@ def _explained(population: _Population, mean: float, count: int) -> str:
 
 def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | None:
     """Return what is known near a batch size, without the runs themselves."""
-    at: list[tuple[int, Sequence[float | None]]] = [
-        (result.recipe.global_batch_size or 0, result.runs)
-        for result in published.distinct(optimizer)
-        if result.is_closed and not runs.are_of(result)
-    ]
+    at: list[tuple[int, Sequence[float | None]]] = []
+    for result in published.distinct(optimizer):
+        if result.is_closed and not runs.are_of(result):
+            at.append((result.recipe.global_batch_size or 0, result.runs))
     for point in convergence_points(rules.RULESETS[-1]).values():
         recipe = of_point(point)
         if recipe.optimizer == optimizer:
@@ -100,8 +99,7 @@ def _population(batch_size: int, optimizer: str, runs: RunSet) -> _Population | 
 
 def _drawn(population: _Population, shape: tuple[int, int]) -> Any:
     """Return differences drawn at random."""
-    differences, probabilities = population
-    return np.random.default_rng(0).choice(differences, shape, p=probabilities)
+    return np.random.default_rng(0).choice(population[0], shape, p=population[1])
 
 
 def spread(runs: RunSet) -> Evidence | None:
@@ -111,19 +109,13 @@ def spread(runs: RunSet) -> Evidence | None:
     if len(logs) < rules.RUNS or len({log.reached.epoch for log in logs if log.reached}) > 1 or runs.label:
         return None
     apart = (max(minutes) - min(minutes)) / float(np.mean(minutes))
-    every = sorted(
-        (max(taken) - min(taken)) / float(np.mean(taken))
-        for result in published.results()
-        if len({*result.runs}) == 1
-        and None not in result.runs
-        and len({*result.minutes}) == len(result.minutes)
-        if (taken := [minutes for minutes in result.minutes if minutes]) and not runs.are_of(result)
-    )
+    alike = (row for row in published.results() if len({*row.runs}) == 1 and None not in row.runs)
+    others = (row for row in alike if len({*row.minutes}) == len(row.minutes) and not runs.are_of(row))
+    sets = ([minutes for minutes in row.minutes if minutes] for row in others)
+    every = sorted((max(timed) - min(timed)) / float(np.mean(timed)) for timed in sets if timed)
     share = sum(other <= apart for other in every) / len(every)
     text = f"{apart:.2%} between the fastest and the slowest; {share:.0%} of published sets have less"
     return Evidence("spread", apart < TOO_EVEN * every[0], text, apart, max(share, 1 / len(every)))
 
 
-def tests(runs: RunSet) -> Iterator[Evidence]:
-    """Yield what the tests of the epochs and of the minutes found."""
-    yield from filter(None, (epochs(runs), spread(runs)))
+TESTS = epochs, spread

@@ -11,7 +11,7 @@ import collections
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -126,9 +126,8 @@ def numbers(runs: RunSet) -> Evidence | None:
     if order == sorted(order):
         return Evidence("file numbers", False, "in the order of the clock", 0)
     if not _is_rearranged(order) or not steady:
-        return Evidence(
-            "file numbers", False, f"by the clock {listed}: numbered by something else than the clock", 0
-        )
+        text = f"by the clock {listed}: numbered by something else than the clock"
+        return Evidence("file numbers", False, text, 0)
     text = f"one script made them, but their numbers do not follow the clock: {listed}"
     return Evidence("file numbers", True, text, 1)
 
@@ -184,9 +183,8 @@ def holes(runs: RunSet) -> Evidence | None:
             beside.append(f"{before.path.name} and {after.path.name} overlap")
     stands_out, text, *figures = _weighed(runs, apart)
     text = "; ".join([*long, text, *beside])
-    return Evidence(
-        "launch gaps", bool(long) or stands_out, text, *(figures if stands_out or not long else ())
-    )
+    figures = figures if stands_out or not long else []
+    return Evidence("launch gaps", bool(long) or stands_out, text, *figures)
 
 
 def _weighed(runs: RunSet, apart: Sequence[_Gap]) -> tuple[Any, ...]:
@@ -202,10 +200,8 @@ def _weighed(runs: RunSet, apart: Sequence[_Gap]) -> tuple[Any, ...]:
     likeliest = int(np.argmax(left_out))
     holes = [(*gap, n[likeliest]) for gap, n in zip(apart, number, strict=True) if n[likeliest]]
     if not holes or ratio < (SUSPECT_LARGE if _is_large(runs) else SUSPECT):
-        usual, longest = (
-            statistics.median(gaps),
-            max(gap for _, _, gap, is_explained in apart if not is_explained),
-        )
+        usual = statistics.median(gaps)
+        longest = max(gap for _, _, gap, is_explained in apart if not is_explained)
         text = "no hole of a run"
         if longest > max(1.5 * usual, LEAST_HOLE):
             fits = "may be a pause" if holes else "fits no whole number of runs"
@@ -259,11 +255,8 @@ def _likelihoods(
         none = (1 - LEFT_OUT) * regular + 3e-3 * pause
         paused += without
         left_out += without if is_explained else np.log(none + LEFT_OUT * sum(by_number))
-        numbers.append(
-            np.argmax(
-                [none, *(LEFT_OUT * (not is_explained) * likelihood for likelihood in by_number)], axis=0
-            )
-        )
+        some = (LEFT_OUT * (not is_explained) * likelihood for likelihood in by_number)
+        numbers.append(np.argmax([none, *some], axis=0))
     return paused, left_out, numbers
 
 
@@ -308,7 +301,7 @@ def _normal(value: float, mean: Any, deviation: Any) -> Any:
 
 
 def _log_mean(logarithms: Any) -> float:
-    return float(logarithms.max() + np.log(np.exp(logarithms - logarithms.max()).mean()))
+    return float(np.logaddexp.reduce(logarithms) - math.log(len(logarithms)))
 
 
 def _between(before: Trial | None, after: Trial | None) -> range | None:
@@ -330,6 +323,4 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join([*map(str, numbers[:10]), *(["..."] if len(numbers) > 10 else [])])
 
 
-def tests(runs: RunSet) -> Iterator[Evidence]:
-    """Yield what the tests of the launches found."""
-    yield from filter(None, (trials(runs), holes(runs), numbers(runs), seeds(runs)))
+TESTS = trials, holes, numbers, seeds

@@ -77,11 +77,8 @@ class _Graph:
         """Add a convolution and its batch norm."""
         arrays = self._weights.arrays
         norm = {name: arrays[name] for name in (f"{convolution.norm}_{part}" for part in NORM)}
-        form: dict[str, Any] = {
-            "kernel_shape": [convolution.kernel] * 2,
-            "strides": [convolution.stride] * 2,
-            "pads": [convolution.padding] * 4,
-        }
+        sides = {"kernel_shape": [convolution.kernel] * 2, "strides": [convolution.stride] * 2}
+        form: dict[str, Any] = {**sides, "pads": [convolution.padding] * 4}
         weight = f"{convolution.name}_weight"
         if self._fold:
             gamma, beta, mean, variance = (array.astype(np.float64) for array in norm.values())

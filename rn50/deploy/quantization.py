@@ -93,11 +93,8 @@ def calibration_images(model: model_file.Model, config: Config, images: int) -> 
 def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> model_file.Model:
     """Return a model quantised in one way, without checking it."""
     say(f"quantising: {way} ...", err=True)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        model_file.quiet(),
-        model_file.faults(model.name, "quantise"),
-    ):
+    faults = model_file.faults(model.name, "quantise")
+    with tempfile.TemporaryDirectory() as folder, model_file.quiet(), faults:
         prepared, output = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "int8.onnx"))
         settings = onnxruntime.SessionOptions()
         settings.optimized_model_filepath = prepared

@@ -124,11 +124,8 @@ def show_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
         state = styled(diagnosis.severity, STYLES[diagnosis.severity])
         table.add_row(state, diagnosis.subject, diagnosis.found)
     console.print(table)
-    remedies = gathered(
-        ((diagnosis.remedy, diagnosis.severity), diagnosis.subject)
-        for diagnosis in diagnoses
-        if diagnosis.remedy
-    )
+    mended = (diagnosis for diagnosis in diagnoses if diagnosis.remedy)
+    remedies = gathered(((row.remedy, row.severity), row.subject) for row in mended)
     for (remedy, severity), subjects in remedies.items():
         console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 
@@ -163,11 +160,9 @@ def unchosen(config: Config) -> list[Diagnosis]:
 
 def misspelt(file: Document) -> list[Diagnosis]:
     """Return a warning for each name that a user's file sets and that is nearly a variable."""
-    return [
-        Diagnosis(WARNING, name, f"no variable, so {file.path.resolve()} sets it without effect", question)
-        for name in file.unknown(EVERY_NAME)
-        if (question := spelling(name))
-    ]
+    text = f"no variable, so {file.path.resolve()} sets it without effect"
+    meant = ((name, spelling(name)) for name in file.unknown(EVERY_NAME))
+    return [Diagnosis(WARNING, name, text, question) for name, question in meant if question]
 
 
 def show(config: Config | None, as_json: bool, brief: bool) -> bool:

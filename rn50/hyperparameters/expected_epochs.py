@@ -128,9 +128,8 @@ def candidates(global_batch_size: int, optimizer: str) -> list[Proven]:
 def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
     """Sort recipes by expected epochs, rounded as they are printed; among equals, the most runs come
     first."""
-    return sorted(
-        recipes, key=lambda recipe: (round(recipe.expected(global_batch_size), 1), -recipe.prediction.runs)
-    )
+    size = global_batch_size
+    return sorted(recipes, key=lambda recipe: (round(recipe.expected(size), 1), -recipe.prediction.runs))
 
 
 def proven(results: Iterable[PublishedResult]) -> Iterator[Proven]:

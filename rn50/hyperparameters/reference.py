@@ -27,12 +27,9 @@ class ReferencePoint(NamedTuple):
 @functools.cache
 def points() -> tuple[ReferencePoint, ...]:
     """Return the points by batch size, without those that the official checker prunes."""
-    runs = sorted(
-        (point["BS"], point["Epochs to converge"]) for point in rcp.reference().pruned_rcp_data.values()
-    )
-    return tuple(
-        ReferencePoint(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs
-    )
+    kept = rcp.reference().pruned_rcp_data.values()
+    runs = sorted((point["BS"], point["Epochs to converge"]) for point in kept)
+    return tuple(ReferencePoint(size, statistics.mean(all_), min(all_), max(all_)) for size, all_ in runs)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -27,11 +27,8 @@ def read(sources: Sources) -> Limits:
     values = functools.partial(_values, sources, _mounted(sources))
     of_version_2 = (value.partition(" ")[::2] for value in values("", "cpu.max"))
     of_version_1 = zip(values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us"), strict=False)
-    quotas = [
-        int(quota) / int(period)
-        for quota, period in (*of_version_1, *of_version_2)
-        if quota.isdigit() and period.isdigit()  # "max" or -1: none
-    ]
+    pairs = (*of_version_1, *of_version_2)  # "max" or -1: none
+    quotas = [int(quota) / int(period) for quota, period in pairs if quota.isdigit() and period.isdigit()]
     memory = values("", "memory.max") + values("memory", "memory.limit_in_bytes")
     limits = [int(value) for value in memory if value.isdigit()]
     # Each set contains the next inner one, so the innermost is the smallest.

@@ -198,18 +198,17 @@ def _infiniband(source: Sources) -> Iterator[str]:
 
 def _nvidia_hardware(source: Sources) -> bool:
     devices = (f"sys/bus/pci/devices/{name}" for name in source.names("sys/bus/pci/devices"))
-    return bool(source.text("proc/driver/nvidia/version")) or any(
-        source.text(f"{device}/vendor") == "0x10de" and source.text(f"{device}/class").startswith("0x03")
-        for device in devices
-    )
+    of_nvidia = (device for device in devices if source.text(f"{device}/vendor") == "0x10de")
+    is_there = any(source.text(f"{device}/class").startswith("0x03") for device in of_nvidia)
+    return is_there or bool(source.text("proc/driver/nvidia/version"))
 
 
 def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
     printed = source.output("nvidia-smi", "topo", "-m")
     plain = re.sub(r"\x1b\[[\d;]*m", "", printed)  # the heading is underlined
     heading, *lines = [line.split() for line in plain.splitlines() if line.strip()] or [[]]
-    rows = {first: links for first, *links in lines}
+    links = {
+        (first, second): link for first, *row in lines for second, link in zip(heading, row, strict=False)
+    }
     pairs = ((f"GPU{first}", f"GPU{second}") for first in gpus for second in gpus if first < second)
-    return tuple(
-        rows[first][heading.index(second)] for first, second in pairs if first in rows and second in heading
-    )
+    return tuple(links[pair] for pair in pairs if pair in links)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
+import itertools
 import pathlib
 import platform
 import re
@@ -58,15 +59,12 @@ class Software:
 
 def read(source: Sources = HERE) -> Software:
     """Return the software that this process would train with, without importing it."""
-    libraries = [library for library in map(_library, frameworks.every().values()) if library]
+    libraries = list(filter(None, map(_library, frameworks.every().values())))
     linked = "\n".join(source.run(["ldd", str(library)])[1] for library in libraries)
     missing = tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", linked, re.MULTILINE)))
-    off_path = [
-        folder
-        for library in libraries
-        for folder in sorted(library.parent.parent.glob("nvidia/*/lib"))
-        if any((folder / name).exists() for name in missing)
-    ]
+    folders = (sorted(library.parent.parent.glob("nvidia/*/lib")) for library in libraries)
+    every = itertools.chain(*folders)
+    off_path = [folder for folder in every if any((folder / name).exists() for name in missing)]
     return Software(
         python=platform.python_version(),
         packages=packages(),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from subprocess import DEVNULL, STDOUT
 from typing import NamedTuple
 
 from rn50 import process
@@ -23,22 +24,17 @@ def run(argv: Sequence[str]) -> tuple[int, str]:
     limited = f'ulimit -f {MOST_PRINTED >> 9}; exec env LC_ALL=C "$@"'
     try:
         with tempfile.TemporaryFile() as out:  # ulimit does not limit a pipe
-            status = subprocess.run(
-                ["sh", "-c", limited, "sh", *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=TIME_LIMIT_S,
-            ).returncode
+            command = ["sh", "-c", limited, "sh", *argv]
+            done = subprocess.run(command, stdin=DEVNULL, stdout=out, stderr=STDOUT, timeout=TIME_LIMIT_S)
             out.seek(0)
             printed = out.read().decode(errors="replace")
     except subprocess.TimeoutExpired:
         return 124, f"{argv[0]} gave no answer within {TIME_LIMIT_S} s"
     except OSError as error:
         return 126, str(error)
-    if status == -signal.SIGXFSZ:
+    if done.returncode == -signal.SIGXFSZ:
         return 126, f"{argv[0]} printed more than {MOST_PRINTED:,} bytes"
-    return status, printed
+    return done.returncode, printed
 
 
 class Sources(NamedTuple):

@@ -195,9 +195,8 @@ def framework(devices: Devices, software: Software, asked: str | None) -> Choice
     if not able:
         problem = "; ".join(filter(None, (reasons[name] or unwanted[name] for name in every)))
         raise UserError("no framework can use this machine", problem, "use another machine")
-    able.sort(
-        key=lambda name: (not (every[name].preferred and devices.capabilities), not every[name].is_default)
-    )
+    has_gpus = bool(devices.capabilities)
+    able.sort(key=lambda name: (not (every[name].preferred and has_gpus), not every[name].is_default))
     for name in able:
         if devices.device == "gpu" and every[name].container and software.nvidia_container:
             return Choice(name, f"that of NVIDIA's container {software.nvidia_container}")

@@ -224,13 +224,8 @@ def _text(named: str, machine: str, devices: Devices, source: Source, borrowed: 
     data, beside = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
     if source.base and not borrowed.config.is_imagenet:
         data, beside = f"the data of {source.base.name}", ""
-    command = f"{named}{beside} ./run_and_time.sh"
-    rows = [
-        ("command", command),
-        ("machine", machine),
-        *expected(borrowed, source, devices),
-        *borrowed.header,
-    ]
+    rows = [("command", f"{named}{beside} ./run_and_time.sh"), ("machine", machine)]
+    rows += [*expected(borrowed, source, devices), *borrowed.header]
     h = borrowed.config.hyperparameters
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))
     notes = {"LR": f": for {its_total} in all", "EVAL_OFFSET": f": epochs {evaluated}, ..."}

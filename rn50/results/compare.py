@@ -107,11 +107,12 @@ class Split(NamedTuple):
     """Minutes that the time of an epoch, evaluations included, adds."""
 
     @classmethod
-    def of(cls, minutes: tuple[float, float], epochs: tuple[float, float]) -> "Split":
-        """Split the difference of ``minutes``; all four are above 0."""
+    def of(cls, minutes: Sequence[float], epochs: Sequence[float]) -> "Split":
+        """Split the difference of two ``minutes``; all four are above 0."""
         ratio, of_epochs = (math.log(after / before) for before, after in (minutes, epochs))
         a_unit = (minutes[1] - minutes[0]) / ratio if ratio else minutes[0]  # the logarithmic mean of both
-        return cls(*minutes, epochs, a_unit * of_epochs, a_unit * (ratio - of_epochs))
+        shares = a_unit * of_epochs, a_unit * (ratio - of_epochs)
+        return cls(minutes[0], minutes[1], (epochs[0], epochs[1]), *shares)
 
     @property
     def sentence(self) -> str:
@@ -277,12 +278,9 @@ def _incomparable(first: _Side, second: _Side) -> str | None:
 def _split(first: _Side, second: _Side) -> Split | None:
     if not {"epochs", "minutes"} <= {*_in_both(first, second)}:
         return None
-    minutes, epochs = (
-        [statistics.mean(side.samples[key]) for side in (first, second)] for key in ("minutes", "epochs")
-    )
-    if not (all(minutes) and all(epochs)):
-        return None
-    return Split.of((minutes[0], minutes[1]), (epochs[0], epochs[1]))
+    sides = (first.samples, second.samples)
+    minutes, epochs = ([statistics.mean(side[key]) for side in sides] for key in ("minutes", "epochs"))
+    return Split.of(minutes, epochs) if all(minutes) and all(epochs) else None
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:
@@ -295,10 +293,10 @@ def names(systems: Sequence[SystemScore | PublishedResult]) -> list[str]:
     """Return a name without the label for each system; equal names are followed by their folder."""
     all_names = [system.name for system in systems]
     return [
-        f"{system.name} in {system.runs[0].file.parent}"
-        if isinstance(system, SystemScore) and all_names.count(system.name) > 1
-        else system.name
-        for system in systems
+        f"{name} in {system.runs[0].file.parent}"
+        if isinstance(system, SystemScore) and all_names.count(name) > 1
+        else name
+        for system, name in zip(systems, all_names, strict=True)
     ]
 
 
@@ -433,11 +431,8 @@ def _texts(
     rows = {row.shown: getattr(logged, name) for name, row in HYPERPARAMETERS.items()}
     settings = {"organisation": organisation, "platform": platform, **rows, **more}
     # Some programs log 37, others 37.0.
-    return {
-        name: f"{value:g}" if isinstance(value, float) else str(value)
-        for name, value in settings.items()
-        if value is not None
-    }
+    has = ((name, value) for name, value in settings.items() if value is not None)
+    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in has}
 
 
 def _saved(run: Run) -> dict[str, str]:
@@ -460,10 +455,9 @@ def _cautions(first: _Side, second: _Side) -> Iterator[str]:
     sides = (first, second)
     yield from (f"{side.name} is {side.refusal}" for side in sides if side.refusal)
     if first.targets != second.targets:
-        targets = (
-            " or ".join(f"{target:g}".replace("inf", "none") for target in side.targets) for side in sides
-        )
-        yield f"their targets differ ({' and '.join(targets)}), so epochs and minutes say not which is better"
+        targets = (" or ".join(f"{target:g}" for target in side.targets) for side in sides)
+        differ = f"their targets differ ({' and '.join(targets)})".replace("inf", "none")
+        yield f"{differ}, so epochs and minutes say not which is better"
     if first.data != second.data:
         yield "they were trained on different data, so the figures do not say which is better"
     for label in dict.fromkeys(side.label for side in sides if side.label):

@@ -11,6 +11,7 @@ endlessly many epochs for the upper. Without them ten equal runs would leave no 
 does would be outside of a third of the intervals.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -235,12 +236,12 @@ def _point(pool: SystemScore) -> Point:
 
 
 @functools.cache
-def likelihood(epochs: tuple[float, ...], bound: float, seed: int = 0) -> Chance:
+def likelihood(epochs: tuple[float, ...], bound: float) -> Chance:
     """Return how likely five of runs like those that needed ``epochs`` pass. Infinity is a run that did not
     converge, of which a five may have one."""
     import numpy as np
 
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
 
     def passes(fives: Any) -> Any:
         """Return which of the fives pass."""
@@ -318,18 +319,15 @@ def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console:
     rows = []
     for point in by_name.values():
         name, runs = f"batch {point.batch_size:,}", len(point.epochs)
-        needed = ", ".join(
-            f"{epochs:g} in {counted(point.epochs.count(epochs), 'run')}"
-            for epochs in sorted({*point.epochs})
-        )
+        often = sorted(collections.Counter(point.epochs).items())
+        needed = ", ".join(f"{epochs:g} in {counted(times, 'run')}" for epochs, times in often)
+        too_few = f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more"
         lines = [
             f"{point.platform}: {counted(runs, 'run')} converged, {point.missed} did not",
             f"epochs: {needed}; deviation {point.deviation:.2f}",
             f"mean without the fastest and the slowest: {point.mean:.2f}; a result passes with "
             f"{point.bound:.2f} or more, at most {point.speedup:.3f} times as fast",
-            _likely(point.chance)
-            if runs >= RUNS
-            else f"no point yet: {RUNS} runs are wanted, make {RUNS - runs} more",
+            _likely(point.chance) if runs >= RUNS else too_few,
         ]
         if point.reference:
             counts = f"mean {point.reference.mean:.2f}, bound {point.reference.bound:.2f}"

@@ -79,11 +79,9 @@ class PublishedResult:
     @property
     def runs(self) -> tuple[float | None, ...]:
         """Epochs of each run; None for one that missed the target."""
-        runs = zip(self.epochs, self.run_status, self.accuracy, strict=True)
-        return tuple(
-            epochs if status == "success" and (accuracy or 0) >= rules.TARGET_ACCURACY else None
-            for epochs, status, accuracy in runs
-        )
+        reached = [(accuracy or 0) >= rules.TARGET_ACCURACY for accuracy in self.accuracy]
+        runs = zip(self.epochs, self.run_status, reached, strict=True)
+        return tuple(epochs if status == "success" and good else None for epochs, status, good in runs)
 
     @property
     def epochs_to_target(self) -> list[float]:

@@ -93,9 +93,9 @@ def _headline(system: SystemScore) -> str:
 
 def top_1(accuracy: Accuracy) -> str:
     """Return the accuracy of runs towards another target, in words."""
+    pairs = (accuracy[:2], accuracy[2:4])
     last, best = (
-        f"{mean:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
-        for mean, deviation in (accuracy[:2], accuracy[2:4])
+        f"{mean:.4f}" + (f" ± {spread:.4f}" if spread is not None else "") for mean, spread in pairs
     )
     runs = "1 run" if accuracy.runs == 1 else f"mean and standard deviation of {accuracy.runs} runs"
     return f"top-1 {last}, {runs}; of their best evaluations {best}"

@@ -4,7 +4,7 @@ run``, its progress."""
 import json
 import math
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich import progress as bars
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -89,9 +89,8 @@ class LiveDisplay(Display):
             transient=True,
         )
         samples = self._epochs * self._samples_per_epoch
-        self._task = self._progress.add_task(
-            "", start=False, total=samples, epoch=0, rate="-", loss="-", top1="-"
-        )
+        unknown: dict[str, Any] = dict.fromkeys(("rate", "loss", "top1"), "-")
+        self._task = self._progress.add_task("", start=False, total=samples, epoch=0, **unknown)
 
     def __enter__(self) -> "LiveDisplay":
         if self._console.live:

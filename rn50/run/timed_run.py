@@ -65,11 +65,8 @@ def run(config: Config, create: Callable[[Config], Rank], display: Display) -> R
         result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
         log = RunLog(communicator.rank, result_file)
         shown = display if is_first else Display()  # which shows nothing
-        with (
-            full_memory_named(config),
-            ending.OnSignal(log, communicator.rank),
-            _watch(rank, log, shown) as watch,
-        ):
+        signals = ending.OnSignal(log, communicator.rank)
+        with full_memory_named(config), signals, _watch(rank, log, shown) as watch:
             timed = TimedRun(
                 config=config,
                 begins=begins,

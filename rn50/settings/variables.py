@@ -5,7 +5,7 @@ import string
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
-from rn50 import docstrings
+from rn50 import docstrings, files
 from rn50.settings import parsers
 from rn50.settings.parsers import Range
 
@@ -100,40 +100,8 @@ class Fixed:
     refusal: str
 
 
-FIXED: dict[str, Fixed] = {
-    "NETWORK": Fixed(
-        r"resnet-?50(_?v1\.5|_v1b)?|resnet-v1b(-\w+)*",
-        "network that is trained",
-        "is not ResNet-50 v1.5, the only network that a run trains; published spellings are resnet-v1b-fl, "
-        "resnet-v1b-stats-fl",
-    ),
-    "LRSCHED": Fixed(
-        r"pow2",
-        "how the learning rate decays: pow2, with the square of the steps left",
-        "is not implemented; the rules fix polynomial decay of power 2: LRSCHED=pow2",
-    ),
-    "KVSTORE": Fixed(
-        r"horovod",
-        "what sums gradients over the ranks",
-        "would make BATCHSIZE the batch of a whole machine; only one rank per device is implemented: "
-        "KVSTORE=horovod",
-    ),
-    "BN_GROUP": Fixed(
-        r"1",
-        "ranks that share the statistics of batch norm",
-        "asks for batch statistics over several ranks, which is not implemented; use BN_GROUP=1",
-    ),
-}
-
-_BOUND = "ranks are bound to the cores that are there"
-_SLURM = "only Slurm reads it, when the job is submitted"
-UNUSED: dict[str, tuple[str, str]] = {
-    "DGXNSOCKET": ("CPU sockets of a machine", _BOUND),
-    "DGXSOCKETCORES": ("cores of a socket", _BOUND),
-    "DGXHT": ("hardware threads of a core", _BOUND),
-    "WALLTIME": ("time limit of a Slurm job, as hours:minutes:seconds", _SLURM),
-    "INPUT_BATCH_MULTIPLIER": ("batches that are prepared at once", "batches are prepared one at a time"),
-}
+FIXED = {name: Fixed(*row) for name, *row in files.table_beside(__file__, "fixed.csv")}
+UNUSED = {name: (meaning, why) for name, meaning, why in files.table_beside(__file__, "unused.csv")}
 """Variables of published files that no run reads -> what they mean, and why they have no effect."""
 
 LIBRARIES: dict[str, Callable[[str], Any]] = {"OMP_NUM_THREADS": parsers.threads}

@@ -88,10 +88,8 @@ def check(
         logs = [timed_run.log for timed_run in runs]
         of_folder = compliance.check([log.path for log in logs], chosen, count)
         verdicts += of_folder
-        explained = (
-            explain.explain([finding for finding in of_folder if finding.file == log.path], log)
-            for log in logs
-        )
+        by_file = gathered((verdict.file, verdict) for verdict in of_folder)
+        explained = (explain.explain(by_file[log.path], log) for log in logs)
         findings += _said_once(judged.findings, [*itertools.chain(*explained)])
         findings += power.judge(logs)[1]
         findings += _incomplete(runs, paths)
@@ -110,14 +108,11 @@ def _said_once(own_findings: Sequence[Finding], official: Sequence[Finding]) -> 
     record, keep the checker's, because it shows the test; elsewhere ours, because it knows whether the run is
     excused."""
     ours = {(finding.file, finding.message) for finding in own_findings}
-    theirs = {
-        (finding.file, finding.line) for finding in official if finding.severity == ERROR and finding.line
-    }
+    errors = (finding for finding in official if finding.severity == ERROR and finding.line)
+    theirs = {(finding.file, finding.line) for finding in errors}
     common = (log_rules.REQUIRED, log_rules.VALUES)
     kept = [
-        finding
-        for finding in own_findings
-        if finding.rule not in common or (finding.file, finding.line) not in theirs
+        fault for fault in own_findings if fault.rule not in common or (fault.file, fault.line) not in theirs
     ]
     kept += [finding for finding in official if (finding.file, finding.message) not in ours]
     return sorted(kept, key=lambda finding: (finding.file, finding.line or 0))

@@ -129,9 +129,8 @@ def certify(
     for name, facts in expected.files.items():
         if name in files and facts.get("sha256") != files[name]["sha256"]:
             text = f"is not what it was when {expected.by} was written: its SHA-256 differs"
-            remedy = (
-                f"take it from another copy; if the change is meant, delete {expected.by} and verify again"
-            )
+            meant = f"if the change is meant, delete {expected.by} and verify again"
+            remedy = f"take it from another copy; {meant}"
             faults.add("changed", name, None, text, remedy)
     passed = not faults.counts
     imagenet = passed and expected.is_imagenet

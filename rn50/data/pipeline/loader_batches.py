@@ -38,13 +38,12 @@ class LoaderBatches(Batches):
         self._records = Records(config, split, self._set.rec, self._set.idx, seed)
         self._order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         end_with_parent = ask_to_end_with_parent()
-        self._loader = self._load(
-            dataset=self._records,
-            batch_sampler=self._order,
-            num_workers=workers,
-            prefetch_factor=ahead,
-            worker_init_fn=lambda _: end_with_parent(),
-        )
+        how = {
+            "num_workers": workers,
+            "prefetch_factor": ahead,
+            "worker_init_fn": lambda _: end_with_parent(),
+        }
+        self._loader = self._load(dataset=self._records, batch_sampler=self._order, **how)
 
     def epoch(self) -> Iterator[Batch]:
         yield from super().epoch()

@@ -96,15 +96,11 @@ def render(scores: Sequence[SystemScore] = ()) -> str:
 
 def _references() -> list[Reference]:
     """Return the reference convergence points of the newest ruleset by batch size, in the checker's order."""
-    names, points = f"rcp/{rules.RULESETS[-1]}/", recipe.convergence_points(rules.RULESETS[-1])
+    ruleset, points = rules.RULESETS[-1], recipe.convergence_points(rules.RULESETS[-1])
+    rows = ((point, recipe.of_point(points[key])) for key, point in rcp.reference().rcp_data.items())
     return [
-        Reference(
-            f"{names}{point['BS']}",
-            recipe.of_point(points[key]),
-            point["Epochs to converge"],
-            point["RCP Mean"],
-        )
-        for key, point in rcp.reference().rcp_data.items()
+        Reference(f"rcp/{ruleset}/{point['BS']}", its, point["Epochs to converge"], point["RCP Mean"])
+        for point, its in rows
     ]
 
 

@@ -71,11 +71,8 @@ def taken(pairs: Sequence[Pair]) -> list[Taken]:
     for recipe, group in published.by_recipe(result for _, result in pairs).items():
         first = [result for result in group if result.round == group[0].round]
         owners = {result.organisation.lower() for result in first}
-        later = [
-            result
-            for result in group
-            if result.round > group[0].round and result.organisation.lower() not in owners
-        ]
+        after = (result for result in group if result.round > group[0].round)
+        later = [result for result in after if result.organisation.lower() not in owners]
         if recipe.is_whole and later:
             every.append(Taken(recipe, *([rows[result.name] for result in part] for part in (first, later))))
     return sorted(every, key=lambda shared: -len(shared.later))

@@ -119,15 +119,10 @@ def series(rows: Sequence[Row]) -> dict[str, int]:
 def points(rows: Iterable[Row], x: str, y: str, colours: dict[str, int]) -> list[plots.Point]:
     """Return the points of a chart, of the rows that know both fields and have no 0 there, which no logarithm
     shows. What the rules of a result do not allow is in the table alone."""
+    allowed = (row for row in rows if not (row.score and row.score.refusal))
+    places = ((getattr(row, x), getattr(row, y), row) for row in allowed)
     return [
-        plots.Point(
-            getattr(row, x),
-            getattr(row, y),
-            colours.get(row.board, colours[OTHERS]),
-            row.anchor,
-            row.round == OWN,
-        )
-        for row in rows
-        if (finite(getattr(row, x)) or 0) > 0 and (finite(getattr(row, y)) or 0) > 0
-        if not (row.score and row.score.refusal)
+        plots.Point(at, value, colours.get(row.board, colours[OTHERS]), row.anchor, row.round == OWN)
+        for at, value, row in places
+        if (finite(at) or 0) > 0 and (finite(value) or 0) > 0
     ]

@@ -111,11 +111,9 @@ def borrow(
     rows = [("expected", f"{expected}; not measured with this code" if prediction else expected), *header]
     text, config = writing.render(parts, "with borrowed hyperparameters", rows, texts)
     after = writing.hyperparameters(config)
-    changes = tuple(
-        Change(name, old.get(name), after.get(name), new[name].origin if name in new else "default")
-        for name in GROUP
-        if name in old or name in after
-    )
+    origins = {name: new[name].origin if name in new else "default" for name in GROUP}
+    variables = (name for name in GROUP if name in old or name in after)
+    changes = tuple(Change(name, old.get(name), after.get(name), origins[name]) for name in variables)
     return Borrowed(
         origin=source,
         base=base.path,
@@ -196,15 +194,10 @@ def _expected(
 ) -> tuple[ExpectedEpochs | None, str]:
     """Return the epochs to expect, and in words or why they are not known. The source's own runs count only
     on data of the same size; published runs and the reference count only on ImageNet."""
-    fields = {
-        field: values[name] if field == "optimizer" else float(values[name])
-        for field, name in VARIABLE_OF.items()
-        if name in values
-    }
+    texts = {field: values[name] for field, name in VARIABLE_OF.items() if name in values}
+    fields = {field: text if field == "optimizer" else float(text) for field, text in texts.items()}
     recipe = dataclasses.replace(of_configuration(fields, config.ranks), global_batch_size=batch)
-    as_published = batch == source.global_batch_size and all(
-        values[name] == text for name, text in source.values.items()
-    )
+    as_published = batch == source.global_batch_size and source.values.items() <= values.items()
     epochs = source.epochs if as_published and source.train_samples == config.data.train_samples else ()
     if rules.labels(dataclasses.asdict(config.data), {}):
         prediction = expected_epochs.of_own_runs(epochs)

@@ -48,13 +48,10 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
 
     The source comes last, or on its own line if it would not fit, because users copy it whole.
     """
-    texts = {
-        HYPERPARAMETERS[name].heading or HYPERPARAMETERS[name].shown: [
-            f"{getattr(recipe.values, name):g}" for recipe in recipes
-        ]
-        for name in SHARED
-        if name != "optimizer"
-    }
+    texts = {}
+    for name in (name for name in SHARED if name != "optimizer"):
+        heading = HYPERPARAMETERS[name].heading or HYPERPARAMETERS[name].shown
+        texts[heading] = [f"{getattr(recipe.values, name):g}" for recipe in recipes]
     common = [heading for heading, cells in texts.items() if len(recipes) > 1 and len(set(cells)) == 1]
     predictions = [recipe.prediction for recipe in recipes]
     texts["epochs"] = [f"{epochs.mean:.1f} ({epochs.low:g}-{epochs.high:g})" for epochs in predictions]

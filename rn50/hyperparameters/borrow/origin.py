@@ -92,12 +92,9 @@ def find(name: str, forms: str = FORMS) -> Origin:
 
 def names() -> list[str]:
     """Return the names of all published results and reference convergence points."""
-    points = [
-        f"rcp/{ruleset}/{point['BS']}"
-        for ruleset in rules.RCP_RULESETS
-        for point in recipe.convergence_points(ruleset).values()
-    ]
-    return [*(result.name for result in published.results()), *points]
+    of_published = [result.name for result in published.results()]
+    points = ((ruleset, recipe.convergence_points(ruleset).values()) for ruleset in rules.RCP_RULESETS)
+    return of_published + [f"rcp/{ruleset}/{point['BS']}" for ruleset, of_it in points for point in of_it]
 
 
 def _of_published(result: published.PublishedResult) -> Origin:

@@ -83,11 +83,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         problem = f"the name does not end in .{', .'.join(plots.FORMATS)}"
         raise UserError(f"--plot {file}", problem, "give --plot such a file")
     its = [result for result in results if chips.name(result.accelerator_model) == plans[0].accelerator]
-    dots = [
-        (result.accelerators, result.olympic_minutes)
-        for result in its
-        if result.accelerators and result.olympic_minutes
-    ]
+    dots = [dot for result in its if all(dot := (result.accelerators, result.olympic_minutes))]
     x = [plan.accelerators for plan in plans]
     figure = plots.figure(7, 5.5)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})

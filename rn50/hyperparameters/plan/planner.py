@@ -238,8 +238,7 @@ class SystemPlanner:
             raise UserError(f"--accelerators {accelerators}", problem, "plan fewer")
         shared_out = min(1.0, max(point.accelerators for point in points) / accelerators) * min(images)
         fewest = min(most, math.ceil(max(shared_out, min(point.batch_size for point in self._points))))
-        batches = {round(size / accelerators) for size in sizes}
-        batches = {batch for batch in batches if fewest <= batch <= most}
+        batches = {batch for size in sizes if fewest <= (batch := round(size / accelerators)) <= most}
         if not fitting:
             batches |= {fewest, most}
         totals = [batch * accelerators for batch in sorted(batches or {most})]

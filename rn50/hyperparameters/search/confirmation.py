@@ -106,11 +106,10 @@ def next_slot(folder: pathlib.Path, confirmed: Pair, in_hand: Collection[pathlib
 def verdict(folder: pathlib.Path) -> Confirmation:
     """Compare the finished runs of baseline and winner."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
-    epochs = {
-        who: [run.epochs for run in result.runs if run.converged and run.epochs is not None]
-        for who, result in scores.items()
-    }
-    missed = {who: sum(not run.converged for run in result.runs) for who, result in scores.items()}
+    epochs, missed = dict[str, list[float]](), dict[str, int]()
+    for who, result in scores.items():
+        epochs[who] = [run.epochs for run in result.runs if run.converged and run.epochs is not None]
+        missed[who] = sum(not run.converged for run in result.runs)
     if not epochs[BASELINE] or not epochs[WINNER]:
         who = WINNER if epochs[BASELINE] else BASELINE
         sentence = f"It does not stand: no run of the {who} reached the target."

@@ -77,9 +77,8 @@ class Journal:
             if not self.search and not _BEGINS.startswith(unfinished[: len(_BEGINS)]):
                 raise ValueError
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-            raise UserError(
-                self._file, f"line {read + 1} is not of the journal of a search", _REMEDY
-            ) from None
+            problem = f"line {read + 1} is not of the journal of a search"
+            raise UserError(self._file, problem, _REMEDY) from None
         # Where a search was killed while it wrote, the next line replaces the unfinished one.
         self._size = len(content) - len(unfinished)
 
@@ -102,13 +101,9 @@ class Journal:
         trial = self.trials[number]
         whole = (trial.number, trial.seed, trial.point.batch_size, trial.point.num_epochs)
         numbers = (*(value or 0 for value in trial.point), trial.value or 0, trial.seconds or 0)
-        if (
-            not all(isinstance(number, int) for number in whole)
-            or not all(isinstance(number, (int, float)) for number in numbers)
-            or trial.state not in _STATES
-            or not isinstance(trial.stage, str)
-            or not isinstance(trial.note, str)
-        ):
+        kinds = ((whole, int), (numbers, (int, float)), ((trial.stage, trial.note), str))
+        valid = all(isinstance(value, kind) for values, kind in kinds for value in values)
+        if not valid or trial.state not in _STATES:
             raise ValueError
 
     def write(self, **record: Any) -> None:

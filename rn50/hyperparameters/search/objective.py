@@ -54,9 +54,8 @@ def why_stop(
     last = evaluations[-1].epoch
     if last >= limit:
         return f"after epoch {last:g} it cannot be better than the best any more"
-    halfway = [
-        best_accuracy(evaluation for evaluation in run if evaluation.epoch <= last / 2) for run in best
-    ]
+    begun = ([evaluation for evaluation in run if evaluation.epoch <= last / 2] for run in best)
+    halfway = list(map(best_accuracy, begun))
     patience = max([PATIENCE_EPOCHS, *(run[-1].epoch / 2 for run in best if run)])
     if halfway and last >= patience and best_accuracy(evaluations) < min(halfway):
         return f"after epoch {last:g} it was not where the best was after {last / 2:g}"

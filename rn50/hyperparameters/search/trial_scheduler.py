@@ -141,10 +141,8 @@ class TrialScheduler:
 
     def plan(self, trials: list[Trial]) -> NextRuns:
         """Return the method's plan for the trials."""
-        searched, repeats = self.subject, self.options.repeats
-        return method.plan(
-            searched.start, evidence(trials), repeats, searched.possible, searched.learning_rate_unit
-        )
+        its, repeats = self.subject, self.options.repeats
+        return method.plan(its.start, evidence(trials), repeats, its.possible, its.learning_rate_unit)
 
     def _choose(self, plan: NextRuns, trials: list[Trial]) -> Point | None:
         """Return the point that needs a run most, a first run before a second one; None if enough are in

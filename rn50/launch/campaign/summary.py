@@ -5,8 +5,6 @@ import shlex
 import shutil
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from rn50.benchmark import rules
 from rn50.errors import Status, UserError
 from rn50.files import ROOT
@@ -19,7 +17,7 @@ from rn50.results.score import SystemScore
 from rn50.results.validity.result_rules import NOT_VALID
 from rn50.submission import check as checking
 from rn50.submission.check import CheckReport
-from rn50.terminal import Terminal, counted, minutes, say
+from rn50.terminal import Terminal, counted, minutes, print_rows, say
 
 NEXT_IS_SAID = "RN50_NEXT_IS_SAID"
 """Variable in the environment of a campaign whose next step the verb says that makes it."""
@@ -50,10 +48,7 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
     console = Terminal()
     if not checked.ok:
         checking.print_report(checked, console)
-    table = Table.grid(padding=(0, 2))  # long lines wrap within their column
-    for row in lines(score, checked, page, system):
-        table.add_row(*row)
-    console.print(table)
+    print_rows(lines(score, checked, page, system), console)
     return Status.SUCCESS if checked.ok else Status.FAULT
 
 

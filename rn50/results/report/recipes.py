@@ -77,9 +77,7 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> RecipeT
 def _published(group: Sequence[PublishedResult]) -> Column:
     reached = [epochs for result in group for epochs in result.epochs_to_target]
     its = [result.recipe for result in group]
-    spans: dict[str, Any] = {
-        name: span(getattr(its_recipe, name) for its_recipe in its) for name in _OFTEN_UNLIKE
-    }
+    spans: dict[str, Any] = {name: span(getattr(logged, name) for logged in its) for name in _OFTEN_UNLIKE}
     shared = dataclasses.replace(its[0], **spans)
     runs = (len(reached), sum(len(result.run_status) for result in group))
     name = f"published, {counted(len(group), 'result')}"

@@ -6,6 +6,7 @@ although they should not have. A demo that follows the rules has no finding.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -220,11 +221,7 @@ def _odd(log: ResultLog, samples: int) -> list[Event]:
     """Return the accuracies that are not multiples of 1 / ``samples``."""
     events = log.by_key.get("eval_accuracy", ())
     numbers = [event for event in events if finite(event.value) is not None and 0 <= event.value <= 1]
-    return [
-        evaluation
-        for evaluation in numbers
-        if abs(evaluation.value * samples - round(evaluation.value * samples)) > ROUNDING
-    ]
+    return [event for event in numbers if abs(math.remainder(event.value * samples, 1)) > ROUNDING]
 
 
 def _cadence(log: ResultLog) -> Iterator[Finding]:

@@ -108,10 +108,9 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
             severity = ERROR if len(missed) > 1 and run.log.path in missed else WARNING
             run_findings.append(_missed(run.log, severity))
             if missed == [run.log.path] and len(runs) > 1:
-                run_findings = [
-                    replace(fault, severity=WARNING) if fault.rule == log_rules.ENDS else fault
-                    for fault in run_findings
-                ]
+                for at, fault in enumerate(run_findings):
+                    if fault.rule == log_rules.ENDS:
+                        run_findings[at] = replace(fault, severity=WARNING)
         findings += sorted(run_findings, key=lambda fault: fault.line or 0)
     findings += [*_seeds(runs), *_orders(runs), *_copies(runs), *configuration(runs), *labels(runs)]
     labelled = next((run.label for run in runs if run.label), None)
@@ -199,15 +198,12 @@ def _course(log: ResultLog) -> list[tuple[str, int]]:
 
 def configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     """Yield findings on settings that differ between the runs, as logged or as saved beside the logs."""
-    rule, remedy = (
-        "the runs of a result are of one configuration",
-        "make all of them with one, or leave out the others",
-    )
+    rule = "the runs of a result are of one configuration"
+    remedy = "make all of them with one, or leave out the others"
     logged = [_logged(run.log) for run in runs]
     recipes = [recipe.of_log(run.log) for run in runs]
-    if (
-        len({of_run.decay_steps is None for of_run in recipes}) > 1
-    ):  # one program logged steps, another epochs
+    # One program logged steps, another epochs.
+    if len({of_run.decay_steps is None for of_run in recipes}) > 1:
         decay = HYPERPARAMETERS["decay_epochs"].end
         for values, of_run in zip(logged, recipes, strict=True):
             values.update({key: of_run.decay_epochs for key in values if key.endswith(decay)})
