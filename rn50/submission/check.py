@@ -89,7 +89,7 @@ def check(
         of_folder = compliance.check([log.path for log in logs], chosen, count)
         verdicts += of_folder
         by_file = gathered((verdict.file, verdict) for verdict in of_folder)
-        explained = (explain.explain(by_file[log.path], log) for log in logs)
+        explained = (explain.explain(by_file.get(log.path, ()), log) for log in logs)
         findings += _said_once(judged.findings, [*itertools.chain(*explained)])
         findings += power.judge(logs)[1]
         findings += _incomplete(runs, paths)
