@@ -85,10 +85,8 @@ class MxnetEngine:
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         tensors = self.tensors()
-        self._masks = [
-            (tensors[name], mx.nd.array(self._moved(mask, 1, 3), self.context))
-            for name, mask in masks.items()
-        ]
+        moved = ((tensors[name], self._moved(mask, 1, 3)) for name, mask in masks.items())
+        self._masks = [(tensor, mx.nd.array(mask, self.context)) for tensor, mask in moved]
 
     def synthetic(self) -> Batch:
         """Return a random batch: images (B, 3, S, S) or (B, S, S, 3), labels (B,) float32."""

@@ -94,10 +94,8 @@ class PytorchEngine:
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         tensors = self.tensors()
         self._masked = [tensors[name] for name in masks]
-        self._masks = [
-            torch.empty_like(masked).copy_(torch.from_numpy(mask))
-            for masked, mask in zip(self._masked, masks.values(), strict=False)
-        ]
+        pairs = zip(self._masked, masks.values(), strict=False)
+        self._masks = [torch.empty_like(masked).copy_(torch.from_numpy(mask)) for masked, mask in pairs]
 
     def synthetic(self) -> Batch:
         """Return a random batch: images (B, channels, S, S), channels-last in memory, labels (B,) int64."""

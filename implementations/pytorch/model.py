@@ -253,11 +253,8 @@ class Named(NamedTuple):
 
 def trainable(network: nn.Module) -> tuple[Named, ...]:
     """Return the 161 parameters that have a gradient, in the order of the network."""
-    return tuple(
-        Named(name, getattr(module, kind))
-        for module in _named(network)
-        for kind, name in module.names.items()
-    )
+    rows = ((module, kind, name) for module in _named(network) for kind, name in module.names.items())
+    return tuple(Named(name, getattr(module, kind)) for module, kind, name in rows)
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
@@ -304,10 +301,8 @@ def views(flat: torch.Tensor, parameters: Sequence[Named]) -> list[torch.Tensor]
     parameter."""
     begins, _ = starts(parameters)
     # Each keeps its memory format, which is channels-last for weights of convolutions.
-    return [
-        torch.as_strided(flat, tensor.shape, tensor.stride(), begin)
-        for (_, tensor), begin in zip(parameters, begins, strict=False)
-    ]
+    pairs = zip(parameters, begins, strict=False)
+    return [torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for (_, tensor), begin in pairs]
 
 
 def starts(parameters: Sequence[Named]) -> tuple[list[int], int]:

@@ -77,10 +77,8 @@ class Lars(Sgd):
         h, rates = self._hyperparameters, super()._rates()
         # PyTorch has no public function for the norms of many tensors at once; torch.nn.utils.clip_grad_norm_
         # uses this one.
-        weights, gradients = (
-            torch.stack(torch._foreach_norm(tensors))
-            for tensors in (self._scaled_weights, self._scaled_gradients)
-        )
+        both = (self._scaled_weights, self._scaled_gradients)
+        weights, gradients = (torch.stack(torch._foreach_norm(tensors)) for tensors in both)
         gradients = gradients / self._samples
         ratios = h.lars_eta * weights / (gradients + h.weight_decay * weights + rules.LARS_EPSILON)
         rates[: self._decayed] *= torch.where((weights > 0) & (gradients > 0), ratios, 1.0)

@@ -174,11 +174,9 @@ def _adjusted(audits: Sequence[Audit]) -> Iterator[Audit]:
     values = [evidence.p for audit in audits for evidence in audit.evidence if evidence.p is not None]
     adjusted = iter(significance.adjusted(values) if values else [])
     for audit in audits:
-        evidence = tuple(
-            evidence if evidence.p is None else dataclasses.replace(evidence, q=next(adjusted))
-            for evidence in audit.evidence
-        )
-        yield dataclasses.replace(audit, evidence=evidence)
+        rows = audit.evidence
+        evidence = (row if row.p is None else dataclasses.replace(row, q=next(adjusted)) for row in rows)
+        yield dataclasses.replace(audit, evidence=tuple(evidence))
 
 
 def print_report(report: Report, console: Terminal, left_out: int = 0) -> None:

@@ -46,11 +46,9 @@ def densities(weights: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 def holds(weights: Mapping[str, np.ndarray]) -> bool:
     """Return whether in every group at least two weights are 0."""
-    return all(
-        weights[name].shape[1] % GROUP == 0
-        and (np.count_nonzero(_groups(weights[name]), axis=-1) <= KEPT).all()
-        for name in pruned(weights)
-    )
+    arrays = [weights[name] for name in pruned(weights)]
+    divide = all(array.shape[1] % GROUP == 0 for array in arrays)
+    return divide and all((np.count_nonzero(_groups(array), axis=-1) <= KEPT).all() for array in arrays)
 
 
 def _last(weight: np.ndarray) -> np.ndarray:

@@ -39,11 +39,10 @@ def export(
     model = convert(weights, str(output), fold, preprocessing)
     evaluated = evaluate(weights, model, config, tolerance)
     files.write(output, model.content)
-    size, nodes = len(model.content), len(model.proto.graph.node)
     return Written(
         model=output,
-        bytes=size,
-        nodes=nodes,
+        bytes=len(model.content),
+        nodes=len(model.proto.graph.node),
         classes=model.classes,
         folded=fold,
         preprocessing=preprocessing,

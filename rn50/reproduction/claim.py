@@ -110,14 +110,13 @@ def _of_logs(name: str, path: pathlib.Path) -> Claim:
     counted.refuse_others(finished, saved.get("variables", {}))
     about = saved.get("system") or tree.described(runs[0].file.parent)
     model = about.get("accelerator_model_name") or about.get("host_processor_model_name")
-    ranks = sidecar.section(saved, "run")
     return _claim(
         origin.find(name),
         ((run.epochs, run.minutes) for run in runs if run.converged),
         training_rate=timing.training_rate([run.log for run in runs]),
         accelerator=str(model or "not said"),
         accelerators=systems[0].accelerators or first.accelerators,
-        framework=str(ranks.get("framework") or about.get("framework") or "not said"),
+        framework=str(sidecar.section(saved, "run").get("framework") or about.get("framework") or "not said"),
         logs=tuple(run.file for run in runs),
         saved=saved,
         refusal=systems[0].refusal,

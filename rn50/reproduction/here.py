@@ -133,11 +133,9 @@ def _other_data(claim: Claim, config: Config) -> bool:
 def _changed(claim: Claim, config: Config) -> list[str]:
     """Return the variables on which epochs depend that are, or may be, others here than in the claim."""
     saved = {name: claim.variables[name] for name in (*writing.GROUP, *_TASK) if name in claim.variables}
-    logged = {
-        name: Variable.write(VARIABLES[name].read(text))
-        for name, text in claim.origin.values.items()
-        if not saved or name not in _GUESSED
-    }
+    guessed = _GUESSED if saved else ()
+    texts = ((name, text) for name, text in claim.origin.values.items() if name not in guessed)
+    logged = {name: Variable.write(VARIABLES[name].read(text)) for name, text in texts}
     ours = {**dict.fromkeys((*writing.GROUP, *_TASK), "not set"), **config.as_environment()}
     theirs = {**{name: str(VARIABLES[name].default or "not set") for name in _TASK}, **saved, **logged}
     names = [name for name in theirs if ours[name] != theirs[name] and name != "BATCHSIZE"]

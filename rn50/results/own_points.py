@@ -308,10 +308,8 @@ def _comparable(system: SystemScore) -> list[Comparable]:
     nearest = published.nearest(_batch_size(system), optimizer or "", system.accelerators, 9)
     others = [result for result in nearest if not system.label and not result.is_of(times)][:3]
     runs = [sorted(epochs or math.inf for epochs in result.runs) for result in others]
-    return [
-        Comparable(result.name, result.recipe.global_batch_size, _mean(epochs))
-        for result, epochs in zip(others, runs, strict=True)
-    ]
+    pairs = zip(others, runs, strict=True)
+    return [Comparable(row.name, row.recipe.global_batch_size, _mean(epochs)) for row, epochs in pairs]
 
 
 def print_points(by_name: Mapping[str, Point], outcome: Passing | None, console: Terminal) -> None:

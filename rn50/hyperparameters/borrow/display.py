@@ -60,10 +60,8 @@ def print_suggestions(recipes: Sequence[Proven], global_batch_size: int, console
     columns = [[heading, *cells] for heading, cells in texts.items() if heading not in common]
     columns.insert(0, ["", *map(str, range(1, len(recipes) + 1))])
     widths = [max(map(len, column)) for column in columns]
-    lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
-        for row in zip(*columns, strict=False)
-    ]
+    padded = ([cell.rjust(width) for cell in column] for column, width in zip(columns, widths, strict=True))
+    lines = ["  ".join(row) for row in zip(*padded, strict=True)]
     sources = ["source", *(recipe.name for recipe in recipes)]
     fits = len(lines[0]) + 2 + max(map(len, sources)) <= console.width
     console.print(f"Recipes for a global batch size of {global_batch_size:,}", style="bold")

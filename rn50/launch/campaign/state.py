@@ -158,19 +158,17 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     saved = sidecar.read(_log(results, number)) if log else {}
     if log is None or not saved:
         return Campaign(results, states)
-    run, system = Run(log, saved), str(sidecar.section(saved, "run").get("system", ""))
-    expected, curve = run.header.get("expected", ""), header.curve(run.header)
-    target = str(sidecar.section(saved, "run").get("target", rules.TARGET_ACCURACY))
-    evaluated = _evaluated(sidecar.section(saved, "hyperparameters"), target)
+    run, section = Run(log, saved), sidecar.section(saved, "run")
+    target = str(section.get("target", rules.TARGET_ACCURACY))
     return Campaign(
         results,
         states,
-        system=system,
+        system=str(section.get("system", "")),
         label=run.label,
-        expected=expected,
-        curve=curve,
+        expected=run.header.get("expected", ""),
+        curve=header.curve(run.header),
         target=target,
-        evaluated=evaluated,
+        evaluated=_evaluated(sidecar.section(saved, "hyperparameters"), target),
     )
 
 
@@ -192,7 +190,6 @@ def _run(number: int, file: pathlib.Path) -> RunState:
             epoch = len(log.by_key.get("epoch_stop", ()))
             logged = [event.value for event in log.by_key.get("tracked_stats", ())]
             stats = logged[-1] if logged and isinstance(logged[-1], dict) else {}
-            rate, loss = (finite(stats.get(name)) for name in ("throughput", "train_loss"))
             begin, end = log.run_start_ms, log.events[-1].time_ms
             seconds = (end - begin) / 1000 / epoch if epoch and begin is not None else None
             return RunState(
@@ -200,8 +197,8 @@ def _run(number: int, file: pathlib.Path) -> RunState:
                 state,
                 log,
                 epoch=epoch,
-                images_per_second=rate,
-                loss=loss,
+                images_per_second=finite(stats.get("throughput")),
+                loss=finite(stats.get("train_loss")),
                 minutes=log.minutes,
                 evaluations=log.evaluations,
                 reached=log.reached,

@@ -142,9 +142,8 @@ def _types(log: ResultLog) -> Iterator[Finding]:
                 yield finding(log, event.line, rule, message, f"log a {kind}")
     for key, names in _NUMBERED.items():
         events = log.by_key.get(key, ())
-        odd = [
-            event for event in events if any(epoch_number(event.metadata.get(name)) is None for name in names)
-        ]
+        numbers = ([epoch_number(event.metadata.get(name)) for name in names] for event in events)
+        odd = [event for event, of_event in zip(events, numbers, strict=True) if None in of_event]
         if odd and not all("samples_count" in event.metadata for event in odd):
             message = f"{key} is without the number {' and '.join(names)} in its metadata ({len(odd)} of "
             message += f"{len(events)} are)"
