@@ -151,8 +151,8 @@ def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         command = ["bash", "--noprofile", "--norc", "-c", script, "bash", file.name]
         where: dict[str, Any] = {"cwd": str(file.parent), "env": dict(environ), "start_new_session": True}
-        where["preexec_fn"] = process.ask_to_end_with_parent()
-        shell = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, **where)
+        where |= {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+        shell = subprocess.Popen(command, preexec_fn=process.ask_to_end_with_parent(), **where)
         try:
             status = shell.wait(TIME_LIMIT_S)
         except subprocess.TimeoutExpired:
