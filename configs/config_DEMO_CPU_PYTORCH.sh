@@ -11,12 +11,12 @@ export OPTIMIZER=lars
 export BATCHSIZE=32                 # images of each rank, 64 in all
 export LR=3.0
 export WARMUP_EPOCHS=0.5
-export NUMEPOCHS=9
+export NUMEPOCHS=7                  # the learning rate would end there; a run ends at epoch 5
 export MOM=0.9
 export WD=5e-5
 export LARSETA=0.001
 export LABELSMOOTHING=0.1
-export EVAL_OFFSET=0                # epochs 1, 5, 9
+export EVAL_OFFSET=0                # epochs 1 and 5
 export EVAL_PERIOD=4
 export BN_GAMMA_ZERO=1
 
@@ -40,7 +40,7 @@ export NUMVALEXAMPLES=2000
 export NUMCLASSES=10
 export IMAGE_SIZE=48
 export EVAL_RESIZE=54
-export CROP_AREA_MIN=0.6
+export CROP_AREA_MIN=0.75
 export WIDTH=0.25
 
 # --- input pipeline (speed only) ---------------------------------------------

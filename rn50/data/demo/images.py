@@ -1,9 +1,9 @@
 """The images of the demo data set, of ten classes, as JPEGs.
 
-An image shows one of five textured shapes, brighter or darker than its textured background: these are the
-classes. Colours, position, size, rotation and shear are random. Some images have clutter behind the shape, a
-line across it, or blur; all have noise and a random exposure. ``benchmarks/demo_difficulty.py`` measures that
-neither a linear classifier nor a nearest neighbour solves it.
+An image shows one of five textured shapes: in colour, on a background that is nearly grey, or nearly grey on a
+coloured one. These are the ten classes. Colours, brightness, position, size, rotation and shear are random. Some
+images have clutter behind the shape, a line across it, or blur; all have noise and a random exposure.
+``benchmarks/demo_difficulty.py`` measures that neither a linear classifier nor a nearest neighbour solves it.
 
 Image i of a split depends only on (seed, split, i) and ``scale``, the factor of its sides. There are three
 splits, "train", "val" and "tune", each with its own stream of random numbers. While hyperparameters are
@@ -24,20 +24,20 @@ STREAMS = {"train": 1, "val": 2, "tune": 3}
 SHORT_SIDE = (72, 110)  # pixels
 ASPECT = (1.0, 1.2)
 LANDSCAPE_PROBABILITY = 0.7
-BACKGROUND_COLOUR = (70, 185)  # per channel, of 0-255
-COLOUR = (0, 255)
-BRIGHTNESS = np.array([0.114, 0.587, 0.299])  # weights of blue, green and red (ITU-R BT.601)
-CONTRAST = 60  # least difference in brightness of shape and background
+BRIGHTNESS = (40, 215)  # mean of the channels, of 0-255
+GREY = 15  # most that a channel of a grey differs from this mean
+VIVID = 130  # least difference between the highest and the lowest channel of a colour
+CONTRAST = 100  # least distance of shape and background in RGB
 PLAIN_PROBABILITY = 0.1
-TEXTURE_AMPLITUDE = (5, 20)
+TEXTURE_AMPLITUDE = (5, 15)
 CLUTTER_ITEMS = (0, 2)  # upper end excluded
-SCALE = (0.6, 0.9)  # of the shape's diameter to the short side, before all shapes get the same area
+SCALE = (0.65, 0.9)  # of the shape's diameter to the short side, before all shapes get the same area
 AREA = 1.6  # of a shape, in squares of its radius
 SHEAR = 0.25
 SQUASH = (0.8, 1.0)
 OPACITY = (0.9, 1.0)
 OCCLUSION_PROBABILITY = 0.1
-BLUR_PROBABILITY = 0.25
+BLUR_PROBABILITY = 0.1
 BLUR_SIGMA = (0.5, 1.3)  # pixels
 GAIN = (0.75, 1.2)
 OFFSET = 20
@@ -98,12 +98,22 @@ def crescent(rng: Rng) -> list[Polygon]:
 SHAPES = (rectangle, triangle, cross, ring, crescent)
 """A shape is the list of its outline and its holes."""
 CLASSES = 2 * len(SHAPES)
-"""The label of a shape is its index here, and that plus the number of shapes where it is darker than its
-background."""
+"""The label is the index of a coloured shape here, and that plus the number of shapes where it is grey."""
 
 
-def _colour(rng: Rng) -> tuple[float, ...]:
-    return tuple(float(channel) for channel in rng.uniform(*COLOUR, 3))
+def _any(rng: Rng) -> tuple[float, ...]:
+    return tuple(float(channel) for channel in rng.uniform(0, 255, 3))
+
+
+def _grey(rng: Rng) -> np.ndarray:
+    return rng.uniform(*BRIGHTNESS) + rng.uniform(-GREY, GREY, 3)
+
+
+def _vivid(rng: Rng) -> np.ndarray:
+    while True:
+        colour = rng.uniform(0, 255, 3)
+        if np.ptp(colour) > VIVID and BRIGHTNESS[0] < colour.mean() < BRIGHTNESS[1]:
+            return colour
 
 
 def _pattern(height: int, width: int, rng: Rng, kind: int) -> np.ndarray:
@@ -141,7 +151,7 @@ def _line(image: np.ndarray, rng: Rng, max_thickness: int) -> None:
     """Draw a line of random colour between two random points of ``image``."""
     height, width = image.shape[:2]
     ends = [(int(rng.randint(0, width)), int(rng.randint(0, height))) for _ in range(2)]
-    cv2.line(image, ends[0], ends[1], _colour(rng), int(rng.randint(1, max_thickness + 1)), cv2.LINE_AA)
+    cv2.line(image, ends[0], ends[1], _any(rng), int(rng.randint(1, max_thickness + 1)), cv2.LINE_AA)
 
 
 def _clutter(image: np.ndarray, rng: Rng) -> None:
@@ -155,10 +165,10 @@ def _clutter(image: np.ndarray, rng: Rng) -> None:
             continue
         x, y = int(rng.randint(0, width)), int(rng.randint(0, height))
         if kind == 1:
-            cv2.circle(image, (x, y), int(rng.randint(2, max(3, short // 9))), _colour(rng), -1, cv2.LINE_AA)
+            cv2.circle(image, (x, y), int(rng.randint(2, max(3, short // 9))), _any(rng), -1, cv2.LINE_AA)
         else:
             corners = [x, y] + rng.uniform(-short / 8, short / 8, (rng.randint(3, 6), 2))
-            cv2.fillPoly(image, [corners.astype(np.int32)], _colour(rng), cv2.LINE_AA)
+            cv2.fillPoly(image, [corners.astype(np.int32)], _any(rng), cv2.LINE_AA)
 
 
 def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
@@ -188,9 +198,10 @@ def draw(label: int, rng: Rng, scale: int = 1) -> np.ndarray:
     short = rng.randint(SHORT_SIDE[0], SHORT_SIDE[1] + 1)
     long = int(short * rng.uniform(*ASPECT))
     height, width = (short, long) if rng.rand() < LANDSCAPE_PROBABILITY else (long, short)
-    background = colour = rng.uniform(*BACKGROUND_COLOUR, 3)
-    while (colour - background) @ BRIGHTNESS * (1 if label < len(SHAPES) else -1) <= CONTRAST:
-        colour = rng.uniform(*COLOUR, 3)
+    inside, around = (_vivid, _grey) if label < len(SHAPES) else (_grey, _vivid)
+    colour, background = inside(rng), around(rng)
+    while np.linalg.norm(colour - background) <= CONTRAST:
+        colour, background = inside(rng), around(rng)
     image = _texture(height, width, rng, background)
     _clutter(image, rng)
     mask = _shape_mask(label, height, width, rng)[:, :, None] * np.float32(rng.uniform(*OPACITY))
