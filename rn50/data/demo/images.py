@@ -1,8 +1,8 @@
 """The images of the demo data set, of ten classes, as JPEGs.
 
-An image shows one of five textured shapes: in colour, on a background that is nearly grey, or nearly grey on a
-coloured one. These are the ten classes. Colours, brightness, position, size, rotation and shear are random. Some
-images have clutter behind the shape, a line across it, or blur; all have noise and a random exposure.
+An image shows one of five textured shapes: in colour on a background that is nearly grey, or nearly grey on a
+coloured one. These are the ten classes. Colours, brightness, position, size, rotation and shear are random.
+Some images have clutter behind the shape, a line across it, or blur; all have noise and a random exposure.
 ``benchmarks/demo_difficulty.py`` measures that neither a linear classifier nor a nearest neighbour solves it.
 
 Image i of a split depends only on (seed, split, i) and ``scale``, the factor of its sides. There are three
