@@ -156,7 +156,7 @@ def test_epochs_of_imagenet_are_not_promised_to_other_data(tmp_path):
             said == "not known: the epochs of published runs are those of ImageNet, and this data set is "
             "another one")
         assert (
-            "its runs trained on 1,281,167 images, and this configuration trains on 10,000" in borrowed.text)
+            "its runs trained on 1,281,167 images, and this configuration trains on 6,000" in borrowed.text)
     status, said = rn50("rcp/3264", demo)
     assert (
         status == 0 and "epochs to expect: not known: " in said
@@ -166,17 +166,17 @@ def test_epochs_of_imagenet_are_not_promised_to_other_data(tmp_path):
 def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
     said = [
         (3000, f"lars_opt_{name}", value, {}) for name, value in (("momentum", 0.9), ("weight_decay", 5e-5))]
-    log = four_epochs.write_run(tmp_path / "result_0.txt", train_samples=10_000, extra=said)
+    log = four_epochs.write_run(tmp_path / "result_0.txt", train_samples=6_000, extra=said)
     source, demo = origin.find(str(log)), document.CONFIGS / "config_DEMO_CPU.sh"
-    assert source.train_samples == 10_000
+    assert source.train_samples == 6_000
     batch = source.global_batch_size
     own = borrow.borrow(source, Document(demo))
     assert (own.prediction.mean, own.prediction.basis) == (4, "the runs that it was borrowed from")
-    assert borrow.borrow(source, Document(demo), 2 * batch).prediction is None
+    assert borrow.borrow(source, Document(demo), batch // 2).prediction is None
     on_imagenet = borrow.borrow(source, Document(ONE_RANK))
     assert (
         on_imagenet.prediction.runs == 0 and "no run of this recipe is known" in on_imagenet.prediction.basis)
-    assert "its runs trained on 10,000 images, and this configuration trains on 1,281,167" in on_imagenet.text
+    assert "its runs trained on 6,000 images, and this configuration trains on 1,281,167" in on_imagenet.text
 
 
 def test_what_leaves_the_closed_rules_is_found():

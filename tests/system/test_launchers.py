@@ -41,7 +41,7 @@ def mpi():
     if shutil.which("mpirun") is None:
         pytest.skip("no mpirun; install the package openmpi-bin")
     if not horovod_has_mpi():
-        pytest.skip("Horovod is built without MPI; install libopenmpi-dev, and 'make test-rest' builds it again")
+        pytest.skip("Horovod is built without MPI; install libopenmpi-dev; 'make test-rest' builds it again")
 
 
 @pytest.fixture(scope="module")
