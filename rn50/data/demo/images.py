@@ -55,10 +55,6 @@ def _polar(angles: np.ndarray, radii: float | np.ndarray = 1.0) -> Polygon:
     return np.stack([radii * np.cos(angles), radii * np.sin(angles)], 1)
 
 
-def _turn() -> np.ndarray:
-    return np.linspace(0, 2 * np.pi, 72, endpoint=False)
-
-
 def triangle(rng: Rng) -> list[Polygon]:
     """Return a triangle with corners about a third of a turn apart."""
     return [_polar(np.array([-np.pi / 2, np.pi / 6, 5 * np.pi / 6]) + rng.uniform(-0.18, 0.18, 3))]
@@ -81,7 +77,7 @@ def cross(rng: Rng) -> list[Polygon]:
 def ring(rng: Rng) -> list[Polygon]:
     """Return an ellipse with a hole of the same form."""
     hole, squash = rng.uniform(0.4, 0.65), rng.uniform(0.75, 1)
-    outer = _polar(_turn()) * [1, squash]
+    outer = _polar(np.linspace(0, 2 * np.pi, 72, endpoint=False)) * [1, squash]
     return [outer, outer * hole]
 
 
@@ -128,8 +124,7 @@ def _pattern(height: int, width: int, rng: Rng, kind: int) -> np.ndarray:
         u, v = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
         return np.where((np.floor(u / side) + np.floor(v / side)) % 2 == 0, 1.0, -1.0).astype(np.float32)
     if kind == 3:
-        cells = rng.randint(3, 9)
-        coarse = rng.uniform(-1, 1, (cells, cells)).astype(np.float32)
+        coarse = rng.uniform(-1, 1, (rng.randint(3, 9),) * 2).astype(np.float32)
         return cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
     if kind == 4:
         angle = rng.uniform(0, 2 * np.pi)
@@ -181,10 +176,8 @@ def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
     polygons = [polygon.astype(np.float32) for polygon in SHAPES[label % len(SHAPES)](rng)]
     outline, *holes = map(cv2.contourArea, polygons)
     transform *= math.sqrt(AREA / (outline - sum(holes)))
-    centre = np.array([width, height]) / 2
-    for axis, length in enumerate((width, height)):
-        if length > 1.7 * radius:  # nearly all of the shape stays inside
-            centre[axis] = rng.uniform(radius * 0.8, length - radius * 0.8)
+    # Nearly all of the shape stays inside.
+    centre = [rng.uniform(radius * 0.8, length - radius * 0.8) for length in (width, height)]
     mask = np.zeros((height, width), np.float32)
     for polygon, value in zip(polygons, (1.0, 0.0), strict=False):
         corners = (polygon @ transform.T + centre) * (1 << SUBPIXEL_BITS)
