@@ -26,7 +26,7 @@ SIDE = 32
 """Side to which images are resized before their pixels are compared, as in CIFAR."""
 HISTOGRAM_BINS = 8
 SIDES, BLOCK, CELL, ORIENTATIONS = (48, 48), (16, 16), (8, 8), 9
-"""Of histograms of oriented gradients."""
+"""Sides of the image, a block and a cell in pixels, and directions of histograms of oriented gradients."""
 RIDGE_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 """Fractions of the mean variance of a feature."""
 
