@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from rn50.cli import main
 from rn50.hyperparameters.search import search, training
-from tests.hyperparameters.searches import SIMULATED
+from tests.hyperparameters.searches import DEMO, SIMULATED
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def seek(data, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "COMMAND", SIMULATED)
     monkeypatch.setattr(search, "POLL_S", 0.02)
 
-    def called(*arguments, config="DEMO_CPU", **environ):
+    def called(*arguments, config=DEMO, **environ):
         given = ["search", str(config), "-o", str(tmp_path / "to"), *map(str, arguments)]
         variables = {"DATADIR": str(data), "CONFIG_FILE": "", "SIMULATED_EPOCH_S": "0", **environ}
         return CliRunner(mix_stderr=False).invoke(main, given, env=variables)

@@ -111,7 +111,7 @@ def test_the_baseline_is_the_first_trial_that_reaches_the_target(seek, tmp_path)
 
 def test_nothing_reaches_the_target(seek, tmp_path):
     config = tmp_path / "config_FAR.sh"
-    config.write_text(DEMO.read_text().replace("NUMEPOCHS=9", "NUMEPOCHS=4"))
+    config.write_text(DEMO.read_text().replace("NUMEPOCHS=12", "NUMEPOCHS=4"))
     result = seek("--trials", 3, config=config)
     assert result.exit_code == DONE
     assert result.stdout.startswith("No trial reached the target; there is nothing to confirm.")

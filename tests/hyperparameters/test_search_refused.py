@@ -27,7 +27,7 @@ def test_what_a_user_can_mend(seek, arguments, environ, says):
 @pytest.mark.parametrize(
     "change, says",
     [(("LR=3.0", "LR=fast"), "config_X.sh: LR=fast is not a number"),
-     (("WARMUP_EPOCHS=0.5", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
+     (("WARMUP_EPOCHS=1", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
      (("# --- hyperparameters", "# ---"), "config_X.sh: no section `# --- hyperparameters`")])
 def test_a_configuration_that_cannot_be_run(seek, tmp_path, change, says):
     (tmp_path / "config_X.sh").write_text(DEMO.read_text().replace(*change))

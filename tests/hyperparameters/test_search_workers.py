@@ -14,7 +14,14 @@ import pytest
 from rn50.hyperparameters.search import subject
 from rn50.hyperparameters.search.journal import Journal, evidence
 from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
-from tests.hyperparameters.searches import DONE, SIMULATED, assert_nothing_lost_or_repeated, results, trials
+from tests.hyperparameters.searches import (
+    DEMO,
+    DONE,
+    SIMULATED,
+    assert_nothing_lost_or_repeated,
+    results,
+    trials,
+)
 from tests.system.job import BUSY_S
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -29,7 +36,7 @@ def command(folder, data, *arguments, epoch_s=0.02):
         **_environment(), "DATADIR": str(data), "SIMULATED_EPOCH_S": str(epoch_s),
         "SIMULATED_FOLDER": str(folder)}
     return subprocess.Popen(
-        [sys.executable, "-c", code, "search", "DEMO_CPU", "-o", str(folder), *map(str, arguments)],
+        [sys.executable, "-c", code, "search", str(DEMO), "-o", str(folder), *map(str, arguments)],
         cwd=str(ROOT), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True)
 

@@ -279,9 +279,9 @@ def slow_to_decode(tmp_path_factory):
                 writer.write(index, float(index % 10), jpeg)
     text = DEMO.read_text()
     for old, new in (
-        ("BATCHSIZE=32  ", "BATCHSIZE=4  "), ("NUMEXAMPLES=10000", "NUMEXAMPLES=64"),
+        ("BATCHSIZE=32  ", "BATCHSIZE=4  "), ("NUMEXAMPLES=6000", "NUMEXAMPLES=64"),
         ("WIDTH=0.25", "WIDTH=0.125"), ("NUMVALEXAMPLES=2000", "NUMVALEXAMPLES=64"),
-        ("CROP_AREA_MIN=0.6", "CROP_AREA_MIN=0.05"), ("IMAGE_SIZE=48", "IMAGE_SIZE=32"),
+        ("CROP_AREA_MIN=0.75", "CROP_AREA_MIN=0.05"), ("IMAGE_SIZE=48", "IMAGE_SIZE=32"),
         ("PRECISION=auto", "PRECISION=float32"),
         ("export DALI_ROI_DECODE=1            # decode only the random crop\n", ""),
     ):
