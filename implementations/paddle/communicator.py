@@ -16,7 +16,7 @@ from rn50.run.communicators import MessageRanks
 from rn50.run.local_ranks import LocalRanks, started_here
 
 SharedMemory = LocalRanks
-"""Ranks on one machine's CPU; what they all-reduce is ready when backpropagation returns."""
+"""Ranks on one machine's CPU: nothing to add, for gradients are ready when ``backward`` returns."""
 
 
 class Distributed(MessageRanks):
@@ -79,8 +79,8 @@ class Distributed(MessageRanks):
 
 
 def _met(ranks: LocalRanks) -> dict[str, str]:
-    """Return the environment of ``init_parallel_env`` for ranks of ``local_launcher``. Rank 0 broadcasts a
-    free port."""
+    """Return the environment of ``init_parallel_env`` for ranks of ``local_launcher``. Rank 0 names a free
+    port; the others add 0 to it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         (port,) = ranks.all_reduce(np.array([free.getsockname()[1] if ranks.rank == 0 else 0]))
@@ -96,5 +96,5 @@ def _as_rank(rank: str, size: str, local_rank: str, master: str) -> dict[str, st
         "PADDLE_RANK_IN_NODE": local_rank,
         "FLAGS_selected_gpus": local_rank,
         "PADDLE_MASTER": master,
-        "PADDLE_CURRENT_ENDPOINT": master,
-    }  # must be set, though nothing reads it
+        "PADDLE_CURRENT_ENDPOINT": master,  # must be set, though nothing reads it
+    }

@@ -38,7 +38,7 @@ class PaddleEngine:
         self._gradients.zero_()
         smoothing = self._config.hyperparameters.label_smoothing
         loss = training_loss(self.network, images[:samples], labels[:samples], smoothing)
-        loss.sum().backward()
+        loss.sum().backward()  # a sum: the optimizer divides by global_samples
         self._communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
         self._apply_masks()
@@ -92,15 +92,16 @@ class PaddleEngine:
         return paddle.Tensor(value=shared, place=paddle.CPUPlace(), zero_copy=True)
 
     def _format(self) -> BatchFormat:
-        precision = before_warm_up(self._config).name  # final on a GPU, and of no effect here on a CPU
+        # Only a GPU's matters here, and warm-up does not change that.
+        precision = before_warm_up(self._config).name
         layout = "CHW" if self._gpu is None else "HWC"
         return BatchFormat(self._gpu, layout, self._gpu is not None and precision == "float16")
 
     def _network(self, precision: str) -> Any:
         data, layout = self._config.data, f"N{self.batch_format.layout}"
         gamma_zero = self._config.hyperparameters.bn_gamma_zero
-        rounds = self._config.run.quantization == quantization.NAME
-        return ResNet50(data.classes, data.width, gamma_zero, precision, layout, rounds)
+        is_quantized = self._config.run.quantization == quantization.NAME
+        return ResNet50(data.classes, data.width, gamma_zero, precision, layout, is_quantized)
 
     @paddle.no_grad()
     def _apply_masks(self) -> None:

@@ -28,10 +28,10 @@ def of_rank(config: Config, local_rank: int) -> torch.device:
         return torch.device("cpu")
     # Names such as sm_75 and sm_90a, and compute_120 for PTX.
     names = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", name) for name in torch.cuda.get_arch_list()]
-    codes = [(match[1], (int(match[2]), int(match[3]))) for match in names if match]
+    built_for = [(match[1], (int(match[2]), int(match[3]))) for match in names if match]
     build = TRAITS._replace(
-        capabilities=tuple(code for kind, code in codes if kind == "sm"),
-        ptx=min((code for kind, code in codes if kind == "compute"), default=None),
+        capabilities=tuple(code for kind, code in built_for if kind == "sm"),
+        ptx=min((code for kind, code in built_for if kind == "compute"), default=None),
     )
     gpu.require_code(config, torch.cuda.get_device_capability(local_rank), build)
     return torch.device("cuda", local_rank)

@@ -58,7 +58,8 @@ class Software:
 
 
 def read(source: Sources = HERE) -> Software:
-    """Return the software that this process would train with, without importing it."""
+    """Return the software that this process would train with, without importing it. ``source`` runs ldd and
+    has the environment; Python and packages are always those of this process."""
     libraries = list(filter(None, map(_library, frameworks.every().values())))
     linked = "\n".join(source.run(["ldd", str(library)])[1] for library in libraries)
     missing = tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", linked, re.MULTILINE)))

@@ -1,5 +1,5 @@
-"""The sources of the facts about a machine: files below a root, commands, and the environment. Another
-machine's can replace them."""
+"""The sources of the facts about a machine: files below a root, commands, and the environment. Those of
+another machine, such as a copied root, can take their place."""
 
 import contextlib
 import pathlib
@@ -21,7 +21,7 @@ TIME_LIMIT_S, MOST_PRINTED = 20, 4 << 20
 def run(argv: Sequence[str]) -> tuple[int, str]:
     """Run a command on this machine for at most ``TIME_LIMIT_S`` seconds and ``MOST_PRINTED`` bytes, with its
     messages in English."""
-    limited = f'ulimit -f {MOST_PRINTED >> 9}; exec env LC_ALL=C "$@"'
+    limited = f'ulimit -f {MOST_PRINTED >> 9}; exec env LC_ALL=C "$@"'  # in blocks of 512 bytes
     try:
         with tempfile.TemporaryFile() as out:  # ulimit does not limit a pipe
             command = ["sh", "-c", limited, "sh", *argv]

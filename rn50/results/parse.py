@@ -128,7 +128,7 @@ class ResultLog:
     run_start_ms: int | None
     run_stop_ms: int | None
     status: str
-    """success, aborted or unfinished."""
+    """success, aborted, unfinished or not started."""
     evaluations: tuple[Evaluation, ...]
     label_smoothing: tuple[int, float] | None = None
     """Line number and value, from programs that print their arguments: MLPerf has no key for label
@@ -231,25 +231,24 @@ def read_log(path: pathlib.Path) -> ResultLog:
 
 
 def _of_another_run(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
-    """Yield each record that cannot be of the run of one above it, and that one: two runs follow each other,
-    or are mixed.
+    """Yield the pairs (record, earlier record) that only two runs can have written, in turn or mixed.
 
-    Ranks may each log what their run does, but then they do so together.
+    The ranks of a run may each log the same record, but within ``_TOGETHER_MS`` of each other.
     """
     first: dict[Any, Event] = {}
     several_starts = False
     for event in (event for event in events if event.key in _ONCE or event.key == "run_stop"):
         epoch = epoch_number(event.metadata.get("epoch_num")) if event.key in _OF_AN_EPOCH else None
-        same = first.setdefault((event.key, epoch), event)
+        earliest = first.setdefault((event.key, epoch), event)
         started, stopped = first.get(("run_start", None)), first.get(("run_stop", None))
-        several_starts |= event.key == "run_start" and event is not same
-        other_value = several_starts and event.key == "eval_accuracy" and event.value != same.value
-        if event.key in _ONCE and (event.time_ms - same.time_ms > _TOGETHER_MS or other_value):
-            yield event, same
+        several_starts |= event.key == "run_start" and event is not earliest
+        other_value = several_starts and event.key == "eval_accuracy" and event.value != earliest.value
+        if event.key in _ONCE and (event.time_ms - earliest.time_ms > _TOGETHER_MS or other_value):
+            yield event, earliest  # the same record, too late or with another accuracy
         elif event.key == "init_start" and started and abs(event.time_ms - started.time_ms) > _MET_MS:
-            yield event, started
-        elif event.key in _ONCE and event is not same and stopped:
-            yield event, stopped
+            yield event, started  # an initialization that is not that of the run's start
+        elif event.key in _ONCE and event is not earliest and stopped:
+            yield event, stopped  # a record again, after the end of a run
 
 
 def _read(stream: BinaryIO) -> tuple[list[Event], list[str], dict[str, Any], bytes]:

@@ -64,10 +64,12 @@ def choose(
     ``trial(precision)`` builds a network that is discarded, and returns a function that runs one step and
     waits for its end. Both networks are in memory at once, and gone before the one that is trained is built.
     """
-    choice, on_cpu = before_warm_up(config), frameworks.traits(config.run.framework).precisions.get("cpu", ())
+    choice = before_warm_up(config)
+    on_cpu = frameworks.traits(config.run.framework).precisions.get("cpu", ())
     is_open = config.run.precision == "auto" and config.run.device == "cpu" and not choice.reason
     if not is_open or "bfloat16" not in on_cpu:
         return choice
+    # Without these instructions it is right, but never faster.
     able = total(communicator, bool(BFLOAT16 & cpu_flags()))
     if able < communicator.size:
         lacking = "the processor has no" if able == 0 else "not every rank's processor has"

@@ -20,8 +20,8 @@ DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to high
 LEFT = ("framework", "precision")
 """Headings of the columns whose cells begin on the left."""
 STEPS = ("framework", "precision", "batch", "ranks", "ms", "forward", "sums", "loss", "to float32", "img/s/W")
-"""Columns of a step: its milliseconds, images/s of the forward pass alone, share of the all-reduce alone,
-the loss after 20 steps, and images/s a watt, if power was measured."""
+"""Columns of a step: its milliseconds; forward: images/s of the forward pass alone; sums: share of the
+all-reduce alone; the loss after 20 steps, and less that in float32; images/s a watt, if measured."""
 
 
 class MeasuredCell(NamedTuple):
@@ -31,7 +31,7 @@ class MeasuredCell(NamedTuple):
     image_size: int
     """Pixels a side."""
     scaling: dict[Annotated[str, "data"], float | None]
-    """images/s a rank over those of the fewest ranks of the same."""
+    """images/s a rank, relative to the same cell with the fewest ranks; null: this is that cell."""
     loss_to_float32: float | None
     """Loss less that of float32 in the same cell; null: float32 was not measured."""
 
@@ -98,7 +98,7 @@ def details(results: Sequence[MeasuredCell], kind: str) -> Titled:
 def steps(results: Sequence[MeasuredCell]) -> Titled:
     """Return title, headings and a row of ``STEPS`` for every result with figures."""
     rows = []
-    for result, _, _, apart in results:
+    for result, _, _, loss_to_float32 in results:
         if step := result.step:
             row = [
                 *result.cell.names,
@@ -106,7 +106,7 @@ def steps(results: Sequence[MeasuredCell]) -> Titled:
                 rate(step.forward_images_per_second),
                 "-" if step.communication is None else f"{step.communication:.1%}",
                 f"{step.loss:.4f}",
-                "-" if apart is None else f"{apart:+.4f}",
+                "-" if loss_to_float32 is None else f"{loss_to_float32:+.4f}",
                 "" if step.images_per_joule is None else f"{step.images_per_joule:.3g}",
             ]
             rows.append(row)
@@ -127,19 +127,19 @@ def show_table(
     where a name is long. What is too wide for the terminal becomes several tables of similar width, each with
     the first ``names`` columns."""
     cells = ["\n".join([heading, *(row[at] for row in rows)]) for at, heading in enumerate(headings)]
-    longest = [len(headings[0]), *(max(map(len, text.split(unit))) for text in cells[1:])]
+    widest = [len(headings[0]), *(max(map(len, text.split(unit))) for text in cells[1:])]
     others = range(names, len(headings))
-    for number in range(1, len(others) + 1):
-        size = math.ceil(len(others) / number)
+    for tables in range(1, len(others) + 1):  # the fewest that fit
+        size = math.ceil(len(others) / tables)
         parts = [[*range(names), *others[begin : begin + size]] for begin in range(0, len(others), size)]
-        if max(1 + sum(3 + longest[at] for at in part) for part in parts) <= console.width:
+        if max(1 + sum(3 + widest[at] for at in part) for part in parts) <= console.width:
             break
     for part in parts:
         table = Table()
         for at in part:
             lines = Text("\n".join(map(safe, headings[at].split("\n"))))
             side: JustifyMethod = "left" if headings[at] in LEFT else "right"
-            least = longest[at] if at else None
+            least = widest[at] if at else None
             table.add_column(lines, overflow="fold", min_width=least, justify=side)
         for row in rows:
             table.add_row(*(row[at] for at in part))

@@ -125,8 +125,7 @@ def generate(
     """
     folder = Path(folder)
     if not (0 <= settings.seed < 2**32 and min(settings.train, settings.val, settings.scale) > 0):
-        images = "at least one image to train and one to validate"
-        limits = f"a seed in [0, 2**32), {images}, and a scale of at least 1"
+        limits = "a seed in [0, 2**32), an image or more to train and to validate, and a scale of at least 1"
         raise UserError(f"a demo data set has {limits}, not {settings._asdict()}")
     partial = folder / PARTIAL
     remedy = "free space or choose another folder"

@@ -13,11 +13,11 @@ from rn50.terminal import safe
 
 
 def _shown(value: object) -> object:
-    """Return what is no markup of ours as text whose lines are ``safe``: HTML forbids control characters."""
+    """Return markup as it is, all else as text whose lines are ``safe``: HTML forbids control characters."""
     return value if hasattr(value, "__html__") else re.sub("[^\n\t]+", lambda part: safe(part[0]), str(value))
 
 
-@functools.cache  # with the compiled templates
+@functools.cache  # which keeps the compiled templates too
 def in_folder_of(module: str) -> jinja2.Environment:
     """Return the templates in the folder of ``module``, a ``__file__``, and those of this folder, which pages
     share. Text is escaped; a name without a value is an error."""
