@@ -110,11 +110,12 @@ def test_what_make_test_starts_says_why():
 
 
 def test_the_code_and_the_pages_stay_small():
-    """Lines of code, without docstrings and comments, and words of the documentation."""
-    code, tests = (sum(map(code_lines, files)) for files in (FILES, TESTS))
+    """Lines of code, without docstrings, comments and the demo's images, and words of the documentation."""
+    product = [file for file in FILES if file != ROOT / "rn50" / "data" / "demo" / "images.py"]
+    code, tests = (sum(map(code_lines, files)) for files in (product, TESTS))
     words = sum(len(file.read_text(encoding="utf-8").split()) for file in (ROOT / "docs").rglob("*.md"))
     print(f"{code:,} lines of code of product, {tests:,} of tests, {words:,} words of docs")
-    assert code <= 24_500 and tests <= 28_800 and words <= 38_000
+    assert code <= 24_420 and tests <= 28_800 and words <= 38_000
 
 
 def code_lines(file):

@@ -125,11 +125,20 @@ class Sgd:
         for start in range(0, len(self._weights), self._chunk):
             chunk = slice(start, start + self._chunk)
             weights = self._weights[chunk]
-            triples = zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False)
-            tensors = [array for triple in triples for array in triple]
-            how: dict[str, Any] = {"num_weights": len(weights), "momentum": self._hyperparameters.momentum}
-            how |= {"rescale_grad": 1 / samples, "out": weights}
-            mx.nd.preloaded_multi_sgd_mom_update(*tensors, rates[chunk], self._weight_decay[chunk], **how)
+            tensors = [
+                array
+                for triple in zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False)
+                for array in triple
+            ]
+            mx.nd.preloaded_multi_sgd_mom_update(
+                *tensors,
+                rates[chunk],
+                self._weight_decay[chunk],
+                num_weights=len(weights),
+                momentum=self._hyperparameters.momentum,
+                rescale_grad=1 / samples,
+                out=weights,
+            )
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
         """Return the learning rate of every parameter, an array of shape (parameters,)."""
@@ -146,9 +155,16 @@ class Lars(Sgd):
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
         rates, scaled = super()._rates(learning_rate, samples), self._decayed
-        norms = self._weight_norms(), self._gradient_norms()
-        how = {"eta": self._hyperparameters.lars_eta, "eps": rules.LARS_EPSILON, "rescale_grad": 1 / samples}
-        mx.nd.multi_lars(rates[:scaled], *norms, self._weight_decay[:scaled], out=rates[:scaled], **how)
+        mx.nd.multi_lars(
+            rates[:scaled],
+            self._weight_norms(),
+            self._gradient_norms(),
+            self._weight_decay[:scaled],
+            eta=self._hyperparameters.lars_eta,
+            eps=rules.LARS_EPSILON,
+            rescale_grad=1 / samples,
+            out=rates[:scaled],
+        )
         return rates
 
 

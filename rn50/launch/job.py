@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, Any
+from typing import IO
 
 import psutil
 
@@ -89,9 +89,14 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
     adopt_orphans()
     others = _descendants()
     stop = _StopOnSignal()
-    how: dict[str, Any] = {"env": {**start.environ, **environ}, "start_new_session": True}
-    how |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if starts_all else {}
-    process = subprocess.Popen(start.argv, preexec_fn=ask_to_end_with_parent(), **how)
+    process = subprocess.Popen(
+        start.argv,
+        env={**start.environ, **environ},
+        start_new_session=True,
+        stdout=subprocess.PIPE if starts_all else None,
+        stderr=subprocess.STDOUT if starts_all else None,
+        preexec_fn=ask_to_end_with_parent(),
+    )
     stop.watch(process)
     only = "the training process" if start.launcher == "python" else f"rank {start.rank}"
     who, status = _relay(process, start.launcher, stop) if starts_all else (only, process.wait())

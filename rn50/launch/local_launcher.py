@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from typing import IO, Any
+from typing import IO
 
 import psutil
 
@@ -38,10 +38,15 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
     processes = []
     for rank, peers in enumerate(sockets):
         descriptors = ",".join(str(peers[peer].fileno()) if peer in peers else "" for peer in range(ranks))
-        how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        how["env"] = {**environment(), RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)}
-        how["pass_fds"] = [memory, *(connection.fileno() for connection in peers.values())]
-        processes.append(subprocess.Popen(command, preexec_fn=ask_to_end_with_parent(), **how))
+        process = subprocess.Popen(
+            command,
+            env={**environment(), RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)},
+            pass_fds=[memory, *(connection.fileno() for connection in peers.values())],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=ask_to_end_with_parent(),
+        )
+        processes.append(process)
     # A rank's sockets have to close when it ends, so no other process may hold them.
     os.close(memory)
     for peers in sockets:

@@ -66,9 +66,15 @@ def judge(
         with tempfile.TemporaryDirectory() as folder:
             for number, run_epochs in enumerate(epochs):
                 _write_log(pathlib.Path(folder) / f"result_{number}.txt", global_batch_size, run_epochs)
-            how: dict[str, Any] = {"rcp_file": io.StringIO(table) if table else None}
-            how |= {"verbose": False, "bert_train_samples": False, "rcp_pass": "pruned_rcps"}
-            passed, message, factor = official().check_directory(folder, "training", ruleset, **how)
+            passed, message, factor = official().check_directory(
+                folder,
+                "training",
+                ruleset,
+                verbose=False,
+                bert_train_samples=False,
+                rcp_file=io.StringIO(table) if table else None,
+                rcp_pass="pruned_rcps",
+            )
     finally:
         root.removeHandler(silence)
     return Convergence(ruleset, bool(passed), message, float(factor))

@@ -4,7 +4,7 @@ run``, its progress."""
 import json
 import math
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich import progress as bars
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -89,8 +89,9 @@ class LiveDisplay(Display):
             transient=True,
         )
         samples = self._epochs * self._samples_per_epoch
-        unknown: dict[str, Any] = dict.fromkeys(("rate", "loss", "top1"), "-")
-        self._task = self._progress.add_task("", start=False, total=samples, epoch=0, **unknown)
+        self._task = self._progress.add_task(
+            "", start=False, total=samples, epoch=0, rate="-", loss="-", top1="-"
+        )
 
     def __enter__(self) -> "LiveDisplay":
         if self._console.live:

@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from rn50 import process
 from rn50.errors import UserError, did_you_mean, excerpt
@@ -149,10 +148,16 @@ def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
     script = f'{prepare}; . "./$1" >/dev/null || exit; command -p env -0'
     # Files, because ulimit does not limit a pipe.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        command = ["bash", "--noprofile", "--norc", "-c", script, "bash", file.name]
-        where: dict[str, Any] = {"cwd": str(file.parent), "env": dict(environ), "start_new_session": True}
-        where |= {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
-        shell = subprocess.Popen(command, preexec_fn=process.ask_to_end_with_parent(), **where)
+        shell = subprocess.Popen(
+            ["bash", "--noprofile", "--norc", "-c", script, "bash", file.name],
+            cwd=str(file.parent),
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            preexec_fn=process.ask_to_end_with_parent(),
+        )
         try:
             status = shell.wait(TIME_LIMIT_S)
         except subprocess.TimeoutExpired:

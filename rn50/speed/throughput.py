@@ -150,10 +150,10 @@ class Bench:
     def _scaling(self, result: Result, kind: str) -> float | None:
         """Return images/s per rank relative to the same cell with the fewest ranks; None if it is that."""
         *like, ranks, nodes, _ = result.cell
-        alike = [row for row in self.results if kind in row.rates and list(row.cell[:-3]) == like]
-        places = ((row.cell.ranks * row.cell.nodes, row.cell.nodes) for row in alike)
         per_rank = {
-            place: row.rates[kind].median / place[0] for place, row in zip(places, alike, strict=True)
+            (cell.ranks * cell.nodes, cell.nodes): rates[kind].median / (cell.ranks * cell.nodes)
+            for cell, rates, *_ in self.results
+            if kind in rates and list(cell[:-3]) == like
         }
         least = min(per_rank)
         return None if least == (ranks * nodes, nodes) else per_rank[ranks * nodes, nodes] / per_rank[least]

@@ -150,9 +150,24 @@ def both_gradients(
     table = torch.empty(4, columns, device=x.device)
     sums = torch.empty(parts, inputs, columns, device=x.device)
     coefficients[(triton.cdiv(columns, 128),)](table, *norm, rows, columns, COLUMNS=128, num_warps=4)
-    tensors = gradient, y, x, weight, dx, sums, table
-    sizes = {"K": columns, "C": inputs, "ROWS": shape.rows, "COLUMNS": shape.columns, "STAGES": shape.stages}
-    one_pass[(parts * blocks,)](*tensors, rows, parts, RELU=relu, num_warps=shape.warps, **sizes)
+    one_pass[(parts * blocks,)](
+        gradient,
+        y,
+        x,
+        weight,
+        dx,
+        sums,
+        table,
+        rows,
+        parts,
+        RELU=relu,
+        K=columns,
+        C=inputs,
+        ROWS=shape.rows,
+        COLUMNS=shape.columns,
+        STAGES=shape.stages,
+        num_warps=shape.warps,
+    )
     add_parts[(columns * inputs // BLOCK,)](
         sums, dw, parts, K=columns, C=inputs, PARTS=ADDED_PARTS, BLOCK=BLOCK, num_warps=8
     )

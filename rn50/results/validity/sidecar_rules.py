@@ -20,9 +20,11 @@ _MOST_NAMED = 3
 
 def check(run: Run) -> Iterator[Finding]:
     """Yield a finding where the log of a run and its sidecar file contradict each other."""
-    differing = (fact for fact in _facts(run) if fact[2] is not None and fact[2] != fact[1])
-    texts = ((what, *(excerpt(str(side)) for side in sides)) for what, *sides in differing)
-    different = [f"{what} is {logged} in the log and {saved} beside it" for what, logged, saved in texts]
+    different = [
+        f"{what} is {excerpt(str(logged))} in the log and {excerpt(str(saved))} beside it"
+        for what, logged, saved in _facts(run)
+        if saved is not None and saved != logged
+    ]
     different += _within(run.saved)
     if different:
         more = f"; {len(different) - _MOST_NAMED} more differ" if len(different) > _MOST_NAMED else ""
