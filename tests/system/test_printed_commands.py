@@ -187,7 +187,7 @@ def test_the_commands_of_a_page_are_there(page):
      ("LR=fast rn50 run DEMO_CPU", "is not a number"),
      ("rn50 run MINE --set POWER=auto", "--set POWER=auto: no part of a configuration"),
      ("rn50 run DEMO_CPU --set LR=fast", "LR=fast is not a number"),
-     ("rn50 run DEMO_CPU --set NUMEPOCHS=2 --set EVAL_OFFSET=4", "no epoch would be evaluated"),
+     ("rn50 run DEMO_CPU --set NUMEPOCHS=2 --set EVAL_OFFSET=3", "no epoch would be evaluated"),
      ("rn50 profile DEMO_CPU --set STEP_MODE=eager", "DEMO_CPU has STEP_MODE=eager anyway"),
      ("rn50 run DEMO_CPU --set LERNING_RATE=1", "no such variable"), ("make dance", "no target dance"),
      ("make image FLOOR=1", "nobody reads FLOOR=1"), ("./dance.sh", "no script ./dance.sh"),
