@@ -113,6 +113,7 @@ class Reader:
         if name not in systems():
             return
         own = named.read(name, environ={})
+        named.read(name, values, {})
         for value in values:
             changed = named.read(name, [value], {})
             both = changed.as_environment() | {
