@@ -67,6 +67,7 @@ for ((run = 0; run < runs; run++)); do
     examined=1
   fi
   plain "run $((run + 1)) of $runs -> $result"
+  began=$SECONDS
   trap 'say_stopped; exit 130' INT # clearing caches can take seconds, and says nothing
   CACHE_CLEARED=$(clear_caches)
   export CACHE_CLEARED
@@ -94,7 +95,8 @@ for ((run = 0; run < runs; run++)); do
     fi
     exit $status
   fi
-  if ((run + 1 < runs)); then # what it fails on is no fault of the result
+  # The report of the runs so far, where a run takes a minute or longer. What it fails on is no fault of the result.
+  if ((run + 1 < runs && SECONDS - began >= 60)); then
     "${one[@]}" "$python" -m rn50 summary "${files[@]:0:run+1}" --system "$system" --so-far
     status=$?
     ((status <= 128)) || exit $status # but a signal to it ends all

@@ -146,7 +146,9 @@ def test_ctrl_c_ends_a_campaign_whatever_it_does_to_the_program_that_runs(checko
     answer = f'trap "" INT TERM; kill -INT 0; sleep 0.2; exit {status}'
     python.write_text(f'#!/bin/sh\ncase "$*" in *{during}*) {answer} ;; esac\n')
     python.chmod(0o755)
-    job = Job({"CONFIG_FILE": "", "DGXSYSTEM": "DEMO_CPU", "RESULTS": ""}, ["./run_experiments.sh"], checkout)
+    script = checkout / "run_experiments.sh"
+    script.write_text(script.read_text().replace("began >= 60", "began >= 0"))  # these runs take no minute
+    job = Job({"CONFIG_FILE": "", "DGXSYSTEM": "DEMO_CPU", "RESULTS": ""}, [f"./{script.name}"], checkout)
     assert job.wait() == 128 + signal.SIGINT
     assert job.complaints == says and "run 2 of 5" not in job.out
 
