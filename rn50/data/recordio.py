@@ -1,18 +1,18 @@
-"""MXNet RecordIO in pure Python: the format in which JPEGs and labels are packed, written and read without
-any framework.
+"""MXNet RecordIO in pure Python: reader and writer of the format in which JPEGs and labels are packed.
 
-A data set is two files. ``NAME.rec`` is a sequence of records; ``NAME.idx`` holds a line ``key<TAB>byte
-offset`` for each record.
+A split is two files. ``NAME.rec`` is a sequence of records. ``NAME.idx``, the index, has a line ``key<TAB>
+byte offset`` for each record.
 
-A record is one or more parts, each: magic word (uint32), length word (uint32: continuation flag in the upper
-3 bits, byte count in the lower 29), the bytes, zeros up to a multiple of 4. The magic word may not stand at a
-4-byte boundary inside a part. A record that contains it there is cut into parts at the word, and the word is
-left out. The flags of the parts are then 1, 2, ..., 2, 3; the flag of a record in one part is 0. Source:
-dmlc-core, include/dmlc/recordio.h and src/recordio.cc.
+A record consists of one or more parts. A part is: the magic word (uint32), the length word (uint32: the
+continuation flag in the upper 3 bits, the number of bytes in the lower 29), the bytes, and zeros up to a
+multiple of 4. Inside a part the magic word may not lie at a 4-byte boundary. A record with the magic word at
+such a place is cut there into two parts, and the word itself is left out; a reader inserts it again. The
+flags of the parts are 1, 2, ..., 2, 3; the flag of a record with a single part is 0. Source: dmlc-core,
+include/dmlc/recordio.h and src/recordio.cc.
 
-An image record starts with a 24-byte header (flag uint32, label float32, id uint64, id2 uint64; with flag = n
-> 0 then n float32 labels), followed by the JPEG. Source: MXNet 1.9.1, python/mxnet/recordio.py. All numbers
-are little-endian.
+An image record is a 24-byte header (flag uint32, label float32, id uint64, id2 uint64), then an array of
+``flag`` float32 labels, which is empty if the flag is 0, then the JPEG. Source: MXNet 1.9.1,
+python/mxnet/recordio.py. All numbers are little-endian.
 """
 
 import contextlib
@@ -32,10 +32,11 @@ MAGIC = struct.pack("<I", 0xCED7230A)
 ALIGNMENT = 4
 MAX_RECORD_BYTES = (1 << 29) - 1
 WHOLE, FIRST, MIDDLE, LAST = 0, 1, 2, 3
-"""Continuation flags: a record in one part, or the first, a middle and the last of several."""
+"""Continuation flags of a part: the only part of its record; the first, a middle or the last of several."""
 
 _REMEDY = "copy or pack the file again"
 _LARGEST_INDEX = 1 << 32
+"""Limit in bytes of an index that is read into memory; ImageNet's train.idx takes 27 MB."""
 _LARGEST_NUMBER = np.iinfo(np.int64).max
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _PART = struct.Struct("<4sI")
@@ -47,23 +48,24 @@ IMAGE_START = _HEADER.size
 class Header(NamedTuple):
     """The header of an image record."""
 
-    flag: int  # 0, or the number of labels that stand between header and image
-    label: float  # the class index; with flag > 0 the first of those labels
+    flag: int  # length of the label array between header and image; 0 if there is none
+    label: float  # the class index; ``decode_image`` takes it from the label array if there is one
     id: int
     id2: int
 
     def is_in(self, classes: int) -> bool:
-        """Return whether the label is a class: a whole number in [0, ``classes``)."""
+        """Return whether the label is a class index: a whole number in [0, ``classes``)."""
         return 0 <= self.label < classes and self.label.is_integer()
 
 
 def repeated(values: np.ndarray) -> list[int]:
-    """Return the positions of values that stand at an earlier position too."""
-    # As in every index of rn50 pack and MXNet; this takes a hundredth of the time.
+    """Return the positions at which a value occurs for the second time or more."""
+    # Ascending values, as in every index of rn50 pack and MXNet. This test takes a hundredth of the time that
+    # ``np.unique`` takes.
     if (np.diff(values) > 0).all():
         return []
-    _, first = np.unique(values, return_index=True)
-    return np.setdiff1d(np.arange(len(values)), first).tolist()
+    _, first_positions = np.unique(values, return_index=True)
+    return np.setdiff1d(np.arange(len(values)), first_positions).tolist()
 
 
 def _aligned_magic(record: bytes) -> list[int]:
@@ -73,14 +75,15 @@ def _aligned_magic(record: bytes) -> list[int]:
 
 
 def encode_record(record: bytes) -> bytes:
-    """Return the bytes of ``record`` in a .rec file, padding included.
+    """Return the bytes that represent ``record`` in a .rec file: its parts, and the padding.
 
-    Raises ``ValueError`` above 2**29 - 1 bytes, the limit of the length word.
+    Raises ``ValueError`` if the record has more than 2**29 - 1 bytes, the limit of the length word.
     """
     if len(record) > MAX_RECORD_BYTES:
         raise ValueError(f"a record holds at most {MAX_RECORD_BYTES} bytes, this one has {len(record)}")
-    starts = [0] + [position + len(MAGIC) for position in _aligned_magic(record)]
-    ends = [start - len(MAGIC) for start in starts[1:]] + [len(record)]
+    cuts = _aligned_magic(record)
+    starts = [0] + [cut + len(MAGIC) for cut in cuts]
+    ends = cuts + [len(record)]
     flags = [WHOLE] if len(starts) == 1 else [FIRST] + [MIDDLE] * (len(starts) - 2) + [LAST]
     pieces: list[bytes] = []
     for flag, start, end in zip(flags, starts, ends, strict=True):
@@ -89,29 +92,31 @@ def encode_record(record: bytes) -> bytes:
 
 
 def encode_header(key: int, label: float) -> bytes:
-    """Return the header of an image with one label; ``key`` is its id."""
+    """Return the 24-byte header of an image record with one label. ``key`` is its id."""
     return _HEADER.pack(0, label, key, 0)
 
 
 def encode_image(key: int, label: float, image: bytes) -> bytes:
-    """Return the record of an image (its JPEG bytes) as in a .rec file; ``key`` becomes the id of its header.
+    """Return the bytes that represent an image record in a .rec file. ``image`` is a JPEG; ``key`` is the id
+    in the header.
 
-    Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``; raises ``ValueError``
-    where that does.
+    The result equals that of ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``. Raises
+    ``ValueError`` if the image is too large.
     """
     return encode_record(encode_header(key, label) + image)
 
 
 def image_bytes(size: int) -> int:
-    """Return the bytes that an image of ``size`` bytes occupies in a .rec file if it need not be cut."""
+    """Return the number of bytes that the record of an image of ``size`` bytes takes in a .rec file, if the
+    image does not contain the magic word at a 4-byte boundary."""
     return _PART.size + IMAGE_START + size + -size % ALIGNMENT
 
 
 def _parts(read: Callable[[int, int], bytes], begin: int) -> Iterator[tuple[int, bytes]]:
-    """Yield continuation flag and bytes of each part of the record that starts at ``begin``.
+    """Yield continuation flag and bytes of each part of the record that starts at byte ``begin`` of a file.
 
-    ``read(offset, count)`` returns that many bytes of the file, fewer at its end. Raises ``ValueError``, with
-    the reason, where they are no record.
+    ``read(offset, count)`` returns ``count`` bytes of the file at ``offset``, or fewer at the end of the
+    file. Raises ``ValueError``, with the reason, if the bytes are not a record.
     """
     position, flag = begin, FIRST
     while flag not in (WHOLE, LAST):
@@ -136,10 +141,10 @@ def _parts(read: Callable[[int, int], bytes], begin: int) -> Iterator[tuple[int,
 
 
 def decode_record(data: bytes, begin: int, end: int) -> tuple[bytes, int]:
-    """Return the record that starts at ``begin`` of ``data``, and its end, padding included, which is at most
-    ``end``.
+    """Return the record in ``data[begin:end]``, which starts at ``begin``, and the position in ``data`` at
+    which it ends, padding included.
 
-    Raises ``ValueError``, with the reason, if the bytes there are not what ``encode_record`` writes.
+    Raises ``ValueError``, with the reason, if the bytes are not those that ``encode_record`` writes.
     """
     parts: list[bytes] = []
     position = begin
@@ -157,15 +162,15 @@ def decode_record(data: bytes, begin: int, end: int) -> tuple[bytes, int]:
 
 
 def decode_header(record: bytes) -> Header:
-    """Return the header of an image record. Raises ``ValueError`` if the record is too short for one."""
+    """Return the header of an image record. Raises ``ValueError`` if the record is shorter than a header."""
     if len(record) < IMAGE_START:
         raise ValueError(f"has {len(record)} bytes, an image record at least {IMAGE_START}")
     return Header(*_HEADER.unpack_from(record))
 
 
 def decode_image(record: bytes) -> tuple[Header, bytes]:
-    """Return header and image of an image record; with a label array, its first label. Raises ``ValueError``
-    if the record is too short."""
+    """Return header and image of an image record. If the record has a label array, the label in the header is
+    the first of the array. Raises ``ValueError`` if the record is too short."""
     header = decode_header(record)
     image_start = IMAGE_START + 4 * header.flag
     if len(record) < image_start:
@@ -176,24 +181,25 @@ def decode_image(record: bytes) -> tuple[Header, bytes]:
 
 
 class IndexedRecordWriter(contextlib.ExitStack):
-    """Writer of ``PREFIX.rec`` and ``PREFIX.idx``, byte for byte as ``mxnet.recordio.MXIndexedRecordIO``
-    writes them; a context manager. Raises OSError."""
+    """Writer of ``PREFIX.rec`` and ``PREFIX.idx``; a context manager. The files are byte for byte those of
+    ``mxnet.recordio.MXIndexedRecordIO``. Raises OSError."""
 
     def __init__(self, prefix: str | Path) -> None:
         super().__init__()
-        with contextlib.ExitStack() as opened:  # closes one if the other cannot be opened
+        with contextlib.ExitStack() as opened:  # closes the first file if the second cannot be opened
             self._rec = opened.enter_context(open(f"{prefix}.rec", "wb"))
             self._idx = opened.enter_context(open(f"{prefix}.idx", "w", encoding="ascii", newline="\n"))
             self.push(opened.pop_all())
 
     def write(self, key: int, label: float, image: bytes) -> None:
-        """Append an image (its JPEG bytes) under ``key``, which also becomes the id of its header."""
+        """Append the record of the JPEG ``image``. ``key`` is its key in the index and the id in its
+        header."""
         self._idx.write(f"{key}\t{self._rec.tell()}\n")
         self._rec.write(encode_image(key, label, image))
 
 
 def read_index(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return keys and byte offsets of an .idx file, in the order of its lines: two int64 arrays of shape
+    """Return keys and byte offsets in an .idx file, in the order of its lines: two int64 arrays of shape
     (records,).
 
     Raises ``UserError`` for a file that is missing, empty or not an index.
@@ -207,20 +213,22 @@ def index_bytes(path: Path) -> bytes:
 
 
 def remedy_for(path: Path, otherwise: str) -> str:
-    """Return the remedy ``otherwise``, for an index that is missing beside its .rec file with the command
-    that makes it."""
+    """Return the remedy for the file ``path``, which cannot be read: ``otherwise``. If the file is an index
+    that is missing beside its .rec file, the command that makes the index follows."""
     if path.suffix != ".idx" or path.exists() or not path.with_suffix(".rec").exists():
         return otherwise
     return f"{otherwise}, or rn50 verify --write-index {path.parent} makes it from {path.stem}.rec"
 
 
 def write_index(path: Path) -> None:
-    """Write the .idx file of a .rec file, of whose records only the beginnings are read. Keys are the IDs of
-    the records, as MXNet's ``im2rec`` has them.
+    """Write the .idx file ``path`` from the .rec file beside it. The key of a record is the id in its header,
+    as in the files of MXNet's ``im2rec``.
 
-    Raises ``UserError`` if the .rec file is not whole, or the index exists or cannot be written.
+    Only the beginning of each record is read. Raises ``UserError`` if the .rec file is not whole, or if the
+    index exists or cannot be written.
     """
-    rec, end, lines = path.with_suffix(".rec"), 0, ""
+    rec = path.with_suffix(".rec")
+    end, lines = 0, ""
     with files.open_regular(rec, _REMEDY) as stream:
         try:
             content: Any = memoryview(np.memmap(stream, np.uint8, "r"))  # type: ignore[arg-type]
@@ -236,20 +244,22 @@ def write_index(path: Path) -> None:
 
 
 def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return what ``read_index`` returns, from the content ``text`` of ``path``.
+    """Return keys and byte offsets in ``text``, the content of the .idx file ``path``, as ``read_index``
+    does.
 
-    Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` if it is not an index.
+    Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` if the text is not an index.
     """
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy only warns where the text stops being numbers
+            warnings.simplefilter("error")  # NumPy only warns of text that is not a number
             pairs = np.fromstring(text, dtype=np.int64, sep=" ").reshape(lines, 2)
     except (ValueError, DeprecationWarning) as error:
         raise UserError(path, "not an index, which is lines of key<TAB>byte offset", _REMEDY) from error
-    if pairs.max() == _LARGEST_NUMBER:  # NumPy takes it for every larger one too
-        at = int(pairs.argmax())
-        problem = f"not an index, line {at // 2 + 1} holds {excerpt(text.split()[at].decode())}"
+    if pairs.max() == _LARGEST_NUMBER:  # NumPy also returns this number for every larger number
+        position = int(pairs.argmax())
+        word = text.split()[position].decode()
+        problem = f"not an index, line {position // 2 + 1} holds {excerpt(word)}"
         raise UserError(path, problem, _REMEDY)
     if pairs.min() < 0:
         raise UserError(path, "not an index, it holds negative numbers", _REMEDY)
@@ -257,10 +267,11 @@ def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 class IndexedRecordReader(contextlib.ExitStack):
-    """Random access to the records of a .rec file through its .idx file, by default the one beside it. A
-    context manager; may be used from several threads.
+    """Random access to the records of a .rec file through its .idx file; a context manager. Several threads
+    may use it at the same time.
 
-    ``keys`` and ``offsets`` are int64 arrays of shape (records,), in the order of the index.
+    If ``idx`` is None, the .idx file is the one beside the .rec file. ``keys`` and ``offsets`` are int64
+    arrays of shape (records,), in the order of the lines of the .idx file.
     """
 
     def __init__(self, rec: Path, idx: Path | None = None) -> None:
@@ -273,7 +284,7 @@ class IndexedRecordReader(contextlib.ExitStack):
         return len(self.offsets)
 
     def named(self, position: int, fault: str) -> str:
-        """Return a line that says where a record is and what is wrong with it."""
+        """Return a line with the file, the number and the offset of a record, and its ``fault``."""
         return f"{self.path}: record {position} at byte {self.offsets[position]} {fault}"
 
     def read(self, position: int) -> tuple[Header, bytes]:

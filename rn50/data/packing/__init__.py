@@ -1,1 +1,1 @@
-"""``rn50 pack``: image folders to records, and back."""
+"""``rn50 pack`` and ``rn50 unpack``: from an image folder to records, and back."""

@@ -1,4 +1,7 @@
-"""The ImageNet layout: one folder of images per class; the sorted folders give the labels."""
+"""The list of the images of an ImageNet folder, with their labels: ``scan``, which ``rn50 pack`` calls.
+
+The layout is one folder of images per class. The label of a class is its index among the sorted class names.
+"""
 
 import hashlib
 import os
@@ -12,20 +15,22 @@ from rn50.errors import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 FIRST_IMAGE, ITS_CLASS = "ILSVRC2012_val_00000001.JPEG", "n01751748"
-"""A validation image of ImageNet."""
+"""A validation image of ImageNet and its class, which reveal labels in another order."""
 _WITH_CLASS = re.compile(r".*_(n\d{8})\.\w+", re.DOTALL)
-"""Name of an image that ends in its class, as Hugging Face has them."""
+"""File name that ends in the class of the image, as in Hugging Face's copy of ImageNet."""
 
 
 class Image(NamedTuple):
-    """A file to pack."""
+    """An image file that is to be packed."""
 
     path: str
     """Path below ``train`` or ``val``."""
     label: int
     bytes: int
+    """Size of the file."""
     changed_ns: int
-    """Time of the last change, renaming or replacement: the ctime, which no archive sets back."""
+    """The ctime, in nanoseconds: the time at which the file was last changed, renamed or replaced. Unlike the
+    mtime, an archive program cannot set it to an earlier time."""
 
 
 class ImageFolder(NamedTuple):
@@ -39,7 +44,7 @@ class ImageFolder(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """Hash that changes with every file that comes or goes, and with every change of a class."""
+        """SHA-256 of the paths and labels of all images, in hexadecimal digits."""
         digest = hashlib.sha256()
         for name, images in self.images.items():
             for image in images:
@@ -48,22 +53,25 @@ class ImageFolder(NamedTuple):
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Number of classes, and number of images of each split."""
+        """The number of classes under "classes", and the numbers of images under "train" and "val"."""
         return {"classes": len(self.classes), **{name: len(images) for name, images in self.images.items()}}
 
     @property
     def bytes(self) -> int:
-        """Total bytes of all images."""
+        """Total size of all images."""
         return sum(image.bytes for images in self.images.values() for image in images)
 
 
 def scan(folder: Path, truth: Path | None = None) -> ImageFolder:
-    """List ``folder/train/<class>/*`` and ``folder/val``, which has the same class folders or is flat.
+    """Return the list of the images in ``folder/train`` and ``folder/val``.
 
-    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads, unless the
-    names of its images end in their classes. The official list is found automatically if the development kit
-    lies in the folder or beside it, and Kaggle's where that has it. ``folder`` may be Kaggle's too, or its
-    ILSVRC/. Raises UserError for any other layout.
+    ``folder/train`` has a folder for each class. ``folder/val`` has the same class folders, or is flat: all
+    images lie directly in it. The labels of a flat folder come from ``truth``, one of the lists that
+    ``validation_truth`` reads. If ``truth`` is None, the list is the official one or Kaggle's, if
+    ``validation_truth.find`` finds one, or else the class at the end of each file name.
+
+    ``folder`` may also be the folder of Kaggle's archive, or ILSVRC/ inside it. Raises UserError for any
+    other layout.
     """
     layouts = [folder / below for below in ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")]
     folder = next((layout for layout in layouts if (layout / "train").is_dir()), folder)
@@ -78,6 +86,7 @@ def scan(folder: Path, truth: Path | None = None) -> ImageFolder:
 
 
 def _listed(folder: Path, truth: Path | None) -> ImageFolder:
+    """Return the list of the images, for ``scan``; ``folder`` contains ``train`` and ``val``."""
     train, val = folder / "train", folder / "val"
     classes = _class_folders(train)
     if not classes:
@@ -90,52 +99,57 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
             remedy = f"move such images one folder up, {away}, and pack with --val-truth val_annotations.txt"
             raise UserError(nested, "a folder where images belong, as Tiny ImageNet has them", remedy)
     for missing in sorted(set(classes) ^ set(val_classes or classes)):
-        where, other = (val, train) if missing in classes else (train, val)
+        without, having = (val, train) if missing in classes else (train, val)
         again = "Extract the archives again, or sort the validation images into class folders"
         remedy = f"the two sets must have the same classes. {again}"
-        raise UserError(where / missing, f"no such folder, though {other} has it", remedy)
+        raise UserError(without / missing, f"no such folder, though {having} has it", remedy)
 
     def labelled(split: Path) -> list[Image]:
         return [image for label, name in enumerate(classes) for image in _images(split, name, label)]
 
-    images = labelled(val) if val_classes else _flat(folder, classes, truth)
-    taken = next((classes[image.label] for image in images if image.path.endswith(FIRST_IMAGE)), ITS_CLASS)
-    if taken != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
-        problem = f"gives {FIRST_IMAGE} the class {taken}, and ImageNet {ITS_CLASS}: another order of classes"
+    val_images = labelled(val) if val_classes else _flat(folder, classes, truth)
+    first_images = (image for image in val_images if image.path.endswith(FIRST_IMAGE))
+    first_class = next((classes[image.label] for image in first_images), ITS_CLASS)
+    if first_class != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
+        problem = f"gives {FIRST_IMAGE} the class {first_class}, and ImageNet {ITS_CLASS}: "
+        problem += "another order of classes"
         raise UserError(val if val_classes else truth, problem, "give another list with --val-truth")
-    return ImageFolder(folder, classes, {"train": labelled(train), "val": images})
+    return ImageFolder(folder, classes, {"train": labelled(train), "val": val_images})
 
 
 def _class_folders(folder: Path) -> list[str]:
-    """Return the sorted names of the class folders, without hidden ones. Raises UserError for images beside
-    class folders."""
+    """Return the sorted names of the class folders in ``folder``, without hidden folders. Raises UserError if
+    there are images beside the class folders."""
     entries = _entries(folder)
-    folders = [entry.name for entry in entries if entry.is_dir()]
-    loose = [entry.path for entry in entries if entry.name.lower().endswith(SUFFIXES) and not entry.is_dir()]
-    if folders and loose:
+    class_folders = [entry.name for entry in entries if entry.is_dir()]
+    files = (entry for entry in entries if not entry.is_dir())
+    loose_images = [entry.path for entry in files if entry.name.lower().endswith(SUFFIXES)]
+    if class_folders and loose_images:
         problem = "an image beside the class folders, so without a class"
-        raise UserError(loose[0], problem, "move it into one, or away")
-    return folders
+        raise UserError(loose_images[0], problem, "move it into one, or away")
+    return class_folders
 
 
 def _entries(folder: Path) -> list[os.DirEntry]:
-    """Return what a folder holds but for hidden files, sorted by name. Raises UserError for a link to nothing
-    and for a name that no list can hold."""
+    """Return the files and folders in ``folder`` that are not hidden, sorted by name. Raises UserError for a
+    broken symbolic link, and for a name that the packing list cannot hold."""
     with os.scandir(folder) as entries:
-        shown = [entry for entry in entries if not entry.name.startswith(".")]
-    for entry in shown:
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
+    for entry in visible:
         if "\t" in entry.name or "\n" in entry.name:
             problem = "has a TAB or a line end in its name, which ends a column of the packing list"
             raise UserError(entry.path, problem, "rename it")
         if entry.is_symlink() and not os.path.exists(entry.path):
             problem = f"no image file or folder, but a link to {os.readlink(entry.path)}, which is not there"
             raise UserError(entry.path, problem, "mend the link, or move it away")
-    return sorted(shown, key=lambda entry: entry.name)
+    return sorted(visible, key=lambda entry: entry.name)
 
 
 def _images(split: Path, class_name: str = "", label: int = 0) -> list[Image]:
-    """Return the image files of a class, or of a flat split, sorted by name. Raises UserError for any other
-    file."""
+    """Return the image files of a class, sorted by name; without ``class_name``, the files of a flat split.
+
+    Raises UserError for a file that is not an image, and for a folder without images.
+    """
     images = []
     for entry in _entries(split / class_name):
         if not (entry.is_file() and entry.name.lower().endswith(SUFFIXES)):
@@ -149,10 +163,12 @@ def _images(split: Path, class_name: str = "", label: int = 0) -> list[Image]:
 
 
 def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
+    """Return the validation images of a flat ``folder/val``, with labels from the list ``truth``, or from the
+    file names if ``truth`` is None."""
     images = _images(folder / "val")
-    named = [match[1] for image in images if (match := _WITH_CLASS.fullmatch(image.path))]
-    if truth is None and len(named) == len(images) and set(named) <= set(classes):
-        labels = {image.path: classes.index(name) for image, name in zip(images, named, strict=True)}
+    class_names = [match[1] for image in images if (match := _WITH_CLASS.fullmatch(image.path))]
+    if truth is None and len(class_names) == len(images) and set(class_names) <= set(classes):
+        labels = {image.path: classes.index(name) for image, name in zip(images, class_names, strict=True)}
     elif truth is None:
         problem = f"{len(images):,} images without class folders, so nobody knows their classes "
         problem += "(packed like that, a network trains to the end and is never right)"

@@ -1,9 +1,14 @@
-"""Pack an image folder into RecordIO: the bytes of the files unchanged, in an order set by a seed.
+"""Pack an image folder into RecordIO (``rn50 pack``). The bytes of the image files stay unchanged; a seed
+determines the order of the records.
 
-Processes read, hash, frame and write the images. Each knows where its records belong, because the sizes of
-the files determine that: every byte lands where ``MXIndexedRecordIO`` would have put it. Unfinished files lie
-in a hidden folder, with the index as the journal. After Ctrl-C, a full disk or a kill the same command
-continues behind the last whole record.
+This process divides the images into tasks of ``CHUNK`` images. Worker processes read and hash the images of a
+task and write their records into the .rec file; this process writes the index and the packing list. The sizes
+of the image files determine the byte offset of every record, so that several workers can write at the same
+time. The result is byte for byte the file that MXNet's ``MXIndexedRecordIO`` writes.
+
+The files are written in a hidden folder and moved to their final names at the end. A line of the index also
+records that its record was written. After Ctrl-C, a full disk or a kill, the same command continues behind
+the last whole record.
 """
 
 import hashlib
@@ -31,46 +36,53 @@ from rn50.machine.sources import HERE
 from rn50.progress import Progress, silent
 
 PARTIAL = ".pack.partial"
+"""Hidden folder, in the folder of the data set, of a packing that has not ended."""
 JOURNAL = "settings.json"
+"""File in that folder with the settings, boot and start of the packing."""
 FORMAT = 1
-"""Increased with every change that makes other files of the same images and seed."""
+"""Version of the packed files. It is increased with every change after which the same images and seed give
+other files."""
 CHUNK = 64
-"""Images of one task of a process."""
+"""Number of images of a task."""
 OVERHEAD_BYTES = 200
-"""Upper estimate of a record's bytes beside its image, in all files."""
+"""Upper estimate of the bytes that all files hold about an image, without the image itself."""
 LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
-"""Limit of an image; the rest of a record is far smaller than the difference to ``MAX_RECORD_BYTES``."""
+"""Size of the largest image that is packed. The other parts of its record are far smaller than 1 MiB."""
 GO_ON = "fix that, and the same command goes on where it stopped"
 STREAMS = {"train": 1, "val": 2}
-"""Stream of random numbers that orders each split."""
+"""Stream of random numbers that determines the order of the records of a split."""
 
 
 class _Task(NamedTuple):
-    """Consecutive records to write."""
+    """Consecutive records that one worker process writes."""
 
     rec: str
-    """Path of their .rec file."""
+    """Path of the .rec file."""
     offset: int
-    """Byte of the file at which they begin."""
+    """Position in the .rec file, in bytes, at which the first record begins."""
     folder: str
-    """Folder of their images."""
+    """Folder of the images."""
     first: int
     """Key of the first record."""
     images: list[Image]
 
     @property
     def end(self) -> int:
-        """Byte of the file at which they end, if none has to be cut."""
+        """Position in the .rec file at which the last record ends, unless an image contains the magic word,
+        which makes its record longer."""
         return self.offset + sum(image_bytes(image.bytes) for image in self.images)
 
 
 _Written = list[tuple[int, bytes]]
-"""Result of a task: the bytes of each record, and the SHA-256 of its image."""
+"""Result of a task: for each record its size in bytes and the SHA-256 of its image."""
 
 
 def order(count: int, seed: int, name: str) -> np.ndarray:
-    """Return the index of each record's image among the images sorted by path: int64 (count,), the same for
-    ever."""
+    """Return the order of the ``count`` records of split ``name``: int64 (count,).
+
+    Element k is the index of the image of record k in the list of images sorted by path. The order for a seed
+    never changes.
+    """
     # RandomState's streams are frozen, unlike those of numpy.random.Generator.
     return np.random.RandomState([seed, STREAMS[name]]).permutation(count)
 
@@ -83,30 +95,34 @@ def pack(
     workers: int | None = None,
     progress: Progress = silent,
 ) -> packing_list.Packed:
-    """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists
-    of the contents.
+    """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, and write
+    the lists that ``packing_list`` describes.
 
-    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32). ``workers`` is
-    the number of processes, by default one for each core that this one may use; neither it nor an
-    interruption changes the files. ``progress(done, total)`` counts images. Returns at once if this very
-    packing exists already. Raises ``UserError`` for a source that is not the ImageNet layout or holds a file
-    that is not an image, for a folder with other data, and for a full disk.
+    ``truth`` is the list of the classes of a flat validation folder. ``seed`` is in [0, 2**32). ``workers``
+    is the number of processes, by default one for each core that this process may use. Neither ``workers``
+    nor an interruption changes the files. ``progress(done, total)`` counts images.
+
+    Returns at once if ``folder`` already holds the packing of these images with this seed. Raises
+    ``UserError`` if the source does not have the ImageNet layout or holds a file that is not an image, if the
+    folder holds other data, and if the disk is full.
     """
     listed = scan(source, truth)
-    made_of = {"source": str(source.resolve()), "seed": seed, "images": listed.fingerprint}
-    settings = {"format": FORMAT, **made_of, **listed.numbers}
-    partial, packed = folder / PARTIAL, packing_list.Packed(folder, **listed.numbers)
-    least = "the same command goes on where it stopped, --workers 1 with the least memory"
-    with writing(folder, "packing a data set", GO_ON, least):
-        if _is_there(folder, settings, listed):
+    origin = {"source": str(source.resolve()), "seed": seed, "images": listed.fingerprint}
+    settings = {"format": FORMAT, **origin, **listed.numbers}
+    partial = folder / PARTIAL
+    packed = packing_list.Packed(folder, **listed.numbers)
+    least_memory = "the same command goes on where it stopped, --workers 1 with the least memory"
+    with writing(folder, "packing a data set", GO_ON, least_memory):
+        if _is_packed(folder, settings, listed):
             return packed
         if packing_list.read_json(partial / layout.PACK_RECORD) is None:
             began_ns = _begin(folder, settings)
             _check_space(folder, listed)
-            _pack_sets(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
-            _finish(partial, listed, dict(settings, began_ns=began_ns))
-        (folder / layout.CERTIFICATE).unlink(missing_ok=True)  # the certificate of data that were here before
-        # pack.json last, because it says that all the others are there.
+            _pack_splits(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
+            _write_class_list_and_record(partial, listed, dict(settings, began_ns=began_ns))
+        # A certificate in the folder is that of an earlier data set.
+        (folder / layout.CERTIFICATE).unlink(missing_ok=True)
+        # pack.json is moved last, because its presence means that all other files are in place.
         for name in (*layout.FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
             if (partial / name).exists():
                 os.replace(partial / name, folder / name)
@@ -114,57 +130,70 @@ def pack(
     return packed
 
 
-def _is_there(folder: Path, settings: dict[str, Any], listed: ImageFolder) -> bool:
-    """Return whether ``folder`` has this packing, whole. Raises UserError if it holds other data that would
-    be overwritten."""
+def _is_packed(folder: Path, settings: dict[str, Any], listed: ImageFolder) -> bool:
+    """Return whether ``folder`` holds the packing with these ``settings``, whole and under its final names.
+
+    Raises UserError if the folder holds other data, which would be overwritten, or if an image has changed
+    since it was packed.
+    """
     record = packing_list.read_json(folder / layout.PACK_RECORD)
-    # Whole, and being renamed to its final names.
-    moving = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)
+    # A packing that is whole and was interrupted while its files were moved to their final names.
+    record_being_moved = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)
     written = (*layout.FILES, layout.CLASSES, *layout.LISTS, layout.CERTIFICATE)
     present = [name for name in written if (folder / name).exists()]
-    for packing in filter(None, (record, moving)):
+    for packing in filter(None, (record, record_being_moved)):
         if type(packing.get("began_ns")) is not int or not settings.items() <= packing.items():
             problem = "a packing of other images or another seed"
             raise UserError(folder / layout.PACK_RECORD, problem, "choose another folder, or delete this one")
-        every = itertools.chain.from_iterable(listed.images.values())
-        _refuse_changed(every, packing["began_ns"], listed.folder, folder)
-    if present and record is None and moving is None:
+        all_images = itertools.chain.from_iterable(listed.images.values())
+        _refuse_changed(all_images, packing["began_ns"], listed.folder, folder)
+    if present and record is None and record_being_moved is None:
         problem = f"is there already and was not packed from {listed.folder}"
         raise UserError(folder / present[0], problem, "choose another folder")
     return record is not None and set(layout.FILES) <= set(present)
 
 
 def _refuse_changed(images: Iterator[Image], began_ns: int, source: Path, packed: Path) -> None:
+    """Raise UserError if one of ``images`` changed after the packing began. ``began_ns`` is the start of the
+    packing, in nanoseconds of the clock that sets ``Image.changed_ns``."""
     for image in images:
         if image.changed_ns > began_ns:
             problem = f"{image.path} has changed since it was packed"
             raise UserError(source, problem, f"delete {packed} and pack again")
 
 
-def _boot() -> str:
-    """Return the ID of this boot. After another boot, the latest writes may never have reached the disk."""
+def _boot_id() -> str:
+    """Return the ID of this boot of the machine.
+
+    An interrupted packing goes on only in the boot in which it began: the last bytes that were written before
+    a crash of the machine may be missing on the disk.
+    """
     return HERE.text("proc/sys/kernel/random/boot_id")
 
 
 def _begin(folder: Path, settings: dict[str, Any]) -> int:
-    """Make the hidden folder, or find the one of an interrupted packing. Return its start, in nanoseconds of
-    ctime."""
+    """Make the hidden folder, or keep the hidden folder of an interrupted packing with the same ``settings``.
+
+    Returns the time at which the packing began, in nanoseconds of ctime. Raises UserError if a packing with
+    other settings was interrupted here.
+    """
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
     if journal is not None and journal.get("settings") != settings:
         problem = "a packing of other images or another seed was begun here"
         raise UserError(partial, problem, "give that command again, or delete this folder")
-    if journal is not None and journal.get("boot") == _boot() and type(journal.get("began_ns")) is int:
+    if journal is not None and journal.get("boot") == _boot_id() and type(journal.get("began_ns")) is int:
         return int(journal["began_ns"])
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    began_ns = partial.stat().st_ctime_ns  # by the clock of this file system
-    journal = {"settings": settings, "boot": _boot(), "began_ns": began_ns}
+    began_ns = partial.stat().st_ctime_ns  # the file system may have a clock of its own
+    journal = {"settings": settings, "boot": _boot_id(), "began_ns": began_ns}
     files.write(partial / JOURNAL, json.dumps(journal, indent=1) + "\n", files.ANY, GO_ON)
     return began_ns
 
 
 def _check_space(folder: Path, listed: ImageFolder) -> None:
+    """Raise UserError if the disk has too little space for the rest of the packing."""
     written = sum(path.stat().st_size for path in (folder / PARTIAL).iterdir())
     needed = listed.bytes + OVERHEAD_BYTES * sum(map(len, listed.images.values())) - written
     free = shutil.disk_usage(folder).free
@@ -173,20 +202,22 @@ def _check_space(folder: Path, listed: ImageFolder) -> None:
         raise UserError(folder, problem, "free space or choose another folder")
 
 
-def _pack_sets(
+def _pack_splits(
     partial: Path, listed: ImageFolder, seed: int, began_ns: int, workers: int, progress: Progress
 ) -> None:
+    """Write the records, indices and packing lists of both splits into the hidden folder ``partial``, behind
+    the records that an interrupted packing left there."""
     total = sum(map(len, listed.images.values()))
-    before = 0
+    images_before = 0  # images of the splits before this one
     with Processes(workers) as processes:
         for name, images in listed.images.items():
-            keys = order(len(images), seed, name)
+            image_of_record = order(len(images), seed, name).tolist()
             done, offset = _resume(partial, name)
-            packed = (images[number] for number in keys[:done].tolist())
+            packed = (images[index] for index in image_of_record[:done])
             _refuse_changed(packed, began_ns, listed.folder, partial)
-            progress(before + done, total)
-            rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
-            unpacked = [images[number] for number in keys[done:].tolist()]
+            progress(images_before + done, total)
+            rec, idx, tsv = _split_files(partial, name)
+            unpacked = [images[index] for index in image_of_record[done:]]
             rest = _Task(str(rec), offset, str(listed.folder / name), done, unpacked)
             with (
                 rec.open("ab") as records,
@@ -194,42 +225,50 @@ def _pack_sets(
                 tsv.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as list_file,
             ):
                 for task, written in _in_order(processes, 2 * workers, rest):
-                    index, entries, offset = [], [], task.offset
+                    index_lines, list_lines, offset = [], [], task.offset
                     records_written = zip(task.images, written, strict=True)
                     for key, (image, (size, sha256)) in enumerate(records_written, task.first):
-                        index.append(f"{key}\t{offset}\n")
-                        entries.append(packing_list.Entry(image.label, sha256, image.path).line(key) + "\n")
+                        index_lines.append(f"{key}\t{offset}\n")
+                        entry = packing_list.Entry(image.label, sha256, image.path)
+                        list_lines.append(entry.line(key) + "\n")
                         offset += size
-                    for journal, lines in ((list_file, entries), (index_file, index)):
-                        # A line says that its record is written.
-                        journal.write("".join(lines))
-                        journal.flush()
-                    progress(before + task.first + len(task.images), total)
+                    # The lines follow their records, because ``_resume`` takes a line for a written record.
+                    for file, lines in ((list_file, list_lines), (index_file, index_lines)):
+                        file.write("".join(lines))
+                        file.flush()
+                    progress(images_before + task.first + len(task.images), total)
                 os.fsync(records.fileno())
-            before += len(images)
+            images_before += len(images)
+
+
+def _split_files(partial: Path, name: str) -> tuple[Path, Path, Path]:
+    """Return the paths of the records, the index and the packing list of split ``name``."""
+    return partial / f"{name}.rec", partial / f"{name}.idx", partial / f"{name}.tsv"
 
 
 def _resume(partial: Path, name: str) -> tuple[int, int]:
-    """Return how many records are surely whole and the offset of the next one; cut off everything behind
-    that."""
-    rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
+    """Cut off the files of split ``name`` behind the last record that is certainly whole. Return the number
+    of records that remain, and the offset of the next record in the .rec file."""
+    rec, idx, tsv = _split_files(partial, name)
     if not (rec.exists() and idx.exists() and tsv.exists()):
         return 0, 0
-    lines = [path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv)]
-    # The end of the last record is stored nowhere, so it is packed again.
-    done = max(0, min(map(len, lines)) - 1)
-    offset = int(lines[0][done].split(b"\t")[1]) if lines[0] else 0
-    for path, kept in zip((idx, tsv), lines, strict=False):
-        os.truncate(path, sum(len(line) + 1 for line in kept[:done]))
+    # The last element is empty, or a line without its end.
+    index_lines, list_lines = (path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv))
+    # The last record is packed again, because its end is stored nowhere.
+    done = max(0, min(len(index_lines), len(list_lines)) - 1)
+    offset = int(index_lines[done].split(b"\t")[1]) if index_lines else 0
+    for path, lines in ((idx, index_lines), (tsv, list_lines)):
+        os.truncate(path, sum(len(line) + 1 for line in lines[:done]))
     os.truncate(rec, offset)
     return done, offset
 
 
 def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_Task, _Written]]:
-    """Yield ``rest`` task by task in order, as the processes finish it; at most ``ahead`` tasks are submitted
-    at a time.
+    """Divide the task ``rest``, which holds all remaining records of a split, into tasks of ``CHUNK`` images.
+    Yield each task with its result, in order, once it is written.
 
-    If the caller stops early, those few finish uncancelled.
+    At most ``ahead`` tasks are submitted to the processes at a time. If the caller stops early, the submitted
+    tasks are not cancelled and finish.
     """
     waiting: deque[tuple[_Task, Future[_Written]]] = deque()
     position, offset = 0, rest.offset
@@ -243,8 +282,9 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
         written = future.result()
         end = task.offset + sum(size for size, _ in written)
         if end != task.end:
-            # A record was cut, one in a hundred thousand: its end and the records behind it may have
-            # overwritten each other.
+            # An image of the task contains the magic word, as one in a hundred thousand does. Its record was
+            # cut there and is longer than ``task.end`` assumes: it overlaps the records of the next tasks.
+            # All of them are written again.
             wait([pending for _, pending in waiting])
             waiting.clear()
             written = processes.submit(_write_records, task).result()
@@ -253,7 +293,7 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
 
 
 def _write_records(task: _Task) -> _Written:
-    """Write the records of a task."""
+    """Write the records of a task into its .rec file."""
     written: _Written = []
     offset = task.offset
     with open(task.rec, "r+b", buffering=0) as rec:
@@ -261,15 +301,18 @@ def _write_records(task: _Task) -> _Written:
             content = _read(f"{task.folder}/{image.path}", image.bytes)
             record = encode_image(key, image.label, content)
             written.append((len(record), hashlib.sha256(content).digest()))
-            left = memoryview(record)
-            while left:  # one call may write less than it was given
-                count = os.pwrite(rec.fileno(), left, offset)
-                left, offset = left[count:], offset + count
+            remaining = memoryview(record)
+            while remaining:  # a call of os.pwrite may write only a part
+                count = os.pwrite(rec.fileno(), remaining, offset)
+                remaining, offset = remaining[count:], offset + count
     return written
 
 
 def _read(path: str, size: int) -> bytes:
-    """Return the content of an image file that had ``size`` bytes when it was listed."""
+    """Return the content of an image file that had ``size`` bytes when the folder was listed.
+
+    Raises UserError if the file is too large, cannot be read, has another size by now, or is not an image.
+    """
     again = "extract its archive again, then give the same command"
     if size > LARGEST_BYTES:
         raise UserError(path, f"has {size} bytes, too many for a record", again)
@@ -283,8 +326,8 @@ def _read(path: str, size: int) -> bytes:
     return content
 
 
-def _finish(partial: Path, listed: ImageFolder, settings: dict[str, Any]) -> None:
-    """Write the class list, then pack.json, which says that the hidden folder holds all files."""
+def _write_class_list_and_record(partial: Path, listed: ImageFolder, settings: dict[str, Any]) -> None:
+    """Write the class list, and last pack.json: its presence means that the hidden folder holds all files."""
     text = "".join(f"{name}\n" for name in listed.classes)
     (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
     lists = {name: files.sha256(partial / name) for name in (layout.CLASSES, *layout.LISTS)}

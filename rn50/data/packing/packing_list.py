@@ -1,9 +1,10 @@
-"""Lists that ``rn50 pack`` writes beside the records: the class of every label and the source of every
-record.
+"""The lists that ``rn50 pack`` writes beside the records, and their readers, for ``rn50 verify`` and ``rn50
+unpack``.
 
-``classes.txt`` has one class name per line, label 0 first. ``train.tsv`` and ``val.tsv`` have one line per
-record, in the order of the index: key, label, SHA-256 of the image file, its path in the source folder.
-``pack.json`` says what was packed and how.
+``classes.txt`` has one class name per line, label 0 first. ``train.tsv`` and ``val.tsv``, the packing lists,
+have a line for each record, in the order of the index, with four columns: key, label, SHA-256 of the image
+file, path of the image file in the source folder. ``pack.json`` holds the settings of the packing and the
+SHA-256 of the three other files.
 """
 
 import contextlib
@@ -18,10 +19,11 @@ from rn50.errors import UserError
 
 _REMEDY = "take it from another copy of the data, or delete it"
 _LARGEST = 1 << 32
+"""Limit in bytes of a list that is read into memory; ImageNet's train.tsv takes about 140 MB."""
 
 
 class Packed(NamedTuple):
-    """A folder of images."""
+    """Numbers of classes and images that were packed or unpacked."""
 
     folder: Path
     """Folder that was written."""
@@ -33,7 +35,7 @@ class Packed(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A record of a split, described by its source file."""
+    """A line of a packing list: the image file from which a record was made."""
 
     label: int
     sha256: bytes
@@ -43,12 +45,12 @@ class Entry(NamedTuple):
     folders."""
 
     def line(self, key: int) -> str:
-        """Return the entry's line in the list, without the newline."""
+        """Return the line of the packing list, without the newline. ``key`` is the key of the record."""
         return f"{key}\t{self.label}\t{self.sha256.hex()}\t{self.path}"
 
     @staticmethod
     def parse(line: str) -> "Entry":
-        """Return the entry of a line. Raises ValueError if it is not an entry."""
+        """Return the entry in a line of a packing list. Raises ValueError if the line is not an entry."""
         _, label, sha256, path = line.rstrip("\n").split("\t")
         if not all(_is_name(part) for part in path.split("/")):
             raise ValueError("a path that leaves its folder")
@@ -56,17 +58,19 @@ class Entry(NamedTuple):
 
 
 def _is_name(name: str) -> bool:
-    """Return whether ``name`` is a single file or folder name, which cannot lead out of its folder."""
+    """Return whether ``name`` is the name of a file or folder, and not a path, which could lead out of the
+    folder."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def natural(name: str) -> list[Any]:
-    """Return a key by which names sort as a person sorts them: 2 before 10, whatever the case of letters."""
+    """Return a sort key that sorts names as a person does: 2 before 10, upper and lower case alike."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name.casefold())]
 
 
 def surprises(classes: Sequence[str]) -> Iterator[str]:
-    """Yield the order of sorted ``classes``, in a sentence, where a person would sort them otherwise."""
+    """Yield a sentence about the order of ``classes``, the sorted class names, if a person would expect
+    another order; else yield nothing."""
     for label, (name, expected) in enumerate(zip(classes, sorted(classes, key=natural), strict=True)):
         if name != expected:
             yield f"labels follow the class names as text: label {label} is the class {name}, not {expected}"
@@ -74,12 +78,13 @@ def surprises(classes: Sequence[str]) -> Iterator[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file, which may hold file names that are not UTF-8. Raises UserError."""
+    """Return the lines of a text file. Bytes that are not UTF-8, as in some file names, become surrogate
+    escapes. Raises UserError if the file cannot be read."""
     return files.read_text(path, _LARGEST, _REMEDY, errors="surrogateescape").split("\n")
 
 
 def read_list(folder: Path, name: str) -> list[Entry] | None:
-    """Return the packing list of split ``name``, or None if there is none. Raises UserError for a file that
+    """Return the packing list of split ``name``, or None if the folder has none. Raises UserError if the file
     is not a packing list."""
     path = folder / f"{name}.tsv"
     try:
@@ -98,7 +103,8 @@ def read_list(folder: Path, name: str) -> list[Entry] | None:
 
 
 def read_classes(folder: Path) -> list[str] | None:
-    """Return the class names, label 0 first, or None if there is no list. Raises UserError."""
+    """Return the class names, label 0 first, or None if the folder has no classes.txt. Raises UserError if
+    the file is not a list of folder names."""
     path = folder / CLASSES
     with contextlib.suppress(files.MissingError):
         classes = [line for line in read_lines(path) if line]
@@ -110,8 +116,8 @@ def read_classes(folder: Path) -> list[str] | None:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return pack.json, with ``lists`` and ``source`` empty if they, or the file itself, are absent. Raises
-    UserError."""
+    """Return the content of pack.json, empty if there is no such file. Missing keys ``lists`` and ``source``
+    are added with empty values. Raises UserError if the file is not one of ``rn50 pack``."""
     path = folder / PACK_RECORD
     record = read_json(path) or {}
     lists, source = record.setdefault("lists", {}), record.setdefault("source", "")
@@ -121,8 +127,8 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is not a
-    JSON object."""
+    """Return the JSON object in a file, or None if there is no such file. Raises UserError if the file cannot
+    be read or holds something else."""
     with contextlib.suppress(files.MissingError):
         content = files.read_json(path, remedy=_REMEDY)
         if not isinstance(content, dict):

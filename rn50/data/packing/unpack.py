@@ -1,4 +1,9 @@
-"""Unpack RecordIO into an image folder: ``OUT/train/<class>/<file>`` and ``OUT/val/<class>/<file>``."""
+"""Unpack RecordIO into an image folder (``rn50 unpack``): ``OUT/train/<class>/<file>`` and
+``OUT/val/<class>/<file>``.
+
+Threads write the images into a hidden folder, whose subfolders are moved to their final names at the end.
+After an interruption the same command continues with the images that are missing.
+"""
 
 import contextlib
 import functools
@@ -18,9 +23,12 @@ from rn50.errors import UserError
 from rn50.progress import Progress, silent
 
 PARTIAL = ".unpack.partial"
+"""Hidden folder of an unpacking that has not ended."""
 SOURCE = "source"
+"""File in the hidden folder with the path of the data set that is unpacked."""
 NAMES = ("train", "val")
 CHUNK = 32
+"""Number of records that a thread takes at a time."""
 _GO_ON = "fix that, and the same command goes on"
 
 
@@ -28,21 +36,22 @@ def unpack(data: Path, folder: Path, workers: int | None = None, progress: Progr
     """Write every image of ``data`` into the folder of its class below ``folder``; return the numbers of
     classes and images.
 
-    Names of classes and files are those of the packing list of ``rn50 pack``. Without one, classes are named
-    by label (``0007``) and files by class and key (``0007_123.JPEG``). Nothing appears under ``train`` and
-    ``val`` before all is written. After an interruption the same command continues. Raises ``UserError``.
+    The names of classes and files are those in the lists of ``rn50 pack``. Without the lists, a class is
+    named after its label (``0007``), and a file after its class and key (``0007_123.JPEG``). ``workers`` is
+    the number of threads, by default one for each core that this process may use. ``progress(done, total)``
+    counts images. Raises ``UserError`` if an image is not the one that was packed, or cannot be written.
     """
     classes = packing_list.read_classes(data) or []
     partial = folder / PARTIAL
     with contextlib.ExitStack() as opened:
-        # First, so that nothing is made for data that cannot be read.
+        # The readers come first, so that no folder is made if the data cannot be read.
         readers = {name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec")) for name in NAMES}
         opened.enter_context(writing(folder, "unpacking a data set", _GO_ON))
         _begin(partial, data)
         executor = opened.enter_context(ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))))
         done, total = 0, sum(map(len, readers.values()))
         for name, reader in readers.items():
-            if not (folder / name).exists():  # else put in place before an interruption
+            if not (folder / name).exists():  # else it was moved to its final name before an interruption
                 entries = _entries(data, name, len(reader))
                 write = functools.partial(_write, reader, partial / name, classes, entries)
                 chunks = [range(len(reader))[start : start + CHUNK] for start in range(0, len(reader), CHUNK)]
@@ -53,18 +62,19 @@ def unpack(data: Path, folder: Path, workers: int | None = None, progress: Progr
             if (partial / name).exists():
                 os.replace(partial / name, folder / name)
         shutil.rmtree(partial)
-        folders = {path.name for name in NAMES for path in (folder / name).iterdir()}
-    return Packed(folder, len(classes or folders), *map(len, readers.values()))
+        class_folders = {path.name for name in NAMES for path in (folder / name).iterdir()}
+    return Packed(folder, len(classes or class_folders), *map(len, readers.values()))
 
 
 def _begin(partial: Path, data: Path) -> None:
-    """Make the hidden folder, or accept the one of an interrupted unpacking of the same data. Raises
-    UserError for other data."""
+    """Make the hidden folder ``partial``, or keep it if an unpacking of ``data`` was interrupted here. Raises
+    UserError if there is an image folder already, or if other data were being unpacked here."""
     for name in NAMES:
         if (partial.parent / name).exists() and not partial.exists():
             raise UserError(partial.parent / name, "is there already", "choose another folder")
     source = partial / SOURCE
-    origin = str(data.resolve()).encode("utf-8", "backslashreplace").decode()  # as it is written
+    # A name that is not UTF-8 cannot be written: its bytes are replaced by escapes.
+    origin = str(data.resolve()).encode("utf-8", "backslashreplace").decode()
     if source.exists() and files.read_text(source) != origin:
         problem = "an unpacking of other data was begun here"
         raise UserError(partial, problem, "delete it, or choose another folder")
@@ -73,8 +83,8 @@ def _begin(partial: Path, data: Path) -> None:
 
 
 def _entries(data: Path, name: str, records: int) -> list[Entry]:
-    """Return the packing list of a split, empty without one. Raises UserError unless it has ``records``
-    records."""
+    """Return the packing list of split ``name``, empty if there is none. Raises UserError if the list does
+    not have ``records`` entries."""
     entries = packing_list.read_list(data, name)
     if entries is not None and len(entries) != records:
         problem = f"has {len(entries)} lines, and {name}.idx {records}"
@@ -85,11 +95,16 @@ def _entries(data: Path, name: str, records: int) -> list[Entry]:
 def _write(
     reader: IndexedRecordReader, folder: Path, classes: list[str], entries: list[Entry], positions: range
 ) -> None:
-    """Write the images of records into the folders of their classes below ``folder``, except those already
-    there; ``classes`` and ``entries`` are empty without the lists of ``rn50 pack``."""
+    """Write the images of the records at ``positions`` into the folders of their classes below ``folder``,
+    except images that an earlier unpacking wrote.
+
+    ``classes`` and ``entries`` are empty if the data set has no lists of ``rn50 pack``. Raises UserError if a
+    record has no class or no image, or not the image that was packed.
+    """
     remedy = f"see rn50 verify {reader.path.parent}"
     for position in positions:
         header, image = reader.read(position)
+        # Without a list of classes, all whole numbers that a float32 label can hold are allowed.
         is_class = header.flag < 2 and header.is_in(len(classes) or 1 << 24)
         if (no_image := read_header(image).fault) or not is_class:
             labels = f"{header.flag} labels" if header.flag > 1 else f"label {header.label:g}"

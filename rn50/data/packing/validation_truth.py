@@ -1,19 +1,22 @@
-"""Labels of a flat validation folder, from the published lists in all their common forms.
+"""Labels of the images in a flat validation folder, read from a published list: ``read``, for ``rn50 pack``.
 
 A list has one line per image, in one of these forms, with or without a heading:
 
-- a class: ``n01440764``, for the images in the order of their names;
-- an image name and a class, or its index among the sorted classes: ``ILSVRC2012_val_00000001.JPEG n01751748``
-  or ``... 65``, also separated by a comma and followed by more words, as in Kaggle's
-  ``LOC_val_solution.csv``, or with the two exchanged;
-- three columns, as in MXNet's ``.lst``: a key, the index of the class, the path of the image;
-- the official ``ILSVRC2012_validation_ground_truth.txt``: an ILSVRC2012_ID of 1 to 1000, for the images in
-  the order of their names. These IDs are not indices of the sorted classes: the development kit's
-  ``meta.mat``, beside the list, maps them.
+- a class: ``n01440764``. The lines are in the order of the image names.
+- an image name and a class, or the index of the class among the sorted classes:
+  ``ILSVRC2012_val_00000001.JPEG n01751748`` or ``ILSVRC2012_val_00000001.JPEG 65``. The separator may be a
+  comma, more words may follow, as in Kaggle's ``LOC_val_solution.csv``, and the class may come first.
+- three columns, as in MXNet's ``.lst``: a key, the index of the class, the path of the image.
+- the official ``ILSVRC2012_validation_ground_truth.txt``: an ILSVRC2012_ID of 1 to 1000. The lines are in the
+  order of the image names. An ILSVRC2012_ID is not an index of the sorted classes: the development kit's
+  ``meta.mat``, in the same folder as the list, has the class of each ID.
 
-A list is read in every way that is possible, and refused if two of them give an image different classes.
+Nothing in a list says which form it has. So it is read in every way that is possible, and refused if two ways
+give an image different classes. A way consists of the column of the images, the column of the classes, and
+the meaning of the words in the column of the classes.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,35 +26,43 @@ from rn50.errors import UserError, excerpt
 
 OFFICIAL = Path("ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt")
 KAGGLES = Path("../../../LOC_val_solution.csv")
-"""Kaggle's list, from its folder of images."""
+"""Kaggle's list, relative to the folder with Kaggle's train/ and val/."""
 META = "meta.mat"
 _WORD = re.compile(r'[^\s,;"\ufeff]+')
-"""A word of a list. Windows programs write U+FEFF before the first."""
+"""A word of a list. Windows programs write U+FEFF before the first word of a file."""
 _LARGEST_ORDER = 1 << 20
+"""Limit in bytes of a list of the classes; a list of 1000 WordNet IDs takes 10 kB."""
 _FROM_0, _FROM_1, _BY_ID = "counted from 0", "counted from 1", "by ILSVRC2012_ID"
+"""Names of meanings: a word is the index of a class, the index plus 1, or an ILSVRC2012_ID."""
 _SURE = "sort the images into class folders, or give a list with the name and the class of each image"
 
 Lines = list[tuple[int, list[str]]]
-"""Number and words of each line."""
+"""The number of each line, from 1, and its words."""
+Columns = tuple[str, int, Sequence[str]]
+"""A way to read the columns: its name, the position of the column of the classes, and the image of each
+line."""
 Meanings = dict[str, dict[str, int]]
-"""Ways to read words as classes, by name: the label of each word."""
+"""Ways to read a word as a class: name of the meaning -> word -> label."""
 
 
 def find(source: Path) -> Path | None:
-    """Return the official list of a development kit unpacked in the source folder or beside it, or Kaggle's,
-    if any."""
+    """Return the official list, if the development kit was unpacked in the source folder or beside it;
+    Kaggle's list, if the source folder is Kaggle's; else None."""
     places = source / OFFICIAL, source.parent / OFFICIAL, source / OFFICIAL.name, source / KAGGLES
     return next((path for path in places if path.is_file()), None)
 
 
 def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path) -> dict[str, int]:
-    """Return the label by file name, for sorted ``names`` of the validation folder and sorted ``classes`` of
-    ``source``. Raises UserError."""
-    by_word = {Path(name).stem: name for name in names} | {name: name for name in names}
+    """Return file name -> label for the images of the validation folder, from the list ``path``.
+
+    ``names`` are the sorted file names of the images, ``classes`` the sorted class names, and ``source`` is
+    the folder with ``train`` and ``val``. Raises UserError if the list does not give each image one class.
+    """
+    name_of_word = {Path(name).stem: name for name in names} | {name: name for name in names}
     meanings = dict(_meanings(path, classes, source))
-    vocabulary = {*by_word, *(word for labels in meanings.values() for word in labels)}
-    numbered = enumerate(map(_WORD.findall, read_lines(path)), 1)
-    lines = [(number, words) for number, words in numbered if words]
+    vocabulary = {*name_of_word, *(word for labels in meanings.values() for word in labels)}
+    numbered_lines = enumerate(map(_WORD.findall, read_lines(path)), 1)
+    lines = [(number, words) for number, words in numbered_lines if words]
     if len(lines) == len(names) + 1 and vocabulary.isdisjoint(lines[0][1]):
         del lines[0]  # the heading
     if not lines:
@@ -59,87 +70,100 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     if len(lines) != len(names):
         problem = f"has {len(lines):,} lines, and the validation folder {len(names):,} images"
         raise UserError(path, problem, "extract the archive again, or give the list that belongs to it")
-    widths = {len(words) for _, words in lines}
-    columns: list[tuple[str, int, Sequence[str]]]
-    """How the images are known, the column of the classes, and the image of every line."""
-    columns = [("", 0, names), (", images sorted by number", 0, sorted(names, key=natural))]
-    if widths != {1}:
-        pairs = [pair for pair in ((0, 1), (1, 0), (2, 1)) if pair[0] == 0 or widths == {pair[0] + 1}]
-        columns = [(f", column {label + 1}", label, _images(lines, image, by_word)) for image, label in pairs]
-    readings: list[tuple[str, dict[str, int]]] = []
-    values: list[str] = []
-    for how, column, images in columns:
+    words_per_line = {len(words) for _, words in lines}
+    columns: list[Columns] = [("", 0, names), (", images sorted by number", 0, sorted(names, key=natural))]
+    if words_per_line != {1}:
+        # (column of the images, column of the classes)
+        pairs = [pair for pair in ((0, 1), (1, 0), (2, 1)) if pair[0] == 0 or words_per_line == {pair[0] + 1}]
+        columns = [_named_columns(lines, *pair, name_of_word) for pair in pairs]
+    readings: list[tuple[str, dict[str, int]]] = []  # name of the way, and file name -> label
+    class_words: list[str] = []
+    for columns_name, column, images in columns:
         if set(images) == set(names):
-            rest = (" ".join(words[column:]) for _, words in lines)  # the names of classes may have spaces
-            values = [name if name in vocabulary else re.sub(r"\.0*$", "", name.split()[0]) for name in rest]
+            # The class is the whole end of the line, if its name has spaces, or else the first word of the
+            # end. MXNet's .lst has 65.000000 for 65.
+            ends = (" ".join(words[column:]) for _, words in lines)
+            class_words = [end if end in vocabulary else re.sub(r"\.0*$", "", end.split()[0]) for end in ends]
             for meaning, labels in meanings.items():
-                # The official list beside its kit has IDs and nothing else.
-                is_possible = meaning != _FROM_1 or widths != {1} or _BY_ID not in meanings
-                if is_possible and labels.keys() >= set(values):
-                    taken = [labels[value] for value in values]
-                    readings.append((meaning + how, dict(zip(images, taken, strict=True))))
-    # Nothing says the order of classes that are counted from 1, or without the names of images.
-    unsure = (_FROM_1, _FROM_0) if widths == {1} else (_FROM_1,)
-    if all(how.startswith(unsure) for how, _ in readings):
-        raise _no_class(path, lines, values, meanings) if values else _no_image(path, lines, columns)
-    how, truth = readings[0]
-    for other_how, other in readings[1:]:
-        if name := next((name for name in names if truth[name] != other[name]), ""):
-            first, second = classes[truth[name]], classes[other[name]]
-            problem = f"has two readings: {name} is of class {first} ({how}) or {second} ({other_how})"
+                # The official list, in one folder with meta.mat, has IDs and nothing else.
+                is_possible = meaning != _FROM_1 or words_per_line != {1} or _BY_ID not in meanings
+                if is_possible and labels.keys() >= set(class_words):
+                    line_labels = [labels[word] for word in class_words]
+                    readings.append((meaning + columns_name, dict(zip(images, line_labels, strict=True))))
+    # Nothing says in which order the classes are counted if the list counts them from 1 or names no image.
+    uncertain = (_FROM_1, _FROM_0) if words_per_line == {1} else (_FROM_1,)
+    if all(way.startswith(uncertain) for way, _ in readings):
+        if not class_words:
+            raise _no_image(path, lines, columns)
+        raise _no_class(path, lines, class_words, meanings)
+    way, truth = readings[0]
+    for other_way, other_truth in readings[1:]:
+        if name := next((name for name in names if truth[name] != other_truth[name]), ""):
+            first, second = classes[truth[name]], classes[other_truth[name]]
+            problem = f"has two readings: {name} is of class {first} ({way}) or {second} ({other_way})"
             raise UserError(path, problem, _SURE)
     return truth
 
 
-def _images(lines: Lines, column: int, by_word: Mapping[str, str]) -> list[str]:
-    """Return the image that each line names in ``column``; empty without one."""
-    paths = (Path(words[column] if column < len(words) > 1 else "") for _, words in lines)
-    return [by_word.get(path.name) or by_word.get(path.stem, "") for path in paths]
+def _named_columns(
+    lines: Lines, image_column: int, class_column: int, name_of_word: Mapping[str, str]
+) -> Columns:
+    """Return the way to read lines that name the image in ``image_column``. The image of a line that names
+    none is "". ``name_of_word`` maps file names, with and without their suffix, to file names."""
+    paths = (Path(words[image_column] if image_column < len(words) > 1 else "") for _, words in lines)
+    images = [name_of_word.get(path.name) or name_of_word.get(path.stem, "") for path in paths]
+    return f", column {class_column + 1}", class_column, images
 
 
 def _meanings(path: Path, classes: Sequence[str], source: Path) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield every way to read words as classes, and the label of each word."""
+    """Yield each way in which the words of the list ``path`` may denote classes: its name, and word ->
+    label."""
     labels = {name: label for label, name in enumerate(classes)}
     yield "by name", labels
     yield _FROM_0, {str(label): label for label in labels.values()}
-    if ids := _ids(path):
-        yield _BY_ID, {key: labels[name] for key, name in ids.items() if name in labels}
+    if class_of_id := _classes_by_id(path):
+        yield _BY_ID, {key: labels[name] for key, name in class_of_id.items() if name in labels}
     yield _FROM_1, {str(label + 1): label for label in labels.values()}
-    # Lists of the classes in another order, such as the wnids.txt of Tiny ImageNet.
+    # Files that list all classes in another order, such as the wnids.txt of Tiny ImageNet: a word may be the
+    # position of a class in such a file.
     for file in sorted({*path.parent.glob("*.txt"), *source.glob("*.txt")}):
         if file.is_file() and file.stat().st_size < _LARGEST_ORDER and not file.samefile(path):
             order = [line.split()[0] for line in read_lines(file) if line.strip()]
             if sorted(order) == list(classes):
-                yield f"by {file.name}", {str(place): labels[name] for place, name in enumerate(order)}
+                yield f"by {file.name}", {str(position): labels[name] for position, name in enumerate(order)}
 
 
-def _no_image(path: Path, lines: Lines, columns: list[tuple[str, int, Sequence[str]]]) -> UserError:
-    """Return the first line that does not name one more image."""
+def _no_image(path: Path, lines: Lines, columns: list[Columns]) -> UserError:
+    """Return the error for a list that does not name every image once. It quotes the first line that names no
+    image, or an image that an earlier line names."""
     images = next((images for _, _, images in columns if images[0]), columns[0][2])
-    first = {name: place for place, name in reversed([*enumerate(images)])}
-    bad = next((place for place, name in enumerate(images) if not name or first[name] < place), 0)
-    number, words = lines[bad]
+    first_line = {name: position for position, name in reversed([*enumerate(images)])}
+    is_wrong = (not name or first_line[name] < position for position, name in enumerate(images))
+    number, words = next(itertools.compress(lines, is_wrong), lines[0])
     problem = f"line {number} is not about one more image of the validation folder: "
     return UserError(path, problem + excerpt(" ".join(words), 80), "give the list that belongs to it")
 
 
-def _no_class(path: Path, lines: Lines, values: list[str], meanings: Meanings) -> UserError:
-    """Return the first line that does not name a class, or why numbers do not."""
-    if _BY_ID not in meanings and all(value.isdecimal() and int(value) > 0 for value in values):
+def _no_class(path: Path, lines: Lines, class_words: list[str], meanings: Meanings) -> UserError:
+    """Return the error for a list whose words do not denote classes: IDs without meta.mat, a class that is
+    not in train/, or numbers of uncertain order. ``class_words`` has a word for each line."""
+    if _BY_ID not in meanings and all(word.isdecimal() and int(word) > 0 for word in class_words):
         remedy = f"put the development kit's {META} beside it, or give a list with the class of each image"
         return UserError(path, "has ILSVRC2012_IDs, which are not labels", remedy)
-    ids = _ids(path)
-    named = {**meanings["by name"], **meanings.get(_BY_ID, meanings[_FROM_0])}
-    for (number, _), value in zip(lines, values, strict=True):
-        if value not in named:
-            problem = f"line {number} names the class {ids.get(value, value)}, of which train/ has no folder"
+    class_of_id = _classes_by_id(path)
+    allowed = {**meanings["by name"], **meanings.get(_BY_ID, meanings[_FROM_0])}
+    for (number, _), word in zip(lines, class_words, strict=True):
+        if word not in allowed:
+            name = class_of_id.get(word, word)
+            problem = f"line {number} names the class {name}, of which train/ has no folder"
             remedy = "extract its archive, or give the list that belongs to these classes"
             return UserError(path, problem, remedy)
     return UserError(path, "does not say for certain which class each image has", _SURE)
 
 
-def _ids(path: Path) -> dict[str, str]:
-    """Return the class by ILSVRC2012_ID, from the development kit; none without it."""
+def _classes_by_id(path: Path) -> dict[str, str]:
+    """Return ILSVRC2012_ID -> class name, from the development kit's meta.mat in the folder of the list
+    ``path``; empty if there is none. Raises UserError for a damaged file."""
     meta = path.parent / META
     if not meta.is_file():
         return {}
