@@ -1,1 +1,1 @@
-"""``rn50 verify``: the audit of every record, the findings, and the certificate."""
+"""``rn50 verify``: the checks of a data set, their findings, and the certificate."""

@@ -1,7 +1,7 @@
-"""certificate.json: the result of ``rn50 verify`` on a data set, in a form that a run can check its
-configuration against.
+"""certificate.json: the result of ``rn50 verify``. ``certify.py`` writes it; a run reads it and checks that
+its configuration and files agree with it.
 
-It contains no date and no path, so the same data have the same certificate everywhere.
+The certificate contains no date and no path, so that equal data have equal certificates on all machines.
 """
 
 import hashlib
@@ -19,11 +19,13 @@ from rn50.errors import UserError
 from rn50.settings.config import Config
 
 FORMAT = 1
+"""Version of the certificate's structure."""
 DEMO_CLASSES = 10
+"""Number of classes of a demo data set, which its record does not state."""
 
 
 class Certificate(NamedTuple):
-    """A certificate as it was read or written."""
+    """A certificate that was read or written."""
 
     path: Path | None
     """File of the certificate; null: it could not be written."""
@@ -31,12 +33,13 @@ class Certificate(NamedTuple):
     sha256: str
     """SHA-256 of the certificate, by which a log names the data."""
     not_kept: str = ""
-    """Reason why it could not be written, and a place where it could be kept."""
+    """Reason why the certificate could not be written, and how to keep it elsewhere; empty: it was
+    written."""
 
     def summary(self) -> dict[str, Any]:
-        """Return the part that is saved beside a result."""
-        kept = ("imagenet", "decoded", "classes", "train", "val", "set_sha256")
-        return {"sha256": self.sha256, **{key: self.content.get(key) for key in kept}}
+        """Return the part of the certificate that is saved in the JSON file beside a log."""
+        keys = ("imagenet", "decoded", "classes", "train", "val", "set_sha256")
+        return {"sha256": self.sha256, **{key: self.content.get(key) for key in keys}}
 
 
 class ExpectedData(NamedTuple):
@@ -46,20 +49,23 @@ class ExpectedData(NamedTuple):
     train: int
     val: int
     files: dict[str, dict[str, Any]]
-    """bytes and sha256 by file name, as far as an earlier record states them."""
+    """File name -> {"bytes": size, "sha256": hash}; empty: no earlier record states them."""
     by: str
     """Source of the expectation, such as "certificate.json" or "ImageNet"."""
 
     @property
     def is_imagenet(self) -> bool:
-        """True if these are the numbers of the benchmark."""
+        """True if the numbers of classes and images are those of the benchmark."""
         imagenet = rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES
         return (self.classes, self.train, self.val) == imagenet
 
 
 def expected(folder: Path) -> ExpectedData:
-    """Return what an earlier certificate, pack.json or the demo data's record states, in this order; else
-    ImageNet's numbers."""
+    """Return the numbers and files that are expected of the data set in ``folder``.
+
+    They come from the first of these files that exists: an earlier certificate, pack.json, the record of the
+    demo data set. Without any, the numbers are ImageNet's. Raises UserError for a damaged file.
+    """
     for name in (CERTIFICATE, PACK_RECORD, DEMO_RECORD):
         record = packing_list.read_json(folder / name)
         if record is not None:
@@ -73,16 +79,16 @@ def expected(folder: Path) -> ExpectedData:
 
 
 def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the facts about each file in ``content``, read from ``path``. Raises UserError for another
-    structure."""
+    """Return "files" of ``content``, the JSON object in ``path``: file name -> facts about the file. Raises
+    UserError if it has another structure."""
     facts = content.get("files", {})
     if not isinstance(facts, dict) or not all(isinstance(fact, dict) for fact in facts.values()):
         raise _damaged(path, "it does not say what each file is")
     return facts
 
 
-def _damaged(path: Path, what: str) -> UserError:
-    return UserError(path, f"damaged, {what}", "take it from another copy of the data, or delete it")
+def _damaged(path: Path, reason: str) -> UserError:
+    return UserError(path, f"damaged, {reason}", "take it from another copy of the data, or delete it")
 
 
 def set_sha256(files: dict[str, dict[str, Any]]) -> str:
@@ -93,11 +99,12 @@ def set_sha256(files: dict[str, dict[str, Any]]) -> str:
 
 
 def write(folder: Path, content: dict[str, Any]) -> Certificate:
-    """Return the certificate, written atomically to certificate.json if that is possible."""
+    """Write the certificate to certificate.json in ``folder``, atomically, and return it. If the file cannot
+    be written, the certificate that is returned has no path, and the reason in ``not_kept``."""
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
-    kept = (name for name in (*FILES, *PACKED, DEMO_RECORD) if (folder / name).exists())
-    links = f"mkdir NEW && ln -s {shlex.quote(str(folder.resolve()))}/{{{','.join(kept)}}} NEW"
+    present = (name for name in (*FILES, *PACKED, DEMO_RECORD) if (folder / name).exists())
+    links = f"mkdir NEW && ln -s {shlex.quote(str(folder.resolve()))}/{{{','.join(present)}}} NEW"
     remedy = f"to keep it, verify a folder of links to the data, which DATADIR may name then: {links}"
     sha256 = hashlib.sha256(text).hexdigest()
     try:
@@ -110,14 +117,15 @@ def write(folder: Path, content: dict[str, Any]) -> Certificate:
 def read(folder: Path) -> Certificate | None:
     """Return the certificate of a data folder, or None if it has none. Raises UserError for a damaged one.
 
-    A run calls it once its clock runs, because the certificate is a file of the data set.
+    A run calls this function after its clock has started: the certificate is a file of the data set, and none
+    of them may be opened before.
     """
     path = folder / CERTIFICATE
     content = packing_list.read_json(path)
     if content is None:
         return None
-    named = set(FILES) <= set(_facts(path, content)) and isinstance(content.get("set_sha256"), str)
-    if content.get("passed") is True and not named:
+    has_hashes = set(FILES) <= set(_facts(path, content)) and isinstance(content.get("set_sha256"), str)
+    if content.get("passed") is True and not has_hashes:
         raise _damaged(path, "it does not say what each file is")
     return Certificate(path, content, files.sha256(path))
 
@@ -125,18 +133,18 @@ def read(folder: Path) -> Certificate | None:
 def check(config: Config) -> Certificate | None:
     """Return the certificate of the data that ``config`` names, or None if there is none.
 
-    Raises UserError if the certificate contradicts the configuration or the files, or reports faults. Of the
-    files only the sizes are compared, so it takes a moment.
+    Raises UserError if the certificate contradicts the configuration or the files, or reports faults. Only
+    the sizes of the files are compared, not their hashes, so that the check takes milliseconds.
     """
     data, folder = config.data, Path(config.data.folder)
     certificate = read(folder)
     if certificate is None:
         return None
     content = certificate.content
-    again = f"run rn50 verify {folder}"
+    verify_again = f"run rn50 verify {folder}"
     if content.get("passed") is not True:
         problem = "rn50 verify found these data at fault"
-        raise UserError(certificate.path, problem, f"{again}, which says where and what to do")
+        raise UserError(certificate.path, problem, f"{verify_again}, which says where and what to do")
     numbers = {split: records for split, (_, _, *records) in preflight.record_sets(config).items()}
     for key, (configured, variable) in {"classes": (data.classes, "NUMCLASSES"), **numbers}.items():
         if content.get(key) != configured:
@@ -148,5 +156,5 @@ def check(config: Config) -> Certificate | None:
         size = (folder / name).stat().st_size
         if size != certified:
             problem = f"has {size} bytes, and {certified} when it was certified"
-            raise UserError(folder / name, problem, f"copy or pack it again, or {again}")
+            raise UserError(folder / name, problem, f"copy or pack it again, or {verify_again}")
     return certificate

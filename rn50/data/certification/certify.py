@@ -1,8 +1,11 @@
-"""``rn50 verify``: check both splits record by record, compare their numbers with the expected ones, write
-certificate.json.
+"""``rn50 verify``: ``certify`` checks a data set, writes certificate.json, and returns the findings;
+``print_findings`` prints them.
 
-A fault fails the certificate. A remark is merely worth knowing: ImageNet itself holds a PNG, CMYK images and
-images that occur twice.
+``audit.py`` checks each record by itself. This file checks what concerns several records: the lists of ``rn50
+pack``, the numbers of images, and images that occur twice.
+
+A finding is a fault or a remark. Data with a fault do not pass. A remark is only for information: ImageNet
+itself holds a PNG, CMYK images and images that occur twice.
 """
 
 import os
@@ -26,8 +29,8 @@ from rn50.terminal import Terminal
 
 NAMES = ("train", "val")
 IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
-"""Fewest and most images of a class. Source: Russakovsky et al., ImageNet Large Scale Visual Recognition
-Challenge, 2015."""
+"""The numbers of images in ImageNet's smallest and largest class. Source: Russakovsky et al., ImageNet Large
+Scale Visual Recognition Challenge, 2015."""
 CHECK_DATADIR = "check that it is the folder that is meant, then copy or pack the data again"
 ANOTHER_COPY = "take it from another copy of the data, or pack them again"
 
@@ -49,7 +52,7 @@ class Checked(NamedTuple):
     decoded: bool
     """True if every image was decoded (`--full`)."""
     imagenet: bool
-    """True if the numbers are ImageNet's."""
+    """True if the data passed and have ImageNet's numbers of classes and images."""
     classes: int
     train: int
     """Training images."""
@@ -57,13 +60,14 @@ class Checked(NamedTuple):
     """Validation images."""
     files: Mapping[str, Annotated[Mapping[str, Any], FileFacts]]
     set_sha256: str | None
-    """SHA-256 of the set; null where there are faults."""
+    """SHA-256 of the output of `sha256sum train.rec train.idx val.rec val.idx`; null if there are faults."""
     faults: DataFindings
     remarks: DataFindings
 
 
 class Certified(NamedTuple):
-    """Result of ``rn50 verify`` for a data folder: the content of its certificate, and where that is."""
+    """Result of ``rn50 verify``: the content of the certificate, its file, and the numbers that were
+    expected."""
 
     checked: Inline[Checked]
     certificate: Certificate
@@ -81,13 +85,14 @@ def certify(
     progress: Progress = silent,
     write_index: bool = False,
 ) -> Certified:
-    """Check all of ``folder`` and write its certificate.json, whatever the verdict, if it can be written.
-    With ``write_index`` first write the index of each .rec file that has none.
+    """Check the data set in ``folder`` and write its certificate.json, with faults or without, if the folder
+    can be written.
 
-    ``decode`` decodes every image too. ``numbers`` are the expected "classes", "train" and "val"; one that is
-    None or missing is that of ``certificate.expected``. ``workers`` is the number of
-    threads, by default one for each core that this process may use. ``progress(done, total)`` counts images.
-    Raises ``UserError`` if a file cannot be read, or an index cannot be written.
+    With ``decode`` every image is decoded. ``numbers`` are the expected numbers of "classes", "train" and
+    "val"; in place of a number that is None or missing, that of ``certificate.expected`` counts. ``workers``
+    is the number of threads, by default one for each core that this process may use. ``progress(done,
+    total)`` counts images. With ``write_index`` a missing index is first written from its .rec file. Raises
+    ``UserError`` if a file cannot be read, or an index cannot be written.
     """
     for path in (folder / name for name in layout.FILES):
         if write_index and path.suffix == ".idx" and not path.exists():
@@ -108,44 +113,55 @@ def certify(
         try:
             splits.append(AuditedSplit(folder, name, expected.classes, record["source"]))
         except UserError as error:
-            remade = f"rn50 verify --write-index {folder} makes it from {name}.rec"
-            remedy = f"copy it again, or delete it: {remade}"
+            make_index = f"rn50 verify --write-index {folder} makes it from {name}.rec"
+            remedy = f"copy it again, or delete it: {make_index}"
             faults.add("index", f"{name}.idx", None, error.problem, remedy)
     total = sum(split.records for split in splits)
     done = 0
 
-    def more(records: int) -> None:
+    def add_to_progress(records: int) -> None:
         nonlocal done
         done += records
         progress(done, total)
 
-    files: dict[str, dict[str, object]] = {}
+    threads = workers or len(os.sched_getaffinity(0))
+    facts: dict[str, dict[str, object]] = {}
     for split in splits:
         _read_entries(split, classes, faults)
-        files |= audit(split, decode, workers or len(os.sched_getaffinity(0)), more, faults, remarks)
+        facts |= audit(split, decode, threads, add_to_progress, faults, remarks)
         _check_numbers(split, expected, classes, faults)
     if len(splits) == len(NAMES):
-        _compare(splits, faults, remarks)
-    for name, facts in expected.files.items():
-        if name in files and facts.get("sha256") != files[name]["sha256"]:
+        _find_duplicates(splits, faults, remarks)
+    for name, expected_facts in expected.files.items():
+        if name in facts and expected_facts.get("sha256") != facts[name]["sha256"]:
             text = f"is not what it was when {expected.by} was written: its SHA-256 differs"
-            meant = f"if the change is meant, delete {expected.by} and verify again"
-            remedy = f"take it from another copy; {meant}"
-            faults.add("changed", name, None, text, remedy)
+            if_meant = f"if the change is meant, delete {expected.by} and verify again"
+            faults.add("changed", name, None, text, f"take it from another copy; {if_meant}")
     passed = not faults.counts
-    imagenet = passed and expected.is_imagenet
-    counts = expected.classes, expected.train, expected.val
-    # Hashes of data at fault would later be taken for the expected ones.
-    kept, set_sha256 = (files, certificate.set_sha256(files)) if passed else (expected.files, None)
-    checked = Checked(passed, decode, imagenet, *counts, kept, set_sha256, faults, remarks)
+    checked = Checked(
+        passed=passed,
+        decoded=decode,
+        imagenet=passed and expected.is_imagenet,
+        classes=expected.classes,
+        train=expected.train,
+        val=expected.val,
+        # The next certification expects these hashes, so they are not those of data with faults.
+        files=facts if passed else expected.files,
+        set_sha256=certificate.set_sha256(facts) if passed else None,
+        faults=faults,
+        remarks=remarks,
+    )
     return Certified(checked, certificate.write(folder, as_json(checked)), expected)
 
 
 def _checked_lists(
     folder: Path, lists: dict[str, str], expected: ExpectedData, faults: DataFindings
 ) -> list[str] | None:
-    """Return the class list. Adds a fault for a list without the SHA-256 in ``lists``, and for a wrong number
-    of classes."""
+    """Return the class names in classes.txt, or None if there is no such file.
+
+    Adds a fault for each list whose SHA-256 is not that in ``lists``, file name -> SHA-256, and for a number
+    of classes that is not the expected one.
+    """
     for name, sha256 in lists.items():
         path = folder / name
         if not path.is_file() or sha256_of(path) != sha256:
@@ -159,8 +175,8 @@ def _checked_lists(
 
 
 def _read_entries(split: AuditedSplit, classes: list[str] | None, faults: DataFindings) -> None:
-    """Read the packing list of a split. Add a fault if it cannot be read, and wherever it contradicts the
-    class list."""
+    """Read the packing list of a split into ``split.entries``. Add a fault if the list cannot be read, and
+    for each entry whose label or path contradicts ``classes``, the class list, which may be None."""
     name = f"{split.name}.tsv"
     try:
         split.entries = packing_list.read_list(split.rec.parent, split.name)
@@ -171,6 +187,7 @@ def _read_entries(split: AuditedSplit, classes: list[str] | None, faults: DataFi
     remedy = "take classes.txt and the list from another copy of the data, or pack them again"
     for record, entry in enumerate(split.entries or ()):
         label_class = classes[entry.label] if entry.label < len(classes) else None
+        # The path has no class folder if the validation folder was flat.
         folder_name, slash, _ = entry.path.partition("/")
         if label_class is None or (slash and folder_name != label_class):
             text = f"{entry.path} has label {entry.label}, which is the class {label_class}"
@@ -180,7 +197,8 @@ def _read_entries(split: AuditedSplit, classes: list[str] | None, faults: DataFi
 def _check_numbers(
     split: AuditedSplit, data: ExpectedData, classes: list[str] | None, faults: DataFindings
 ) -> None:
-    """Check the number of records and the number of images of each class."""
+    """Add a fault for a number of records that is not the expected one or not that of the packing list, and
+    for each class with too few or too many images."""
     idx, entries = split.idx.name, split.entries
     expected = getattr(data, split.name)
     if split.records != expected:
@@ -194,6 +212,7 @@ def _check_numbers(
         text = f"lists {split.records:,} records, and the packing list {len(entries):,}{named}"
         faults.add("count", idx, first, text, CHECK_DATADIR)
     images = np.bincount(split.labels[split.labels >= 0], minlength=data.classes)
+    # Other data sets than ImageNet need one image of each class, if they have so many images.
     any_number = int(split.records >= data.classes), split.records
     fewest, most = IMAGENET_PER_CLASS[split.name] if data.is_imagenet else any_number
     allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -204,34 +223,36 @@ def _check_numbers(
         faults.add("classes", split.rec.name, None, text, remedy)
 
 
-def _compare(splits: Sequence[AuditedSplit], faults: DataFindings, remarks: DataFindings) -> None:
-    """Remark on images that occur twice, within or across the splits; above a twentieth of all, add a
-    fault."""
+def _find_duplicates(splits: Sequence[AuditedSplit], faults: DataFindings, remarks: DataFindings) -> None:
+    """Add a remark for each image that occurs earlier in the same or the other split. Add a fault if these
+    are more than a twentieth of all images.
+
+    ``splits`` are training and validation; the images of both are numbered in this order.
+    """
     digests = np.concatenate([split.digests for split in splits])
     labels = np.concatenate([split.labels for split in splits])
-    train = splits[0].records
+    train_images = splits[0].records
 
-    def place(at: int) -> tuple[str, int]:
-        return ("train.rec", at) if at < train else ("val.rec", at - train)
+    def file_and_record(image: int) -> tuple[str, int]:
+        return ("train.rec", image) if image < train_images else ("val.rec", image - train_images)
 
-    present = digests.any(axis=1)
+    is_present = digests.any(axis=1)
+    # Sorted by their first eight bytes, equal digests are neighbours: it does not happen by chance that
+    # different digests agree in eight bytes.
     order = np.lexsort(digests.T[:8])
-    # Sorted by eight bytes, equal digests are neighbours: different ones do not agree in eight bytes by
-    # chance.
-    same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1) & present[order[1:]]
-    first: dict[int, int] = {}
-    for at in np.flatnonzero(same).tolist():
-        left, right = sorted((int(order[at]), int(order[at + 1])))
-        left = first.setdefault(right, first.get(left, left))
-        file, record = place(right)
-        other_file, other = place(left)
-        text = f"is the same image as record {other} of {other_file}"
-        if labels[left] != labels[right]:
-            text += f", with label {labels[right]} here and {labels[left]} there"
-        remarks.add("duplicate", file, record, text)
-    doubled = int(same.sum())
-    if doubled * 20 > len(labels):
-        text = f"{doubled:,} of all {len(labels):,} images are there twice"
+    equals_next = (digests[order[1:]] == digests[order[:-1]]).all(axis=1) & is_present[order[1:]]
+    original_of: dict[int, int] = {}  # number of a duplicate -> number of the first image that equals it
+    for position in np.flatnonzero(equals_next).tolist():
+        earlier, later = sorted(order[position : position + 2].tolist())
+        original = original_of.setdefault(later, original_of.get(earlier, earlier))
+        original_file, original_record = file_and_record(original)
+        text = f"is the same image as record {original_record} of {original_file}"
+        if labels[original] != labels[later]:
+            text += f", with label {labels[later]} here and {labels[original]} there"
+        remarks.add("duplicate", *file_and_record(later), text)
+    duplicates = int(equals_next.sum())
+    if duplicates * 20 > len(labels):
+        text = f"{duplicates:,} of all {len(labels):,} images are there twice"
         remedy = "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder"
         faults.add("duplicates", splits[0].rec.name, None, text, remedy)
 
@@ -247,10 +268,10 @@ def print_findings(verdict: Certified, console: Terminal) -> None:
                 console.print(f"{heading}  and {count - KEPT:,} more of the kind '{kind}'")
     numbers = f"{expected.train:,} + {expected.val:,} images of {expected.classes:,} classes"
     if checked.passed:
-        looked = "image decoded" if checked.decoded else "header read; --full decodes the images too"
-        others = f"as {expected.by} says; not the benchmark's data set"
-        which = "ImageNet's numbers" if checked.imagenet else others
-        console.print(f"whole: {numbers} ({which}); every {looked}")
+        depth = "image decoded" if checked.decoded else "header read; --full decodes the images too"
+        other_source = f"as {expected.by} says; not the benchmark's data set"
+        source = "ImageNet's numbers" if checked.imagenet else other_source
+        console.print(f"whole: {numbers} ({source}); every {depth}")
     else:
         total = f"{sum(checked.faults.counts.values()):,} faults"
         console.print(f"at fault: {total}; {numbers} were expected ({expected.by})")

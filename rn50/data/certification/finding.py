@@ -1,4 +1,5 @@
-"""Findings of ``rn50 verify`` about a data set."""
+"""The findings of ``rn50 verify`` about a data set: ``DataFinding`` is one of them, ``DataFindings`` gathers
+faults or remarks."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
@@ -8,7 +9,7 @@ KEPT = 20
 
 
 class DataFinding(NamedTuple):
-    """A fault, or a remark, which fails nothing."""
+    """A fault, with which the data do not pass, or a remark."""
 
     kind: str
     file: str
@@ -26,7 +27,8 @@ class DataFinding(NamedTuple):
 
 @dataclass
 class DataFindings:
-    """Findings counted by kind; the first ``KEPT`` of each kind are kept."""
+    """All faults of a data set, or all its remarks: the number of each kind, and the first ``KEPT`` of each
+    kind in full."""
 
     counts: dict[Annotated[str, "kind"], int] = field(default_factory=dict)
     """Number of findings of a kind."""
