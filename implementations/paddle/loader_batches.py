@@ -22,7 +22,7 @@ class LoaderBatches(loader_batches.LoaderBatches):
         self._mean, self._std = (paddle.to_tensor(values, "float32") for values in (rules.MEAN, rules.STD))
 
     def _load(self, **options: Any) -> Iterator[Any]:
-        batches = iter(DataLoader(collate_fn=self._records.together, **options))
+        batches = iter(DataLoader(collate_fn=self._records.collate, **options))
         # DataLoader has no public way to end its processes, and its thread keeps it alive while batches
         # remain, which is for ever.
         weakref.finalize(self, batches._try_shutdown_all)

@@ -25,10 +25,10 @@ class LoaderBatches(loader_batches.LoaderBatches):
         self._mean, self._std = (torch.tensor(values, device=self._device) for values in of_channels)
 
     def _load(self, **options: Any) -> Iterator[Any]:
-        together, pinned = self._records.together, self._device.type == "cuda"
+        collate, pinned = self._records.collate, self._device.type == "cuda"
 
         def tensors(samples: list[Any]) -> list[torch.Tensor]:  # which are handed over in shared memory
-            return list(map(torch.from_numpy, together(samples)))
+            return list(map(torch.from_numpy, collate(samples)))
 
         return iter(DataLoader(collate_fn=tensors, pin_memory=pinned, **options))
 

@@ -1,1 +1,1 @@
-"""The input pipeline: splits, shards, augmentation, DALI's graph."""
+"""The input pipeline: the shards of a split, and batches from DALI or a DataLoader."""

@@ -1,4 +1,9 @@
-"""Batches for a training loop, from any input library, and their format."""
+"""``Batches``, the interface between the training loop and an input library, and the format of a batch.
+
+The loop (``rn50/run/loop.py``) iterates over ``epoch``. ``dali_batches.py`` and ``loader_batches.py`` derive
+from ``Batches`` for the two input libraries; a framework's files of the same names derive from those and put
+the batches into its arrays.
+"""
 
 import time
 from abc import ABC, abstractmethod
@@ -10,19 +15,20 @@ from rn50.settings.config import Config
 
 
 class BatchFormat(NamedTuple):
-    """Device, layout, precision and channels of the images."""
+    """The format of the images of a batch: device, layout, precision and number of channels."""
 
     device_id: int | None
-    """The GPU that makes the batches; None: the CPU alone makes them."""
+    """The GPU that prepares the batches; None: the CPU prepares them."""
     layout: str
-    """"CHW" or "HWC"."""
+    """"CHW" or "HWC": the order of channels, height and width."""
     half_precision: bool
+    """True: float16; False: float32."""
     channels: int = 3
-    """3, or 4: the last channel is zeros, so that a GPU reads a pixel at once."""
+    """3, or 4: the fourth channel is zeros, so that a GPU reads a pixel with one aligned load."""
 
     @property
     def dtype(self) -> str:
-        """Return the NumPy name of the images' type."""
+        """NumPy's name of the type of a pixel value."""
         return "float16" if self.half_precision else "float32"
 
     def shape(self, batch_size: int, image_size: int) -> tuple[int, ...]:
@@ -32,50 +38,56 @@ class BatchFormat(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Images (B, ...) and labels (B,) in the framework's arrays, and the number of samples that count. The
-    rest is padding."""
+    """A batch in the framework's arrays."""
 
     images: Any
+    """(B, ...), as ``BatchFormat.shape`` says."""
     labels: Any
+    """(B,)"""
     samples: int
+    """Number of samples that count; those behind them only pad the batch."""
     global_samples: int
-    """Samples of this step over all ranks."""
+    """Sum of ``samples`` over the batches of all ranks in this step."""
 
 
 class Batches(ABC):
-    """Batches of one split for one rank, pass after pass, prepared while the previous one trains.
+    """The batches of one split for one rank. The input library prepares the next batches while a batch
+    trains.
 
-    An input library adds ``_next`` and ``_placed``.
+    A pass reads every sample of the rank's shard once. The class for an input library defines ``_next`` and
+    ``_placed``.
     """
 
     wait_seconds = 0.0
-    """Time spent in ``_next``, over the life of this object."""
+    """Total time that ``_next`` took."""
     waiting = False
-    """True while it waits for the input library."""
+    """True while the rank waits for a batch of the input library."""
     sample_order: int | None = None
-    """This rank's share of the hash of the last pass's order; None: the library does not tell the order."""
+    """A number for the order of the samples that this rank read in the last pass; the sum over all ranks is
+    the hash of the whole order, which is logged. None: the input library does not report the order."""
 
     def __init__(self, config: Config, split: Split, communicator: Any, ahead: int):
         self._split, self._rank, self._ranks = split, communicator.rank, communicator.size
         self._set = RecordSet(config, split, self._ranks)
-        self._ahead, self._passes = ahead, 0
+        self._ahead = ahead  # number of batches that the input library prepares before they are needed
+        self._passes = 0
 
     def epoch(self) -> Iterator[Batch]:
-        """Yield the batches of one pass over this rank's shard, without counting the samples that pad the
-        last batch."""
+        """Yield the batches of one pass over this rank's shard."""
         shard = self._shard()
         self._passes += 1
         for index in range(self._set.batches):
-            yield Batch(*self._placed(self._awaited(), index), *self._set.counts(shard, index))
+            images, labels = self._placed(self._next_timed(), index)
+            yield Batch(images, labels, *self._set.counts(shard, index))
 
     def drain(self) -> None:
-        """Discard the batches that were prepared ahead."""
+        """Discard the batches that the input library has prepared."""
         for _ in range(self._ahead):
-            self._awaited()
+            self._next_timed()
 
     def check_labels(self) -> None:
-        """Raise UserError if a label of the batches so far is not a whole number in [0, classes). May wait
-        for the device."""
+        """Raise UserError if a label in any batch so far was not a whole number in [0, classes). May wait for
+        the device."""
         return
 
     def _shard(self) -> int:
@@ -84,15 +96,17 @@ class Batches(ABC):
 
     @abstractmethod
     def _next(self) -> Any:
-        """Wait for a batch and return what ``_placed`` takes."""
+        """Wait until the input library has prepared a batch, and return it in the library's own arrays."""
 
     @abstractmethod
     def _placed(self, prepared: Any, index: int) -> tuple[Any, Any]:
-        """Return images and labels of batch ``index`` of a pass in the framework's arrays."""
+        """Return images and labels in the framework's arrays, on its device. ``prepared`` is the result of
+        ``_next``, and ``index`` the number of the batch in its pass, from 0."""
 
-    def _awaited(self) -> Any:
-        """Return what ``_next`` returns, and keep the book of the wait."""
-        self.waiting, begin = True, time.perf_counter()
+    def _next_timed(self) -> Any:
+        """Return the result of ``_next``, and record the time that it took."""
+        self.waiting = True
+        begin = time.perf_counter()
         try:
             return self._next()
         finally:
@@ -101,14 +115,13 @@ class Batches(ABC):
 
 
 class RepeatedBatch(Batches):
-    """One batch, held on the device and repeated without end; none is prepared ahead, and its labels are
-    valid."""
+    """One batch, which stays on the device and is repeated without end, in place of an input library."""
 
     def __init__(self, batch: Batch):
         self._batch, self._ahead = batch, 0
 
     def epoch(self) -> Iterator[Batch]:
-        """Return the batch without end."""
+        """Yield the batch again and again."""
         return iter(self._next, None)
 
     def _next(self) -> Batch:

@@ -1,7 +1,7 @@
-"""Crop windows of images, and crops resampled to the network's input size: in NumPy, for pipelines without
-DALI.
+"""Decoding and cropping of images in NumPy, for the DataLoader's processes (``loader_records.py``):
+``training_crop`` and ``evaluation_crop``.
 
-DALI gives the same images from the same definition (``dali.py``), whose numbers are in ``rules.py``.
+``dali.py`` defines the same crops for DALI. The numbers of both are in ``rn50/benchmark/rules.py``.
 """
 
 import io
@@ -13,10 +13,11 @@ import numpy as np
 from rn50.benchmark import rules
 
 ATTEMPTS = 100
+"""Number of random windows that are drawn for an image until one fits, as in ``dali.py``."""
 
 
 class Window(NamedTuple):
-    """A rectangle in pixels of an image. Where it reaches beyond the image, the image's edge is repeated."""
+    """A rectangle of an image, in pixels. Outside the image, the image's edge pixels are repeated."""
 
     left: float
     top: float
@@ -25,7 +26,7 @@ class Window(NamedTuple):
 
 
 def decode(image: bytes) -> np.ndarray:
-    """Return a JPEG or PNG as uint8 (H, W, 3) in RGB. Raises what Pillow raises for a damaged one: errors of
+    """Return the pixels of a JPEG or PNG: uint8 (H, W, 3) in RGB. For a damaged image Pillow raises errors of
     many types."""
     from PIL import Image
 
@@ -34,11 +35,11 @@ def decode(image: bytes) -> np.ndarray:
 
 
 def random_window(width: int, height: int, min_area: float, random: np.random.Generator) -> Window:
-    """Return a random window: uniform area, at least ``min_area`` of the image, log-uniform aspect ratio,
-    uniform position.
+    """Return a random window in an image of ``width`` x ``height`` pixels. Its area is uniform between
+    ``min_area`` and all of the image, its aspect ratio log-uniform, and its position uniform.
 
-    A window that does not fit is drawn again, at most ``ATTEMPTS`` times. After that, as for a very long
-    image, the window is the largest centred one of an allowed aspect ratio.
+    A window that does not fit is drawn again. If ``ATTEMPTS`` windows did not fit, as happens for a very long
+    image, the window is the largest in the centre that has an allowed aspect ratio.
     """
     for _ in range(ATTEMPTS):
         area = random.uniform(min_area, rules.CROP_AREA[1]) * width * height
@@ -53,11 +54,12 @@ def random_window(width: int, height: int, min_area: float, random: np.random.Ge
 
 
 def centre_window(width: int, height: int, size: int, resize: int) -> Window:
-    """Return the window of a centre crop of ``size``, taken once the image's shorter side is resized to
-    ``resize``."""
-    scale = min(width, height) / resize  # image pixels per input pixel
+    """Return the window, in an image of ``width`` x ``height`` pixels, of this crop: the image is resized so
+    that its shorter side has ``resize`` pixels, then ``size`` x ``size`` pixels of its centre are taken."""
+    scale = min(width, height) / resize  # pixels of the image per pixel of the resized image
 
     def begin(side: int) -> float:
+        """Return the first pixel of the window along a side of the image."""
         resized = math.floor(side / scale + 0.5)
         return (side - resized * scale) / 2 + (resized - size) // 2 * scale
 
@@ -65,36 +67,48 @@ def centre_window(width: int, height: int, size: int, resize: int) -> Window:
 
 
 def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
-    """Return ``window`` of ``image``, uint8 (H, W, 3), resampled to uint8 (``size``, ``size``, 3).
+    """Return ``window`` of ``image``, uint8 (H, W, 3), resampled to ``size`` x ``size`` pixels: uint8 (S, S,
+    3).
 
     Interpolation is bilinear without an antialiasing filter, rounded to whole grey levels.
     """
-    top, bottom, down = _taps(window.top, window.height, size, image.shape[0])
-    left, right, along = _taps(window.left, window.width, size, image.shape[1])
-    upper, lower = (image.take(rows, axis=0).astype(np.float32) for rows in (top, bottom))
-    lines = upper + down[:, None, None] * (lower - upper)
-    first, second = (lines.take(columns, axis=1) for columns in (left, right))
-    return np.rint(first + along[None, :, None] * (second - first)).astype(np.uint8)
+    top, bottom, lower_weight = _neighbours(window.top, window.height, size, image.shape[0])
+    left, right, right_weight = _neighbours(window.left, window.width, size, image.shape[1])
+    upper_rows, lower_rows = (image.take(rows, axis=0).astype(np.float32) for rows in (top, bottom))
+    rows = upper_rows + lower_weight[:, None, None] * (lower_rows - upper_rows)
+    left_pixels, right_pixels = (rows.take(columns, axis=1) for columns in (left, right))
+    pixels = left_pixels + right_weight[None, :, None] * (right_pixels - left_pixels)
+    return np.rint(pixels).astype(np.uint8)
 
 
-def _taps(begin: float, length: float, count: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the two neighbours, among ``side`` pixels, of each of ``count`` pixels, and its distance from
-    the first."""
-    at = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, 0, side - 1)
-    low = np.floor(at).astype(np.int64)
-    return low, np.minimum(low + 1, side - 1), (at - low).astype(np.float32)
+def _neighbours(
+    begin: float, length: float, count: int, side: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the two pixels of an image between which each of ``count`` sample points lies, and the distance
+    of the sample point from the first: three arrays of shape (count,).
+
+    The sample points are the centres of ``count`` equal parts of the window from ``begin`` to ``begin +
+    length``. ``side`` is the number of pixels of the image in this direction.
+    """
+    position = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, 0, side - 1)
+    first = np.floor(position).astype(np.int64)
+    return first, np.minimum(first + 1, side - 1), (position - first).astype(np.float32)
 
 
 def training_crop(image: np.ndarray, size: int, min_area: float, random: np.random.Generator) -> np.ndarray:
-    """Return a random crop of ``image``, uint8 (H, W, 3), mirrored or not, as an input: uint8 (``size``,
-    ``size``, 3). Beyond the crop its own edge pixels are repeated."""
+    """Return a random crop of ``image``, uint8 (H, W, 3), resized to ``size`` x ``size`` pixels and mirrored
+    with the probability of the benchmark: uint8 (S, S, 3).
+
+    Beyond the crop its edge pixels are repeated, even if the image goes on there.
+    """
     height, width, _ = image.shape
-    x, y, w, h = (int(value) for value in random_window(width, height, min_area, random))
-    made = resample(image[y : y + h, x : x + w], Window(0, 0, w, h), size)
-    return made[:, ::-1] if random.random() < rules.MIRROR_PROBABILITY else made
+    x, y, w, h = map(int, random_window(width, height, min_area, random))
+    crop = resample(image[y : y + h, x : x + w], Window(0, 0, w, h), size)
+    return crop[:, ::-1] if random.random() < rules.MIRROR_PROBABILITY else crop
 
 
 def evaluation_crop(image: np.ndarray, size: int, resize: int) -> np.ndarray:
-    """Return the centre crop of ``image`` when its shorter side is resized to ``resize``, as an input."""
+    """Return the centre crop of ``image``, uint8 (H, W, 3), after its shorter side is resized to ``resize``
+    pixels: uint8 (S, S, 3) with S = ``size``."""
     height, width, _ = image.shape
     return resample(image, centre_window(width, height, size, resize), size)

@@ -1,7 +1,10 @@
-"""The DALI graph: from RecordIO to normalised batches, the same for every framework, on a GPU or on a CPU.
+"""The DALI graph from RecordIO to normalised batches, on a GPU or on a CPU. It is the same for every
+framework: ``dali_batches.py`` builds it and takes its batches.
 
-Source of the augmentation: the MLPerf Training reference for image classification; its numbers are in
-``rules.py``.
+``define`` puts the graph together from ``_read``, ``_decode`` and ``_augment``. The other public functions
+start the decoder before the clock (``prepare``), build parts of the graph for measurements (``build_reader``,
+``build_decoder``), and explain an error (``fault``). The augmentation is that of the MLPerf Training
+reference for image classification; its numbers are in ``rn50/benchmark/rules.py``.
 """
 
 import io
@@ -19,18 +22,20 @@ from rn50.errors import UserError
 from rn50.settings.config import Config
 
 MIB = 1 << 20
-_PLACE = re.compile(r"\.rec at index (\d+)")
-"""The place of a record in DALI's messages: its first byte."""
+_OFFSET = re.compile(r"\.rec at index (\d+)")
+"""The offset of a record, in bytes, in DALI's messages."""
 _HEADINGS = ("Critical error in pipeline", "Error when executing")
+"""Beginnings of lines of DALI's messages that give no reason."""
 
 
 def prepare(config: Config, batch_format: BatchFormat) -> None:
-    """Compile the code that pipelines of this configuration need, and on a GPU decode a batch in memory, so
-    that libraries are loaded and the decoder has started before the clock.
+    """Do what takes time before the first batch and touches no data set, so that it is done before the clock
+    starts: compile the operator of ``cpu_augment.py`` if the graph has it, or, on a GPU, decode a batch of
+    JPEGs in memory, which loads libraries and starts the decoder.
 
     Raises UserError if the GPU's decoder does not start.
     """
-    if _in_one_pass(config, "train", batch_format):
+    if _has_own_operator(config, "train", batch_format):
         from rn50.data.pipeline import cpu_augment
 
         cpu_augment.setup(config.data.image_size, batch_format.layout)
@@ -41,13 +46,13 @@ def prepare(config: Config, batch_format: BatchFormat) -> None:
         build_decoder(config, 0, batch_format, itertools.repeat(batch)).run()
     except RuntimeError as error:
         problem = f"DALI does not decode on GPU {batch_format.device_id}: {_reason(error)}"
-        otherwise = "INPUT_LIBRARY=dataloader, where the framework has it, decodes on the CPU"
-        remedy = f"rn50 doctor examines driver and packages; {otherwise}"
+        without_dali = "INPUT_LIBRARY=dataloader, where the framework has it, decodes on the CPU"
+        remedy = f"rn50 doctor examines driver and packages; {without_dali}"
         raise UserError("INPUT_LIBRARY=dali", problem, remedy) from error
 
 
 def grey_jpeg() -> bytes:
-    """Return an image of 16x16 that every decoder takes: three components, baseline."""
+    """Return a JPEG of 16x16 pixels of the kind that every decoder supports: baseline, three components."""
     from PIL import Image
 
     stream = io.BytesIO()
@@ -58,15 +63,14 @@ def grey_jpeg() -> bytes:
 def build(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_format: BatchFormat) -> Any:
     """Return a built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
 
-    Images are float32, or float16 with ``batch_format.half_precision``, of shape ``batch_format.shape``;
-    labels are float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the shard's
-    last sample, which the caller has to cut off.
+    Images have the type and shape that ``batch_format`` says; labels are float32 of shape (B, 1). Copies of
+    the last sample of a shard pad its last batch; the caller must not count them.
     """
     return _built(define(config, split, rank, ranks, seed, batch_format))
 
 
 def define(config: Config, split: Split, rank: int, ranks: int, seed: int, batch_format: BatchFormat) -> Any:
-    """Return the pipeline of ``build``, not built yet: a graph that can be inspected without a GPU."""
+    """Return the pipeline that ``build`` builds: a graph, which can be inspected without a GPU."""
 
     def graph() -> Any:
         jpegs, labels = _read(config, split, rank, ranks)
@@ -77,7 +81,8 @@ def define(config: Config, split: Split, rank: int, ranks: int, seed: int, batch
 
 
 def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
-    """Return a built pipeline that only reads this rank's shard of the training set: (JPEGs, labels)."""
+    """Return a built pipeline that only reads this rank's shard of the training set; its outputs are (JPEGs,
+    labels)."""
     on_cpu = BatchFormat(None, "CHW", False)
     return _built(_pipeline(config, seed, on_cpu, lambda: tuple(_read(config, "train", rank, ranks))))
 
@@ -85,9 +90,9 @@ def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
 def build_decoder(
     config: Config, seed: int, batch_format: BatchFormat, batches: Iterator[list[np.ndarray]]
 ) -> Any:
-    """Return a built pipeline that decodes as training does and does nothing else.
+    """Return a built pipeline that only decodes, as training does.
 
-    ``batches`` never ends; each item is a batch of JPEGs in memory, as uint8 arrays.
+    ``batches`` yields batches of JPEGs, each JPEG a uint8 array, without end.
     """
     from nvidia.dali import fn, types
 
@@ -99,20 +104,22 @@ def build_decoder(
 
 
 def fault(records: RecordSet, error: RuntimeError) -> UserError:
-    """Return an error on the fault that ended a pipeline. It names the record at fault if DALI does or a
-    search finds one."""
-    place = _PLACE.search(str(error))
-    return records.fault(f"DALI cannot read it: {_reason(error)}", int(place[1]) if place else None)
+    """Return an error that explains ``error``, with which a pipeline ended. It names the bad record, if
+    DALI's message or a search of ``records`` tells which it is."""
+    offset = _OFFSET.search(str(error))
+    return records.fault(f"DALI cannot read it: {_reason(error)}", int(offset[1]) if offset else None)
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return the line of DALI's message that gives the reason."""
+    """Return the line of DALI's message that gives the reason, without the place in DALI's source."""
     text = str(error)
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_HEADINGS)] or [text]
-    return re.sub(r"\[[^]]*\] ?", "", lines[0]).strip()
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_HEADINGS)]
+    return re.sub(r"\[[^]]*\] ?", "", next(iter(lines), text)).strip()
 
 
 def _pipeline(config: Config, seed: int, batch_format: BatchFormat, graph: Any) -> Any:
+    """Return a pipeline, not built, whose operators the function ``graph`` defines and whose outputs it
+    returns."""
     from nvidia.dali import pipeline_def
 
     settings = config.input_pipeline
@@ -131,7 +138,7 @@ def _built(pipeline: Any) -> Any:
 
 
 def _read(config: Config, split: Split, rank: int, ranks: int) -> Any:
-    """Return (JPEGs, labels) of this rank's shard."""
+    """Return the nodes (JPEGs, labels) of this rank's shard."""
     from nvidia.dali import fn
 
     return fn.readers.mxnet(
@@ -142,7 +149,8 @@ def _read(config: Config, split: Split, rank: int, ranks: int) -> Any:
         num_shards=ranks,
         random_shuffle=split == "train",
         pad_last_batch=True,
-        # Validation keeps its shard, so that every evaluation counts the same samples on the same rank.
+        # A rank keeps its shard of the validation set, so that it counts the same samples in every
+        # evaluation. Of the training set it takes the next shard in every pass.
         stick_to_shard=split == "val",
         dont_use_mmap=config.input_pipeline.dont_use_mmap,
         lazy_init=True,
@@ -150,24 +158,27 @@ def _read(config: Config, split: Split, rank: int, ranks: int) -> Any:
 
 
 def _crop(config: Config) -> dict[str, Any]:
+    """Return the arguments of DALI's operators for the random crop of a training image."""
     area = (config.data.crop_area_min, rules.CROP_AREA[1])
     return {"random_area": area, "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
 
 
 def _decode(jpegs: Any, config: Config, split: Split, batch_format: BatchFormat) -> Any:
-    """Return whole images (H, W, 3) as uint8, or with ``roi_decode`` only the random crops of training
-    images.
+    """Return the node of the decoded images: uint8 (H, W, 3). With ``roi_decode`` the decoder of training
+    images decodes only a random crop of each.
 
-    The EXIF orientation is ignored, as by Pillow, torchvision and the reference: all see the same pixels.
+    The EXIF orientation is ignored, as Pillow, torchvision and the reference do, so that all of them train on
+    the same pixels.
     """
     from nvidia.dali import backend, fn, types
 
     settings = config.input_pipeline
-    how: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
-    if backend.GetSchema("decoders__Image").HasArgument("adjust_orientation"):  # unless DALI never turns any
-        how["adjust_orientation"] = False
+    options: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
+    # Versions of DALI without this argument ignore the EXIF orientation.
+    if backend.GetSchema("decoders__Image").HasArgument("adjust_orientation"):
+        options["adjust_orientation"] = False
     if batch_format.device_id is not None:
-        how.update(
+        options.update(
             device="mixed",
             hw_decoder_load=settings.hw_decoder_load,
             device_memory_padding=settings.nvjpeg_padding_mb * MIB,
@@ -175,39 +186,39 @@ def _decode(jpegs: Any, config: Config, split: Split, batch_format: BatchFormat)
             bytes_per_sample_hint=settings.decoder_buffer_hint,
         )
         if settings.hw_decoder_load:  # these hints size the memory of the JPEG engine
-            how["preallocate_width_hint"] = settings.preallocate_width
-            how["preallocate_height_hint"] = settings.preallocate_height
+            options["preallocate_width_hint"] = settings.preallocate_width
+            options["preallocate_height_hint"] = settings.preallocate_height
     if split == "train" and settings.roi_decode:
-        return fn.decoders.image_random_crop(jpegs, **_crop(config), **how)
+        return fn.decoders.image_random_crop(jpegs, **_crop(config), **options)
     # Only the GPU's decoder of whole images has a cache.
     if split == "train" and settings.cache_size_mb and batch_format.device_id is not None:
-        how.update(cache_size=settings.cache_size_mb, cache_type="threshold", cache_threshold=0)
-    return fn.decoders.image(jpegs, **how)
+        options.update(cache_size=settings.cache_size_mb, cache_type="threshold", cache_threshold=0)
+    return fn.decoders.image(jpegs, **options)
 
 
-def _in_one_pass(config: Config, split: Split, batch_format: BatchFormat) -> bool:
-    """Return whether our own operator augments decoded images: on a CPU, for training crops that were decoded
-    alone."""
+def _has_own_operator(config: Config, split: Split, batch_format: BatchFormat) -> bool:
+    """Return whether the graph has the operator of ``cpu_augment.py``, which takes crops: on a CPU, for
+    training images of which only a crop is decoded."""
     return batch_format.device_id is None and split == "train" and config.input_pipeline.roi_decode
 
 
 def _augment(images: Any, config: Config, split: Split, batch_format: BatchFormat) -> Any:
-    """Return decoded images cropped, resized, mirrored and normalised.
+    """Return the node of the input of the network: decoded images cropped, resized, mirrored and normalised.
 
-    The outermost pixels of an enlarged crop depend on ``roi_decode``. A crop that was decoded alone has its
-    edge repeated, as in the reference. In a whole image, neighbours beyond the crop's edge are interpolated
-    too.
+    If a crop is enlarged, its outermost pixels depend on ``roi_decode``. With it, only the crop was decoded,
+    and its edge pixels are repeated, as in the reference. Without it, the whole image was decoded, and the
+    pixels beyond the edge of the crop are interpolated too.
     """
     from nvidia.dali import fn, types
 
     settings, size = config.input_pipeline, config.data.image_size
     dtype = types.FLOAT16 if batch_format.half_precision else types.FLOAT
-    if _in_one_pass(config, split, batch_format):
+    if _has_own_operator(config, split, batch_format):
         from rn50.data.pipeline import cpu_augment
 
         mirror = fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY, shape=[1], dtype=types.UINT8)
-        made = cpu_augment.augment(images, mirror, size, batch_format.layout)
-        return fn.cast(made, dtype=dtype) if batch_format.half_precision else made
+        float32_images = cpu_augment.augment(images, mirror, size, batch_format.layout)
+        return fn.cast(float32_images, dtype=dtype) if batch_format.half_precision else float32_images
     # The reference resizes with plain bilinear interpolation, without an antialiasing filter.
     device = "cpu" if batch_format.device_id is None else "gpu"
     resize = {"device": device, "interp_type": types.INTERP_LINEAR, "antialias": False}

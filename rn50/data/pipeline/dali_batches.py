@@ -1,4 +1,5 @@
-"""Batches from DALI for one rank, for any framework: INPUT_LIBRARY=dali."""
+"""Batches from DALI for one rank (INPUT_LIBRARY=dali). ``dali_batches.py`` of each framework derives from
+``DaliBatches`` and copies the batches into the framework's arrays."""
 
 from abc import abstractmethod
 from typing import Any
@@ -9,13 +10,13 @@ from rn50.settings.config import Config
 
 
 class DaliBatches(Batches):
-    """The batches of one split, read by DALI. A framework adds ``_copied`` and ``_wrong_labels``, and
-    ``_allocate`` if it copies."""
+    """The batches of one split, prepared by DALI. The class of a framework defines ``_copied`` and
+    ``_wrong_labels``, and ``_allocate`` if it needs arrays to copy into."""
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
         super().__init__(config, split, communicator, config.input_pipeline.prefetch_queue_depth)
         self._classes = config.data.classes
-        # Each rank has its own seed; with one seed all ranks would crop their images in the same places.
+        # Each rank has its own seed. With the same seed all ranks would draw the same crops and mirrorings.
         self._pipeline = dali.build(config, split, self._rank, self._ranks, seed + self._rank, batch_format)
         shape = batch_format.shape(config.hyperparameters.batch_size, config.data.image_size)
         self._allocate(batch_format, shape)
@@ -24,21 +25,23 @@ class DaliBatches(Batches):
         self._set.check_labels(self._wrong_labels())
 
     def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
-        """Make what ``_copied`` copies into: arrays for images of ``shape``, (B, ...), and labels (B, 1)
-        float32; by default nothing."""
+        """Make the arrays into which ``_copied`` copies a batch: images of ``shape``, (B, ...), and labels
+        (B, 1), float32. By default there are none."""
         return
 
     @abstractmethod
     def _copied(self, outputs: Any, index: int) -> tuple[Any, Any]:
-        """Return DALI's images and labels of batch ``index`` in arrays of the framework; count labels that
-        are not a class."""
+        """Return images and labels in arrays of the framework, and count the labels that are not a class.
+
+        ``outputs`` are DALI's (images, labels), and ``index`` is the number of the batch in its pass, from 0.
+        """
 
     @abstractmethod
     def _wrong_labels(self) -> int:
-        """Return the number of labels so far that are not a whole number in [0, classes)."""
+        """Return the number of labels, in all batches so far, that are not a whole number in [0, classes)."""
 
     def _shard(self) -> int:
-        # DALI moves on to the next shard after every pass over the training set.
+        # A DALI reader of the training set takes the next shard in every pass.
         return (self._rank + self._passes) % self._ranks if self._split == "train" else self._rank
 
     def _next(self) -> Any:
@@ -51,7 +54,8 @@ class DaliBatches(Batches):
         try:
             return self._copied(prepared, index)
         except (AssertionError, RuntimeError):
-            if any(tuple(shape) != (1,) for shape in prepared[1].shape()):
+            _, labels = prepared
+            if any(tuple(shape) != (1,) for shape in labels.shape()):
                 fault = "it holds records of several labels, and a run takes one; pack the file again"
                 raise self._set.fault(fault) from None
             raise

@@ -1,4 +1,6 @@
-"""Batches from the DataLoader of a framework, for machines without DALI: INPUT_LIBRARY=dataloader."""
+"""Batches from the DataLoader of a framework, for machines without DALI (INPUT_LIBRARY=dataloader).
+``loader_batches.py`` of a framework derives from ``LoaderBatches``; ``loader_records.py`` has what the
+DataLoader's processes do."""
 
 import math
 from abc import abstractmethod
@@ -13,22 +15,22 @@ from rn50.settings.config import Config
 
 
 def shared_memory(config: Config, workers: int) -> int:
-    """Return how many bytes of /dev/shm a rank's batches may fill: of two splits, each prepared ahead by
-    ``workers`` processes, as uint8."""
+    """Return the most bytes of /dev/shm that the uint8 images of a rank's batches fill, when ``workers``
+    processes for each of the two splits have prepared all batches ahead."""
     batches = 2 * workers * _batches_per_worker(config, workers)
     return batches * config.hyperparameters.batch_size * 3 * config.data.image_size**2
 
 
 def _batches_per_worker(config: Config, workers: int) -> int:
-    """Return the number of batches that each process prepares ahead."""
+    """Return the number of batches that each process prepares before they are needed."""
     return math.ceil(config.input_pipeline.prefetch_queue_depth / workers)
 
 
 class LoaderBatches(Batches):
-    """The batches of one split, prepared by processes of a DataLoader. Labels are checked when a record is
-    read, so ``check_labels`` has nothing to do.
+    """The batches of one split, prepared by processes of a DataLoader. The processes check each label when
+    they read its record, so that ``check_labels`` has nothing to do.
 
-    A framework adds ``_load`` and ``_placed``, which normalises pixel values on the device.
+    The class of a framework defines ``_load`` and ``_placed``, which also normalises the pixel values.
     """
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat):
@@ -38,26 +40,30 @@ class LoaderBatches(Batches):
         self._records = Records(config, split, self._set.rec, self._set.idx, seed)
         self._order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         end_with_parent = ask_to_end_with_parent()
-        how = {
-            "num_workers": workers,
-            "prefetch_factor": ahead,
-            "worker_init_fn": lambda _: end_with_parent(),
-        }
-        self._loader = self._load(dataset=self._records, batch_sampler=self._order, **how)
+        self._loader = self._load(
+            dataset=self._records,
+            batch_sampler=self._order,
+            num_workers=workers,
+            prefetch_factor=ahead,
+            worker_init_fn=lambda _: end_with_parent(),
+        )
 
     def epoch(self) -> Iterator[Batch]:
         yield from super().epoch()
-        self.sample_order = self._order.hash_share(self._passes - 1)  # of the pass just ended
+        last_pass = self._passes - 1  # passes count from 0
+        self.sample_order = self._order.hash_share(last_pass)
 
     @abstractmethod
     def _load(self, **options: Any) -> Iterator[Any]:
-        """Return an iterator over a DataLoader with these options; ``Records.together`` makes its batches."""
+        """Return an iterator over a DataLoader with ``options``, whose collate function is
+        ``Records.collate``."""
 
     def _next(self) -> Any:
-        """Wait for a batch and return it as ``Records.together`` does, in the framework's arrays.
+        """Wait for a batch and return it: the list that ``Records.collate`` returns, in the framework's
+        arrays.
 
-        Raises UserError, which names the file, if a record cannot be read, a worker is killed, or there is no
-        shared memory for a batch.
+        Raises UserError, which names the file, if a record cannot be read, a process is killed, or there is
+        no shared memory for a batch.
         """
         try:
             batch = next(self._loader)
@@ -65,6 +71,6 @@ class LoaderBatches(Batches):
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             fault = f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE"
             raise self._set.fault(fault) from error
-        if len(batch) == 1:  # the text of an error in a worker, see ``Records.together``
+        if len(batch) == 1:  # the text of an error in a process, see ``Records.collate``
             raise UserError(bytes(batch[0].numpy()).decode())
         return batch

@@ -1,4 +1,5 @@
-"""Records for the DataLoader of a framework: how its processes prepare each one, and in which order."""
+"""The data set and the batch sampler of a framework's DataLoader: ``Records`` prepares a record, in the
+DataLoader's processes, and ``Order`` determines the order of the records."""
 
 import itertools
 from collections.abc import Iterator
@@ -16,19 +17,25 @@ from rn50.errors import UserError
 from rn50.settings.config import Config
 
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
-"""Shifts and factors of SplitMix64 (G. L. Steele, D. Lea and C. H. Flood, OOPSLA 2014)."""
+"""Shifts and factors of the hash function of SplitMix64 (G. L. Steele, D. Lea and C. H. Flood, OOPSLA
+2014)."""
 
 
 class Drawn(NamedTuple):
-    """A record in one pass over the data: the number of the pass, and the record's position in the file."""
+    """A record in one pass over the data."""
 
     epoch: int
+    """Number of the pass, from 0."""
     position: int
+    """Line of the record in the index, from 0."""
 
 
 class Records:
-    """Reads, decodes, crops and resizes records: (uint8 (S, S, 3), label), or a line with the fault of the
-    record."""
+    """The data set of a DataLoader. ``records[drawn]`` reads, decodes, crops and resizes a record.
+
+    It returns (image, label), with the image as uint8 (S, S, 3); or, for a record that a run cannot take, a
+    line with its fault.
+    """
 
     def __init__(self, config: Config, split: Split, rec: Any, idx: Any, seed: int):
         self._data, self._split, self._seed = config.data, split, seed
@@ -47,50 +54,62 @@ class Records:
             damage = damage_of(image) or f"does not decode ({error})"
             return self._reader.named(drawn.position, f"{damage}; {preflight.REPLACE}")
 
-    def together(self, samples: list[Any]) -> list[np.ndarray]:
-        """Collate function: return samples as one batch, which a DataLoader's processes can only hand over
-        as arrays: images (B, S, S, 3) and float32 labels (B,), or the bytes of the first error line."""
+    def collate(self, samples: list[Any]) -> list[np.ndarray]:
+        """Return a batch of ``samples``: [images (B, S, S, 3) uint8, labels (B,) float32]. If a sample is a
+        line with a fault, return [the bytes of this line].
+
+        Everything is in arrays, because the processes of a DataLoader hand over nothing else.
+        """
         if fault := next((sample for sample in samples if isinstance(sample, str)), ""):
             return [np.array(bytearray(fault.encode()))]
-        images, labels = zip(*samples, strict=False)
+        images, labels = zip(*samples, strict=True)
         return [np.stack(images), np.array(labels, np.float32)]
 
     def _prepared(self, image: bytes, drawn: Drawn) -> np.ndarray:
+        """Return the crop of a JPEG that a run trains or evaluates: uint8 (S, S, 3)."""
         pixels, data = crops.decode(image), self._data
         if self._split == "val":
             return crops.evaluation_crop(pixels, data.image_size, data.eval_resize)
-        # A generator per image, so that neither the number of ranks nor that of workers changes the crop.
+        # Each image has its own random numbers, so that its crop depends neither on the number of ranks nor
+        # on the number of processes.
         random = np.random.default_rng((self._seed, *drawn))
         return crops.training_crop(pixels, data.image_size, data.crop_area_min, random)
 
 
 class Order:
-    """Yields the records of one rank's batches, pass after pass without end; copies pad the last batch of a
-    pass."""
+    """The batch sampler of a DataLoader: yields the records of each batch of one rank, pass after pass
+    without end. Copies of the shard's last record pad the last batch of a pass."""
 
     def __init__(self, records: RecordSet, split: Split, rank: int, batch_size: int, seed: int):
         self._records, self._split, self._seed, self._batch_size = records, split, seed, batch_size
         begin = sum(records.shard_sizes[:rank])
         self._shard = slice(begin, begin + records.shard_sizes[rank])
 
-    def _part(self, epoch: int) -> np.ndarray:
-        """Return the positions of this rank's records in a pass, in order."""
-        # The order is the same on all ranks, and each takes its own part of it.
-        random, samples = np.random.default_rng((self._seed, epoch)), self._records.samples
-        return (random.permutation(samples) if self._split == "train" else np.arange(samples))[self._shard]
+    def _positions(self, epoch: int) -> np.ndarray:
+        """Return the lines in the index of the records that this rank reads in a pass, in order: int
+        (shard,)."""
+        samples = self._records.samples
+        if self._split == "val":
+            return np.arange(samples)[self._shard]
+        # All ranks draw the same order of the whole split, and each takes the part of its shard.
+        return np.random.default_rng((self._seed, epoch)).permutation(samples)[self._shard]
 
     def hash_share(self, epoch: int) -> int:
-        """Return this rank's share of the hash that the log has of the order of a pass. The shares of all
-        ranks add up to the same hash, whatever the number of ranks; below 2**61 for up to 2**21 records."""
+        """Return this rank's summand of the hash of the order of a pass, which is logged.
+
+        The sum over all ranks does not depend on the number of ranks. It is below 2**61 for up to 2**21
+        records: each record adds the upper 40 bits of a hash of its place in the order and its position.
+        """
         places = np.arange(self._shard.start, self._shard.stop, dtype=np.uint64)
-        mixed = (places << np.uint64(32)) | self._part(epoch).astype(np.uint64)
+        mixed = (places << np.uint64(32)) | self._positions(epoch).astype(np.uint64)
         for shift, factor in _MIX:
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
         return int((mixed >> np.uint64(24)).sum())
 
     def __iter__(self) -> Iterator[list[Drawn]]:
         for epoch in itertools.count():
-            part = self._part(epoch)
+            positions = self._positions(epoch)
             for index in range(self._records.batches):
                 places = np.arange(index * self._batch_size, (index + 1) * self._batch_size)
-                yield [Drawn(epoch, int(position)) for position in part[np.minimum(places, len(part) - 1)]]
+                padded = positions[np.minimum(places, len(positions) - 1)]
+                yield [Drawn(epoch, int(position)) for position in padded]

@@ -1,4 +1,5 @@
-"""Batches from DALI in NumPy arrays, on the CPU, for code without a framework."""
+"""Batches from DALI in NumPy arrays, on the CPU, for code that uses no framework, such as the evaluation of
+an ONNX model."""
 
 from typing import Any
 
@@ -8,15 +9,15 @@ from rn50.data.pipeline import dali_batches
 
 
 class NumpyBatches(dali_batches.DaliBatches):
-    """Batches of images, as its format says, and labels (B,) int64. An array is valid until the next
-    batch."""
+    """Batches of images, as ``BatchFormat`` says, and labels (B,) int64. The arrays of a batch are valid
+    until the next batch is taken."""
 
     _wrong = 0
 
     def _copied(self, outputs: Any, index: int) -> tuple[np.ndarray, np.ndarray]:
         images, labels = (output.as_array() for output in outputs)
         labels = labels.reshape(-1)
-        # check_labels reports a label that is not a class index.
+        # A label that is not a class index becomes one here; ``check_labels`` reports it later.
         classes = np.clip(np.nan_to_num(labels, nan=-1), 0, self._classes - 1).astype(np.int64)
         self._wrong += int((labels != classes).sum())
         return images, classes

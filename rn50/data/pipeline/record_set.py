@@ -1,9 +1,11 @@
-"""A split as a rank reads it, with any library: its files, its shard, batches, and faults.
+"""The division of a split into shards, one for each rank, and into batches, which is the same for every input
+library; and ``RecordSet``, the files of a split that a run has opened.
 
-The arithmetic is DALI's: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i + 1) / n)``. Every
-shard is read in the same number of batches; the last ones are padded with copies that are not counted.
+The arithmetic is DALI's: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i + 1) / n) - 1``.
+Every shard is read in the same number of batches. Copies pad the last batches of a shard and are not counted.
 """
 
+import itertools
 import math
 from typing import Literal
 
@@ -15,9 +17,9 @@ Split = Literal["train", "val"]
 
 
 def shard_sizes(samples: int, shards: int) -> list[int]:
-    """Return the number of samples of every shard; they sum to ``samples`` and differ by at most 1."""
+    """Return the number of samples of each shard. The numbers differ by at most 1."""
     bounds = [samples * shard // shards for shard in range(shards + 1)]
-    return [end - begin for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [end - begin for begin, end in itertools.pairwise(bounds)]
 
 
 def batches(samples: int, shards: int, batch_size: int) -> int:
@@ -26,45 +28,46 @@ def batches(samples: int, shards: int, batch_size: int) -> int:
 
 
 def ragged_sizes(samples: int, shards: int, batch_size: int) -> list[int]:
-    """Return the sizes, at most two, that the last batches of the shards have where they are not full."""
+    """Return the numbers of real samples, at most two, in the last batches of the shards, without that of a
+    full batch."""
     last = batches(samples, shards, batch_size) - 1
     sizes = {real_samples(size, last, batch_size) for size in shard_sizes(samples, shards)}
     return sorted(sizes - {batch_size})
 
 
 def real_samples(shard_size: int, batch: int, batch_size: int) -> int:
-    """Return how many samples of batch 0, 1, ... of a shard are real, not padding."""
+    """Return the number of real samples, without padding, in batch number ``batch``, from 0, of a shard."""
     return max(0, min(batch_size, shard_size - batch * batch_size))
 
 
 class RecordSet:
-    """A split over ``ranks`` ranks. Constructing one opens its files for the first time."""
+    """The files of a split, whose records are divided among ``ranks`` ranks."""
 
     def __init__(self, config: Config, split: Split, ranks: int):
-        """Raise UserError if the files are not as ``config`` describes them."""
+        """Open the files, as the first function of a run that does, and check them. Raises UserError if they
+        are not as ``config`` describes them."""
         self.rec, self.idx, self.samples, variable = preflight.record_sets(config)[split]
         preflight.check_record_set(self.rec, self.idx, self.samples, variable)
         self._classes, self._batch_size = config.data.classes, config.hyperparameters.batch_size
         self.shard_sizes = shard_sizes(self.samples, ranks)
         self.batches = batches(self.samples, ranks, self._batch_size)
-        """Batches of one pass, the same number for every shard."""
+        """Number of batches of a pass, the same for every shard."""
 
     def counts(self, shard: int, index: int) -> tuple[int, int]:
-        """Return how many samples of the shard's batch ``index`` are real, not padding, and their sum over
-        all shards."""
+        """Return the number of real samples, without padding, in batch ``index`` of ``shard``, and in batch
+        ``index`` of all shards together."""
         real = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
         return real[shard], sum(real)
 
     def check_labels(self, wrong: float) -> None:
-        """Raise UserError unless ``wrong`` is 0: the number of labels read that are not a whole number in [0,
-        classes)."""
+        """Raise UserError, which names a bad record, unless ``wrong`` is 0. ``wrong`` is the number of labels
+        that are not a whole number in [0, classes)."""
         if wrong:
             raise self.fault(f"there are {wrong:.0f} labels that are no whole number in [0, {self._classes})")
 
     def fault(self, otherwise: str, suspect: int | None = None) -> UserError:
-        """Return an error on the bad record: the one that starts at byte ``suspect``, else the first.
-
-        Its message is ``otherwise`` if none is found in good time.
-        """
+        """Return an error that names the bad record: the record that starts at byte ``suspect``, or, if that
+        is None, the first bad record that a search of limited time finds. If it finds none, the message is
+        ``otherwise``."""
         line = preflight.find_bad_record(self.rec, self.idx, self._classes, suspect)
         return UserError(line or f"{self.rec}: {otherwise}")

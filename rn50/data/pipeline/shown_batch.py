@@ -1,4 +1,4 @@
-"""A picture of one training batch as the network sees it, with its labels (``rn50 data show``)."""
+"""``rn50 data show``: a picture of a training batch, with its labels, as the network receives it."""
 
 import io
 import math
@@ -15,10 +15,10 @@ from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
-MOST = 64
-"""Most images of a picture."""
+LARGEST_NUMBER = 64
+"""Largest number of images in a picture."""
 GAP, LINE = 4, 16
-"""Pixels between two images, side by side and one below the other, where the label stands."""
+"""Pixels to the right of an image, and pixels below it for its label."""
 
 
 class Drawn(NamedTuple):
@@ -31,11 +31,12 @@ class Drawn(NamedTuple):
     mean: tuple[float, ...]
     """The mean of red, green and blue that is taken off the pixels, 0 to 255, before the network."""
     std: tuple[float, ...]
-    """The standard deviation by which the rest is divided."""
+    """The standard deviation of each, by which the difference is divided."""
 
 
 def draw(config: Config, seed: int, output: pathlib.Path) -> Drawn:
-    """Draw the first batch of rank 0, which DALI makes on the CPU, with its normalisation undone.
+    """Draw the first batch of rank 0 into the PNG file ``output``. DALI prepares the batch on the CPU; its
+    normalisation is undone.
 
     Raises UserError if the data cannot be read or the picture cannot be written.
     """
@@ -43,23 +44,27 @@ def draw(config: Config, seed: int, output: pathlib.Path) -> Drawn:
 
     if output.suffix.lower() != ".png":
         raise UserError(f"--output {output}", "the name does not end in .png", "give it such a name")
-    records, on_cpu = RecordSet(config, "train", config.ranks), BatchFormat(None, "HWC", False)
+    records = RecordSet(config, "train", config.ranks)
+    on_cpu = BatchFormat(None, "HWC", False)
     dali.prepare(config, on_cpu)
     try:
         outputs = dali.build(config, "train", 0, config.ranks, seed, on_cpu).run()
     except RuntimeError as error:
         raise dali.fault(records, error) from error
-    seen, labels = (np.asarray(made.as_tensor())[: min(MOST, records.counts(0, 0)[0])] for made in outputs)
-    pixels = np.clip(np.rint(seen * rules.STD + rules.MEAN), 0, 255).astype(np.uint8)
-    shown, columns = labels[:, 0].astype(int).tolist(), math.ceil(math.sqrt(len(labels)))
+    samples, _ = records.counts(0, 0)
+    number = min(LARGEST_NUMBER, samples)
+    inputs, label_column = (np.asarray(output.as_tensor())[:number] for output in outputs)
+    pixels = np.clip(np.rint(inputs * rules.STD + rules.MEAN), 0, 255).astype(np.uint8)
+    labels = label_column[:, 0].astype(int).tolist()
+    columns = math.ceil(math.sqrt(number))
     width, height = config.data.image_size + GAP, config.data.image_size + LINE
-    picture = Image.new("RGB", (columns * width, math.ceil(len(labels) / columns) * height), "white")
-    for place, label in enumerate(shown):
-        corner = place % columns * width, place // columns * height
-        picture.paste(Image.fromarray(pixels[place]), corner)
-        ImageDraw.Draw(picture).text((corner[0], corner[1] + height - LINE), str(label), fill="black")
+    picture = Image.new("RGB", (columns * width, math.ceil(number / columns) * height), "white")
+    for index, label in enumerate(labels):
+        left, top = index % columns * width, index // columns * height
+        picture.paste(Image.fromarray(pixels[index]), (left, top))
+        ImageDraw.Draw(picture).text((left, top + height - LINE), str(label), fill="black")
     stream, about = io.BytesIO(), PngImagePlugin.PngInfo()
     about.add_text("Software", files.MARK)
     picture.save(stream, "png", pnginfo=about)
     files.write(output, stream.getvalue())
-    return Drawn(str(output), shown, rules.MEAN, rules.STD)
+    return Drawn(str(output), labels, rules.MEAN, rules.STD)
