@@ -69,7 +69,7 @@ def evaluate_weights(
         return
     sizes = weights_file.read(weights).variables(config.data)
     config = config.replaced(**evaluation.ENVIRONMENT, **sizes, PRECISION=precision or "float32")
-    preflight.of(config, layout.VALIDATION_FILES)
+    preflight.check(config, layout.VALIDATION_FILES)
     ranks.run_as_ranks(config, "run.evaluation", file=weights, report=report, as_json=as_json)
 
 

@@ -147,7 +147,7 @@ def data_show(name: str | None, values: tuple[str, ...], output: Path, seed: int
     from rn50.data.pipeline import shown_batch
 
     config = configured(name, values)
-    preflight.of(config)
+    preflight.check(config)
     drawn = shown_batch.draw(config, seed, output)
     seen = f"the network sees (x - mean) / std, mean {drawn.mean}, std {drawn.std} of red, green, blue"
     line = f"{output}: {len(drawn.labels)} training images, as x = 0 to 255; {seen}"

@@ -219,7 +219,7 @@ def search(
     from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
     if confirm_data:
-        preflight.preflight(confirm_data)
+        preflight.check_files(confirm_data)
     other = confirm_data.resolve() if confirm_data else None
     searched = subject.read(name)
     dealt = shares(workers, searched.config.run.device)

@@ -86,7 +86,7 @@ def bench_input(
     from rn50.data import preflight
 
     config = configured(name, values)
-    preflight.of(config)
+    preflight.check(config)
     run_as_ranks(config, "speed.input_pipeline", seconds=seconds, rounds=rounds, as_json=as_json)
 
 
@@ -181,7 +181,7 @@ def bench_throughput(
     )
     throughput.check(every, kinds, config)
     if any(cell.REAL in combination.kinds(kinds) for combination in every):
-        preflight.of(config)
+        preflight.check(config)
     measured = throughput.Bench(config, every, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))
     measured.run(seconds, rounds)
     print_json(measured) if as_json else measured.show(Terminal())
@@ -249,7 +249,7 @@ def tune_input(
         tuned_config.refuse_output(output, force)
     config = tuned_config.configured(base)
     writing.split(base, "input_pipeline")  # raises an error if it cannot be rewritten
-    preflight.of(config)
+    preflight.check(config)
     options = {"output": output, "force": force, "seconds": seconds, "as_json": as_json}
     run_as_ranks(config, "speed.tuned_config", base=base.path.resolve(), **options)
 
@@ -285,7 +285,7 @@ def profile_training(
     file, earlier = folder / profile.REPORT_FILE, [baseline / profile.REPORT_FILE] if baseline else []
     files.refuse_to_replace(file, files.JSON, remedy="give another --output", inputs=earlier)
     config = configured(name, values)
-    preflight.of(config)
+    preflight.check(config)
     before = profile.read(baseline) if baseline else None
     now = profile.measure(config, seconds, rounds, steps, folder)
     if before:

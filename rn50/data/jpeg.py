@@ -1,6 +1,7 @@
-"""Read image headers without decoding, and check an image by decoding it, which finds truncation.
+"""Checks of the images in a data set, JPEGs and PNGs: ``read_header`` reads what comes before the compressed
+data, ``has_end`` looks for the end marker, and ``damage_of`` decodes the image if necessary.
 
-Source of the format: ITU-T T.81, annex B.
+Source of the JPEG format: ITU-T T.81, annex B.
 """
 
 import contextlib
@@ -26,27 +27,30 @@ _ORIENTATION = 0x0112
 
 
 class ImageHeader(NamedTuple):
-    """Facts about an image, read before its compressed data."""
+    """Facts about an image, from the bytes before its compressed data."""
 
     fault: str | None
-    """Reason why no decoder could open it, as a noun phrase; or None."""
+    """Reason why no decoder can open the image, as a noun phrase such as "a JPEG without a size"; None: there
+    is none."""
     is_png: bool = False
     components: int = 0
-    """Colour components of a JPEG: 1 grey, 3 colour, 4 CMYK."""
+    """Number of colour components of a JPEG: 1 grey, 3 colour, 4 CMYK. It is 0 for a PNG."""
     scan: int | None = None
-    """Position of a JPEG's first scan; None: no scan was reached."""
+    """Position of the first scan of a JPEG, in bytes; None: the JPEG ends before it, or is a PNG."""
 
 
 def read_header(image: Bytes) -> ImageHeader:
-    """Read the segments of a JPEG up to its first scan. Takes a few microseconds and raises nothing."""
+    """Return the header of an image: of a JPEG, from its segments up to the first scan. Takes a few
+    microseconds and raises nothing."""
     if image[: len(PNG_SIGNATURE)] == PNG_SIGNATURE:
         return ImageHeader(None, is_png=True)
     if image[: len(START_OF_IMAGE)] != START_OF_IMAGE:
-        what_it_is = f"starts with the bytes {image[:4].hex(' ')}" if image else "is empty"
-        return ImageHeader(f"no JPEG, it {what_it_is}")
+        reason = f"starts with the bytes {image[:4].hex(' ')}" if image else "is empty"
+        return ImageHeader(f"no JPEG, it {reason}")
     components: int | None = None
     scan, position = None, len(START_OF_IMAGE)
-    while scan is None and position + 4 <= len(image) and image[position] == 0xFF:  # a marker's first byte
+    # A marker is ff and another byte. A segment follows, which begins with its length in two bytes.
+    while scan is None and position + 4 <= len(image) and image[position] == 0xFF:
         marker, segment = image[position + 1], position + 2
         if marker in START_OF_FRAME and components is None:
             height_and_width = image[segment + 3 : segment + 7]
@@ -67,27 +71,30 @@ def read_header(image: Bytes) -> ImageHeader:
 
 
 def has_end(image: bytes, header: ImageHeader) -> bool:
-    """Return whether a JPEG's end-of-image marker follows its scan, or a PNG's last chunk is there."""
+    """Return whether the image has an end: a JPEG the end-of-image marker behind its first scan, a PNG its
+    last chunk."""
     if header.is_png:
         return PNG_END in image[-64:]
-    # In compressed data the byte ff is never followed by d9, so this one ends the image.
+    # In compressed data the byte ff is never followed by d9, so that these two bytes are the marker.
     return header.scan is not None and image.rfind(END_OF_IMAGE) > header.scan
 
 
 def orientation_of(image: bytes) -> int:
-    """Return the EXIF orientation of an image that is to be shown turned or mirrored, 2 to 8; else 1."""
+    """Return the EXIF orientation of an image: 2 to 8 if a viewer has to rotate or mirror it, else 1."""
     from PIL import Image
 
-    with contextlib.suppress(Exception), Image.open(io.BytesIO(image)) as decoder:  # as in ``damage_of``
+    # Pillow raises errors of many types for a damaged file.
+    with contextlib.suppress(Exception), Image.open(io.BytesIO(image)) as decoder:
         orientation: Any = decoder.getexif().get(_ORIENTATION)
         return orientation if orientation in range(2, 9) else 1
     return 1
 
 
 def damage_of(image: bytes, header: ImageHeader | None = None, decode: bool = False) -> str | None:
-    """Return what is wrong with an image, or None, judged by its ``header`` and its end.
+    """Return the fault of an image, as the predicate of a sentence such as "is empty"; None: it has none.
 
-    An image without an end is decoded; with ``decode`` every image is, which finds truncation.
+    Header and end are checked. If the image has no end, or with ``decode``, it is also decoded, which finds
+    truncation. ``header`` is the result of ``read_header``, if the caller has it.
     """
     header = header or read_header(image)
     if header.fault:

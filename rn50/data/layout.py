@@ -1,14 +1,15 @@
-"""Names of the files in a data folder."""
+"""Names of the files in the folder of a data set (DATADIR)."""
 
 VALIDATION_FILES = ("val.rec", "val.idx")
 FILES = ("train.rec", "train.idx", *VALIDATION_FILES)
 """Records and indices of both splits."""
 CERTIFICATE = "certificate.json"
-"""Written by ``rn50 verify``."""
+"""The result of ``rn50 verify``."""
 DEMO_RECORD = "demo_dataset.json"
-"""Written by ``rn50 demo-data``: the settings of a generated data set."""
+"""The settings with which ``rn50 demo-data`` generated the data set."""
 CLASSES = "classes.txt"
 PACK_RECORD = "pack.json"
 LISTS = ("train.tsv", "val.tsv")
 PACKED = (PACK_RECORD, CLASSES, *LISTS)
-"""Written by ``rn50 pack``: its settings, the class names, and the images of each split in record order."""
+"""The files that ``rn50 pack`` adds to records and indices: its settings, the class names, and the images of
+each split in the order of the records."""

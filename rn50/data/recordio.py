@@ -258,8 +258,7 @@ def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(path, "not an index, which is lines of key<TAB>byte offset", _REMEDY) from error
     if pairs.max() == _LARGEST_NUMBER:  # NumPy also returns this number for every larger number
         position = int(pairs.argmax())
-        word = text.split()[position].decode()
-        problem = f"not an index, line {position // 2 + 1} holds {excerpt(word)}"
+        problem = f"not an index, line {position // 2 + 1} holds {excerpt(text.split()[position].decode())}"
         raise UserError(path, problem, _REMEDY)
     if pairs.min() < 0:
         raise UserError(path, "not an index, it holds negative numbers", _REMEDY)

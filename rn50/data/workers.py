@@ -1,5 +1,5 @@
-"""Worker processes, for work that Python's global interpreter lock would serialise in threads; results in the
-order of the tasks."""
+"""Worker processes that pack and generate data sets, where threads would wait for Python's global interpreter
+lock: ``Processes``, a pool; ``in_order``, its results in order; ``writing``, the lock on the folder."""
 
 import contextlib
 import multiprocessing
@@ -28,15 +28,16 @@ class Processes(ProcessPoolExecutor):
     submitted work."""
 
     def __init__(self, count: int) -> None:
-        # Spawned: a forked child inherits locks held by threads that do not exist in it.
-        super().__init__(count, multiprocessing.get_context("spawn"), _begin)
+        # "spawn", because a forked process inherits the locks that threads of this process hold, and the
+        # threads that would release them do not exist in it.
+        super().__init__(count, multiprocessing.get_context("spawn"), _prepare_process)
         self._watched: set[BaseProcess] = set()
-        # A pool that ends forgets them.
+        # A pool that ends sets its own attributes to None, and ``_watch`` needs the objects after that.
         self._started, self._results = self._processes, self._result_queue
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
-        """Call a module-level function in one of the processes. The future raises BrokenProcessPool if a
-        process was killed."""
+        """Call ``function``, which a module defines at its top level, in one of the processes. The result of
+        the future raises BrokenProcessPool if a process was killed."""
         with _interrupt_held_back():
             future = super().submit(function, *arguments, **options)
         for process in set(self._started.values()) - self._watched:
@@ -45,49 +46,53 @@ class Processes(ProcessPoolExecutor):
         return future
 
     def _watch(self, process: BaseProcess) -> None:
-        """End the pool if a process was killed.
+        """Wait until ``process`` ends, in a thread of its own, and end the pool if it was killed.
 
-        One that was killed while it wrote a result keeps the lock of the pipe, and the reader would wait for
-        the rest for ever, because this process can write there too.
+        A process that was killed while it wrote a result has written a part of the result into the pipe, and
+        the pool would wait for the rest for ever: the pipe does not end while any process can write to it,
+        and this process can. So this method ends all processes and closes the pipe here.
         """
         connection.wait([process.sentinel])
-        while process.exitcode is None:  # another thread asks for it
+        while process.exitcode is None:  # another thread is fetching the exit status
             time.sleep(0.01)
         if process.exitcode:
             for other in list(self._started.values()):
                 other.kill()
-            # The last one that is open: now the reader meets the end.
             self._results._writer.close()  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
 def _interrupt_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back while processes start.
+    """Hold Ctrl-C back while worker processes start.
 
-    They inherit the block: Ctrl-C reaches this process alone, which then stops the pool. The block is the
-    thread's; where another thread takes the signal, its handler would interrupt this one between the start of
-    a process and the message that it waits for.
+    SIGINT is blocked, and the processes inherit the block: Ctrl-C then reaches this process alone, which
+    stops the pool. But the block holds for this thread only. Another thread may receive the signal, and
+    Python would then run its handler in the main thread, between the start of a process and the message that
+    the process waits for. So a handler that only notes the signal takes its place, and the signal is raised
+    again at the end.
     """
-    held: list[int] = []
-    of_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if of_main else None
+    received: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    # No thread but the main thread may set a handler.
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number)) if is_main else None
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        if of_main:
-            signal.signal(signal.SIGINT, before)
-        if held:
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+        if received:
             signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager
 def writing(folder: Path, doing: str, remedy: str, with_less: str = "") -> Iterator[None]:
-    """Make ``folder`` and lock it for a process that is ``doing`` something there.
+    """Make ``folder``, and hold a lock on it while this process writes files there. ``doing`` says what it
+    does, for the messages, as in "packing a data set".
 
-    Raises UserError, ending in ``remedy``, if a file cannot be written; ending in ``with_less``, if a process
-    was killed; and if another process holds the lock.
+    Raises UserError with ``remedy`` if a file cannot be written, UserError with the remedy ``with_less`` if a
+    worker process was killed, and UserError if another process holds the lock.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,11 +106,11 @@ def writing(folder: Path, doing: str, remedy: str, with_less: str = "") -> Itera
 
 
 def in_order(futures: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
-    """Yield the results of ``futures`` in order. Each is submitted when it is taken, and at most ``ahead`` at
-    a time.
+    """Yield the results of ``futures`` in order. ``futures`` is a generator that submits a task when its next
+    future is taken; at most ``ahead`` tasks are submitted at a time.
 
-    If the caller stops early, those few finish uncancelled, because a pool whose processes are also killed
-    fails on a cancelled task.
+    If the caller stops early, the submitted tasks are not cancelled and finish, because a pool whose
+    processes are then killed fails on a cancelled task.
     """
     waiting: deque[Future[Result]] = deque()
     for future in futures:
@@ -116,8 +121,9 @@ def in_order(futures: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
         yield waiting.popleft().result()
 
 
-def _begin() -> None:
-    """Make this process end with its parent, even by SIGKILL, because it would wait for work for ever."""
+def _prepare_process() -> None:
+    """Let this worker process end when its parent ends, even by SIGKILL; else it would wait for tasks for
+    ever."""
     end_with_parent()
     if not multiprocessing.parent_process().is_alive():  # type: ignore[union-attr]
-        sys.exit()  # it ended before
+        sys.exit()  # the parent ended before the call of end_with_parent

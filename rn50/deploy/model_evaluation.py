@@ -74,7 +74,7 @@ def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[tuple
     Raises UserError if the model is of another task, or the data set or the library that reads it is missing.
     """
     model.refuse_other(config.data)
-    preflight.of(config)
+    preflight.check(config)
     if not frameworks.is_importable("nvidia.dali"):
         install = frameworks.traits(frameworks.default()).install("cpu")
         raise UserError("evaluation", "DALI cannot be imported", f"{install}, and use .venv/bin/python")

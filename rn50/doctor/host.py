@@ -187,7 +187,7 @@ def _network(machine: Machine, config: Config | None) -> Diagnosis:
 def _data(machine: Machine, config: Config) -> Diagnosis:
     folder = os.path.realpath(config.data.folder)
     try:
-        preflight.of(config)
+        preflight.check(config)
         for record_set in preflight.record_sets(config).values():
             preflight.check_record_set(*record_set)
     except UserError as error:

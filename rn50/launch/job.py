@@ -65,7 +65,7 @@ def launch(config: Config) -> int:
     Raises UserError before anything starts if data are missing, or a variable or the result file cannot be
     used. It checks only that the data exist, because no file of them may be opened before the clock runs.
     """
-    preflight.of(config)
+    preflight.check(config)
     result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None:
         log_file.refuse_existing(result_file)

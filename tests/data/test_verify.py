@@ -12,7 +12,7 @@ import pytest
 from rn50.data.demo.dataset import encode
 from rn50.data.jpeg import read_header
 from rn50.data.layout import FILES
-from rn50.data.preflight import check_record_set, find_bad_record, of, preflight
+from rn50.data.preflight import check, check_files, check_record_set, find_bad_record
 from rn50.data.recordio import IndexedRecordWriter, encode_record, read_index
 from rn50.errors import UserError
 from rn50.settings import named
@@ -41,7 +41,7 @@ def fill(folder):
 
 def test_preflight_passes_a_full_folder(tmp_path):
     fill(tmp_path)
-    preflight(tmp_path)
+    check_files(tmp_path)
 
 
 def test_preflight_opens_no_file(tmp_path):
@@ -54,7 +54,7 @@ def test_preflight_opens_no_file(tmp_path):
             opened.append((event, arguments))
 
     sys.addaudithook(watch)
-    preflight(tmp_path)
+    check_files(tmp_path)
     assert opened == []
     with open(tmp_path / FILES[0], "rb"):
         watching = False
@@ -66,7 +66,7 @@ def test_preflight_names_the_missing_file_and_the_remedy(tmp_path, name):
     fill(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(UserError) as error:
-        preflight(tmp_path)
+        check_files(tmp_path)
     line = str(error.value)
     assert line.startswith(f"{tmp_path / name}: No such file or directory; set DATADIR to ")
     assert line.endswith(f"rn50 demo-data {tmp_path}")
@@ -78,7 +78,7 @@ def test_preflight_names_the_empty_file(tmp_path, name):
     fill(tmp_path)
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(UserError, match=f"{name}: empty; set DATADIR"):
-        preflight(tmp_path)
+        check_files(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_preflight_names_what_is_no_file(tmp_path, make, kind):
     (tmp_path / "val.rec").unlink()
     make(tmp_path / "val.rec")
     with pytest.raises(UserError, match=f"val.rec: is a {kind}, no regular file; set DATADIR"):
-        preflight(tmp_path)
+        check_files(tmp_path)
 
 
 def test_preflight_names_the_missing_folder(tmp_path):
     with pytest.raises(UserError, match="nowhere: No such file or directory; set DATADIR"):
-        preflight(tmp_path / "nowhere")
+        check_files(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_preflight_names_the_missing_folder(tmp_path):
 def test_preflight_names_the_command_that_makes_these_data(name, says, tmp_path):
     config = named.read(name, environ={**os.environ, "DATADIR": str(tmp_path / "absent")})
     with pytest.raises(UserError, match=re.escape(says) + ".*absent$"):
-        of(config)
+        check(config)
 
 
 def test_an_index_that_is_too_short_for_the_number_of_records_is_refused_unopened(tmp_path):
@@ -114,7 +114,7 @@ def test_an_index_that_is_too_short_for_the_number_of_records_is_refused_unopene
     os.truncate(tmp_path / "train.idx", 4 * 1281167 - 2)
     says = "train.idx: too short for 1281167 records; set NUMEXAMPLES or DATADIR to match"
     with pytest.raises(UserError, match=says):
-        of(ours)
+        check(ours)
 
 
 def test_a_whole_set_passes(record_set):

@@ -202,10 +202,9 @@ def audit(
         futures = (executor.submit(split.read, descriptor, decode, *chunk) for chunk in chunks)
         for chunk in in_order(futures, 2 * workers):
             rec_hash.update(chunk.raw)
-            for finding in chunk.faults:
-                faults.add(*finding)
-            for finding in chunk.remarks:
-                remarks.add(*finding)
+            for findings, chunk_findings in ((faults, chunk.faults), (remarks, chunk.remarks)):
+                for finding in chunk_findings:
+                    findings.add(*finding)
             progress(chunk.records)
     return {
         split.rec.name: {"bytes": size, "sha256": rec_hash.hexdigest()},

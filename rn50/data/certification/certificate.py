@@ -145,8 +145,10 @@ def check(config: Config) -> Certificate | None:
     if content.get("passed") is not True:
         problem = "rn50 verify found these data at fault"
         raise UserError(certificate.path, problem, f"{verify_again}, which says where and what to do")
-    numbers = {split: records for split, (_, _, *records) in preflight.record_sets(config).items()}
-    for key, (configured, variable) in {"classes": (data.classes, "NUMCLASSES"), **numbers}.items():
+    numbers = [("classes", data.classes, "NUMCLASSES")]
+    for split, (_, _, samples, variable) in preflight.record_sets(config).items():
+        numbers.append((split, samples, variable))
+    for key, configured, variable in numbers:
         if content.get(key) != configured:
             problem = f"certifies {key} {content.get(key)}, but {variable} is {configured}"
             remedy = f"set {variable}={content.get(key)}, or DATADIR to the data that are meant"

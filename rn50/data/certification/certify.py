@@ -138,19 +138,12 @@ def certify(
             if_meant = f"if the change is meant, delete {expected.by} and verify again"
             faults.add("changed", name, None, text, f"take it from another copy; {if_meant}")
     passed = not faults.counts
-    checked = Checked(
-        passed=passed,
-        decoded=decode,
-        imagenet=passed and expected.is_imagenet,
-        classes=expected.classes,
-        train=expected.train,
-        val=expected.val,
-        # The next certification expects these hashes, so they are not those of data with faults.
-        files=facts if passed else expected.files,
-        set_sha256=certificate.set_sha256(facts) if passed else None,
-        faults=faults,
-        remarks=remarks,
-    )
+    is_imagenet = passed and expected.is_imagenet
+    expected_numbers = expected.classes, expected.train, expected.val
+    # The next certification expects these hashes, so they must not be those of data with faults.
+    kept_facts = facts if passed else expected.files
+    set_sha256 = certificate.set_sha256(facts) if passed else None
+    checked = Checked(passed, decode, is_imagenet, *expected_numbers, kept_facts, set_sha256, faults, remarks)
     return Certified(checked, certificate.write(folder, as_json(checked)), expected)
 
 

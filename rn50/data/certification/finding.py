@@ -35,7 +35,7 @@ class DataFindings:
     kept: list[DataFinding] = field(default_factory=list)
 
     def add(self, kind: str, file: str, record: int | None, text: str, remedy: str = "") -> None:
-        """Count a finding, and keep it if it is among the first of its kind."""
+        """Count a finding with these fields, and keep it if it is among the first ``KEPT`` of its kind."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if self.counts[kind] <= KEPT:
             self.kept.append(DataFinding(kind, file, record, text, remedy))

@@ -1,7 +1,8 @@
-"""The demo data set: generated shapes of ten classes as JPEGs in RecordIO, made anywhere in seconds, yet not
-trivial to learn.
+"""The demo data set (``rn50 demo-data``): generated shapes of ten classes as JPEGs in RecordIO. Any machine
+generates it within seconds, yet a network does not learn it trivially.
 
-The files do not depend on the number of processes that generate them. The images are those of ``images.py``.
+``images.py`` draws an image; this file packs the images of both splits with worker processes. The files are
+the same for any number of processes.
 """
 
 import itertools
@@ -23,9 +24,12 @@ from rn50.errors import UserError
 from rn50.progress import Progress, silent
 
 PARTIAL = ".demo_dataset.partial"
+"""Hidden folder in which the files are written before they are moved to their final names."""
 ORDER_STREAM = 100
-"""Added to a split's stream to give the stream that shuffles its records."""
+"""Number of the random stream that shuffles the records of a split, minus the number of the split's own
+stream."""
 CHUNK = 64
+"""Number of images of a task of a worker process."""
 
 
 class Generated(NamedTuple):
@@ -36,32 +40,34 @@ class Generated(NamedTuple):
     seed: int
     """Seed of the images."""
     split: str
-    """val, or tune with `--tune`."""
+    """Split of the validation images: val, or tune with `--tune`."""
     scale: int
     """Factor of `--scale`."""
 
 
 class Settings(NamedTuple):
-    """Choice of the images of a demo data set, 19 MB by default."""
+    """The settings that determine the images of a demo data set, 19 MB by default."""
 
     seed: int = 0
     """In [0, 2**32)."""
     train: int = 6_000
+    """Number of training images."""
     val: int = 2_000
-    """Number of images, like ``train``."""
+    """Number of validation images."""
     val_split: str = "val"
-    """With "tune" the validation set is the split for choosing hyperparameters."""
+    """Split of ``images.py`` for the validation images: "val", or "tune" for choosing hyperparameters."""
     scale: int = 1
     """Factor by which the sides of every image are multiplied."""
 
 
 def _encode_chunk(settings: Settings, split: str, indices: list[int]) -> list[tuple[int, bytes]]:
-    cv2.setNumThreads(1)
+    """Return label and JPEG of the images ``indices`` of a split: a task of a worker process."""
+    cv2.setNumThreads(1)  # each core has a process already
     return [encode(settings.seed, split, index, settings.scale) for index in indices]
 
 
 def _write(folder: Path, settings: Settings, workers: int, progress: Progress) -> None:
-    """Write train.rec/.idx, val.rec/.idx and their record into ``folder``."""
+    """Write train.rec/.idx, val.rec/.idx and the record of the settings into ``folder``."""
     done = 0
     with Processes(workers) as processes:
         splits = ("train", "train", settings.train), ("val", settings.val_split, settings.val)
@@ -81,12 +87,13 @@ def _write(folder: Path, settings: Settings, workers: int, progress: Progress) -
 
 
 def _fingerprint(path: Path) -> dict[str, int | str]:
+    """Return size and SHA-256 of a file."""
     return {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
 
 
 def _is_finished(folder: Path, settings: Settings) -> bool:
-    """Return whether ``folder`` holds this very data set, whole. Raises UserError if other data would be
-    overwritten."""
+    """Return whether ``folder`` holds all files of the data set with these settings. Raises UserError if
+    other data would be overwritten, or if a file was changed."""
     present = [name for name in FILES if (folder / name).exists()]
     manifest = folder / DEMO_RECORD
     if not manifest.exists():
@@ -114,14 +121,15 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
 def generate(
     folder: str | Path, settings: Settings, workers: int | None = None, progress: Progress = silent
 ) -> None:
-    """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder``.
+    """Generate train.rec/.idx and val.rec/.idx in ``folder``, with the record of the settings and the
+    certificate.
 
     ``workers`` is the number of processes, by default one for each core that this process may use; it does
     not change the files. ``progress(done, total)`` is called after every image.
 
-    Returns at once if this very data set exists already; generates it again if some of its files are missing.
-    Nothing appears under the final names before all of it is written. Raises ``UserError`` for a folder with
-    other data, a full disk, or a process that died.
+    Returns at once if ``folder`` already holds the data set with these settings, and generates it again if
+    files of it are missing. The files appear under their final names only when all are written. Raises
+    ``UserError`` if the folder holds other data, the disk is full, or a worker process was killed.
     """
     folder = Path(folder)
     if not (0 <= settings.seed < 2**32 and min(settings.train, settings.val, settings.scale) > 0):
@@ -131,12 +139,13 @@ def generate(
     remedy = "free space or choose another folder"
     with writing(folder, "generating a data set", remedy, "end other programs and generate again"):
         if not _is_finished(folder, settings):
-            shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
+            shutil.rmtree(partial, ignore_errors=True)  # a process that was killed may have left it behind
             try:
                 partial.mkdir()
                 _write(partial, settings, workers or len(os.sched_getaffinity(0)), progress)
-                (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone
-                # The record first: it identifies the files even between two renames.
+                # A certificate in the folder may be that of earlier files.
+                (folder / CERTIFICATE).unlink(missing_ok=True)
+                # The record is moved first, because it identifies the files if the next moves do not happen.
                 for name in (DEMO_RECORD, *FILES):
                     os.replace(partial / name, folder / name)
             finally:

@@ -109,10 +109,11 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
 
     val_images = labelled(val) if val_classes else _flat(folder, classes, truth)
     first_images = (image for image in val_images if image.path.endswith(FIRST_IMAGE))
-    first_class = next((classes[image.label] for image in first_images), ITS_CLASS)
-    if first_class != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
-        problem = f"gives {FIRST_IMAGE} the class {first_class}, and ImageNet {ITS_CLASS}: "
-        problem += "another order of classes"
+    stated = next((classes[image.label] for image in first_images), ITS_CLASS)
+    if stated != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
+        problem = (
+            f"gives {FIRST_IMAGE} the class {stated}, and ImageNet {ITS_CLASS}: another order of classes"
+        )
         raise UserError(val if val_classes else truth, problem, "give another list with --val-truth")
     return ImageFolder(folder, classes, {"train": labelled(train), "val": val_images})
 

@@ -105,13 +105,11 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str], source: Path)
     return truth
 
 
-def _named_columns(
-    lines: Lines, image_column: int, class_column: int, name_of_word: Mapping[str, str]
-) -> Columns:
+def _named_columns(lines: Lines, image_column: int, class_column: int, names: Mapping[str, str]) -> Columns:
     """Return the way to read lines that name the image in ``image_column``. The image of a line that names
-    none is "". ``name_of_word`` maps file names, with and without their suffix, to file names."""
+    none is "". ``names`` maps file names, with and without their suffix, to file names."""
     paths = (Path(words[image_column] if image_column < len(words) > 1 else "") for _, words in lines)
-    images = [name_of_word.get(path.name) or name_of_word.get(path.stem, "") for path in paths]
+    images = [names.get(path.name) or names.get(path.stem, "") for path in paths]
     return f", column {class_column + 1}", class_column, images
 
 

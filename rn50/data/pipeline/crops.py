@@ -77,8 +77,7 @@ def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
     upper_rows, lower_rows = (image.take(rows, axis=0).astype(np.float32) for rows in (top, bottom))
     rows = upper_rows + lower_weight[:, None, None] * (lower_rows - upper_rows)
     left_pixels, right_pixels = (rows.take(columns, axis=1) for columns in (left, right))
-    pixels = left_pixels + right_weight[None, :, None] * (right_pixels - left_pixels)
-    return np.rint(pixels).astype(np.uint8)
+    return np.rint(left_pixels + right_weight[None, :, None] * (right_pixels - left_pixels)).astype(np.uint8)
 
 
 def _neighbours(

@@ -50,8 +50,7 @@ class LoaderBatches(Batches):
 
     def epoch(self) -> Iterator[Batch]:
         yield from super().epoch()
-        last_pass = self._passes - 1  # passes count from 0
-        self.sample_order = self._order.hash_share(last_pass)
+        self.sample_order = self._order.hash_share(self._passes - 1)  # of the last pass, counted from 0
 
     @abstractmethod
     def _load(self, **options: Any) -> Iterator[Any]:

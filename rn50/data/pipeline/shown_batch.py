@@ -51,8 +51,7 @@ def draw(config: Config, seed: int, output: pathlib.Path) -> Drawn:
         outputs = dali.build(config, "train", 0, config.ranks, seed, on_cpu).run()
     except RuntimeError as error:
         raise dali.fault(records, error) from error
-    samples, _ = records.counts(0, 0)
-    number = min(LARGEST_NUMBER, samples)
+    number = min(LARGEST_NUMBER, records.counts(0, 0)[0])
     inputs, label_column = (np.asarray(output.as_tensor())[:number] for output in outputs)
     pixels = np.clip(np.rint(inputs * rules.STD + rules.MEAN), 0, 255).astype(np.uint8)
     labels = label_column[:, 0].astype(int).tolist()

@@ -94,7 +94,7 @@ def read(name: str | None) -> Subject:
     left_out = (*EACH_RUNS_OWN, *EVALUATION)
     others = {key: value for key, value in process.environment().items() if key not in left_out}
     config = named.Choice(base.document, environ=others).config.replaced(**dict.fromkeys(EACH_RUNS_OWN))
-    preflight.of(config)
+    preflight.check(config)
     return Subject(base, config, pathlib.Path(config.data.folder).resolve())
 
 
