@@ -13,6 +13,7 @@ import numpy as np
 from rn50 import frameworks
 from rn50.errors import UserError
 from rn50.machine.hardware import BFLOAT16, cpu_flags
+from rn50.run import provenance
 from rn50.run.all_reduce import total
 from rn50.run.engine import Communicator
 from rn50.settings.config import Config
@@ -74,6 +75,11 @@ def choose(
     if able < communicator.size:
         lacking = "the processor has no" if able == 0 else "not every rank's processor has"
         return Precision("float32", f"PRECISION=auto is float32: {lacking} instructions for bfloat16")
+    # The runs of a campaign shall not differ in precision by chance, and a trial takes 2 s.
+    earlier = provenance.earlier_precision(config) if communicator.rank == 0 else None
+    if number := total(communicator, TIMED.index(earlier) + 1 if earlier in TIMED else 0):
+        name = TIMED[number - 1]
+        return Precision(name, f"PRECISION=auto is {name}, as in earlier runs of this configuration")
     steps = {name: trial(name) for name in TIMED}
     for step in steps.values():
         step()  # compiles

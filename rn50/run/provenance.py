@@ -42,7 +42,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path, resumed_after: in
         "commit": software.commit(),
         "python": platform.python_version(),
         "input_library": input_library.chosen(config),  # that of "auto" depends on the machine
-        "machine": f"{platform.node()}: {platform.platform()}",
+        "machine": _machine(),
         "system": description.read(),
         "packages": software.packages(),
     }
@@ -53,6 +53,26 @@ def add(result_file: pathlib.Path, facts: dict[str, Any]) -> None:
     """Add facts that only the run itself could find out to the file that ``save`` wrote."""
     target = result_file.with_suffix(".json")
     _write(target, {**files.read_json(target), **facts})
+
+
+def earlier_precision(config: Config) -> str | None:
+    """Return the precision of an earlier run of this configuration on this machine, whose log is in the
+    folder of RESULT_FILE; None if there is none."""
+    from rn50.results import counted  # only here: its imports take 50 ms, which most ranks need not spend
+
+    if config.run.result_file is None:
+        return None
+    asked = config.as_environment()
+    for log in sorted(pathlib.Path(config.run.result_file).parent.glob("result_*.txt")):
+        saved = sidecar.read(log)
+        is_same = counted.shared(saved.get("variables", {}), asked) == counted.shared(asked, asked)
+        if is_same and saved.get("machine") == _machine():
+            return saved.get("precision")
+    return None
+
+
+def _machine() -> str:
+    return f"{platform.node()}: {platform.platform()}"
 
 
 def _refuse_another(target: pathlib.Path, log: str) -> None:

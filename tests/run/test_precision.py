@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rn50.machine import hardware
-from rn50.run import precision
+from rn50.run import precision, provenance
 from rn50.run.communicators import SingleProcess
 from rn50.run.precision import Precision
 from tests.conftest import with_changes
@@ -133,11 +133,11 @@ class Ranks:
 
 
 def chosen_by(config, trials):
-    """What each rank chooses whose steps take these milliseconds."""
-    found = [None] * len(trials)
+    """What each rank chooses whose steps take these milliseconds. It may have a configuration of its own."""
+    found, configs = [None] * len(trials), config if isinstance(config, list) else [config] * len(trials)
 
     def choose(rank):
-        found[rank] = precision.choose(config, communicators[rank], sleeping(trials[rank]))
+        found[rank] = precision.choose(configs[rank], communicators[rank], sleeping(trials[rank]))
 
     communicators = Ranks(len(trials)).of
     threads = [threading.Thread(target=choose, args=(rank,)) for rank in range(len(trials))]
@@ -154,6 +154,25 @@ def test_all_ranks_take_the_same_by_their_sum(config):
     assert first == second and first.name == "float32"
     first, second = chosen_by(config, [fast, {"float32": 30, "bfloat16": 31}])
     assert first == second and first.name == "bfloat16"  # 40 to 36
+
+
+@pytest.mark.parametrize(
+    "changes, facts, is_taken",
+    [({"seed": 8}, {}, True), ({"target": "0.5"}, {}, False), ({}, {"machine": "another"}, False),
+     ({}, {"precision": "float16"}, False)])
+def test_the_runs_of_a_campaign_have_the_precision_of_the_first(config, tmp_path, changes, facts, is_taken):
+    """Rank 0 reads it; the other rank may not see the folder. Trials would find float32."""
+    config, nowhere = (
+        with_changes(config, run={"result_file": str(folder / "result_1.txt")})
+        for folder in (tmp_path, tmp_path / "nowhere"))
+    provenance.save(with_changes(config, run=changes), 7, tmp_path / "result_0.txt")
+    provenance.add(tmp_path / "result_0.txt", {"precision": "bfloat16"} | facts)
+    trials = [{"float32": 3, "bfloat16": 12}] * 2
+    assert chosen_by(config, trials)[0].name == "float32"  # no log yet
+    (tmp_path / "result_0.txt").write_text("")
+    first, second = chosen_by([config, nowhere], trials)
+    assert first == second and (first.name == "bfloat16") == is_taken
+    assert first.reason.endswith("as in earlier runs of this configuration") == is_taken
 
 
 def test_one_processor_without_bfloat16_decides_for_all(config, monkeypatch):
