@@ -1,13 +1,15 @@
-"""The images of the demo data set, of ten classes, as JPEGs.
+"""The images of the demo data set: ``encode`` returns an image as a JPEG, for ``dataset.py``.
 
-An image shows one of five textured shapes: in colour on a background that is nearly grey, or nearly grey on a
-coloured one. These are the ten classes. Colours, brightness, position, size, rotation and shear are random.
-Some images have clutter behind the shape, a line across it, or blur; all have noise and a random exposure.
-``benchmarks/demo_difficulty.py`` measures that neither a linear classifier nor a nearest neighbour solves it.
+An image shows one of five textured shapes, either a coloured shape on a nearly grey background or a nearly
+grey shape on a coloured background. Shape and colouring make ten classes. Colours, brightness, position,
+size, rotation and shear are random. Some images have clutter behind the shape, a line across it, or blur; all
+have noise and a random exposure. ``benchmarks/demo_difficulty.py`` measures that neither a linear classifier
+nor a nearest-neighbour classifier solves the task.
 
-Image i of a split depends only on (seed, split, i) and ``scale``, the factor of its sides. There are three
-splits, "train", "val" and "tune", each with its own stream of random numbers. While hyperparameters are
-chosen, "tune" replaces "val" in another folder, so that they are not chosen on the validation set that ships.
+Image i of a split depends only on the seed, the split, i, and ``scale``, by which the sides of the image are
+multiplied. There are three splits, "train", "val" and "tune", each with its own stream of random numbers.
+Hyperparameters are chosen on a data set with "tune" in place of "val", so that they are not chosen on the
+validation images of the demo.
 """
 
 import math
@@ -16,42 +18,47 @@ import cv2
 import numpy as np
 
 GENERATOR_VERSION = 7
-"""Increased with every change that alters an image, so that a data set of an older version is not taken for a
-new one."""
+"""Version of the images. It is increased with every change that alters an image, so that a data set of an
+older version is not taken for one of this version."""
 
 STREAMS = {"train": 1, "val": 2, "tune": 3}
+"""Number of the random stream of each split."""
 
-SHORT_SIDE = (72, 110)  # pixels
-ASPECT = (1.0, 1.2)
+# A pair is the range of a uniform random number. Levels of a channel are 0 to 255.
+SHORT_SIDE = (72, 110)  # pixels of the shorter side, before ``scale``
+ASPECT = (1.0, 1.2)  # longer side divided by shorter side
 LANDSCAPE_PROBABILITY = 0.7
-BRIGHTNESS = (40, 215)  # mean of the channels, of 0-255
-GREY = 15  # most that a channel of a grey differs from this mean
+BRIGHTNESS = (40, 215)  # mean of the three channels of a colour or grey
+GREY = 15  # largest deviation of a channel of a grey from the level that its channels share
 VIVID = 130  # least difference between the highest and the lowest channel of a colour
-CONTRAST = 100  # least distance of shape and background in RGB
-PLAIN_PROBABILITY = 0.1
-TEXTURE_AMPLITUDE = (5, 15)
-CLUTTER_ITEMS = (0, 2)  # upper end excluded
-SCALE = (0.65, 0.9)  # of the shape's diameter to the short side, before all shapes get the same area
-AREA = 1.6  # of a shape, in squares of its radius
-SHEAR = 0.25
-SQUASH = (0.8, 1.0)
-OPACITY = (0.9, 1.0)
-OCCLUSION_PROBABILITY = 0.1
+CONTRAST = 100  # least Euclidean distance in RGB between the colours of shape and background
+PLAIN_PROBABILITY = 0.1  # of a texture without a pattern, besides that of drawing the plain pattern
+TEXTURE_AMPLITUDE = (5, 15)  # largest deviation of a texture from its base colour, in levels
+CLUTTER_ITEMS = (0, 2)  # number of small things in the background; upper end excluded
+SCALE = (0.65, 0.9)  # diameter of a shape divided by the short side, before all shapes get the same area
+AREA = 1.6  # area of a shape, in squares of its radius
+SHEAR = 0.25  # largest shear of a shape, in either direction
+SQUASH = (0.8, 1.0)  # factor of a shape's height, before its rotation
+OPACITY = (0.9, 1.0)  # weight of the shape against the background
+OCCLUSION_PROBABILITY = 0.1  # of a line across the image
 BLUR_PROBABILITY = 0.1
-BLUR_SIGMA = (0.5, 1.3)  # pixels
-GAIN = (0.75, 1.2)
-OFFSET = 20
-NOISE_SIGMA = (0, 6)
+BLUR_SIGMA = (0.5, 1.3)  # pixels, before ``scale``
+GAIN = (0.75, 1.2)  # factor of the exposure
+OFFSET = 20  # largest summand of the exposure, of either sign, in levels
+NOISE_SIGMA = (0, 6)  # standard deviation of the noise in every channel of every pixel, in levels
 JPEG_QUALITY = (70, 96)  # upper end excluded
 
 SUBPIXEL_BITS = 4
 """Polygon corners are passed to OpenCV in units of 1/16 pixel."""
 
-Polygon = np.ndarray  # float64 (corners, 2), x and y in about [-1, 1], y downwards
-Rng = np.random.RandomState  # its streams are frozen for good, unlike those of numpy.random.Generator
+Polygon = np.ndarray
+"""float64 (corners, 2): x and y of each corner, in about [-1, 1]; y points downwards."""
+Rng = np.random.RandomState
+"""A stream of random numbers. NumPy never changes those of RandomState, unlike those of Generator."""
 
 
 def _polar(angles: np.ndarray, radii: float | np.ndarray = 1.0) -> Polygon:
+    """Return the points with these polar coordinates, angles in radians."""
     return np.stack([radii * np.cos(angles), radii * np.sin(angles)], 1)
 
 
@@ -61,7 +68,7 @@ def triangle(rng: Rng) -> list[Polygon]:
 
 
 def rectangle(rng: Rng) -> list[Polygon]:
-    """Return a rectangle with sides of at most 10 to 6."""
+    """Return a rectangle whose sides have a ratio between 1:1 and 1:0.6."""
     height = 0.8 * rng.uniform(0.6, 1.0)
     return [np.array([[-0.8, -height], [0.8, -height], [0.8, height], [-0.8, height]])]
 
@@ -75,14 +82,15 @@ def cross(rng: Rng) -> list[Polygon]:
 
 
 def ring(rng: Rng) -> list[Polygon]:
-    """Return an ellipse with a hole of the same form."""
+    """Return an ellipse with an elliptical hole: outline and hole are two polygons."""
     hole, squash = rng.uniform(0.4, 0.65), rng.uniform(0.75, 1)
     outer = _polar(np.linspace(0, 2 * np.pi, 72, endpoint=False)) * [1, squash]
     return [outer, outer * hole]
 
 
 def crescent(rng: Rng) -> list[Polygon]:
-    """Return a crescent moon: a disc without a second, shifted disc through the same two points."""
+    """Return a crescent moon: a part of a disc's edge, and an arc of a shifted circle through its two
+    ends."""
     outer = _polar(np.linspace(0.6, 2 * np.pi - 0.6, 48))
     shift = rng.uniform(0.35, 0.55)
     tip_x, tip_y = outer[0]
@@ -92,20 +100,24 @@ def crescent(rng: Rng) -> list[Polygon]:
 
 
 SHAPES = (rectangle, triangle, cross, ring, crescent)
-"""A shape is the list of its outline and its holes."""
+"""Functions that draw a random shape: a list of its outline and, if it has one, its hole."""
 CLASSES = 2 * len(SHAPES)
-"""The label is the index of a coloured shape here, and that plus the number of shapes where it is grey."""
+"""Number of classes. The label of a coloured shape is its index in ``SHAPES``; that of a grey shape is its
+index plus ``len(SHAPES)``."""
 
 
-def _any(rng: Rng) -> tuple[float, ...]:
+def _any_colour(rng: Rng) -> tuple[float, ...]:
+    """Return the three channels of any colour, for a function of OpenCV."""
     return tuple(float(channel) for channel in rng.uniform(0, 255, 3))
 
 
 def _grey(rng: Rng) -> np.ndarray:
+    """Return a colour that is nearly grey: float64 (3,)."""
     return rng.uniform(*BRIGHTNESS) + rng.uniform(-GREY, GREY, 3)
 
 
 def _vivid(rng: Rng) -> np.ndarray:
+    """Return a colour that is clearly not grey: float64 (3,)."""
     while True:
         colour = rng.uniform(0, 255, 3)
         if np.ptp(colour) > VIVID and BRIGHTNESS[0] < colour.mean() < BRIGHTNESS[1]:
@@ -113,8 +125,8 @@ def _vivid(rng: Rng) -> np.ndarray:
 
 
 def _pattern(height: int, width: int, rng: Rng, kind: int) -> np.ndarray:
-    """Return float32 (height, width) in about [-1, 1]: plain, stripes, a chequerboard, clouds or a
-    gradient."""
+    """Return a pattern, float32 (height, width) in about [-1, 1]. ``kind`` is 0 for none, 1 for stripes, 2
+    for a chequerboard, 3 for clouds, 4 for a gradient."""
     y, x = np.mgrid[:height, :width].astype(np.float32)
     if kind == 1:
         angle, frequency = rng.uniform(0, np.pi), rng.uniform(0.15, 0.7)
@@ -133,7 +145,8 @@ def _pattern(height: int, width: int, rng: Rng, kind: int) -> np.ndarray:
 
 
 def _texture(height: int, width: int, rng: Rng, base: np.ndarray) -> np.ndarray:
-    """Return float32 (height, width, 3): a random pattern in a random tint about the colour ``base`` (3,)."""
+    """Return a texture, float32 (height, width, 3): the colour ``base`` (3,) plus a random pattern in a
+    random tint."""
     kind, amplitude = rng.randint(0, 5), rng.uniform(*TEXTURE_AMPLITUDE)
     pattern = _pattern(height, width, rng, 0 if rng.rand() < PLAIN_PROBABILITY else kind)
     tint = rng.uniform(-1, 1, 3)
@@ -146,11 +159,11 @@ def _line(image: np.ndarray, rng: Rng, max_thickness: int) -> None:
     """Draw a line of random colour between two random points of ``image``."""
     height, width = image.shape[:2]
     ends = [(int(rng.randint(0, width)), int(rng.randint(0, height))) for _ in range(2)]
-    cv2.line(image, ends[0], ends[1], _any(rng), int(rng.randint(1, max_thickness + 1)), cv2.LINE_AA)
+    cv2.line(image, ends[0], ends[1], _any_colour(rng), int(rng.randint(1, max_thickness + 1)), cv2.LINE_AA)
 
 
 def _clutter(image: np.ndarray, rng: Rng) -> None:
-    """Draw a few small lines, dots and polygons into ``image``."""
+    """Draw no or some small lines, dots and polygons into ``image``, as ``CLUTTER_ITEMS`` says."""
     height, width = image.shape[:2]
     short = min(height, width)
     for _ in range(rng.randint(*CLUTTER_ITEMS)):
@@ -160,15 +173,20 @@ def _clutter(image: np.ndarray, rng: Rng) -> None:
             continue
         x, y = int(rng.randint(0, width)), int(rng.randint(0, height))
         if kind == 1:
-            cv2.circle(image, (x, y), int(rng.randint(2, max(3, short // 9))), _any(rng), -1, cv2.LINE_AA)
+            cv2.circle(
+                image, (x, y), int(rng.randint(2, max(3, short // 9))), _any_colour(rng), -1, cv2.LINE_AA
+            )
         else:
             corners = [x, y] + rng.uniform(-short / 8, short / 8, (rng.randint(3, 6), 2))
-            cv2.fillPoly(image, [corners.astype(np.int32)], _any(rng), cv2.LINE_AA)
+            cv2.fillPoly(image, [corners.astype(np.int32)], _any_colour(rng), cv2.LINE_AA)
 
 
 def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
-    """Return float32 (height, width), 1 inside the shape: scaled, rotated, sheared, squashed and placed at
-    random. Only its form tells it from the others, not its area."""
+    """Return a mask, float32 (height, width), that is 1 inside the shape of class ``label`` and 0 outside.
+
+    The shape is scaled, rotated, sheared, squashed and placed at random. All shapes of a radius have the same
+    area, so that a network cannot tell them apart by it.
+    """
     radius = min(height, width) * rng.uniform(*SCALE) / 2
     angle = rng.uniform(0, 2 * np.pi)
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -176,7 +194,7 @@ def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
     polygons = [polygon.astype(np.float32) for polygon in SHAPES[label % len(SHAPES)](rng)]
     outline, *holes = map(cv2.contourArea, polygons)
     transform *= math.sqrt(AREA / (outline - sum(holes)))
-    # Nearly all of the shape stays inside.
+    # The centre lies so far from the edge of the image that nearly all of the shape is inside.
     centre = [rng.uniform(radius * 0.8, length - radius * 0.8) for length in (width, height)]
     mask = np.zeros((height, width), np.float32)
     for polygon, value in zip(polygons, (1.0, 0.0), strict=False):
@@ -186,8 +204,8 @@ def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
 
 
 def draw(label: int, rng: Rng, scale: int = 1) -> np.ndarray:
-    """Return an image of class ``label``: uint8 (height, width, 3), sides ``scale`` times as long, noise in
-    every pixel."""
+    """Return an image of class ``label``: uint8 (height, width, 3). A drawing of the usual size is enlarged
+    by ``scale``; the noise is added after that, so that each pixel has its own."""
     short = rng.randint(SHORT_SIDE[0], SHORT_SIDE[1] + 1)
     long = int(short * rng.uniform(*ASPECT))
     height, width = (short, long) if rng.rand() < LANDSCAPE_PROBABILITY else (long, short)
@@ -211,7 +229,7 @@ def draw(label: int, rng: Rng, scale: int = 1) -> np.ndarray:
 
 
 def encode(seed: int, split: str, index: int, scale: int = 1) -> tuple[int, bytes]:
-    """Return label and JPEG of image ``index`` of ``split``; classes take turns."""
+    """Return label and JPEG of image ``index`` of ``split``. The label is ``index`` modulo ``CLASSES``."""
     rng = Rng([seed, STREAMS[split], index])
     label = index % CLASSES
     image = draw(label, rng, scale)
