@@ -1,1 +1,2 @@
-"""The machine: cores, GPUs, limits, installed software, and the binding of ranks to cores."""
+"""The machine: its cores, GPUs and limits, the installed software, its power, and the binding of ranks to
+cores."""

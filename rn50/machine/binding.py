@@ -1,8 +1,9 @@
-"""Choose the CPUs of each rank of this machine, so that a rank uses near memory and the cores next to its
-GPU.
+"""The binding of ranks to CPUs: ``plan`` chooses the CPUs of each rank of this machine, so that a rank uses
+cores and memory near its GPU; ``apply`` binds this process to them.
 
-Binding to CPUs binds memory too, because Linux allocates a page on the NUMA node of the CPU that touches it
-first.
+A process that is bound to CPUs of a NUMA node also uses the memory of that node, because Linux allocates a
+page on the node of the CPU that touches it first. In this file a CPU is a hardware thread, and a core has one
+or several of them.
 """
 
 import os
@@ -21,46 +22,57 @@ Core = tuple[int, ...]
 
 
 class RankBinding(NamedTuple):
-    """The CPUs of one rank: first one of each core, then their siblings. ``numa_node`` is the node of the
-    CPUs, else of the GPU."""
+    """The CPUs of a rank."""
 
     local_rank: int
     cpus: tuple[int, ...]
+    """First one CPU of each core, then the second CPU of each core, and so on."""
     numa_node: int | None
+    """The NUMA node of the CPUs; if they are of several nodes, the node of the GPU; None: not known."""
+
+
+class Pool(NamedTuple):
+    """Ranks that share some CPUs."""
+
+    node: int | None
+    """NUMA node of the GPUs of these ranks; None: not known."""
+    ranks: Sequence[int]
+    cpus: list[Sequence[Cpu]]
+    """The CPUs of each NUMA node; those of ``node`` come first."""
 
 
 def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[RankBinding]:
-    """Return a binding for every rank of this machine, on the assumption that the ranks share all CPUs this
-    process may use.
+    """Return a binding for each rank of this machine. The ranks share all CPUs that this process may use.
 
-    Ranks get different cores if there are enough, else they share all of them. Rank r uses the r-th visible
-    GPU, so it gets cores of that GPU's NUMA node, and of nodes of the same socket to which no GPU in use is
-    attached. If the machine does not report the nodes, or ``near_gpus`` is False, the cores are dealt out in
-    order. A quota of CPU time limits the number of CPUs, because more threads than it allows would only be
-    throttled together.
+    Ranks get different cores if there are enough cores; else they share all of them. Rank r uses the r-th
+    visible GPU. It gets cores of that GPU's NUMA node, and of those nodes on the same socket to which no GPU
+    in use is attached. If the machine does not report the nodes, or ``near_gpus`` is False, each rank gets
+    the next cores in order. A quota of CPU time limits the number of CPUs, because the kernel stops all
+    threads together as soon as they have used the quota up.
     """
     pools = _pools_near_gpus(machine, ranks_per_node) if near_gpus else None
     bindings = []
     for pool in pools or [Pool(None, range(ranks_per_node), [machine.cpus])]:
-        cores_by_node = [_cores(cpus, machine) for cpus in pool.cpus]
-        # The node near the GPUs has too few cores: use those of all nodes of the pool alike.
-        if len(cores_by_node[0]) < len(pool.ranks):
-            cores_by_node = [sum(cores_by_node, [])]
-        shared = len(cores_by_node[0]) < len(pool.ranks)
-        for place, rank in enumerate(pool.ranks):
-            if shared:
-                chosen, most = cores_by_node[0], machine.usable_cpus
+        node_cores = [_cores(cpus, machine) for cpus in pool.cpus]
+        # If the node near the GPUs has too few cores, the cores of all nodes of the pool count alike.
+        if len(node_cores[0]) < len(pool.ranks):
+            node_cores = [sum(node_cores, [])]
+        is_shared = len(node_cores[0]) < len(pool.ranks)
+        for index, rank in enumerate(pool.ranks):
+            if is_shared:
+                rank_cores, cpu_limit = node_cores[0], machine.usable_cpus
             else:
-                chosen = [core for cores in cores_by_node for core in _slice(cores, place, len(pool.ranks))]
-                most = len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
-            numbers = _one_of_each_core_first(chosen)[: None if machine.quota is None else most]
-            nodes = {cpu.node for cpu in machine.cpus if cpu.number in numbers}
-            bindings.append(RankBinding(rank, numbers, nodes.pop() if len(nodes) == 1 else pool.node))
+                rank_cores = [core for cores in node_cores for core in _slice(cores, index, len(pool.ranks))]
+                cpu_limit = len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
+            cpus = _one_of_each_core_first(rank_cores)[: None if machine.quota is None else cpu_limit]
+            nodes = {cpu.node for cpu in machine.cpus if cpu.number in cpus}
+            bindings.append(RankBinding(rank, cpus, nodes.pop() if len(nodes) == 1 else pool.node))
     return sorted(bindings)
 
 
 def apply(binding: RankBinding) -> str:
-    """Bind this process and the threads it will start. Returns a line that reports it; raises nothing."""
+    """Bind this process, and the threads that it will start, to the CPUs of ``binding``. Return a line that
+    reports the binding, or why it failed; raise nothing."""
     try:
         os.sched_setaffinity(0, binding.cpus)
     except (OSError, ValueError, OverflowError) as error:
@@ -74,25 +86,18 @@ def describe(binding: RankBinding) -> str:
     return f"rank {binding.local_rank} of this machine: CPU {cpu_list.write(binding.cpus)}{node}"
 
 
-class Pool(NamedTuple):
-    """Ranks that share some CPUs, listed by NUMA node, and the node near these ranks."""
-
-    node: int | None
-    ranks: Sequence[int]
-    cpus: list[Sequence[Cpu]]
-
-
 def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
-    """Return a pool for each node with GPUs in use; None if a rank has no GPU, a node is unknown, or a pool
-    has too few cores."""
-    near = gathered((gpu.node, rank) for rank, gpu in enumerate(machine.gpus[:ranks]))
+    """Return a pool for each NUMA node with GPUs in use. Return None if a rank has no GPU, the node of a GPU
+    is not known or has no usable CPU, or a pool has fewer cores than ranks."""
+    ranks_of_node = gathered((gpu.node, rank) for rank, gpu in enumerate(machine.gpus[:ranks]))
     cpus = gathered((cpu.node, cpu) for cpu in machine.cpus)
-    if len(machine.gpus) < ranks or None in near or not set(near) <= set(cpus):
+    if len(machine.gpus) < ranks or None in ranks_of_node or not set(ranks_of_node) <= set(cpus):
         return None
-    pools = [Pool(node, near[node], [cpus[node]]) for node in near]
+    pools = [Pool(node, node_ranks, [cpus[node]]) for node, node_ranks in ranks_of_node.items()]
+    # A node without GPUs goes to the pool on its socket that has the fewest CPUs for a rank.
     for node in cpus:
         on_socket = [pool for pool in pools if pool.cpus[0][0].socket == cpus[node][0].socket]
-        if node not in near and on_socket:
+        if node not in ranks_of_node and on_socket:
             poorest = min(on_socket, key=lambda pool: sum(map(len, pool.cpus)) / len(pool.ranks))
             poorest.cpus.append(cpus[node])
     for pool in pools:
@@ -102,22 +107,23 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
 
 
 def _cores(cpus: Sequence[Cpu], machine: Machine) -> list[Core]:
-    """Return the cores of some CPUs, node by node."""
-    places = ((-1 if cpu.node is None else cpu.node, cpu.socket, cpu.core) for cpu in cpus)
-    cores = gathered(zip(places, (cpu.number for cpu in cpus), strict=True))
+    """Return the cores of ``cpus``, in the order of their nodes, sockets and numbers."""
+    keys = ((-1 if cpu.node is None else cpu.node, cpu.socket, cpu.core) for cpu in cpus)
+    cores = gathered(zip(keys, (cpu.number for cpu in cpus), strict=True))
     in_order = [tuple(cores[key]) for key in sorted(cores)]
-    # A quota means that other jobs run here, perhaps with the same plan, so they should not all start at the
-    # first core.
+    # A quota means that other containers run here, which may make the same plan. So each starts at another
+    # core, which depends on its host name.
     start = 0 if machine.quota is None else zlib.crc32(machine.host.encode()) % len(in_order)
     return in_order[start:] + in_order[:start]
 
 
-def _slice(items: Sequence[T], place: int, parts: int) -> Sequence[T]:
-    """Return one of ``parts`` consecutive parts whose sizes differ by at most one. With fewer items than
-    parts some are empty."""
-    return items[len(items) * place // parts : len(items) * (place + 1) // parts]
+def _slice(items: Sequence[T], index: int, parts: int) -> Sequence[T]:
+    """Return part number ``index``, from 0, of ``items`` divided into ``parts`` consecutive parts, whose
+    sizes differ by at most one. A part may be empty."""
+    return items[len(items) * index // parts : len(items) * (index + 1) // parts]
 
 
 def _one_of_each_core_first(cores: Sequence[Core]) -> tuple[int, ...]:
+    """Return the CPUs of ``cores`` in the order of ``RankBinding.cpus``."""
     threads = max(map(len, cores))
     return tuple(core[thread] for thread in range(threads) for core in cores if thread < len(core))

@@ -1,4 +1,5 @@
-"""Read the limits and out-of-memory kills of this process's control groups, of versions 1 and 2."""
+"""The limits of this process's control groups, as a container or Slurm sets them, and the out-of-memory kills
+in them. Linux has two versions of control groups, and a machine may use either or both."""
 
 import functools
 import pathlib
@@ -11,68 +12,71 @@ from rn50.machine.sources import Sources
 
 
 class Limits(NamedTuple):
-    """The tightest limits of the group and of all groups around it. None: no limit."""
+    """The tightest limits of this process's group and of all groups that contain it. None: no limit."""
 
     cpus: tuple[int, ...] | None
-    """CPUs of the cpuset."""
+    """The CPUs of the cpuset."""
     quota: float | None
-    """CPU time per second: 1.5 is the time of one and a half CPUs, on any of them."""
+    """CPU time per second, in seconds: with 1.5 all threads together may use the time of 1.5 CPUs."""
     memory: int | None
-    """Bytes, page cache included. Version 1 writes "no limit" as a number larger than any memory."""
+    """Bytes, page cache included. Version 1 has a number larger than any memory if there is no limit."""
 
 
 def read(sources: Sources) -> Limits:
-    """Return the limits of this process (cgroups(7), and the kernel's admin-guide/cgroup-v2 and
-    cgroup-v1)."""
-    values = functools.partial(_values, sources, _mounted(sources))
+    """Return the limits of this process. Source of the files: cgroups(7), and the kernel's
+    admin-guide/cgroup-v2 and cgroup-v1."""
+    values = functools.partial(_values, sources, _mounts(sources))
+    # Pairs of a quota, which is "max" or -1 if there is none, and its period.
     of_version_2 = (value.partition(" ")[::2] for value in values("", "cpu.max"))
     of_version_1 = zip(values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us"), strict=False)
-    pairs = (*of_version_1, *of_version_2)  # "max" or -1: none
+    pairs = (*of_version_1, *of_version_2)
     quotas = [int(quota) / int(period) for quota, period in pairs if quota.isdigit() and period.isdigit()]
     memory = values("", "memory.max") + values("memory", "memory.limit_in_bytes")
-    limits = [int(value) for value in memory if value.isdigit()]
-    # Each set contains the next inner one, so the innermost is the smallest.
+    memory_limits = [int(value) for value in memory if value.isdigit()]
+    # The first set is that of the innermost group. It is the smallest, because the sets of the groups around
+    # it contain it.
     sets = values("", "cpuset.cpus.effective") + values("cpuset", "cpuset.effective_cpus")
     sets += values("cpuset", "cpuset.cpus")
     cpus = cpu_list.parse(sets[0]) if sets else None
-    return Limits(cpus, min(quotas, default=None), min(limits, default=None))
+    return Limits(cpus, min(quotas, default=None), min(memory_limits, default=None))
 
 
 def _values(sources: Sources, mounts: Mapping[str, tuple[str, str]], controller: str, file: str) -> list[str]:
-    """Return the contents of a controller's ``file``, from this process's group outwards; empty ones are left
-    out."""
+    """Return the content of ``file`` of this process's group, of the group around it, and so on outwards.
+    Empty and missing files are left out. ``mounts`` is the result of ``_mounts``, and ``controller`` a key of
+    it."""
     if controller not in mounts:
         return []
-    folder, below = mounts[controller]
-    group = pathlib.PurePosixPath(f"/{below}")
+    folder, group_path = mounts[controller]
+    group = pathlib.PurePosixPath(f"/{group_path}")
     texts = (sources.text(f"{folder}/{outer}/{file}") for outer in (group, *group.parents))
     return [text for text in texts if text]
 
 
-def _mounted(sources: Sources) -> dict[str, tuple[str, str]]:
-    """Return controller ("" for version 2) -> (mount point of its hierarchy, path of this process's group
-    below it)."""
-    listed = re.findall(r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE)
-    groups = {controller: path for controllers, path in listed for controller in controllers.split(",")}
+def _mounts(sources: Sources) -> dict[str, tuple[str, str]]:
+    """Return controller -> (mount point of its hierarchy, path of this process's group below the mount
+    point). The controller is "" for version 2, which has a single hierarchy."""
+    lines = re.findall(r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE)
+    groups = {controller: path for controllers, path in lines for controller in controllers.split(",")}
     mounts: dict[str, tuple[str, str]] = {}
-    mounted = r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$"
-    for root, folder, kind, options in re.findall(mounted, sources.text("proc/self/mountinfo"), re.MULTILINE):
+    mount = r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$"
+    for root, folder, kind, options in re.findall(mount, sources.text("proc/self/mountinfo"), re.MULTILINE):
         for controller in [""] if kind == "cgroup2" else options.split(","):
             if controller in groups:
-                # In a container without its own cgroup namespace both the group and the root have the host's
-                # paths.
-                below = re.sub(rf"^{re.escape(root.rstrip('/'))}(?=/|$)", "", groups[controller])
-                mounts[controller] = folder, below
+                # In a container without its own cgroup namespace the paths of the group and of the root of
+                # the mount are those of the host: only the rest of the group's path exists below the mount.
+                group_path = re.sub(rf"^{re.escape(root.rstrip('/'))}(?=/|$)", "", groups[controller])
+                mounts[controller] = folder, group_path
     return mounts
 
 
 def oom_kills(sources: Sources) -> int:
-    """Return how many processes of this control group the kernel has killed for lack of memory; 0 if it does
-    not report it.
+    """Return the number of processes of this control group that the kernel has killed for lack of memory; 0
+    if it does not report the number.
 
     Source of the format: Linux, Documentation/admin-guide, cgroup-v1/memory.rst and cgroup-v2.rst.
     """
-    mounts = _mounted(sources)
+    mounts = _mounts(sources)
     texts = _values(sources, mounts, "", "memory.events")[:1]
     texts += _values(sources, mounts, "memory", "memory.oom_control")[:1]
     counts = (re.search(r"^oom_kill (\d+)$", text, re.MULTILINE) for text in texts)

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 
 def parse(text: str) -> tuple[int, ...]:
-    """Return the numbers of a list in ascending order. Text that is not a number or range is ignored."""
-    spans = ((int(first), int(last or first)) for first, last in re.findall(r"(\d+)(?:-(\d+))?", text))
-    return tuple(sorted({number for first, last in spans for number in range(first, last + 1)}))
+    """Return the numbers in a list, in ascending order. Text that is no number or range is ignored."""
+    ranges = ((int(first), int(last or first)) for first, last in re.findall(r"(\d+)(?:-(\d+))?", text))
+    return tuple(sorted({number for first, last in ranges for number in range(first, last + 1)}))
 
 
 def write(numbers: Iterable[int]) -> str:
-    """Return some numbers as a list; the inverse of ``parse``."""
+    """Return the list of ``numbers``, the inverse of ``parse``."""
     ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
         if ranges and number == ranges[-1][1] + 1:

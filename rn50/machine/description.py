@@ -1,8 +1,9 @@
-"""Read from the machine the fields of a submission's ``systems/<system>.json``.
+"""The description of this machine that a submission needs: ``read`` returns fields of
+``systems/<system>.json``.
 
-Fields and units: MLPerf submission rules, section "<system_desc_id>.json metadata". Every value is text;
-counts are per processor or per node. A field that the machine does not report is left out, and a person has
-to give it.
+Source of the fields and their units: MLPerf submission rules, section "<system_desc_id>.json metadata". Every
+value is text; numbers are per processor or per node. A field that the machine does not report is left out,
+and the submitter has to add it.
 """
 
 import collections
@@ -15,18 +16,18 @@ from rn50.machine.software import container_variables
 from rn50.machine.sources import HERE, Sources
 
 _VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION")
-"""Variables of NVIDIA's container images."""
+"""Environment variables of NVIDIA's container images."""
 _DISKS = {r"nvme\d+n\d+": "NVMe SSD", r"x?vd[a-z]+": "virtual disk", r"sd[a-z]+": "SSD"}
+"""Pattern of the kernel's name of a disk -> kind of the disk."""
 
 
 def read(source: Sources = HERE) -> dict[str, str]:
-    """Return the fields of this machine, or of the one of ``source``.
+    """Return field -> value of the machine whose files and commands ``source`` has.
 
-    Adds versions of software other than Python packages, such as ``cuda_version``, for the field
-    ``other_software_stack``.
+    The result also has versions of software that is no Python package, such as ``cuda_version``, for the
+    field ``other_software_stack``.
     """
-    # The description is of the whole machine: CUDA_VISIBLE_DEVICES and the binding of this process do not
-    # change it.
+    # Without the environment variables, because CUDA_VISIBLE_DEVICES must not hide GPUs of the machine.
     machine = hardware.read(source._replace(environ={}))
     fields = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
     fields["host_networking"] = _networking(source, machine)
@@ -40,13 +41,14 @@ def read(source: Sources = HERE) -> dict[str, str]:
 
 
 def _processor(source: Sources, machine: Machine) -> dict[str, str]:
-    about = hardware.lscpu(source)
-    counts = [about.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core")]
+    """Return the fields of the processors."""
+    properties = hardware.lscpu(source)
+    counts = [properties.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core")]
     sockets, cores, threads = counts if all(map(str.isdigit, counts)) else ("", "", "")
-    fastest = re.fullmatch(r"[\d.]+", about.get("CPU max MHz", ""))
+    fastest = re.fullmatch(r"[\d.]+", properties.get("CPU max MHz", ""))
     in_name = re.search(r"@ ([\d.]+ ?GHz)", machine.processor)
     frequency = in_name[1] if in_name else ""
-    caches = {name.removesuffix(" cache"): about[name] for name in about if name.endswith(" cache")}
+    caches = {key.removesuffix(" cache"): properties[key] for key in properties if key.endswith(" cache")}
     return {
         "host_processors_per_node": sockets,
         "host_processor_model_name": machine.processor,
@@ -58,13 +60,14 @@ def _processor(source: Sources, machine: Machine) -> dict[str, str]:
 
 
 def _memory_and_storage(source: Sources, machine: Machine) -> dict[str, str]:
+    """Return the fields of the memory and the disks."""
     kinds, sizes = [], []
     for disk in source.names("sys/block"):
-        sectors = source.text(f"sys/block/{disk}/size")  # of 512 bytes, whatever the disk's own size is
-        kind = next((kind for names, kind in _DISKS.items() if re.fullmatch(names, disk)), "")
+        sectors = source.text(f"sys/block/{disk}/size")  # of 512 bytes, also if the disk's sectors are larger
+        kind = next((kind for pattern, kind in _DISKS.items() if re.fullmatch(pattern, disk)), "")
         if kind and sectors.isdigit() and int(sectors):
-            turns = kind == "SSD" and source.text(f"sys/block/{disk}/queue/rotational") == "1"
-            kinds.append("HDD" if turns else kind)
+            is_hard_disk = kind == "SSD" and source.text(f"sys/block/{disk}/queue/rotational") == "1"
+            kinds.append("HDD" if is_hard_disk else kind)
             sizes.append(f"{int(sectors) * 512 / 1e9:.0f} GB")
     return {
         "host_memory_capacity": f"{machine.memory / 2**30:.0f} GiB" if machine.memory else "",
@@ -74,30 +77,33 @@ def _memory_and_storage(source: Sources, machine: Machine) -> dict[str, str]:
 
 
 def _counted(things: Iterable[str]) -> str:
-    """Count equal things, as in "2 x 3840 GB + 1 x 480 GB"."""
+    """Return the numbers of equal things, as in "2 x 3840 GB + 1 x 480 GB"."""
     return " + ".join(f"{count} x {thing}" for thing, count in collections.Counter(things).items())
 
 
 def _networking(source: Sources, machine: Machine) -> str:
-    """Return the InfiniBand and RoCE ports that are up; without any, the Ethernet ports that report their
-    speed."""
+    """Return the InfiniBand and RoCE ports that are up, or, if there are none, the Ethernet ports that report
+    their speed."""
+    # From "mlx5_0: 400 Gb/sec (4X NDR), InfiniBand" to "400 Gb/sec (4X NDR) InfiniBand".
     ports = [re.sub(r"^[^:]*: (.*), (.*)$", r"\1 \2", port) for port in machine.infiniband]
     if not ports:
         for name in source.names("sys/class/net"):
             speed = source.text(f"sys/class/net/{name}/speed")
-            # The speed is -1 of a port that is not connected, or does not know it.
+            # A virtual interface has no device. A port that is not connected has the speed -1.
             if source.names(f"sys/class/net/{name}/device") and speed.isdigit():
                 ports.append(f"{int(speed) / 1000:g} Gb/sec Ethernet")
     return _counted(ports)
 
 
 def _accelerators(machine: Machine) -> dict[str, str]:
+    """Return the fields of the GPUs, and the version of their driver."""
     if not machine.gpus:
         return {}
-    links = collections.Counter(machine.links)
-    link = "NVLink" if any(link.startswith("NV") for link in links) else "PCIe" if links else ""
-    number = len(machine.links)
-    pairs = ", ".join(f"{link} between {count} of {number} pairs" for link, count in links.items())
+    pairs_of_link = collections.Counter(machine.links)
+    slower_link = "PCIe" if machine.links else ""
+    link = "NVLink" if any(link.startswith("NV") for link in machine.links) else slower_link
+    pairs = len(machine.links)
+    topology = ", ".join(f"{kind} between {n} of {pairs} pairs" for kind, n in pairs_of_link.items())
     first = machine.gpus[0]
     power = f" ({first.power_limit:.0f} W)" if first.power_limit else ""
     return {
@@ -106,13 +112,14 @@ def _accelerators(machine: Machine) -> dict[str, str]:
         "accelerator_frequency": f"{first.clock_mhz:.0f} MHz" if first.clock_mhz else "",
         "accelerator_memory_capacity": f"{first.memory_mib:.0f} MiB" if first.memory_mib else "",
         "accelerator_interconnect": link,
-        "accelerator_interconnect_topology": pairs,
+        "accelerator_interconnect_topology": topology,
         "cuda_driver_version": first.driver,
     }
 
 
 def _confined(machine: Machine, limits: cgroup.Limits) -> str:
-    """Return the part of the machine that the control group allowed the run; "" if that was all of it."""
+    """Return the CPUs and the memory that the control group allows a run, in words; "" if it allows all of
+    the machine."""
     parts = []
     cpus = min(machine.online if limits.cpus is None else len(limits.cpus), limits.quota or machine.online)
     if cpus < machine.online:

@@ -1,4 +1,5 @@
-"""The NVIDIA GPUs that this process sees, as ``nvidia-smi`` and the PCI bus describe them."""
+"""The NVIDIA GPUs that this process sees: ``read`` makes a ``Gpu`` of each from the output of ``nvidia-smi``
+and from the PCI bus."""
 
 import dataclasses
 import re
@@ -7,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from rn50.machine.sources import Sources
 
 NO_COMMAND = "nvidia-smi: command not found"
-"""The reason for no GPUs on a machine that was never meant to have one."""
+"""Reason why there is no GPU on a machine without NVIDIA's driver."""
 
 QUERIED = (
     "index,name,uuid,pci.bus_id,driver_version,compute_cap,memory.total,memory.used,mig.mode.current,"
@@ -17,10 +18,11 @@ QUERIED = (
 """Properties of ``nvidia-smi --help-query-gpu``. Drivers before 510 have no compute_cap."""
 
 OWN_MIB = 2048
-"""GPU memory that the driver and a desktop take; where more is used, other computations hold it."""
+"""GPU memory, in MiB, that the driver and a desktop may hold. If more is in use, other computations hold
+it."""
 
 OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-"""Major version of CUDA -> the oldest driver for its libraries, by minor version compatibility (NVIDIA, CUDA
+"""Major version of CUDA -> the oldest driver that runs libraries of any of its minor versions (NVIDIA, CUDA
 Compatibility, table 1)."""
 
 SLOWED = {
@@ -29,61 +31,71 @@ SLOWED = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""Bits of the clocks' throttle reasons that mean heat or a weak power supply (NVML,
-nvmlClocksThrottleReasons)."""
+"""Bits of the reasons for lower clocks, and the reasons that mean heat or a weak power supply. Source: NVML,
+nvmlClocksThrottleReasons."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """One GPU. None: the driver does not report it."""
+    """A GPU. None: the driver does not report the property."""
 
     index: int
+    """Number of the GPU in ``nvidia-smi``."""
     name: str
     uuid: str
     driver: str
+    """Version of the driver."""
     capability: tuple[int, int] | None
+    """Compute capability."""
     memory_mib: float | None
     used_mib: float | None = None
-    """Memory that processes hold, of all MIG instances together."""
+    """Memory that processes hold, in all MIG instances together."""
     mig: bool = False
+    """True if the GPU is in MIG mode, in which it is divided into instances."""
     instances: tuple[tuple[str, str], ...] = ()
     """(profile, UUID) of each MIG instance."""
     persistent: bool | None = None
+    """True if persistence mode is on: the driver stays loaded when no process uses the GPU."""
     power_limit: float | None = None
+    """Watts."""
     power_default: float | None = None
+    """Power limit of the GPU's model, in watts."""
     clock_mhz: float | None = None
+    """Highest clock of the multiprocessors."""
     slowed: tuple[str, ...] = ()
+    """Reasons of ``SLOWED`` for which the clocks are lower now."""
     node: int | None = None
-    """NUMA node to which it is attached."""
+    """NUMA node to which the GPU is attached."""
     pcie: str | None = None
-    """The fastest link that it and its slot both support, as in "PCIe 4.0 x16"."""
+    """The fastest link that the GPU and its slot both support, as in "PCIe 4.0 x16"."""
 
     @property
     def free_mib(self) -> float | None:
-        """Return the memory that no process holds; all of it if the driver does not report use."""
+        """The memory that no process holds; all of it if the driver does not report the use."""
         return self.memory_mib - (self.used_mib or 0) if self.memory_mib else None
 
     @property
     def used_by_others(self) -> str:
-        """Return, in words, the memory that other computations hold; empty if there are none."""
+        """A sentence on the memory that other computations hold; empty if they hold none."""
         if self.mig or (self.used_mib or 0) <= OWN_MIB:
             return ""
         return f"GPU {self.index}: {self.used_mib:.0f} MiB are in use"
 
 
 def newer(first: str, second: str) -> bool:
-    """Return True if driver version ``first`` is newer than ``second``."""
-    of_first, of_second = ([int(digits) for digits in re.findall(r"\d+", text)] for text in (first, second))
-    return of_first > of_second
+    """Return whether version ``first`` of a driver is newer than version ``second``."""
+    numbers, others = ([int(digits) for digits in re.findall(r"\d+", text)] for text in (first, second))
+    return numbers > others
 
 
 def read(sources: Sources) -> tuple[tuple[Gpu, ...], str]:
-    """Return the GPUs in the order in which ranks count them, and the reason if there are none.
+    """Return the GPUs that this process sees, in the order in which ranks count them, and the reason if there
+    are none.
 
-    The order is the PCI bus's, which is CUDA's own if all GPUs are alike.
+    The order is that of the PCI bus. CUDA has the same order if all GPUs are of the same model.
     """
     status, printed, rows = _query(sources)
-    if status == 127:
+    if status == 127:  # no such command
         return (), NO_COMMAND
     if status != 0 or not rows:
         lines = printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"]
@@ -93,13 +105,14 @@ def read(sources: Sources) -> tuple[tuple[Gpu, ...], str]:
     visible = sources.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return gpus, ""
-    seen = tuple(_visible(gpus, visible))
-    return seen, "" if seen else f"CUDA_VISIBLE_DEVICES={visible} hides all of {len(gpus)}"
+    visible_gpus = tuple(_visible(gpus, visible))
+    reason = "" if visible_gpus else f"CUDA_VISIBLE_DEVICES={visible} hides all of {len(gpus)}"
+    return visible_gpus, reason
 
 
 def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
-    """Return exit status, output and a row for each GPU, without the fields that this driver does not
-    know."""
+    """Ask ``nvidia-smi`` for the properties ``QUERIED``. Return its exit status, its output, and property ->
+    value for each GPU, without the properties that this driver does not support."""
     fields = QUERIED.split(",")
     while True:
         query = f"--query-gpu={','.join(fields)}"
@@ -108,21 +121,24 @@ def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
         if unknown is None or unknown[1] not in fields:
             break
         fields.remove(unknown[1])
-    lines = printed.splitlines() if status == 0 else []
-    rows = [row for row in (line.split(", ") for line in lines[1:]) if len(row) == len(fields)]
-    described = [dict(zip(fields, row, strict=True)) for row in rows if re.fullmatch(r"[0-9]{1,4}", row[0])]
-    return status, printed, described
+    lines = printed.splitlines()[1:] if status == 0 else []  # without the heading
+    rows = [row for row in (line.split(", ") for line in lines) if len(row) == len(fields)]
+    # Other lines, such as warnings, do not begin with an index.
+    gpus = [dict(zip(fields, row, strict=True)) for row in rows if re.fullmatch(r"[0-9]{1,4}", row[0])]
+    return status, printed, gpus
 
 
 def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return UUID of a GPU -> its MIG instances."""
-    listed = sources.output("nvidia-smi", "-L")
+    """Return UUID of a GPU -> ``Gpu.instances``."""
+    printed = sources.output("nvidia-smi", "-L")
     instance = r"[ \t]+MIG (\S+)[ \t]+Device[ \t]+\d+: \(UUID: (\S+)\)"
-    gpus = re.findall(r"^GPU \d+: .*\(UUID: (\S+)\)((?:\n[ \t]+MIG .*)*)", listed, re.MULTILINE)
-    return {uuid: tuple(re.findall(instance, below)) for uuid, below in gpus}
+    gpus = re.findall(r"^GPU \d+: .*\(UUID: (\S+)\)((?:\n[ \t]+MIG .*)*)", printed, re.MULTILINE)
+    return {uuid: tuple(re.findall(instance, lines)) for uuid, lines in gpus}
 
 
 def _gpu(row: Mapping[str, str], instances: tuple[tuple[str, str], ...], sources: Sources) -> Gpu:
+    """Return a GPU from its ``row`` of the output of ``nvidia-smi``, property -> value, and its MIG
+    instances."""
     capability = re.fullmatch(r"(\d+)\.(\d+)", row.get("compute_cap", ""))
     reasons = row.get("clocks_throttle_reasons.active", "")
     generation, width = row.get("pcie.link.gen.max", ""), row.get("pcie.link.width.max", "")
@@ -150,11 +166,14 @@ def _gpu(row: Mapping[str, str], instances: tuple[tuple[str, str], ...], sources
 
 
 def _number(value: str | None) -> float | None:
+    """Return a value as a number; None: the driver does not report it, and wrote "[N/A]" for example."""
     return float(value) if value and re.fullmatch(r"[\d.]+", value) else None
 
 
 def _visible(gpus: tuple[Gpu, ...], visible: str) -> Iterator[Gpu]:
-    """Interpret the variable as CUDA does: indices or (beginnings of) UUIDs, up to the first invalid one."""
+    """Yield the GPUs that ``visible``, the value of CUDA_VISIBLE_DEVICES, names. Like CUDA, accept an index,
+    the UUID of an instance, or the beginning of the UUID of a GPU, and stop at the first word that names none
+    or several."""
     names = {gpu: {str(gpu.index), *(uuid for _, uuid in gpu.instances)} for gpu in gpus}
     for word in map(str.strip, visible.split(",")):
         chosen = [gpu for gpu in gpus if word in names[gpu] or gpu.uuid.startswith(word)]

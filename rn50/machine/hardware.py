@@ -1,6 +1,7 @@
-"""The machine as far as this process may use it: cores, memory, limits, mounts, network and GPUs.
+"""``Machine``, the hardware that this process may use: cores, memory, limits, file systems, network and GPUs.
+``read`` makes it from the files of /proc and /sys and from the commands lscpu and nvidia-smi.
 
-Reading never fails: a fact that the machine does not report is empty, None, or counts as unlimited.
+Reading never fails: a fact that the machine does not report is empty or None, and a limit counts as absent.
 """
 
 import dataclasses
@@ -14,9 +15,9 @@ from rn50.machine import cgroup, cpu_list, gpus
 from rn50.machine.sources import HERE, Sources
 
 BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16"))
-"""Flags of the instruction sets that multiply bfloat16."""
+"""Flags, in /proc/cpuinfo, of the instruction sets that multiply bfloat16."""
 AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
-"""Flags of the instruction sets of a Skylake server."""
+"""Flags of the AVX-512 instruction sets that Intel's servers have since Skylake."""
 AMX = ("amx_tile", "amx_bf16", "amx_int8")
 """Flags of Intel's Advanced Matrix Extensions."""
 
@@ -31,48 +32,59 @@ class Cpu(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """A mounted file system: mount point, type, device, and the file system's own options."""
+    """A mounted file system."""
 
     folder: str
+    """Mount point."""
     kind: str
+    """Type of the file system, such as "ext4"."""
     device: str
     options: str
+    """The file system's own options, such as "size=64k"."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The machine as far as this process may use it. Sizes are in bytes; None: no limit, or not known."""
+    """The part of a machine that this process may use. Sizes are in bytes. None: no limit, or not known."""
 
     host: str
+    """Host name."""
     architecture: str
+    """Name of the instruction set, such as "x86_64"."""
     processor: str
+    """Model name of the processor."""
     cpu_flags: frozenset[str]
-    """Instruction sets and other features that the kernel names of the processor."""
+    """The kernel's names of the processor's instruction sets and other features."""
     cpus: tuple[Cpu, ...]
     """The online CPUs in the affinity mask and the cpuset; never empty."""
     online: int
-    """CPUs of the whole machine."""
+    """Number of online CPUs of the whole machine."""
     quota: float | None
-    """CPU time of the control group in CPUs, if that is less than ``cpus``."""
+    """CPU time per second that the control group allows, in seconds, if it is less than the number of
+    ``cpus``."""
     memory: int | None
     memory_limit: int | None
-    """Limit of the control group, if that is less than ``memory``."""
+    """Limit of the control group, if it is less than ``memory``."""
     locked_memory: int | None
+    """Limit of the memory that a process may lock (ulimit -l)."""
     open_files: int | None
+    """Limit of the number of files that a process may hold open (ulimit -n)."""
     mounts: tuple[Mount, ...]
     infiniband: tuple[str, ...]
     """A line for each port that is up: device, rate, link layer."""
     gpus: tuple[gpus.Gpu, ...]
+    """The NVIDIA GPUs that this process sees, in the order in which ranks count them."""
     no_gpu: str
-    """The reason if there are none."""
+    """The reason if ``gpus`` is empty."""
     nvidia_hardware: bool
     """True if there is an NVIDIA GPU on the PCI bus or a loaded driver, even if ``gpus`` is empty."""
     links: tuple[str, ...]
-    """Connection of each pair of GPUs, as in ``nvidia-smi topo -m``: NV12, PIX, SYS, ..."""
+    """Type of the connection between the GPUs of each pair, as ``nvidia-smi topo -m`` names it: NV12, PIX,
+    SYS, ..."""
 
     @property
     def lacks_its_gpus(self) -> bool:
-        """True if there is a sign of a GPU, hardware or ``nvidia-smi``, and none can be used."""
+        """True if the machine has NVIDIA hardware or ``nvidia-smi``, but this process can use no GPU."""
         return not self.gpus and (self.nvidia_hardware or self.no_gpu != gpus.NO_COMMAND)
 
     @property
@@ -83,14 +95,13 @@ class Machine:
 
     @property
     def usable_cpus(self) -> int:
-        """Number of CPUs that this process can keep busy; under a quota the last one may be busy only in
-        part."""
+        """Number of CPUs that this process can keep busy: that of ``cpus``, or ``quota`` rounded up."""
         return len(self.cpus) if self.quota is None else min(len(self.cpus), math.ceil(self.quota))
 
     @property
     def shared_memory(self) -> int | None:
-        """Size of /dev/shm; 0 if nothing is mounted there, None if it is the kernel's default, half of the
-        memory."""
+        """Size of /dev/shm in bytes. 0: it is not mounted; None: it has the kernel's default size, half of
+        the memory."""
         mount = self.mount_of("/dev/shm")
         if mount is None or mount.folder != "/dev/shm":
             return 0
@@ -98,30 +109,30 @@ class Machine:
         return int(size[1]) * 1024 if size else None
 
     def mount_of(self, path: str) -> Mount | None:
-        """Return the file system that holds an absolute path."""
+        """Return the mounted file system that holds an absolute path; None: no mount is known."""
         holding = [m for m in self.mounts if f"{path}/".startswith(f"{m.folder.rstrip('/')}/")]
-        # Of two mounts on one folder the later one hides the other.
+        # The innermost mount counts. If two have the same mount point, the later one hides the other.
         return max(reversed(holding), key=lambda mount: len(mount.folder), default=None)
 
 
 def read(source: Sources = HERE) -> Machine:
-    """Return the facts of this machine, or of the one of ``source``."""
+    """Return the facts of the machine whose files and commands ``source`` has."""
     limits = cgroup.read(source)
-    all_cpus, cpus = _cpus(source, limits.cpus)
-    about = lscpu(source)
-    memory = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
-    total = int(memory[1]) * 1024 if memory else None
+    online_cpus, cpus = _cpus(source, limits.cpus)
+    processor = lscpu(source)
+    total = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
+    memory = int(total[1]) * 1024 if total else None
     visible, no_gpu = gpus.read(source)
     return Machine(
         host=source.text("proc/sys/kernel/hostname"),
-        architecture=about.get("Architecture", os.uname().machine),
-        processor=about.get("Model name", ""),
+        architecture=processor.get("Architecture", os.uname().machine),
+        processor=processor.get("Model name", ""),
         cpu_flags=cpu_flags(source),
         cpus=cpus,
-        online=len(all_cpus),
+        online=len(online_cpus),
         quota=limits.quota if (limits.quota or math.inf) < len(cpus) else None,
-        memory=total,
-        memory_limit=limits.memory if (limits.memory or math.inf) < (total or math.inf) else None,
+        memory=memory,
+        memory_limit=limits.memory if (limits.memory or math.inf) < (memory or math.inf) else None,
         locked_memory=_resource_limit(source, "Max locked memory"),
         open_files=_resource_limit(source, "Max open files"),
         mounts=tuple(_mounts(source)),
@@ -134,13 +145,13 @@ def read(source: Sources = HERE) -> Machine:
 
 
 def lscpu(source: Sources) -> dict[str, str]:
-    """Return what lscpu says of the processor."""
+    """Return the output of lscpu: property of the processor -> value."""
     return dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
 
 
 def foreign_vectors(source: Sources = HERE) -> int:
-    """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel did not make; 0 for
-    any other."""
+    """Return the width, in bits, of the widest vectors of an x86 processor that Intel did not make: 256 or
+    512. Return 0 for Intel's processors, and for processors with narrower vectors."""
     flags = cpu_flags(source)
     intel = re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE)
     if intel or "avx2" not in flags:
@@ -149,33 +160,35 @@ def foreign_vectors(source: Sources = HERE) -> int:
 
 
 def cpu_flags(source: Sources = HERE) -> frozenset[str]:
-    """Return the instruction sets and other features that the kernel names of the processor, without those
-    that oneDNN's environment variable denies to frameworks."""
-    listed = re.search(r"^flags\s*:(.*)$", source.text("proc/cpuinfo"), re.MULTILINE)
-    most = source.environ.get("DNNL_MAX_CPU_ISA", "").upper()
-    denied = ("avx512", "amx") if most in ("SSE41", "AVX", "AVX2") else ()
-    return frozenset(flag for flag in (listed[1].split() if listed else ()) if not flag.startswith(denied))
+    """Return the kernel's names of the processor's instruction sets and other features, without AVX-512 and
+    AMX if the environment variable DNNL_MAX_CPU_ISA keeps oneDNN, and so the frameworks, from using them."""
+    flags = re.search(r"^flags\s*:(.*)$", source.text("proc/cpuinfo"), re.MULTILINE)
+    best_allowed = source.environ.get("DNNL_MAX_CPU_ISA", "").upper()
+    denied = ("avx512", "amx") if best_allowed in ("SSE41", "AVX", "AVX2") else ()
+    return frozenset(flag for flag in (flags[1].split() if flags else ()) if not flag.startswith(denied))
 
 
 def _cpus(source: Sources, cpuset: tuple[int, ...] | None) -> tuple[tuple[Cpu, ...], tuple[Cpu, ...]]:
-    """Return all online CPUs, and those that this process may use."""
-    listed = source.output("lscpu", "-p=CPU,CORE,SOCKET,NODE")
+    """Return all online CPUs, and the CPUs that this process may use. ``cpuset`` is the CPUs of the control
+    group's cpuset; None: it has none."""
+    printed = source.output("lscpu", "-p=CPU,CORE,SOCKET,NODE")
+    lines = re.findall(r"^(\d+),(\d*)-?,(\d*)-?,(\d*)-?$", printed, re.MULTILINE)
     online = [
         Cpu(int(number), int(core or 0), int(socket or 0), int(node) if node else None)
-        for number, core, socket, node in re.findall(r"^(\d+),(\d*)-?,(\d*)-?,(\d*)-?$", listed, re.MULTILINE)
+        for number, core, socket, node in lines
     ]
     mask = re.search(r"^Cpus_allowed_list:\s*(\S+)", source.text("proc/self/status"), re.MULTILINE)
     allowed = set(cpu_list.parse(mask[1]) if mask else os.sched_getaffinity(0))
-    if not online:  # no lscpu: each CPU counts as a core of its own
+    if not online:  # there is no lscpu: each CPU counts as a core
         online = [Cpu(number, number, 0, None) for number in sorted(os.sched_getaffinity(0))]
-    # The mask may name CPUs that do not exist: in many virtual machines it goes up to the largest possible
-    # number.
+    # The mask may contain CPUs that do not exist: in many virtual machines it has all possible numbers.
     usable = [cpu for cpu in online if cpu.number in allowed] or online
     inside = [cpu for cpu in usable if cpuset is None or cpu.number in cpuset]
     return tuple(online), tuple(inside or usable)
 
 
 def _resource_limit(source: Sources, name: str) -> int | None:
+    """Return the soft limit of this process under its name in /proc/self/limits; None: unlimited."""
     soft = re.search(rf"^{name}\s+(\d+)", source.text("proc/self/limits"), re.MULTILINE)
     return int(soft[1]) if soft else None
 
@@ -183,11 +196,13 @@ def _resource_limit(source: Sources, name: str) -> int | None:
 def _mounts(source: Sources) -> Iterator[Mount]:
     for line in source.text("proc/self/mountinfo").splitlines():
         if fields := re.match(r"\S+ \S+ \S+ \S+ (\S+) .* - (\S+) (\S+) (\S+)$", line):
+            # The kernel writes white space in a name as an octal number.
             folder = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1])
             yield Mount(folder, *fields.groups()[1:])
 
 
 def _infiniband(source: Sources) -> Iterator[str]:
+    """Yield the elements of ``Machine.infiniband``."""
     for device in source.names("sys/class/infiniband"):
         for port in source.names(f"sys/class/infiniband/{device}/ports"):
             folder = f"sys/class/infiniband/{device}/ports/{port}"
@@ -197,18 +212,21 @@ def _infiniband(source: Sources) -> Iterator[str]:
 
 
 def _nvidia_hardware(source: Sources) -> bool:
+    """Return ``Machine.nvidia_hardware``."""
     devices = (f"sys/bus/pci/devices/{name}" for name in source.names("sys/bus/pci/devices"))
     of_nvidia = (device for device in devices if source.text(f"{device}/vendor") == "0x10de")
-    is_there = any(source.text(f"{device}/class").startswith("0x03") for device in of_nvidia)
-    return is_there or bool(source.text("proc/driver/nvidia/version"))
+    has_gpu = any(source.text(f"{device}/class").startswith("0x03") for device in of_nvidia)
+    return has_gpu or bool(source.text("proc/driver/nvidia/version"))
 
 
 def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
+    """Return ``Machine.links`` for the GPUs with these indices."""
     printed = source.output("nvidia-smi", "topo", "-m")
-    plain = re.sub(r"\x1b\[[\d;]*m", "", printed)  # the heading is underlined
-    heading, *lines = [line.split() for line in plain.splitlines() if line.strip()] or [[]]
+    plain = re.sub(r"\x1b\[[\d;]*m", "", printed)  # without the escape sequences that underline the heading
+    # A table with a column for each GPU, and a row for each GPU that begins with its name.
+    heading, *rows = [line.split() for line in plain.splitlines() if line.strip()] or [[]]
     links = {
-        (first, second): link for first, *row in lines for second, link in zip(heading, row, strict=False)
+        (first, second): link for first, *cells in rows for second, link in zip(heading, cells, strict=False)
     }
     pairs = ((f"GPU{first}", f"GPU{second}") for first in gpus for second in gpus if first < second)
     return tuple(links[pair] for pair in pairs if pair in links)

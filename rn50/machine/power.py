@@ -1,5 +1,9 @@
-"""Meters of this machine's power: NVIDIA's GPUs (NVML), the processors' energy counters (RAPL), and the file
-of an external meter."""
+"""Meters of this machine's power: the energy counters of NVIDIA's GPUs (NVML) and of the processors (RAPL),
+and the file of an external meter. POWER, a variable of the configuration, chooses among them.
+
+``PowerMeter`` turns counters into watts. The power sampler of a run (``rn50/launch/power_sampler.py``) reads
+it once a second, or reads the file of the external meter with ``read_meter``.
+"""
 
 import contextlib
 import errno
@@ -17,26 +21,36 @@ from rn50.errors import UserError
 from rn50.machine.sources import Sources
 
 FILE = "file:"
+"""Beginning of a POWER that names the file of an external meter: file:PATH or file:PATH,SECONDS."""
 LARGEST_WATTS = 1e7
-APART_S = 600
-"""Most seconds between now and the last reading of a meter's file: it may write several at once."""
+"""Power above which a reading must be a mistake."""
+LAST_READING_S = 600
+"""Most seconds between now and the last reading in a meter's file. A meter may write the readings of some
+minutes at once."""
+END_BYTES = 1 << 16
+"""Size of the end of a meter's file that is read to find its last reading."""
 ZONES = "sys/class/powercap"
 ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
+"""Folder of a RAPL counter: of a processor's package, or of a part of it."""
 
 
 class Counter(NamedTuple):
-    """One energy counter, or a power reading where the device has none."""
+    """An energy counter, or, of a device without one, a power reading."""
 
     part: str
+    """Part of the machine, such as "GPU 0", "package-0" or "dram"."""
     read: Callable[[], float]
-    """Joules counted so far, or watts now. Raises OSError if it cannot be read any more."""
+    """Returns the joules counted so far, or the watts now. Raises OSError if the device cannot be read any
+    more."""
     wraps_at: float | None = None
-    """Joules at which it begins again from 0; None: never."""
+    """Joules at which the counter begins again from 0; None: it never does."""
     is_power: bool = False
+    """True: a power reading; False: an energy counter."""
 
 
 class PowerMeter:
-    """Counters that are read together. ``watts`` is their mean power since the call before."""
+    """A meter of the power of several parts together, from their ``counters``. ``now`` returns the time in
+    seconds."""
 
     def __init__(self, counters: Sequence[Counter], now: Callable[[], float] = time.monotonic):
         self._counters, self._now = counters, now
@@ -44,35 +58,36 @@ class PowerMeter:
         self._at = now()
 
     def watts(self) -> float:
-        """Return the mean power since the last call, of readings of power half of now's and half of the last
-        one's. Raises OSError if a part vanishes."""
-        values, at = [counter.read() for counter in self._counters], self._now()
+        """Return the mean power since the last call, or since the meter was made. That of a power reading is
+        the mean of its values then and now. Raises OSError if a counter cannot be read any more."""
+        values, now = [counter.read() for counter in self._counters], self._now()
+        seconds = max(now - self._at, 1e-9)
         total = 0.0
-        for counter, before, value in zip(self._counters, self._last, values, strict=True):
-            wrapped = counter.wraps_at or 0.0 if value < before else 0.0
-            counted = (value - before + wrapped) / max(at - self._at, 1e-9)
-            total += (before + value) / 2 if counter.is_power else counted
-        self._last, self._at = values, at
+        for counter, last, value in zip(self._counters, self._last, values, strict=True):
+            wrapped = counter.wraps_at or 0.0 if value < last else 0.0
+            total += (last + value) / 2 if counter.is_power else (value - last + wrapped) / seconds
+        self._last, self._at = values, now
         return total
 
 
-def counters(how: str) -> tuple[list[Counter], list[str]]:
-    """Return the counters that POWER=auto, nvml or rapl reads, and why others cannot be read."""
-    meters = [nvml(_pynvml())] if how in ("auto", "nvml") else []
-    meters += [rapl(Sources())] if how in ("auto", "rapl") else []
+def counters(source: str) -> tuple[list[Counter], list[str]]:
+    """Return the counters that can be read for a POWER of "auto", "nvml" or "rapl", and the reasons why
+    others cannot be read. For any other POWER there are none."""
+    meters = [nvml(_pynvml())] if source in ("auto", "nvml") else []
+    meters += [rapl(Sources())] if source in ("auto", "rapl") else []
     readable = [counter for counters, _ in meters for counter in counters]
     return readable, [reason for _, reason in meters if reason]
 
 
 def _pynvml() -> Any:
+    """Return the module pynvml; None: it is not installed."""
     with contextlib.suppress(ImportError):
         return importlib.import_module("pynvml")
     return None
 
 
 def rapl(sources: Sources) -> tuple[list[Counter], str]:
-    """Return the counters of the processors' packages and of their memory, or the reason why there are
-    none."""
+    """Return the counters of the processors and of the memory, and the reason if there are none."""
     counters: list[Counter] = []
     for zone in filter(ZONE.fullmatch, sources.names(ZONES)):
         name = sources.text(f"{ZONES}/{zone}/name")
@@ -90,6 +105,7 @@ def rapl(sources: Sources) -> tuple[list[Counter], str]:
 
 
 def _joules(file: pathlib.Path) -> float:
+    """Return the joules in the ``file`` of a RAPL counter, which has microjoules. Raises OSError."""
     try:
         return float(file.read_text()) / 1e6
     except ValueError:
@@ -97,8 +113,8 @@ def _joules(file: pathlib.Path) -> float:
 
 
 def nvml(library: Any) -> tuple[list[Counter], str]:
-    """Return a counter of each GPU, or the reason why there are none. ``library`` is the module pynvml, None
-    if it is not installed."""
+    """Return a counter of each GPU, and the reason if there are none. ``library`` is the module pynvml, or
+    None if it is not installed."""
     if library is None:
         return [], f"NVML: the package nvidia-ml-py is not installed: {packages.install('nvidia-ml-py')}"
     try:
@@ -111,11 +127,12 @@ def nvml(library: Any) -> tuple[list[Counter], str]:
 
 
 def _gpu(library: Any, number: int, handle: Any) -> Counter:
-    """Return a GPU's energy counter, or its power where the GPU counts no energy (before Volta)."""
+    """Return the energy counter of a GPU, or its power reading if it counts no energy, as GPUs before Volta.
+    ``handle`` is the GPU's in NVML."""
 
-    def read(what: Callable[[Any], float]) -> float:
+    def read(query: Callable[[Any], float]) -> float:
         try:
-            return what(handle) / 1000  # millijoules, milliwatts
+            return query(handle) / 1000  # from millijoules or milliwatts
         except library.NVMLError as error:
             raise OSError(f"GPU {number}: {error}") from None
 
@@ -128,63 +145,71 @@ def _gpu(library: Any, number: int, handle: Any) -> Counter:
 
 
 def left_out(counters: Sequence[Counter]) -> str:
-    """Return what these counters do not measure."""
+    """Return the parts of a machine that these counters do not measure, in words."""
     parts = {counter.part.rstrip("0123456789- ") for counter in counters}
     names = {"GPU": "GPUs", "package": "processors", "dram": "memory"}
     absent = [name for part, name in names.items() if part not in parts]
     return ", ".join([*absent, "disks, fans, power supplies and network"])
 
 
-def refuse_impossible(how: str) -> str:
-    """Return why POWER=auto measures nothing, empty if it does. Raises UserError if another POWER names what
-    cannot be read, or a meter's file without a reading of now."""
-    if not how.startswith(FILE):
-        readable, reasons = counters(how)
-        if not readable and how not in ("auto", "off"):
-            raise UserError(f"POWER={how}", "; ".join(reasons), "set POWER=off")
+def refuse_impossible(source: str) -> str:
+    """Check that the power can be measured as POWER, ``source``, says. Return the reason why POWER=auto
+    measures nothing, and "" in all other cases.
+
+    Raises UserError if another POWER names counters that cannot be read, or a meter's file without a reading
+    of the last minutes.
+    """
+    if not source.startswith(FILE):
+        readable, reasons = counters(source)
+        if not readable and source not in ("auto", "off"):
+            raise UserError(f"POWER={source}", "; ".join(reasons), "set POWER=off")
         return f"no power is measured: {'; '.join(reasons)}" if reasons and not readable else ""
-    readings, _ = read_meter(how, -(1 << 16))  # its end is enough
-    late = time.time() - max((at for at, _ in readings), default=0) / 1000
-    if abs(late) <= APART_S:
+    readings, _ = read_meter(source, -END_BYTES)
+    age_s = time.time() - max((time_ms for time_ms, _ in readings), default=0) / 1000
+    if abs(age_s) <= LAST_READING_S:
         return ""
-    age = f"its last reading is {min(abs(late), 1e12):,.0f} s {'old' if late > 0 else 'ahead of now'}"
+    age = f"its last reading is {min(abs(age_s), 1e12):,.0f} s {'old' if age_s > 0 else 'ahead of now'}"
     problem = age if readings else "no reading at its end (time,watts with the time in seconds since 1970)"
     remedy = f"start the meter first; if its clock is ahead, {FILE}PATH,SECONDS says by how much"
-    raise UserError(f"POWER={how}", problem, remedy)
+    raise UserError(f"POWER={source}", problem, remedy)
 
 
-def meter_file(how: str) -> tuple[pathlib.Path, int]:
-    """Return the file of ``file:PATH,SECONDS``, and by how many ms the meter's clock is ahead."""
-    name = how.removeprefix(FILE)
-    path, _, ahead = name.rpartition(",")
+def meter_file(source: str) -> tuple[pathlib.Path, int]:
+    """Return the file that a POWER of file:PATH or file:PATH,SECONDS names, and the milliseconds by which the
+    meter's clock is ahead of this machine's. A comma may also be a part of PATH."""
+    name = source.removeprefix(FILE)
+    path, _, ahead_s = name.rpartition(",")
     if path and not os.path.exists(name):
         with contextlib.suppress(ValueError, OverflowError):
-            return pathlib.Path(path), round(float(ahead) * 1000)
+            return pathlib.Path(path), round(float(ahead_s) * 1000)
     return pathlib.Path(name), 0
 
 
-def read_meter(how: str, begin: int) -> tuple[list[tuple[int, float]], int]:
-    """Return (ms of this machine's clock, watts) of each line of a meter's file from byte ``begin`` on, and
-    the number of lines that are no reading.
+def read_meter(source: str, begin: int) -> tuple[list[tuple[int, float]], int]:
+    """Return (milliseconds of this machine's clock, watts) for each reading in a meter's file from byte
+    ``begin`` on, and the number of lines there that are not a reading.
 
-    A negative ``begin`` counts from the end; a file that is shorter is read whole. Raises UserError if it is
-    no regular file.
+    A negative ``begin`` counts from the end of the file; a shorter file is read whole. ``source`` is the
+    POWER that names the file. Raises UserError if it is not a regular file.
     """
-    path, ahead = meter_file(how)
+    path, ahead_ms = meter_file(source)
     with files.open_regular(path, "name the file that the meter writes") as stream:
         size = os.fstat(stream.fileno()).st_size
         begin = begin if begin >= 0 else size + begin
         if 0 < begin <= size:
+            # Skip the rest of a line that begins before byte ``begin``.
             stream.seek(begin - 1)
             stream.readline()
         lines = stream.readlines()
-    readings = [reading for line in lines if (reading := _reading(line, ahead))]
+    readings = [reading for line in lines if (reading := _reading(line, ahead_ms))]
     return readings, len(lines) - len(readings)
 
 
-def _reading(line: bytes, ahead: int) -> tuple[int, float] | None:
-    with contextlib.suppress(ValueError, OverflowError):
-        at, watts, *_ = map(float, line.replace(b'"', b"").split(b",")[:2])
+def _reading(line: bytes, ahead_ms: int) -> tuple[int, float] | None:
+    """Return (milliseconds of this machine's clock, watts) in a line ``time,watts`` of a meter's file; None:
+    the line is a heading, or not yet written in full."""
+    with contextlib.suppress(ValueError, OverflowError):  # also for a time of NaN or infinity
+        time_s, watts, *_ = map(float, line.replace(b'"', b"").split(b",")[:2])
         if 0 <= watts <= LARGEST_WATTS:
-            return round(at * 1000) - ahead, watts  # not of NaN or infinity
-    return None  # the heading, or a line that is being written
+            return round(time_s * 1000) - ahead_ms, watts
+    return None

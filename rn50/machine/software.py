@@ -1,4 +1,5 @@
-"""The software installed beside this code: Python, packages, and the shared libraries that MXNet loads."""
+"""The software with which this Python would train: the packages, the shared libraries that frameworks load,
+what it takes to compile an extension, and the commit of the checkout."""
 
 import contextlib
 import dataclasses
@@ -23,23 +24,26 @@ GIT_LIMIT_S = 60
 
 @dataclasses.dataclass(frozen=True)
 class Software:
-    """The environment of this Python."""
+    """The software of this Python."""
 
     python: str
+    """Version of Python."""
     packages: Mapping[str, str]
     """Name in lower case -> version."""
     missing_libraries: tuple[str, ...]
-    """Libraries of libmxnet.so that the loader does not find."""
+    """Libraries that a framework's library needs, such as libmxnet.so, and that the loader does not find."""
     libraries_off_path: tuple[pathlib.Path, ...]
     """Folders of installed packages that hold some of the missing libraries."""
     nvidia_container: str | None
-    """Release of NVIDIA's MXNet container if this is one; its MXNet is not PyPI's."""
+    """Release of NVIDIA's framework container, whose framework is not the one of PyPI; None: this process is
+    not in one."""
     missing_to_compile: tuple[str, ...] = ()
-    """Debian packages missing to compile an extension of this Python, as Triton and PyTorch's compiler do."""
+    """Debian packages that are missing here and without which an extension of this Python cannot be compiled,
+    as Triton and PyTorch's compiler do."""
 
     def has(self, traits: frameworks.Traits, device: str = "cpu") -> bool:
-        """Return True if a framework's build for the device is installed. Every build runs on a CPU; a
-        version ending in +cpu runs there alone."""
+        """Return whether a build of the framework for ``device``, "cpu" or "gpu", is installed. Every build
+        runs on a CPU; a build whose version ends in +cpu runs on nothing else."""
         pattern = device == "gpu" and traits.gpu_package or traits.package
         return any(
             re.fullmatch(pattern, name) and not (device == "gpu" and version.endswith("+cpu"))
@@ -52,20 +56,20 @@ class Software:
         return any(name.startswith("nvidia-dali-") for name in self.packages)
 
     def shown(self, traits: frameworks.Traits) -> str:
-        """Return names and versions of the packages that count for a framework."""
-        named = (name for name in sorted(self.packages) if re.fullmatch(traits.packages, name))
-        return ", ".join(f"{name} {self.packages[name]}" for name in named)
+        """Return, in a line, names and versions of the installed packages that matter for a framework."""
+        names = (name for name in sorted(self.packages) if re.fullmatch(traits.packages, name))
+        return ", ".join(f"{name} {self.packages[name]}" for name in names)
 
 
 def read(source: Sources = HERE) -> Software:
-    """Return the software that this process would train with, without importing it. ``source`` runs ldd and
-    has the environment; Python and packages are always those of this process."""
+    """Return the software of this Python, without importing a framework. ``source`` runs ldd and has the
+    environment variables; Python and packages are always those of this process."""
     libraries = list(filter(None, map(_library, frameworks.every().values())))
-    linked = "\n".join(source.run(["ldd", str(library)])[1] for library in libraries)
-    missing = tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", linked, re.MULTILINE)))
-    folders = (sorted(library.parent.parent.glob("nvidia/*/lib")) for library in libraries)
-    every = itertools.chain(*folders)
-    off_path = [folder for folder in every if any((folder / name).exists() for name in missing)]
+    ldd_output = "\n".join(source.run(["ldd", str(library)])[1] for library in libraries)
+    missing = tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", ldd_output, re.MULTILINE)))
+    # The packages with NVIDIA's libraries are installed beside the frameworks.
+    folders = itertools.chain(*(sorted(path.parent.parent.glob("nvidia/*/lib")) for path in libraries))
+    off_path = [folder for folder in folders if any((folder / name).exists() for name in missing)]
     return Software(
         python=platform.python_version(),
         packages=packages(),
@@ -77,32 +81,36 @@ def read(source: Sources = HERE) -> Software:
 
 
 def packages() -> dict[str, str]:
-    """Return name in lower case -> version of this Python's packages, without those whose files lack
-    either."""
+    """Return name in lower case -> version of the packages of this Python. A package whose metadata lack name
+    or version is left out."""
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         with contextlib.suppress(UnicodeDecodeError):
-            about = distribution.metadata
-            # Of two packages of a name, Python imports the first on the path.
-            if all(key in about and about[key] for key in ("Name", "Version")):
-                versions.setdefault(about["Name"].lower(), about["Version"])
+            metadata = distribution.metadata
+            # If two packages have the same name, Python imports the first one on its path.
+            if all(key in metadata and metadata[key] for key in ("Name", "Version")):
+                versions.setdefault(metadata["Name"].lower(), metadata["Version"])
     return versions
 
 
 def _missing_to_compile() -> Iterator[str]:
+    """Yield the elements of ``Software.missing_to_compile``."""
     if not shutil.which("g++"):
         yield "g++"
-    # The scheme is named, because Debian's default scheme is for packages that an administrator installs.
+    # Debian's default scheme has the folder of packages that an administrator installs. The headers of Python
+    # itself are in the folder of this scheme.
     if not pathlib.Path(sysconfig.get_path("include", "posix_prefix"), "Python.h").exists():
         yield "python3-dev"
 
 
 def container_variables() -> tuple[str, ...]:
-    """Return the variables that hold the release of vendors' framework containers."""
+    """Return the environment variables in which NVIDIA's framework containers have their release."""
     return tuple(traits.container for traits in frameworks.every().values() if traits.container)
 
 
 def _library(traits: frameworks.Traits) -> pathlib.Path | None:
+    """Return the path of the shared library that ``traits.library`` names; None: the framework is not
+    installed, or its traits name none."""
     name, file = traits.library
     package = importlib.util.find_spec(name) if name else None
     library = pathlib.Path(package.origin).with_name(file) if package and package.origin else None
@@ -110,20 +118,20 @@ def _library(traits: frameworks.Traits) -> pathlib.Path | None:
 
 
 def git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
-    """Return exit status and standard output of git in a checkout, and the last line of standard error."""
+    """Run git in a checkout. Return its exit status, its standard output, and the last line of its standard
+    error."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, timeout=GIT_LIMIT_S)
+        ended = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, timeout=GIT_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, b"", f"git: {getattr(error, 'strerror', error)}"
-    complaints = done.stderr.decode(errors="replace").strip().splitlines()
-    return done.returncode, done.stdout, complaints[-1] if complaints else ""
+    error_lines = ended.stderr.decode(errors="replace").strip().splitlines()
+    return ended.returncode, ended.stdout, error_lines[-1] if error_lines else ""
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout, with "-dirty" if files differ; in an image, which is not a checkout,
-    RN50_COMMIT.
+    """Return the commit of this code, followed by "-dirty" if files differ from it; None: nobody knows it.
 
-    Returns None if neither is known.
+    A container image is not a checkout: the commit is in RN50_COMMIT there.
     """
     _, described, _ = git(ROOT, "describe", "--always", "--dirty", "--abbrev=40")
     return described.decode().strip() or process.environment().get("RN50_COMMIT") or None
