@@ -80,8 +80,8 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
             problem = f"lists {len(reader)} records, but {variable} is {expected_samples}"
             raise UserError(idx, problem, f"set {variable}={len(reader)} or pack the data again")
         if repetitions := repeated(reader.offsets):
-            line, offset = repetitions[0] + 1, reader.offsets[repetitions[0]]
-            problem = f"line {line} names the record at byte {offset} a second time"
+            offset = reader.offsets[repetitions[0]]
+            problem = f"line {repetitions[0] + 1} names the record at byte {offset} a second time"
             raise UserError(idx, problem, "copy or pack the file again")
         # If the .rec file was truncated, the record with the largest offset is not whole. If the index was
         # truncated, its last line may have a wrong offset.

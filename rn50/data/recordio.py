@@ -227,8 +227,7 @@ def write_index(path: Path) -> None:
     Only the beginning of each record is read. Raises ``UserError`` if the .rec file is not whole, or if the
     index exists or cannot be written.
     """
-    rec = path.with_suffix(".rec")
-    end, lines = 0, ""
+    rec, end, lines = path.with_suffix(".rec"), 0, ""
     with files.open_regular(rec, _REMEDY) as stream:
         try:
             content: Any = memoryview(np.memmap(stream, np.uint8, "r"))  # type: ignore[arg-type]

@@ -1,4 +1,8 @@
-"""Find out what this machine can run, what it cannot and why, and the command that fixes it."""
+"""``rn50 doctor``: whether this machine can run a configuration, why not, and the commands that fix it.
+
+``examine`` gathers the diagnoses of the other files of this room. ``fitting`` examines the machine for each
+configuration of configs/. ``show`` prints everything, and ``rn50 run`` prints the brief form before a run.
+"""
 
 import pathlib
 import shlex
@@ -24,16 +28,18 @@ from rn50.terminal import Terminal, print_json, say, styled
 
 CAN, CANNOT = "can run here", "cannot run here"
 SOFTWARE = ("Python", "packages", "libraries", "compiler")
-"""Subjects of the diagnoses that a command can fix."""
+"""Subjects of the diagnoses whose faults an installation fixes."""
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
+"""Severity -> colour in which it is printed."""
 
 
 def examine(machine: Machine, software: Software, config: Config | None) -> list[Diagnosis]:
-    """Return all diagnoses, for the run of ``config`` if it is given."""
+    """Return the diagnoses of a machine and its software, for the run of ``config``, or, if that is None, for
+    training in general."""
     framework = config.run.framework if config else packages.framework(machine, software)
     result_file = config.run.result_file if config else None
     return [
-        *_suited(packages.diagnoses(software, config, framework), machine, config, framework),
+        *_with_other_framework(packages.diagnoses(software, config, framework), machine, config, framework),
         *gpus.diagnoses(machine, software, config, framework),
         *processor.diagnoses(machine, config),
         *host.diagnoses(machine, software, config),
@@ -41,36 +47,35 @@ def examine(machine: Machine, software: Software, config: Config | None) -> list
     ]
 
 
-def _suited(
+def _with_other_framework(
     diagnoses: Iterable[Diagnosis], machine: Machine, config: Config | None, framework: str
 ) -> Iterator[Diagnosis]:
-    """Yield diagnoses of packages. To missing ones of a framework without code for the GPUs, or for newer
-    ones where neither is known, the remedy is another framework."""
+    """Yield the diagnoses of packages. If packages of a framework are missing that has no code for these GPUs
+    anyway, name another framework as the remedy. If neither the GPUs nor the framework is certain, name both
+    remedies."""
     capabilities = {gpu.capability for gpu in machine.gpus if gpu.capability}
-    on_gpus = (
-        config and config.run.device == "gpu" and (capabilities or not config.environment.get("FRAMEWORK"))
-    )
-    other = frameworks.instead(frameworks.traits(framework), capabilities) if on_gpus else None
+    other = None
+    if config and config.run.device == "gpu" and (capabilities or not config.environment.get("FRAMEWORK")):
+        other = frameworks.instead(frameworks.traits(framework), capabilities)
     for diagnosis in diagnoses:
         if other and diagnosis[:2] == (FAILURE, "packages"):
-            first = "" if capabilities else f"{diagnosis.remedy}; on a GPU newer than its code: "
-            diagnosis = diagnosis._replace(remedy=first + " and ".join(other))
+            this_framework = "" if capabilities else f"{diagnosis.remedy}; on a GPU newer than its code: "
+            diagnosis = diagnosis._replace(remedy=this_framework + " and ".join(other))
         yield diagnosis
 
 
 def configured(name: str | None, values: Sequence[str] = ()) -> Config | None:
-    """Return the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names, with the values of ``--set``;
-    None if none does.
+    """Return the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names, with the ``values`` of
+    ``--set``; None if nothing names one and there are no values.
 
     Raises UserError if there is no such file or it cannot be read.
     """
-    is_named = values or document.is_named(name)
-    return named.Choice(document.find(name), values).config if is_named else None
+    return named.Choice(document.find(name), values).config if values or document.is_named(name) else None
 
 
 def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
-    """Return a diagnosis of each system of configs/: can this machine run it, apart from the data? If not, it
-    gives the gravest reason.
+    """Return, for each system of configs/, a diagnosis that says whether this machine can run it, apart from
+    the data, or else the gravest reason why it cannot.
 
     A fault that no command can fix is graver than missing software, because nobody installs packages for a
     missing GPU.
@@ -84,27 +89,29 @@ def fitting(facts: Machine, software: Software) -> dict[str, Diagnosis]:
         if not failures:
             fits[system] = Diagnosis(OK, subject, CAN)
             continue
-        worst = min(failures, key=lambda fault: (fault.subject in SOFTWARE, fault.subject != "processor"))
-        reason = worst.found if worst.subject in ("GPU", "packages") else f"{worst.subject}: {worst.found}"
-        remedy = worst.remedy if worst.subject in (*SOFTWARE, "driver") else ""
-        fits[system] = Diagnosis(WARNING, subject, f"{CANNOT}: {reason}", remedy)
+        gravest = min(failures, key=lambda fault: (fault.subject in SOFTWARE, fault.subject != "processor"))
+        prefix = "" if gravest.subject in ("GPU", "packages") else f"{gravest.subject}: "
+        remedy = gravest.remedy if gravest.subject in (*SOFTWARE, "driver") else ""
+        fits[system] = Diagnosis(WARNING, subject, f"{CANNOT}: {prefix}{gravest.found}", remedy)
     return fits
 
 
 def grouped(fits: Mapping[str, Diagnosis]) -> list[Diagnosis]:
-    """Return one diagnosis for all systems that can run here, and one for each reason why others cannot."""
+    """Return one diagnosis for all systems that this machine can run, and one for each reason why it cannot
+    run others. ``fits`` is the result of ``fitting``."""
     groups = gathered((diagnosis._replace(subject=""), system) for system, diagnosis in fits.items())
     merged = []
     for diagnosis, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
         subject, _, reason = diagnosis.found.partition(": ")
         names = ", ".join(systems)
-        text, remedy = f"{names}: {reason}" if reason else names, f"for {names}: {diagnosis.remedy}"
-        merged.append(Diagnosis(diagnosis.severity, subject, text, diagnosis.remedy and remedy))
+        text = f"{names}: {reason}" if reason else names
+        remedy = f"for {names}: {diagnosis.remedy}" if diagnosis.remedy else ""
+        merged.append(Diagnosis(diagnosis.severity, subject, text, remedy))
     return merged
 
 
 class Examination(NamedTuple):
-    """The diagnoses of a machine and of a configuration on it."""
+    """The diagnoses that ``rn50 doctor --json`` prints."""
 
     findings: list[Diagnosis]
 
@@ -124,8 +131,8 @@ def show_table(diagnoses: list[Diagnosis], console: Terminal) -> None:
         state = styled(diagnosis.severity, STYLES[diagnosis.severity])
         table.add_row(state, diagnosis.subject, diagnosis.found)
     console.print(table)
-    mended = (diagnosis for diagnosis in diagnoses if diagnosis.remedy)
-    remedies = gathered(((row.remedy, row.severity), row.subject) for row in mended)
+    with_remedy = (diagnosis for diagnosis in diagnoses if diagnosis.remedy)
+    remedies = gathered(((row.remedy, row.severity), row.subject) for row in with_remedy)
     for (remedy, severity), subjects in remedies.items():
         console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 
@@ -139,12 +146,14 @@ def show_brief(diagnoses: list[Diagnosis]) -> None:
 
 
 def overridden(config: Config) -> list[Diagnosis]:
-    """Return a warning for each variable of this process's environment that the configuration replaces."""
+    """Return a warning for each environment variable of this process to which the configuration gives another
+    value."""
     environ, variables = process.environment(), config.environment
-    before, final = ({**values, **document.absolute_paths(values)} for values in (environ, variables))
+    # A relative path and an absolute path of the same file are equal.
+    before, after = ({**values, **document.absolute_paths(values)} for values in (environ, variables))
     warnings = []
     for name in sorted(KNOWN_NAMES - {"DGXSYSTEM"}):
-        if before.get(name, "") not in ("", final.get(name)):
+        if before.get(name, "") not in ("", after.get(name)):
             text = f"{environ[name]} of the environment has no effect: the configuration sets "
             text += variables[name] or "nothing"
             remedy = f"give --set {name}={shlex.quote(environ[name])}, or change it in a copy of the file"
@@ -153,23 +162,23 @@ def overridden(config: Config) -> list[Diagnosis]:
 
 
 def unchosen(config: Config) -> list[Diagnosis]:
-    """Return a warning if --set makes a global batch size for which the file's learning rate was not
-    chosen."""
+    """Return a warning if ``--set`` changes the global batch size but not the learning rate, which the file
+    has for another global batch size; else an empty list."""
     return [Diagnosis(WARNING, "LR", *text.split("; ")) for text in named.unchosen(config)]
 
 
 def misspelt(file: Document) -> list[Diagnosis]:
-    """Return a warning for each name that a user's file sets and that is nearly a variable."""
+    """Return a warning for each name that a user's file sets and that resembles the name of a variable."""
     text = f"no variable, so {file.path.resolve()} sets it without effect"
-    meant = ((name, spelling(name)) for name in file.unknown(EVERY_NAME))
-    return [Diagnosis(WARNING, name, text, question) for name, question in meant if question]
+    questions = ((name, spelling(name)) for name in file.unknown(EVERY_NAME))
+    return [Diagnosis(WARNING, name, text, question) for name, question in questions if question]
 
 
 def show(config: Config | None, as_json: bool, brief: bool) -> bool:
-    """Print the diagnoses about this machine, and return True if the configured system can run. Without a
-    configuration, all systems of configs/ are tried.
+    """Print the diagnoses of this machine for the run of ``config``, and return whether it can run. If
+    ``config`` is None, also print which systems of configs/ this machine can run.
 
-    Raises UserError for one of those that cannot be read.
+    Raises UserError if one of those cannot be read.
     """
     facts, software = hardware.read(), software_facts.read()
     diagnoses = examine(facts, software, config)

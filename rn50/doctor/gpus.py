@@ -1,5 +1,8 @@
-"""Check that the GPUs of a configuration are present, at full speed and linked; and, for the framework's own
-checks, that its build has code for them and that their driver runs its CUDA."""
+"""Checks of the GPUs: number, memory, clocks, power and links (``diagnoses``).
+
+``capability`` and ``driver`` are checks for a framework's own ``doctor.py``, which calls them with the facts
+about its build: whether it has code for the GPUs, and whether their driver runs its version of CUDA.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,23 +20,21 @@ from rn50.terminal import counted
 def diagnoses(
     machine: Machine, software: Software, config: Config | None, framework: str
 ) -> Iterator[Diagnosis]:
-    """Yield the diagnoses of GPUs, as ``framework`` uses them.
-
-    An obstacle is a failure if the configuration uses GPUs, else a warning.
-    """
+    """Yield the diagnoses of the GPUs that the run of ``config`` uses, with those of the own checks of
+    ``framework``. A fault is a failure if the run is on GPUs, else a warning."""
     needed = config is not None and config.run.device == "gpu"
     checks = frameworks.unimported(framework, "doctor")
     ranks = config.run.ranks_per_node if config is not None and needed else 1
-    grave = FAILURE if needed else WARNING
+    severity = FAILURE if needed else WARNING
     if not machine.gpus:
         yield _no_gpu(machine, needed)
         return
     used = machine.gpus[:ranks]
     yield _count(machine, ranks)
     if checks is not None and hasattr(checks, "gpus"):
-        yield from checks.gpus(used, software, grave, config)
+        yield from checks.gpus(used, software, severity, config)
     if any(gpu.mig for gpu in used):
-        yield _mig(used, ranks, grave)
+        yield _mig(used, ranks, severity)
     yield from _memory(used)
     yield _speed(used)
     if len(machine.gpus) > 1:
@@ -41,6 +42,8 @@ def diagnoses(
 
 
 def _no_gpu(machine: Machine, needed: bool) -> Diagnosis:
+    """Return the diagnosis of a machine without a GPU that this process can use. ``needed`` is True if the
+    run is on GPUs."""
     if not needed and not machine.lacks_its_gpus:
         return Diagnosis(OK, "GPU", "none: this machine trains on its CPU", "")
     if "CUDA_VISIBLE_DEVICES" in machine.no_gpu:
@@ -58,6 +61,7 @@ def _no_gpu(machine: Machine, needed: bool) -> Diagnosis:
 
 
 def _count(machine: Machine, ranks: int) -> Diagnosis:
+    """Compare the number of GPUs with the number of ranks on this machine."""
     memory = (f", {gpu.memory_mib:.0f} MiB" if gpu.memory_mib else "" for gpu in machine.gpus)
     kinds = Counter(f"{gpu.name}{size}" for gpu, size in zip(machine.gpus, memory, strict=True))
     text = "; ".join(f"{number} x {kind}" for kind, number in kinds.items())
@@ -69,18 +73,20 @@ def _count(machine: Machine, ranks: int) -> Diagnosis:
     return Diagnosis(OK, "GPU", text)
 
 
-def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Diagnosis:
-    sliced = [gpu for gpu in used if gpu.mig]
-    whole = f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in sliced)} -mig 0"
-    instances = [profile for gpu in sliced for profile, _ in gpu.instances]
-    shown = f"GPU {', '.join(str(gpu.index) for gpu in sliced)} in MIG mode"
+def _mig(used: Sequence[Gpu], ranks: int, severity: str) -> Diagnosis:
+    """Return the diagnosis of the GPUs in MIG mode. ``severity`` is that of a fault with which the ranks
+    cannot train on them."""
+    in_mig_mode = [gpu for gpu in used if gpu.mig]
+    remedy = f"sudo nvidia-smi -i {','.join(str(gpu.index) for gpu in in_mig_mode)} -mig 0"
+    instances = [profile for gpu in in_mig_mode for profile, _ in gpu.instances]
+    text = f"GPU {', '.join(str(gpu.index) for gpu in in_mig_mode)} in MIG mode"
     if not instances:
-        return Diagnosis(grave, "MIG", f"{shown} without an instance: CUDA sees no device there", whole)
-    shown += f" with {', '.join(instances)}"
+        return Diagnosis(severity, "MIG", f"{text} without an instance: CUDA sees no device there", remedy)
+    text += f" with {', '.join(instances)}"
     if ranks > 1:
-        text = f"{shown}: NCCL does not connect instances, so {ranks} ranks cannot train on them"
-        return Diagnosis(grave, "MIG", text, whole)
-    return Diagnosis(WARNING, "MIG", f"{shown}: a rank gets one instance, not the GPU", whole)
+        text += f": NCCL does not connect instances, so {ranks} ranks cannot train on them"
+        return Diagnosis(severity, "MIG", text, remedy)
+    return Diagnosis(WARNING, "MIG", f"{text}: a rank gets one instance, not the GPU", remedy)
 
 
 def _memory(used: Sequence[Gpu]) -> Iterator[Diagnosis]:
@@ -93,22 +99,22 @@ def _memory(used: Sequence[Gpu]) -> Iterator[Diagnosis]:
 
 
 def _speed(used: Sequence[Gpu]) -> Diagnosis:
-    """Check power limit, persistence mode and the reasons for lower clocks."""
-    wrong, remedies = [], []
+    """Check what makes GPUs slower than they could be: power limit, persistence mode, and heat."""
+    faults, remedies = [], []
     for gpu in used:
         if gpu.power_limit and gpu.power_default and gpu.power_limit < gpu.power_default:
-            wrong.append(f"GPU {gpu.index} limited to {gpu.power_limit:.0f} of {gpu.power_default:.0f} W")
+            faults.append(f"GPU {gpu.index} limited to {gpu.power_limit:.0f} of {gpu.power_default:.0f} W")
             remedies.append(f"sudo nvidia-smi -i {gpu.index} -pl {gpu.power_default:.0f}")
         if gpu.slowed:
-            wrong.append(f"GPU {gpu.index} slowed down ({', '.join(gpu.slowed)})")
+            faults.append(f"GPU {gpu.index} slowed down ({', '.join(gpu.slowed)})")
             query = f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER"
             remedies.append(f"check cooling and supply: {query}")
     if any(gpu.persistent is False for gpu in used):
-        wrong.append("persistence mode off: the driver unloads between runs and forgets its settings")
+        faults.append("persistence mode off: the driver unloads between runs and forgets its settings")
         remedies.append("sudo nvidia-smi -pm 1")
-    if wrong:
+    if faults:
         remedy = "; ".join(dict.fromkeys(remedies))
-        return Diagnosis(WARNING, "GPU clocks and power", "; ".join(wrong), remedy)
+        return Diagnosis(WARNING, "GPU clocks and power", "; ".join(faults), remedy)
     first = used[0]
     clock = f"up to {first.clock_mhz:.0f} MHz" if first.clock_mhz else "clock not reported"
     power = f"{first.power_limit:.0f} W" if first.power_limit else "power limit not reported"
@@ -116,44 +122,48 @@ def _speed(used: Sequence[Gpu]) -> Diagnosis:
 
 
 def _links(links: Sequence[str]) -> str:
-    kinds = Counter(links)
+    """Return ``Machine.links`` in words."""
+    kinds = Counter(links)  # kind of link -> number of pairs
     if all(kind.startswith("NV") for kind in kinds):
         return f"NVLink between all ({', '.join(kinds)})" if kinds else "not reported by nvidia-smi topo -m"
-    ways = {
+    paths = {
         "SYS": "between CPU sockets",
         "NODE": "within a NUMA node",
         "PHB": "over a PCIe host bridge",
         "PXB": "over PCIe bridges",
         "PIX": "over one PCIe bridge",
     }
-    pairs = (
-        f"{counted(number, 'pair')} {ways.get(kind, f'over NVLink {kind}')}" for kind, number in kinds.items()
+    return ", ".join(
+        f"{counted(pairs, 'pair')} {paths.get(kind, f'over NVLink {kind}')}" for kind, pairs in kinds.items()
     )
-    return ", ".join(pairs)
 
 
-def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Diagnosis:
-    """Check that ``build`` has code for the GPUs. ``remedy`` is for GPUs newer than all of its code."""
+def capability(used: Sequence[Gpu], traits: Traits, build: str, severity: str, remedy: str = "") -> Diagnosis:
+    """Check that ``build``, a name of the framework's build, has code for the GPUs. If it has none, the
+    diagnosis has ``severity``. ``remedy`` is for GPUs newer than all of the code."""
     subject = "compute capability"
     capabilities = sorted({gpu.capability for gpu in used if gpu.capability})
     if not capabilities:
         text = f"driver {used[0].driver} does not tell; {build} has code for {traits.code}"
         return Diagnosis(WARNING, subject, text, f"a newer driver tells: {INSTALL_DRIVER}")
-    bad = [version for version in capabilities if not traits.runs_on(version)]
-    if not bad:
-        shown = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
-        return Diagnosis(OK, subject, f"{shown}; {build} has code for {traits.code}")
-    name = next(gpu.name for gpu in used if gpu.capability == bad[0])
-    shown = f"{name} has {bad[0][0]}.{bad[0][1]}"
-    text = f"{shown}; {build} has code for {traits.code} only, and no driver changes that"
-    other = frameworks.instead(traits, [bad[0]]) or ("use a newer GPU; rn50 run DEMO_CPU needs none",)
-    remedies = (" and ".join(other), remedy if bad[0] > max(traits.capabilities) else "")
-    return Diagnosis(grave, subject, text, "; or ".join(filter(None, remedies)))
+    without_code = [version for version in capabilities if not traits.runs_on(version)]
+    if not without_code:
+        versions = ", ".join(f"{major}.{minor}" for major, minor in capabilities)
+        return Diagnosis(OK, subject, f"{versions}; {build} has code for {traits.code}")
+    oldest = without_code[0]
+    name = next(gpu.name for gpu in used if gpu.capability == oldest)
+    text = f"{name} has {oldest[0]}.{oldest[1]}; "
+    text += f"{build} has code for {traits.code} only, and no driver changes that"
+    other = frameworks.instead(traits, [oldest]) or ("use a newer GPU; rn50 run DEMO_CPU needs none",)
+    remedies = (" and ".join(other), remedy if oldest > max(traits.capabilities) else "")
+    return Diagnosis(severity, subject, text, "; or ".join(filter(None, remedies)))
 
 
-def driver(version: str, cuda: int, grave: str) -> Diagnosis:
-    """Check that a driver runs libraries of a major version of CUDA."""
+def driver(version: str, cuda: int, severity: str) -> Diagnosis:
+    """Check that the driver of this version runs libraries of the major version ``cuda`` of CUDA. If it does
+    not, the diagnosis has ``severity``."""
     oldest = OLDEST_DRIVER[cuda]
     if newer(oldest, version):
-        return Diagnosis(grave, "driver", f"{version}; CUDA {cuda} needs {oldest} or newer", INSTALL_DRIVER)
+        problem = f"{version}; CUDA {cuda} needs {oldest} or newer"
+        return Diagnosis(severity, "driver", problem, INSTALL_DRIVER)
     return Diagnosis(OK, "driver", f"{version}; CUDA {cuda} runs on it")

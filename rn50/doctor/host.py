@@ -1,4 +1,5 @@
-"""Check that threads, memory, limits, network and data of this machine suit a run."""
+"""Checks of everything but processor, GPUs and software: threads and their binding, memory, limits, network,
+data set and power meters."""
 
 import math
 import os
@@ -17,25 +18,29 @@ from rn50.settings.config import Config
 
 GIB = 1 << 30
 RANK_MEMORY = 350 << 20
-"""Bytes for a rank of the smallest system, DEMO_CPU: with 330 MiB it ran, with 300 it was killed (in a memory
-cgroup)."""
+"""Bytes of memory that a rank needs at least. A rank of the smallest system, DEMO_CPU, ran with a limit of
+330 MiB and was killed with one of 300 MiB."""
 NCCL_SEGMENT = 10 << 20
-"""Bytes that NCCL allocates in /dev/shm for each rank: its messages name segments of 9,637,888."""
+"""Bytes that NCCL allocates in /dev/shm for each rank: its messages name segments of 9,637,888 bytes."""
 SHARED_MEMORY = GIB
-"""Size that NVIDIA recommends for NCCL in a container (NCCL user guide, troubleshooting, sharing data)."""
+"""Size of /dev/shm that NVIDIA recommends for NCCL in a container (NCCL user guide, troubleshooting, sharing
+data)."""
 OPEN_FILES = 4096
+"""Limit of open files below which the doctor warns: many systems have 1024, and frameworks open many files
+and sockets."""
 NETWORK_KINDS = ("nfs", "cifs", "smb3", "9p", "virtiofs", "afs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse")
 """Beginnings of the types of network file systems."""
 
 
 def diagnoses(machine: Machine, software: Software, config: Config | None) -> Iterator[Diagnosis]:
-    """Yield the diagnoses of everything but processor, GPUs and software."""
+    """Yield the diagnoses of a machine for the run of ``config``, or, if that is None, for training in
+    general."""
     ranks = config.run.ranks_per_node if config else 1
     on_gpus = bool(machine.gpus) if config is None else config.run.device == "gpu"
     yield _threads(machine, config)
     yield _binding(machine, ranks, on_gpus)
     yield _memory(machine, config)
-    yield _shared_memory(machine, ranks if on_gpus else 1, _of_batches(machine, software, config))
+    yield _shared_memory(machine, ranks if on_gpus else 1, _batch_bytes(machine, software, config))
     yield _locked_memory(machine, config)
     yield _open_files(machine)
     yield _network(machine, config)
@@ -45,8 +50,8 @@ def diagnoses(machine: Machine, software: Software, config: Config | None) -> It
 
 
 def _threads(machine: Machine, config: Config | None) -> Diagnosis:
-    """Compare the number of always-busy threads with the number of usable CPUs. More threads than CPUs wait
-    for each other."""
+    """Compare the number of threads that are always busy, one of each rank and those of its input pipeline,
+    with the number of usable CPUs."""
     quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
     usable = f"{machine.usable_cpus} usable CPU(s){quota}"
     if config is None:
@@ -59,20 +64,24 @@ def _threads(machine: Machine, config: Config | None) -> Diagnosis:
         text += " make training several times slower"
         return Diagnosis(WARNING, "threads", text, "unset OMP_NUM_THREADS")
     text = f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}"
-    fitting = max(1, machine.usable_cpus // ranks - 1)
-    # On a CPU an input thread takes little, and may share the core of its rank.
-    shared = config.run.device == "cpu" and ranks <= machine.usable_cpus and threads <= fitting
-    if ranks * (threads + 1) <= machine.usable_cpus or shared:
+    limit = max(1, machine.usable_cpus // ranks - 1)  # input threads of a rank for which there are CPUs
+    # An input thread of a run on the CPU is busy for a small part of the time only, and may share the core of
+    # its rank.
+    may_share = config.run.device == "cpu" and ranks <= machine.usable_cpus and threads <= limit
+    if ranks * (threads + 1) <= machine.usable_cpus or may_share:
         return Diagnosis(OK, "threads", text)
-    lower = f"set DALI_THREADS={fitting} in the configuration"
-    return Diagnosis(WARNING, "threads", text, lower if fitting < threads else "give the job more CPUs")
+    fewer = f"set DALI_THREADS={limit} in the configuration"
+    return Diagnosis(WARNING, "threads", text, fewer if limit < threads else "give the job more CPUs")
 
 
 def _input_threads(machine: Machine, config: Config) -> int:
+    """Return the number of threads of a rank's input pipeline: DALI_THREADS, or, if it is 0, the number that
+    a run chooses."""
     return config.input_pipeline.threads or max(1, machine.usable_cpus // config.run.ranks_per_node - 1)
 
 
 def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Diagnosis:
+    """Show which CPUs each rank gets, and check that they are near its GPU."""
     plan = binding.plan(machine, ranks, near_gpus=on_gpus)
     shown = "; ".join(f"rank {rank.local_rank}: CPU {cpu_list.write(rank.cpus)}" for rank in plan)
     nodes = {cpu.node for cpu in machine.cpus}
@@ -83,12 +92,13 @@ def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Diagnosis:
         remedy = "ask for CPUs near the GPUs: srun --gpu-bind=closest, or docker run --cpuset-cpus=..."
         return Diagnosis(WARNING, "binding", text, remedy)
     if len(machine.cpus) < ranks:
-        every = cpu_list.write(cpu.number for cpu in machine.cpus)
-        return Diagnosis(WARNING, "binding", f"{ranks} ranks share CPU {every}", "give the job more CPUs")
+        cpus = cpu_list.write(cpu.number for cpu in machine.cpus)
+        return Diagnosis(WARNING, "binding", f"{ranks} ranks share CPU {cpus}", "give the job more CPUs")
     return Diagnosis(OK, "binding", shown)
 
 
 def _memory(machine: Machine, config: Config | None) -> Diagnosis:
+    """Compare the memory with what the ranks need, and with the size of the data set."""
     size = machine.memory_limit or machine.memory
     if size is None:
         return Diagnosis(OK, "memory", "not reported by /proc/meminfo")
@@ -108,20 +118,18 @@ def _memory(machine: Machine, config: Config | None) -> Diagnosis:
 
 
 def _size(folder: pathlib.Path) -> int:
-    """Return the bytes of the data set's files that exist.
-
-    It opens no file, because none may be opened before the clock runs.
-    """
+    """Return the total size, in bytes, of the files of the data set that exist. Opens no file, because none
+    may be opened before the clock starts."""
     return sum(path.stat().st_size for path in (folder / name for name in layout.FILES) if path.exists())
 
 
 def shown(size: int) -> str:
-    """Return bytes in a readable unit."""
+    """Return a number of bytes in GiB or MiB."""
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.0f} MiB"
 
 
-def _of_batches(machine: Machine, software: Software, config: Config | None) -> int:
-    """Return the bytes in /dev/shm of the batches that DataLoader processes prepare; 0 if DALI prepares
+def _batch_bytes(machine: Machine, software: Software, config: Config | None) -> int:
+    """Return the bytes in /dev/shm of the batches that processes of a DataLoader prepare; 0 if DALI prepares
     them."""
     if config is None:
         return 0
@@ -131,17 +139,19 @@ def _of_batches(machine: Machine, software: Software, config: Config | None) -> 
     return config.run.ranks_per_node * loader_batches.shared_memory(config, _input_threads(machine, config))
 
 
-def _shared_memory(machine: Machine, ranks: int, of_batches: int = 0) -> Diagnosis:
+def _shared_memory(machine: Machine, ranks: int, batch_bytes: int = 0) -> Diagnosis:
+    """Compare the size of /dev/shm with ``batch_bytes``, which batches fill there, and with the need of NCCL
+    between ``ranks`` ranks."""
     size = machine.shared_memory
     if size is None:
         return Diagnosis(OK, "/dev/shm", "half of the memory")
     text = shown(size) if size else "not mounted"
-    gib = math.ceil(max(SHARED_MEMORY, of_batches + ranks * NCCL_SEGMENT) / GIB)
+    gib = math.ceil(max(SHARED_MEMORY, batch_bytes + ranks * NCCL_SEGMENT) / GIB)
     mount = f"remount,size={gib}G" if size else f"size={gib}G -t tmpfs tmpfs"
     outside = f"sudo mount -o {mount} /dev/shm"
     remedy = f"docker run --shm-size={gib}g (or --ipc=host)" if machine.in_container else outside
-    if size < of_batches:
-        text = f"{text}; batches of the DataLoader's processes take up to {shown(of_batches)}"
+    if size < batch_bytes:
+        text = f"{text}; batches of the DataLoader's processes take up to {shown(batch_bytes)}"
         remedy = f"{remedy}; or lower DALI_PREFETCH_QUEUE or DALI_THREADS, or install DALI"
         return Diagnosis(FAILURE, "/dev/shm", text, remedy)
     if ranks > 1 and size < ranks * NCCL_SEGMENT:
@@ -153,15 +163,17 @@ def _shared_memory(machine: Machine, ranks: int, of_batches: int = 0) -> Diagnos
 
 
 def _locked_memory(machine: Machine, config: Config | None) -> Diagnosis:
+    """Check that a process may lock memory, as InfiniBand needs it. A run on several machines needs
+    InfiniBand."""
     limit = machine.locked_memory
     text = "unlimited" if limit is None else f"{limit >> 10} KiB"
     if limit is None or not machine.infiniband:
         return Diagnosis(OK, "locked memory", text)
-    grave = FAILURE if config is not None and config.run.nodes > 1 else WARNING
+    severity = FAILURE if config is not None and config.run.nodes > 1 else WARNING
     service = "LimitMEMLOCK=infinity in the service that starts the job"
     outside = f"ulimit -l unlimited; where that is not allowed, {service}"
     remedy = "docker run --ulimit memlock=-1" if machine.in_container else outside
-    return Diagnosis(grave, "locked memory", f"{text}; InfiniBand needs its buffers locked", remedy)
+    return Diagnosis(severity, "locked memory", f"{text}; InfiniBand needs its buffers locked", remedy)
 
 
 def _open_files(machine: Machine) -> Diagnosis:
@@ -185,6 +197,7 @@ def _network(machine: Machine, config: Config | None) -> Diagnosis:
 
 
 def _data(machine: Machine, config: Config) -> Diagnosis:
+    """Check that the data set is whole, and that it is not on a network file system."""
     folder = os.path.realpath(config.data.folder)
     try:
         preflight.check(config)
@@ -198,15 +211,16 @@ def _data(machine: Machine, config: Config) -> Diagnosis:
     text = f"{folder} on {kind}, {shown(size)} of data, {shown(free)} free"
     if kind.startswith(NETWORK_KINDS):
         remedy = f"cp -r {folder} to a local disk and set DATADIR"
-        else_advice = "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there"
-        return Diagnosis(WARNING, "DATADIR", f"{text}: a network file system", f"{remedy}; {else_advice}")
+        to_stay = "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there"
+        return Diagnosis(WARNING, "DATADIR", f"{text}: a network file system", f"{remedy}; {to_stay}")
     return Diagnosis(OK, "DATADIR", text)
 
 
-def _power(how: str) -> Iterator[Diagnosis]:
+def _power(source: str) -> Iterator[Diagnosis]:
+    """Check that the power can be measured as POWER, ``source``, says; yield nothing if it is off."""
     try:
-        reason = power.refuse_impossible(how)
-        if how != "off":
-            yield Diagnosis(OK, "POWER", reason or how)
+        reason = power.refuse_impossible(source)
+        if source != "off":
+            yield Diagnosis(OK, "POWER", reason or source)
     except UserError as error:
         yield Diagnosis(FAILURE, error.subject, error.problem, error.remedy)

@@ -1,4 +1,5 @@
-"""Check that Python and the installed packages suit a run."""
+"""Checks of Python and the installed packages (``diagnoses``). A framework with a ``doctor.py`` checks its
+packages there, with ``install`` and ``decoding`` of this file."""
 
 from collections.abc import Iterator
 
@@ -10,19 +11,21 @@ from rn50.packages import install as install_package
 from rn50.settings.config import Config
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 12)
-"""rn50 and DALI 1.34 run on these versions only."""
+"""The versions of Python on which rn50 and DALI 1.34 run."""
 WITH_DALI = ", some 230 a second on a core; with DALI the GPU does, an H200 21,303 a second"
-"""Rates of images of 110 KB: half of what two cores of an EPYC decode, and those of DALI alone on an H200."""
+"""Decoding rates of images of 110 KB: half of the rate of two cores of an EPYC, and the rate of DALI alone on
+an H200."""
 PYTHON = "3.11"
 """Python version that every set of ``requirements/`` supports."""
 
 
 def framework(machine: Machine, software: Software) -> str:
-    """Return the framework to examine without a configuration: an installed one first, then one preferred on
-    these GPUs, then the default."""
+    """Return the framework to examine if there is no configuration: one that is installed, if any; among
+    equals one that prefers these GPUs, then the default."""
     capabilities = [gpu.capability for gpu in machine.gpus if gpu.capability]
 
     def order(name: str) -> tuple[bool, bool, bool]:
+        """Return a sort key: False comes first."""
         traits = frameworks.traits(name)
         preferred = traits.preferred and capabilities and min(capabilities) >= traits.preferred[0]
         return not software.has(traits), not preferred, not traits.is_default
@@ -31,7 +34,8 @@ def framework(machine: Machine, software: Software) -> str:
 
 
 def diagnoses(software: Software, config: Config | None, framework: str) -> Iterator[Diagnosis]:
-    """Yield diagnoses of the software of ``framework``, the one of ``config`` if that is given."""
+    """Yield the diagnoses of Python and of the packages that ``framework`` and the log of a run need.
+    ``framework`` is that of ``config``, unless ``config`` is None."""
     device = config.run.device if config is not None else "cpu"
     yield _python(software, frameworks.traits(framework), device)
     checks = frameworks.unimported(framework, "doctor")
@@ -39,25 +43,25 @@ def diagnoses(software: Software, config: Config | None, framework: str) -> Iter
         yield from checks.packages(software, config)
     else:
         yield _packages(software, frameworks.traits(framework), device)
-    logs = bool({"mlperf-logging", "mlperf_logging"} & set(software.packages))
-    if not logs and software.has(frameworks.traits(framework)):
+    can_log = bool({"mlperf-logging", "mlperf_logging"} & set(software.packages))
+    if not can_log and software.has(frameworks.traits(framework)):
         text = "no mlperf-logging, which writes the log of a run"
         yield Diagnosis(FAILURE, "log", text, install_package("mlperf-logging"))
 
 
 def install(software: Software, traits: frameworks.Traits, device: str) -> str:
-    """Return the command that installs a framework for a device, with another Python where this one does not
-    suit."""
+    """Return the command that installs a framework for a device, with another Python if rn50 does not run on
+    this one."""
     command = traits.install(device)
     if OLDEST_PYTHON <= _version(software) <= NEWEST_PYTHON:
         return command
-    get = f"uv python install {PYTHON}, pyenv install {PYTHON}, or your system's package"
-    return f"PYTHON=python{PYTHON} {command} (to get it: {get})"
+    install_python = f"uv python install {PYTHON}, pyenv install {PYTHON}, or your system's package"
+    return f"PYTHON=python{PYTHON} {command} (to get it: {install_python})"
 
 
 def decoding(software: Software, config: Config | None, shown: str, command: str) -> Diagnosis:
-    """Return a finding on what decodes images for a framework that has a DataLoader, and on what DALI would
-    bring. ``command`` installs it, and ``shown`` are the packages."""
+    """Return the diagnosis of the packages of a framework that is installed and can decode images with DALI
+    or in its DataLoader. ``shown`` is the packages in words, and ``command`` installs DALI."""
     library = "auto" if config is None else config.input_pipeline.library
     if library == "dataloader" or software.has_dali:
         return Diagnosis(OK, "packages", shown)
@@ -71,14 +75,15 @@ def decoding(software: Software, config: Config | None, shown: str, command: str
 
 
 def _version(software: Software) -> tuple[int, ...]:
+    """Return the major and the minor version of Python."""
     return tuple(map(int, software.python.split(".")[:2]))
 
 
 def _python(software: Software, traits: frameworks.Traits, device: str) -> Diagnosis:
     if OLDEST_PYTHON <= _version(software) <= NEWEST_PYTHON:
         return Diagnosis(OK, "Python", software.python)
-    suited = " to ".join("{}.{}".format(*version) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
-    text = f"{software.python}, but {traits.name} for DEVICE={device} needs {suited}"
+    versions = " to ".join("{}.{}".format(*version) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
+    text = f"{software.python}, but {traits.name} for DEVICE={device} needs {versions}"
     return Diagnosis(FAILURE, "Python", text, install(software, traits, device))
 
 

@@ -1,4 +1,5 @@
-"""Check that the processor suits a run, and report the framework and precision that it computes fast."""
+"""Checks of the processor: its architecture, whether the framework uses its AMX unit, and whether it computes
+the configured precision fast."""
 
 from collections.abc import Iterator
 
@@ -9,12 +10,13 @@ from rn50.settings.config import Config
 
 
 def diagnoses(machine: Machine, config: Config | None) -> Iterator[Diagnosis]:
-    """Yield the diagnoses of the processor, for the run of ``config`` if it is given."""
+    """Yield the diagnoses of the processor, for the run of ``config``, or, if that is None, for training in
+    general."""
     yield _processor(machine)
-    trains = not machine.gpus if config is None else config.run.device == "cpu"
-    if trains and set(AMX) & machine.cpu_flags:
+    on_cpu = not machine.gpus if config is None else config.run.device == "cpu"
+    if on_cpu and set(AMX) & machine.cpu_flags:
         yield _amx(machine)
-    if trains and config is not None:
+    if on_cpu and config is not None:
         yield _precision(machine, config)
 
 
@@ -30,8 +32,8 @@ def _processor(machine: Machine) -> Diagnosis:
 
 
 def _amx(machine: Machine) -> Diagnosis:
-    """Return which framework uses AMX. It is not a warning, because another framework may be faster for small
-    images."""
+    """Name the frameworks that use AMX. The diagnosis is no warning, because another framework may be faster
+    for small images."""
     flags = ", ".join(name for name in AMX if name in machine.cpu_flags)
     fastest_first = sorted(frameworks.every().values(), key=lambda traits: -traits.rate_with_amx)
     users = " and ".join(traits.name for traits in fastest_first if traits.uses_amx)
@@ -43,16 +45,17 @@ def _amx(machine: Machine) -> Diagnosis:
 
 
 def _precision(machine: Machine, config: Config) -> Diagnosis:
-    asked, has_bfloat16 = config.run.precision, bool(BFLOAT16 & machine.cpu_flags)
+    """Check that the framework computes in PRECISION on this processor, and that it does so fast."""
+    precision, has_bfloat16 = config.run.precision, bool(BFLOAT16 & machine.cpu_flags)
     traits, remedy = frameworks.traits(config.run.framework), "set PRECISION=auto in the configuration"
-    if asked == "bfloat16" and not traits.bfloat16_flags <= machine.cpu_flags:
+    if precision == "bfloat16" and not traits.bfloat16_flags <= machine.cpu_flags:
         text = f"bfloat16, in which {traits.name} does not compute on this processor"
         return Diagnosis(FAILURE, "precision", text, remedy)
-    if asked == "bfloat16" and not has_bfloat16:
+    if precision == "bfloat16" and not has_bfloat16:
         text = "bfloat16, for which the processor has no instructions, so that it is slow"
         return Diagnosis(WARNING, "precision", text, remedy)
-    if asked != "auto":
-        return Diagnosis(OK, "precision", asked)
+    if precision != "auto":
+        return Diagnosis(OK, "precision", precision)
     possible = traits.precisions["cpu"]
     text = f"auto: the faster of {' and '.join(possible)}, timed at warm-up"
     if not has_bfloat16:

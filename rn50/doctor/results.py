@@ -1,5 +1,5 @@
-"""Check that the folder of results has room for another one, that a campaign can go on from the files in
-it, and that nothing keeps its results out of a submission."""
+"""Checks of the results that a run will write: ``diagnoses`` examines the folder, which may hold results of
+the same campaign; ``of_submission`` looks for settings that keep a result out of a submission."""
 
 import os
 import pathlib
@@ -17,14 +17,14 @@ from rn50.results.validity.result_rules import differences
 from rn50.settings.config import Config
 from rn50.settings.variables import UNNAMED_ORGANISATION
 
-ROOM = 100 << 20
-"""A campaign's logs take some hundred kilobytes. With less free space than this, something else is about to
-fill the disk."""
+LEAST_SPACE = 100 << 20
+"""Free space, in bytes, below which the doctor reports a failure. The logs of a campaign take only some
+hundred kilobytes; but with less free space than this, something else is about to fill the disk."""
 
 
 def diagnoses(result_file: pathlib.Path, config: Config) -> Iterator[Diagnosis]:
-    """Yield diagnoses of the folder of ``result_file``, the next result of the campaign of ``config``."""
-    yield _room(result_file)
+    """Yield the diagnoses of the folder of ``result_file``, the next result of the campaign of ``config``."""
+    yield _free_space(result_file)
     kept = sorted(result_file.parent.glob("result_*.txt"))
     for file in kept:
         fault = _fault(file)
@@ -39,20 +39,20 @@ def diagnoses(result_file: pathlib.Path, config: Config) -> Iterator[Diagnosis]:
 
 
 def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
-    """Return how variables and code of the kept runs differ from those of ``config``; empty if they do
-    not."""
+    """Return how variables and commit of the runs with the logs ``kept`` differ from those of ``config`` and
+    this code, in words; empty: they are equal."""
     runs = {log.name: sidecar.read(log) for log in kept}
-    asked = config.as_environment()
-    runs["the next run"] = {"variables": asked, "commit": software.commit()}
-    facts = [
-        {**counted.shared(run["variables"], asked), "commit": run.get("commit")} if "variables" in run else {}
+    own = config.as_environment()
+    runs["the next run"] = {"variables": own, "commit": software.commit()}
+    facts = [  # empty for a log without a JSON file beside it
+        {**counted.shared(run["variables"], own), "commit": run.get("commit")} if "variables" in run else {}
         for run in runs.values()
     ]
     return differences(list(runs), facts)
 
 
 def _fault(file: pathlib.Path) -> str | None:
-    """Return why an existing file is not a result of an earlier run; None if it is one."""
+    """Return the reason why an existing file is not the log of a run that ended; None: it is one."""
     try:
         log = read_log(file)
     except UserError as error:
@@ -62,20 +62,24 @@ def _fault(file: pathlib.Path) -> str | None:
     return f"{file}: its clock did not start, or never stopped" if log.minutes is None else None
 
 
-def _room(result_file: pathlib.Path) -> Diagnosis:
+def _free_space(result_file: pathlib.Path) -> Diagnosis:
+    """Check the free space in the folder of ``result_file``, or, if it does not exist yet, in the innermost
+    folder around it that exists."""
     folders = pathlib.Path(os.path.realpath(result_file)).parents
     folder = next(folder for folder in folders if os.path.exists(folder))
     free = shutil.disk_usage(str(folder)).free
     text = f"{shown(free)} free in {folder}"
-    if free < ROOM:
+    if free < LEAST_SPACE:
         return Diagnosis(FAILURE, "results", text, "make room there, or set RESULTS to a folder elsewhere")
     return Diagnosis(OK, "results", text)
 
 
 def of_submission(config: Config | None, commit: str | None) -> Iterator[Diagnosis]:
-    """Yield what would leave a run without a result, or keep its result out of a submission.
+    """Yield warnings of settings with which a run of ``config`` has no result, or a result that cannot be
+    submitted.
 
-    ``commit`` is the code's, with "-dirty" appended if files differ.
+    ``commit`` is the commit of this code, followed by "-dirty" if files differ from it; None: nobody knows
+    it.
     """
     if config is not None and config.run.benchmark_steps is not None:
         text = f"an epoch ends after {config.run.benchmark_steps} steps, so the runs give no result"

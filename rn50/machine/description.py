@@ -99,11 +99,10 @@ def _accelerators(machine: Machine) -> dict[str, str]:
     """Return the fields of the GPUs, and the version of their driver."""
     if not machine.gpus:
         return {}
-    pairs_of_link = collections.Counter(machine.links)
-    slower_link = "PCIe" if machine.links else ""
-    link = "NVLink" if any(link.startswith("NV") for link in machine.links) else slower_link
+    kinds = collections.Counter(machine.links)  # kind of link -> number of pairs of GPUs
+    link = "NVLink" if any(kind.startswith("NV") for kind in kinds) else "PCIe" if kinds else ""
     pairs = len(machine.links)
-    topology = ", ".join(f"{kind} between {n} of {pairs} pairs" for kind, n in pairs_of_link.items())
+    topology = ", ".join(f"{kind} between {number} of {pairs} pairs" for kind, number in kinds.items())
     first = machine.gpus[0]
     power = f" ({first.power_limit:.0f} W)" if first.power_limit else ""
     return {

@@ -105,9 +105,8 @@ def read(sources: Sources) -> tuple[tuple[Gpu, ...], str]:
     visible = sources.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return gpus, ""
-    visible_gpus = tuple(_visible(gpus, visible))
-    reason = "" if visible_gpus else f"CUDA_VISIBLE_DEVICES={visible} hides all of {len(gpus)}"
-    return visible_gpus, reason
+    seen = tuple(_visible(gpus, visible))
+    return seen, "" if seen else f"CUDA_VISIBLE_DEVICES={visible} hides all of {len(gpus)}"
 
 
 def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:

@@ -27,8 +27,7 @@ LARGEST_WATTS = 1e7
 LAST_READING_S = 600
 """Most seconds between now and the last reading in a meter's file. A meter may write the readings of some
 minutes at once."""
-END_BYTES = 1 << 16
-"""Size of the end of a meter's file that is read to find its last reading."""
+
 ZONES = "sys/class/powercap"
 ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
 """Folder of a RAPL counter: of a processor's package, or of a part of it."""
@@ -164,7 +163,7 @@ def refuse_impossible(source: str) -> str:
         if not readable and source not in ("auto", "off"):
             raise UserError(f"POWER={source}", "; ".join(reasons), "set POWER=off")
         return f"no power is measured: {'; '.join(reasons)}" if reasons and not readable else ""
-    readings, _ = read_meter(source, -END_BYTES)
+    readings, _ = read_meter(source, -(1 << 16))  # the last 64 KiB are enough for the last reading
     age_s = time.time() - max((time_ms for time_ms, _ in readings), default=0) / 1000
     if abs(age_s) <= LAST_READING_S:
         return ""

@@ -14,7 +14,7 @@ from tests.support.four_epochs import write_run
 def test_room_for_results(monkeypatch, tmp_path, tiny_config):
     result = tmp_path / "not" / "there" / "yet" / "result_0.txt"
     assert [each.severity for each in results_advice.diagnoses(result, tiny_config)] == [OK]
-    monkeypatch.setattr(results_advice, "ROOM", 1 << 60)
+    monkeypatch.setattr(results_advice, "LEAST_SPACE", 1 << 60)
     [finding] = results_advice.diagnoses(result, tiny_config)
     assert finding.severity == FAILURE and finding.found.endswith(f"free in {tmp_path}")
 

@@ -56,8 +56,7 @@ class ExpectedData(NamedTuple):
     @property
     def is_imagenet(self) -> bool:
         """True if the numbers of classes and images are those of the benchmark."""
-        imagenet = rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES
-        return (self.classes, self.train, self.val) == imagenet
+        return self[:3] == (rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES)
 
 
 def expected(folder: Path) -> ExpectedData:
@@ -145,10 +144,9 @@ def check(config: Config) -> Certificate | None:
     if content.get("passed") is not True:
         problem = "rn50 verify found these data at fault"
         raise UserError(certificate.path, problem, f"{verify_again}, which says where and what to do")
-    numbers = [("classes", data.classes, "NUMCLASSES")]
-    for split, (_, _, samples, variable) in preflight.record_sets(config).items():
-        numbers.append((split, samples, variable))
-    for key, configured, variable in numbers:
+    # split -> (configured number of records, the variable that sets it)
+    numbers = {split: record_set[2:] for split, record_set in preflight.record_sets(config).items()}
+    for key, (configured, variable) in {"classes": (data.classes, "NUMCLASSES"), **numbers}.items():
         if content.get(key) != configured:
             problem = f"certifies {key} {content.get(key)}, but {variable} is {configured}"
             remedy = f"set {variable}={content.get(key)}, or DATADIR to the data that are meant"

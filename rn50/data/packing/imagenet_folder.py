@@ -109,11 +109,9 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
 
     val_images = labelled(val) if val_classes else _flat(folder, classes, truth)
     first_images = (image for image in val_images if image.path.endswith(FIRST_IMAGE))
-    stated = next((classes[image.label] for image in first_images), ITS_CLASS)
-    if stated != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
-        problem = (
-            f"gives {FIRST_IMAGE} the class {stated}, and ImageNet {ITS_CLASS}: another order of classes"
-        )
+    name = next((classes[image.label] for image in first_images), ITS_CLASS)
+    if name != ITS_CLASS and ITS_CLASS in classes and len(classes) == rules.CLASSES:
+        problem = f"gives {FIRST_IMAGE} the class {name}, and ImageNet {ITS_CLASS}: another order of classes"
         raise UserError(val if val_classes else truth, problem, "give another list with --val-truth")
     return ImageFolder(folder, classes, {"train": labelled(train), "val": val_images})
 
@@ -123,11 +121,10 @@ def _class_folders(folder: Path) -> list[str]:
     there are images beside the class folders."""
     entries = _entries(folder)
     class_folders = [entry.name for entry in entries if entry.is_dir()]
-    files = (entry for entry in entries if not entry.is_dir())
-    loose_images = [entry.path for entry in files if entry.name.lower().endswith(SUFFIXES)]
-    if class_folders and loose_images:
+    images = [file.path for file in entries if file.name.lower().endswith(SUFFIXES) and not file.is_dir()]
+    if class_folders and images:
         problem = "an image beside the class folders, so without a class"
-        raise UserError(loose_images[0], problem, "move it into one, or away")
+        raise UserError(images[0], problem, "move it into one, or away")
     return class_folders
 
 

@@ -216,7 +216,7 @@ def _pack_splits(
             packed = (images[index] for index in image_of_record[:done])
             _refuse_changed(packed, began_ns, listed.folder, partial)
             progress(images_before + done, total)
-            rec, idx, tsv = _split_files(partial, name)
+            rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
             unpacked = [images[index] for index in image_of_record[done:]]
             rest = _Task(str(rec), offset, str(listed.folder / name), done, unpacked)
             with (
@@ -225,15 +225,14 @@ def _pack_splits(
                 tsv.open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as list_file,
             ):
                 for task, written in _in_order(processes, 2 * workers, rest):
-                    index_lines, list_lines, offset = [], [], task.offset
+                    index_lines, entries, offset = [], [], task.offset
                     records_written = zip(task.images, written, strict=True)
                     for key, (image, (size, sha256)) in enumerate(records_written, task.first):
                         index_lines.append(f"{key}\t{offset}\n")
-                        entry = packing_list.Entry(image.label, sha256, image.path)
-                        list_lines.append(entry.line(key) + "\n")
+                        entries.append(packing_list.Entry(image.label, sha256, image.path).line(key) + "\n")
                         offset += size
                     # The lines follow their records, because ``_resume`` takes a line for a written record.
-                    for file, lines in ((list_file, list_lines), (index_file, index_lines)):
+                    for file, lines in ((list_file, entries), (index_file, index_lines)):
                         file.write("".join(lines))
                         file.flush()
                     progress(images_before + task.first + len(task.images), total)
@@ -241,15 +240,10 @@ def _pack_splits(
             images_before += len(images)
 
 
-def _split_files(partial: Path, name: str) -> tuple[Path, Path, Path]:
-    """Return the paths of the records, the index and the packing list of split ``name``."""
-    return partial / f"{name}.rec", partial / f"{name}.idx", partial / f"{name}.tsv"
-
-
 def _resume(partial: Path, name: str) -> tuple[int, int]:
     """Cut off the files of split ``name`` behind the last record that is certainly whole. Return the number
     of records that remain, and the offset of the next record in the .rec file."""
-    rec, idx, tsv = _split_files(partial, name)
+    rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
     if not (rec.exists() and idx.exists() and tsv.exists()):
         return 0, 0
     # The last element is empty, or a line without its end.

@@ -16,7 +16,6 @@ give an image different classes. A way consists of the column of the images, the
 the meaning of the words in the column of the classes.
 """
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -136,8 +135,8 @@ def _no_image(path: Path, lines: Lines, columns: list[Columns]) -> UserError:
     image, or an image that an earlier line names."""
     images = next((images for _, _, images in columns if images[0]), columns[0][2])
     first_line = {name: position for position, name in reversed([*enumerate(images)])}
-    is_wrong = (not name or first_line[name] < position for position, name in enumerate(images))
-    number, words = next(itertools.compress(lines, is_wrong), lines[0])
+    wrong_lines = [line for i, line in enumerate(lines) if not images[i] or first_line[images[i]] < i]
+    number, words = (wrong_lines or lines)[0]
     problem = f"line {number} is not about one more image of the validation folder: "
     return UserError(path, problem + excerpt(" ".join(words), 80), "give the list that belongs to it")
 
@@ -152,8 +151,8 @@ def _no_class(path: Path, lines: Lines, class_words: list[str], meanings: Meanin
     allowed = {**meanings["by name"], **meanings.get(_BY_ID, meanings[_FROM_0])}
     for (number, _), word in zip(lines, class_words, strict=True):
         if word not in allowed:
-            name = class_of_id.get(word, word)
-            problem = f"line {number} names the class {name}, of which train/ has no folder"
+            word = class_of_id.get(word, word)
+            problem = f"line {number} names the class {word}, of which train/ has no folder"
             remedy = "extract its archive, or give the list that belongs to these classes"
             return UserError(path, problem, remedy)
     return UserError(path, "does not say for certain which class each image has", _SURE)

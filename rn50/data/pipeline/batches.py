@@ -67,10 +67,11 @@ class Batches(ABC):
     the hash of the whole order, which is logged. None: the input library does not report the order."""
 
     def __init__(self, config: Config, split: Split, communicator: Any, ahead: int):
+        """Open the files of the split. ``ahead`` is the number of batches that the input library prepares
+        before they are needed."""
         self._split, self._rank, self._ranks = split, communicator.rank, communicator.size
         self._set = RecordSet(config, split, self._ranks)
-        self._ahead = ahead  # number of batches that the input library prepares before they are needed
-        self._passes = 0
+        self._ahead, self._passes = ahead, 0
 
     def epoch(self) -> Iterator[Batch]:
         """Yield the batches of one pass over this rank's shard."""

@@ -80,9 +80,7 @@ def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
     return np.rint(left_pixels + right_weight[None, :, None] * (right_pixels - left_pixels)).astype(np.uint8)
 
 
-def _neighbours(
-    begin: float, length: float, count: int, side: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _neighbours(begin: float, length: float, count: int, side: int) -> tuple[np.ndarray, ...]:
     """Return the two pixels of an image between which each of ``count`` sample points lies, and the distance
     of the sample point from the first: three arrays of shape (count,).
 

@@ -88,11 +88,10 @@ class Order:
     def _positions(self, epoch: int) -> np.ndarray:
         """Return the lines in the index of the records that this rank reads in a pass, in order: int
         (shard,)."""
-        samples = self._records.samples
         if self._split == "val":
-            return np.arange(samples)[self._shard]
+            return np.arange(self._records.samples)[self._shard]
         # All ranks draw the same order of the whole split, and each takes the part of its shard.
-        return np.random.default_rng((self._seed, epoch)).permutation(samples)[self._shard]
+        return np.random.default_rng((self._seed, epoch)).permutation(self._records.samples)[self._shard]
 
     def hash_share(self, epoch: int) -> int:
         """Return this rank's summand of the hash of the order of a pass, which is logged.

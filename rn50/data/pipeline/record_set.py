@@ -5,7 +5,6 @@ The arithmetic is DALI's: shard i of n holds samples ``floor(N * i / n)`` to ``f
 Every shard is read in the same number of batches. Copies pad the last batches of a shard and are not counted.
 """
 
-import itertools
 import math
 from typing import Literal
 
@@ -19,7 +18,7 @@ Split = Literal["train", "val"]
 def shard_sizes(samples: int, shards: int) -> list[int]:
     """Return the number of samples of each shard. The numbers differ by at most 1."""
     bounds = [samples * shard // shards for shard in range(shards + 1)]
-    return [end - begin for begin, end in itertools.pairwise(bounds)]
+    return [end - begin for begin, end in zip(bounds, bounds[1:], strict=False)]
 
 
 def batches(samples: int, shards: int, batch_size: int) -> int:
