@@ -95,7 +95,7 @@ def test_after_another_start_of_the_machine_it_begins_afresh(tree, packed, tmp_p
         pack(tree, tmp_path, progress=stop_at(32))
     rec = tmp_path / PARTIAL / "train.rec"
     rec.write_bytes(bytes(rec.stat().st_size))  # as a power cut leaves a file
-    monkeypatch.setattr(packing, "_boot", lambda: "another")
+    monkeypatch.setattr(packing, "_boot_id", lambda: "another")
     pack(tree, tmp_path)
     assert contents(tmp_path) == contents(packed)
 
