@@ -42,11 +42,11 @@ def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
     """Return how variables and commit of the runs with the logs ``kept`` differ from those of ``config`` and
     this code, in words; empty: they are equal."""
     runs = {log.name: sidecar.read(log) for log in kept}
-    values = config.as_environment()
-    runs["the next run"] = {"variables": values, "commit": software.commit()}
+    env = config.as_environment()
+    runs["the next run"] = {"variables": env, "commit": software.commit()}
     facts = [  # empty for a log without a JSON file beside it
-        {**counted.shared(run["variables"], values), "commit": run.get("commit")} if "variables" in run else {}
-        for run in runs.values()
+        {**counted.shared(run["variables"], env), "commit": run.get("commit")} if "variables" in run else {}
+        for run in runs.env()
     ]
     return differences(list(runs), facts)
 
