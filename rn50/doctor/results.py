@@ -46,7 +46,7 @@ def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
     runs["the next run"] = {"variables": env, "commit": software.commit()}
     facts = [  # empty for a log without a JSON file beside it
         {**counted.shared(run["variables"], env), "commit": run.get("commit")} if "variables" in run else {}
-        for run in runs.env()
+        for run in runs.values()
     ]
     return differences(list(runs), facts)
 
