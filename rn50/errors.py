@@ -1,4 +1,5 @@
-"""Errors that a user can fix, and the exit statuses of every command."""
+"""Errors that a user can fix, and the exit statuses of all commands. ``rn50/cli/group.py`` prints the errors
+and exits with their status."""
 
 import difflib
 import enum
@@ -6,15 +7,14 @@ from collections.abc import Iterable
 
 
 class Status(enum.IntEnum):
-    """Exit status of a command; 128 + n where signal n ended it."""
+    """Exit status of a command. If signal n ended the command, its status is 128 + n."""
 
     SUCCESS = 0
-    """Done: a run reached its target, a check found no error, or a search ended, with an improvement or
-    without."""
+    """A run reached its target, a check found no error, or a search ended, with an improvement or without."""
     FAULT = 1
-    """Fault of this code, or errors found by a check."""
+    """A fault of this code, or a check found errors."""
     USER_ERROR = 2
-    """Error that the user can fix; the remedy has been printed."""
+    """An error that the user can fix. The remedy has been printed."""
     TARGET_MISSED = 3
     """A run ended without reaching its target."""
     DIVERGED = 4
@@ -22,9 +22,10 @@ class Status(enum.IntEnum):
 
 
 def did_you_mean(name: str, names: Iterable[str], nearness: float = 0.6) -> str:
-    """Return a question with the nearest of ``names``, ignoring case; empty if none is near.
+    """Return a question that suggests the one of ``names`` that is nearest to ``name``, case ignored. Return
+    "" if none is near.
 
-    ``nearness`` is the least ``difflib`` ratio: 1 for equal names.
+    ``nearness`` is the smallest ``difflib`` ratio of a near name; equal names have a ratio of 1.
     """
     by_lower = {candidate.lower(): candidate for candidate in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=nearness)
@@ -32,16 +33,16 @@ def did_you_mean(name: str, names: Iterable[str], nearness: float = 0.6) -> str:
 
 
 def excerpt(text: str, longest: int = 100) -> str:
-    """Return a text as errors show it: its beginning and "..." if it has more than ``longest`` characters."""
+    """Return a text for an error message: cut off with "..." if it has more than ``longest`` characters."""
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 class UserError(Exception):
-    """An error that the user can fix: ``subject`` (the file or variable at fault), ``problem`` and
-    ``remedy``.
+    """An error that the user can fix.
 
-    ``str()`` joins those that are not empty as "subject: problem; remedy". The command line prints it without
-    a traceback and exits with ``status``.
+    ``subject`` is the file or variable at fault, ``problem`` says what is wrong with it, and ``remedy`` what
+    to do. ``str()`` is "subject: problem; remedy", without the parts that are empty. The command line prints
+    it without a traceback, and exits with ``status``.
     """
 
     status = Status.USER_ERROR
@@ -54,7 +55,7 @@ class UserError(Exception):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line for each error."""
+        """The lines to print: one for each error that this one consists of."""
         return (str(self),)
 
     def __str__(self) -> str:
@@ -71,7 +72,7 @@ class UserErrors(UserError):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line for each error."""
+        """The lines to print: one for each error."""
         return tuple(line for error in self.errors for line in error.lines)
 
 
@@ -82,7 +83,7 @@ class DivergedError(UserError):
 
 
 class RankLostError(Exception):
-    """Another rank of the job has stopped; its own message, or the launcher's, says why."""
+    """Another rank of the job has stopped. That rank, or the launcher, prints why."""
 
     status = Status.FAULT
     lines = ("another rank of the run has stopped",)

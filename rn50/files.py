@@ -1,5 +1,9 @@
-"""Files: read within size limits, written atomically, named so that they stay in their folder; one writer per
-folder."""
+"""The only way in which rn50 opens files that may be large, damaged or a stranger's, and writes files.
+
+Reading refuses pipes, devices and files above a size (``open_regular``, ``read_bytes``, ``read_text``,
+``read_json``). Writing is atomic, and never replaces a file that rn50 did not write (``write``,
+``refuse_to_replace``). ``only_process`` locks a folder.
+"""
 
 import contextlib
 import csv
@@ -20,11 +24,10 @@ import rn50
 from rn50.errors import UserError, excerpt
 
 PACKAGES = pathlib.Path(__file__).resolve().parent.parent
-"""Folder of the packages ``rn50`` and ``implementations``: the checkout, or where pip installed them without
-one."""
+"""Folder with the packages ``rn50`` and ``implementations``: a checkout, or the folder of pip's packages."""
 IS_CHECKOUT = (PACKAGES / "run_experiments.sh").is_file()
 ROOT = PACKAGES if IS_CHECKOUT else pathlib.Path()
-"""Root of the checkout, or the working folder without one."""
+"""Root of the checkout; the working folder if rn50 was installed without a checkout."""
 INSTALL = f"{'' if IS_CHECKOUT else 'in a checkout of rn50: '}requirements/install.sh"
 """Command that installs sets of ``requirements/``."""
 LARGEST = 64 << 20
@@ -32,65 +35,63 @@ LARGEST = 64 << 20
 DEEPEST = 64
 """Most nesting levels of lists and objects in JSON; no genuine file has more."""
 MARK = f"written by rn50 {rn50.__version__}"
-"""Mark in the first lines of every file that a later call may replace unasked."""
+"""Text in the first lines of every file that ``write`` may replace by default."""
 NOTHING, OURS, ANY = "nothing", "a file of the same kind that rn50 wrote", "any file of the same kind"
 """Values of ``may_replace``: the files that ``write`` may replace."""
 PAGE, PICTURE, MODEL = "a page", "a picture", "an ONNX model"
 WEIGHTS, CHECKPOINT = "a file of weights", "a checkpoint"
 JSON, TEXT, BINARY = "a JSON file", "a text file", "a binary file"
-"""Kinds of files; BINARY is any other."""
+"""Kinds of files. BINARY is every kind that has no name of its own."""
 
 _unfinished: set[pathlib.Path] = set()
-"""Files of temporary names that ``write`` is writing."""
-_MARK = MARK.rsplit(" ", 1)[0].encode()  # of any version
-_MARKED_WITHIN = 4096
+"""The temporary files that calls of ``write`` are writing."""
+_MARK = MARK.rsplit(" ", 1)[0].encode()  # without the version
+_MARKED_WITHIN = 4096  # bytes at the beginning of a file, in which its mark and its kind are looked for
 _LOG_NAME = re.compile(r"result_.*\.txt")
 _LOG_LINE = re.compile(rb"^:::MLLOG ", re.MULTILINE)
-_LOG_WITHIN = 1 << 20
-_LONGEST_NAME = 100  # bytes; names are joined, and a file system allows 255
-_LONGEST_INTEGER = 20  # digits, as the largest of 64 bits has; arithmetic on one of 400 would overflow
-_KINDS = tuple(
-    (re.compile(pattern, re.DOTALL), kind)
-    for pattern, kind in (
-        (rb"\s*<!(?i:doctype html)", PAGE),
-        (rb"<\?xml|\x89PNG|%PDF", PICTURE),
-        (rb"\x08", MODEL),  # the version of the format, which protobuf writes first
-        (rb'.{4}\0{4}\{.*"classes"', WEIGHTS),  # safetensors: the length of the header, then the header
-        (rb".{4}\0{4}\{", CHECKPOINT),
-        (rb"\s*\{", JSON),
-        (rb"#|[^\0]*\Z", TEXT),
-    )
+_LOG_WITHIN = 1 << 20  # bytes at the beginning of a file, in which a line of a log is looked for
+_LONGEST_NAME = 100  # bytes: a file system allows 255, and names are joined to longer ones
+_LONGEST_INTEGER = 20  # digits of the largest 64-bit integer; arithmetic on one of 400 would overflow
+_KINDS = (
+    (rb"\s*<!(?i:doctype html)", PAGE),
+    (rb"<\?xml|\x89PNG|%PDF", PICTURE),
+    (rb"\x08", MODEL),  # the version of the format, which protobuf writes first
+    (rb'(?s).{4}\0{4}\{.*"classes"', WEIGHTS),  # safetensors: the length of the header, then the header
+    (rb"(?s).{4}\0{4}\{", CHECKPOINT),
+    (rb"\s*\{", JSON),
+    (rb"#|[^\0]*\Z", TEXT),
 )
-"""First bytes of the files that rn50 writes, and their kinds."""
+"""(pattern of the first bytes, kind) of the files that rn50 writes."""
 _IRREGULAR = {"d": "a folder", "p": "a pipe", "s": "a socket", "l": "a symbolic link"}
-"""Types of ``stat.filemode``, and their names. The others are devices."""
+"""First letter of ``stat.filemode`` -> its name. The other letters are devices."""
 _NESTING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|([\[{])|[\]}]', re.DOTALL)
-"""Strings of JSON, one without an end included, and what opens or closes a level."""
+"""A string of JSON, or a bracket. Group 1 is an opening bracket. A string may lack its end."""
 
 Path = str | pathlib.Path
 
 
 class MissingError(UserError):
-    """Error: no file of this name exists."""
+    """Error: there is no file of this name."""
 
 
 def refuse_without_checkout(what: str) -> None:
-    """Raise UserError, beginning with ``what``, if rn50 was installed without a checkout."""
+    """Raise UserError if rn50 was installed without a checkout. ``what`` is the subject of the error, as
+    "rn50 run"."""
     if not IS_CHECKOUT:
         raise UserError(what, "needs the scripts of a checkout", "git clone rn50, and make setup in it")
 
 
 def has_working_folder() -> bool:
-    """Return whether the working folder is still there."""
-    try:
+    """Return whether the working folder exists: somebody may have removed it."""
+    with contextlib.suppress(FileNotFoundError):
         return bool(os.getcwd())
-    except FileNotFoundError:
-        return False
+    return False
 
 
 def other_checkout() -> pathlib.Path | None:
-    """Return the checkout that the working folder is in, if the code that runs is that of another one."""
-    with contextlib.suppress(OSError):  # the folder is gone
+    """Return the checkout that contains the working folder, if this code belongs to another checkout. Return
+    None otherwise."""
+    with contextlib.suppress(OSError):  # the working folder was removed
         here = pathlib.Path.cwd()
         for folder in (here, *here.parents):
             if IS_CHECKOUT and (folder / "run_experiments.sh").is_file() and (folder / "rn50").is_dir():
@@ -99,7 +100,8 @@ def other_checkout() -> pathlib.Path | None:
 
 
 def open_regular(path: Path, remedy: str = "give a regular file", flags: int = os.O_RDONLY) -> BinaryIO:
-    """Open a regular file with ``flags`` of ``os.open``. A pipe or device is neither opened nor waited for.
+    """Open a regular file with ``flags`` of ``os.open``. A pipe or a device is refused without opening it,
+    which might wait for ever.
 
     Raises UserError, ending in ``remedy``, if the file is not regular or cannot be opened; MissingError if it
     does not exist.
@@ -110,7 +112,7 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
         stream = os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "r+b")
         with contextlib.ExitStack() as opened:
             opened.push(stream)
-            # The open file counts, even if another has its name by now.
+            # Check again what is open: another file may have taken the name since the first check.
             refuse_irregular(path, os.fstat(descriptor).st_mode, remedy)
             opened.pop_all()
         return stream
@@ -137,7 +139,8 @@ def errors_of(path: Path, remedy: str, problem: str = "cannot be read") -> Itera
 
 
 def _reason(error: Exception) -> str:
-    # ValueError: the name has a null byte or a character that the system's encoding lacks.
+    """Return the reason of an OSError or ValueError in words. A ValueError means that the name has a null
+    byte, or a character that the encoding of the system lacks."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else "no file can have this name"
 
 
@@ -145,7 +148,7 @@ def read_bytes(path: Path, limit: int = LARGEST, remedy: str = "give a regular f
     """Return the content of a regular file. Raises as ``open_regular`` does, and UserError above ``limit``
     bytes."""
     with open_regular(path, remedy) as stream, errors_of(path, remedy):
-        # read(n) allocates n bytes, however short the file is.
+        # Do not read(limit + 1) at once: read(n) allocates n bytes, even if the file is short.
         content: bytes = stream.read(min(os.fstat(stream.fileno()).st_size, limit) + 1) or b""
     if len(content) > limit:
         raise UserError(path, f"has more than {limit:,} bytes", remedy)
@@ -174,8 +177,8 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text with finite numbers, at most ``DEEPEST`` levels deep. Raises ValueError
-    for other text, and for a name with two values."""
+    """Return the value of a JSON text. Raises ValueError if the text is not JSON, is nested more than
+    ``DEEPEST`` levels deep, or has a number that is not finite or a name with two values."""
     depth = 0
     for part in _NESTING.finditer(text):
         if part[0][0] != '"':
@@ -186,23 +189,26 @@ def parse_json(text: str) -> Any:
 
 
 def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object. Raises ValueError for a name with two values; Python would take the last."""
+    """Return the JSON object of ``pairs`` (name, value). Raises ValueError if a name has two different
+    values, of which Python would take the last: the ``object_pairs_hook`` of a decoder."""
     members = dict(pairs)
-    for name, value in pairs if len(members) < len(pairs) else ():
-        if value != members[name]:
-            raise ValueError(f"{excerpt(name)!r} has two values")
+    if len(members) < len(pairs):
+        for name, value in pairs:
+            if value != members[name]:
+                raise ValueError(f"{excerpt(name)!r} has two values")
     return members
 
 
 def integer(digits: str) -> int:
-    """Return a whole number of JSON. Raises ValueError for a long one: the time to parse it grows with the
-    square of its length."""
+    """Return a whole number of JSON. Raises ValueError if it has more digits than a 64-bit integer: the time
+    to parse a number grows with the square of its length."""
     if len(digits.lstrip("-")) > _LONGEST_INTEGER:
         raise ValueError(f"a whole number of {len(digits)} digits")
     return int(digits)
 
 
 def _finite(text: str) -> float:
+    """Return a number of JSON, as 1e3 or NaN. Raises ValueError if it is not finite."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"the number {text[:20]}")
@@ -215,7 +221,8 @@ _DECODER = json.JSONDecoder(
 
 
 def table_beside(module: str, name: str) -> list[list[str]]:
-    """Return the rows of a CSV file that lies beside a ``module``, without its headings."""
+    """Return the rows, without the headings, of the CSV file ``name`` in the folder of ``module``, which is
+    the ``__file__`` of a module."""
     with pathlib.Path(module).with_name(name).open(newline="", encoding="utf-8") as table:
         _, *rows = csv.reader(table)
     return rows
@@ -233,13 +240,13 @@ def sha256(path: Path) -> str:
 def write(
     path: Path, content: str | bytes, may_replace: str = OURS, remedy: str = "name another file"
 ) -> None:
-    """Write a file atomically; characters that UTF-8 cannot encode are written as escapes.
+    """Write a file atomically. Characters that UTF-8 cannot encode are written as escapes.
 
-    ``may_replace`` is NOTHING, OURS or ANY. For OURS ``content`` has ``MARK`` in its first lines. A file's
-    kind is read from its content.
+    ``may_replace`` is NOTHING, OURS or ANY. With OURS, an existing file is replaced only if it has ``MARK``
+    in its first lines, so ``content`` should have it too. The kind of a file is read from its content.
 
-    Raises UserError, ending in ``remedy``, if the file cannot be written or an existing one may not be
-    replaced. A result log, a file of another kind and anything but a regular file are never replaced.
+    Raises UserError, ending in ``remedy``, if the file cannot be written, or if an existing file may not be
+    replaced. Never replaces a result log, a file of another kind, or anything but a regular file.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     path = pathlib.Path(path)
@@ -252,7 +259,7 @@ def write(
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(data)
             if may_replace == NOTHING:
-                os.link(temporary, path)  # unlike a rename, a link never replaces a file that came meanwhile
+                os.link(temporary, path)  # unlike a rename, it fails if somebody has made the file by now
             else:
                 temporary.replace(path)
         finally:
@@ -265,13 +272,15 @@ def write(
 
 
 def make_folder(folder: pathlib.Path, remedy: str) -> None:
-    """Make a folder, if there is none. Raises UserError, ending in ``remedy``, if that is impossible."""
+    """Make a folder and those above it, unless they exist. Raises UserError, ending in ``remedy``, if that
+    fails."""
     with errors_of(folder, remedy, "cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 def discard_unfinished() -> None:
-    """Remove what ``write`` has begun in other threads, before ``os._exit`` ends them."""
+    """Remove the temporary files of calls of ``write`` in other threads. Called before ``os._exit``, which
+    ends the threads before they can remove them."""
     for file in tuple(_unfinished):
         with contextlib.suppress(OSError):
             file.unlink(missing_ok=True)
@@ -285,9 +294,12 @@ def refuse_to_replace(
     inputs: Iterable[Path] = (),
     needs_room: bool = False,
 ) -> None:
-    """Raise UserError if ``write`` would refuse to replace the existing file by one of ``kind``, or if it is
-    one of ``inputs``, the files that the command reads; with ``needs_room`` also if a page or a picture
-    cannot be written into its folder, as on a full disk. Called before hours of work on the new file."""
+    """Raise UserError if ``write`` would refuse to write a file of ``kind`` to ``path``. Call it before hours
+    of work whose result is to be written there.
+
+    Also raises it if the file is one of ``inputs``, the files that the command reads. With ``needs_room``
+    also raises it if 1 MiB cannot be written into the folder, as on a full disk.
+    """
     if needs_room:
         with errors_of(path, remedy, "cannot be written"), tempfile.TemporaryFile(dir=path.parent) as file:
             file.write(bytes(1 << 20))
@@ -303,25 +315,28 @@ def refuse_to_replace(
     if may_replace == NOTHING:
         raise UserError(path, "exists", f"{remedy}, or move it away")
     with open_regular(path, remedy) as stream:
-        begins = stream.read(_LOG_WITHIN)
-    line = _LOG_LINE.search(begins)  # our reports may quote log lines, further down
-    ours = _MARK in begins[: min(_MARKED_WITHIN, line.start() if line else _MARKED_WITHIN)]
-    if _LOG_NAME.fullmatch(path.name) or line and not ours:
+        head = stream.read(_LOG_WITHIN)
+    # A report quotes lines of logs, but behind its mark.
+    log_line = _LOG_LINE.search(head)
+    is_ours = _MARK in head[: min(_MARKED_WITHIN, log_line.start() if log_line else _MARKED_WITHIN)]
+    if _LOG_NAME.fullmatch(path.name) or log_line and not is_ours:
         raise UserError(path, "is a result log, which nothing replaces", remedy)
-    if may_replace == OURS and begins and not ours:
+    if may_replace == OURS and head and not is_ours:
         raise UserError(path, "exists, and rn50 did not write it", f"{remedy}, or move it away")
-    if begins and _kind_of(begins) != kind:
-        raise UserError(path, f"is {_kind_of(begins)}, and would become {kind}", remedy)
+    if head and _kind_of(head) != kind:
+        raise UserError(path, f"is {_kind_of(head)}, and would become {kind}", remedy)
 
 
 def _kind_of(content: bytes) -> str:
-    return next((kind for pattern, kind in _KINDS if pattern.match(content[:_MARKED_WITHIN])), BINARY)
+    """Return the kind of a file with this content."""
+    return next((kind for pattern, kind in _KINDS if re.match(pattern, content[:_MARKED_WITHIN])), BINARY)
 
 
 def path_part(name: object) -> str:
-    """Return a safe file or folder name made from untrusted text.
+    """Return a safe name of a file or folder, made from untrusted text.
 
-    It has no separator, space or control character, no leading dot or dash, and is never too long or empty.
+    The name has no separator, space or control character and no leading dot or dash, and is neither empty nor
+    too long.
     """
     kept = re.sub(r"[^\w.+-]+", "_", str(name)).encode()[:_LONGEST_NAME].decode(errors="ignore")
     return kept.lstrip("_.-").rstrip("_.") or "unnamed"
@@ -329,8 +344,11 @@ def path_part(name: object) -> str:
 
 @contextlib.contextmanager
 def only_process(folder: pathlib.Path, doing: str) -> Iterator[int]:
-    """Lock ``folder`` for this process, and those that inherit the descriptor. Raises UserError if another
-    process holds the lock."""
+    """Lock ``folder`` in this context, and yield the descriptor that holds the lock. A process that inherits
+    the descriptor holds the lock too.
+
+    Raises UserError if another process holds the lock: it is ``doing`` something there, as "searching".
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

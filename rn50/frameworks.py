@@ -1,6 +1,8 @@
-"""Access to ``implementations/``: the frameworks, their traits and their modules.
+"""Access to ``implementations/``, which has a folder for each framework: which there are, what their
+``traits.py`` says, and their modules.
 
-The rest of rn50 names no framework. Facts that it needs before it imports one are in its ``traits.py``.
+No file of rn50 names a framework, or imports one except through ``module``. What rn50 has to know about a
+framework without importing it is in its ``traits.py``.
 """
 
 import functools
@@ -17,83 +19,87 @@ TRAITS = "traits.py"
 
 
 class Variables(NamedTuple):
-    """Environment variables of a framework."""
+    """The environment variables that a framework reads."""
 
     prefix: str
+    """Beginning of their names."""
     read: frozenset[str]
-    """Names with the prefix that have an effect; all others have none."""
+    """All names with the prefix that the framework reads. Any other name with the prefix has no effect."""
     elsewhere: tuple[str, ...] = ()
-    """Names without the prefix that published files set but the framework does not read."""
+    """Names without the prefix that published configurations set, although the framework does not read
+    them."""
 
 
 class Traits(NamedTuple):
-    """A framework, described without importing it: ``TRAITS`` of
-    ``implementations/<framework>/traits.py``."""
+    """Facts about a framework that rn50 needs without importing it: ``TRAITS`` of
+    ``implementations/<framework>/traits.py``. A compute capability of GPUs is a pair (major, minor)."""
 
     name: str
-    """Display name."""
+    """Name of the framework in messages."""
     package: str
-    """Pattern of the distributions that are the framework, in lower case."""
+    """Pattern of the names, in lower case, of the distributions that are the framework."""
     packages: str
-    """Pattern of the distributions whose versions are reported with a measurement."""
+    """Pattern of the names of the distributions whose versions are reported with a measurement."""
     requirements: Mapping[str, tuple[str, ...]]
     """Device -> sets of ``requirements/`` that one rank needs."""
     precisions: Mapping[str, tuple[str, ...]]
-    """Device -> values of PRECISION beside "auto"; a missing device is not supported."""
+    """Device -> values of PRECISION besides "auto". A device that is missing is not supported."""
     input_libraries: tuple[str, ...] = ("dali",)
-    """Values of INPUT_LIBRARY beside "auto", which takes the last where DALI cannot be imported."""
+    """Values of INPUT_LIBRARY besides "auto". If DALI cannot be imported, "auto" takes the last."""
     step_modes: tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
     fused: tuple[tuple[int, int], str] | None = None
-    """Least compute capability of a GPU at which a new configuration takes STEP_MODE=fused, and the package
-    that it needs; None: at none."""
+    """(least compute capability, package): a new configuration for such GPUs sets STEP_MODE=fused, which
+    needs the package. None: no new configuration sets it."""
     inference: Mapping[str, tuple[str, ...]] = {}
-    """Ways in which ``inference.py`` runs a network -> their precisions; empty without that file. A way on a
-    GPU begins with "cuda-"."""
+    """Ways in which ``inference.py`` of the framework runs a network -> their precisions. Ways on a GPU begin
+    with "cuda-". Empty: there is no such file."""
     capabilities: tuple[tuple[int, int], ...] = ()
-    """Compute capabilities for which its GPU build has machine code; empty: any GPU."""
+    """Compute capabilities for which the GPU build has machine code. Empty: it runs on any GPU."""
     ptx: tuple[int, int] | None = None
-    """Compute capability of its PTX, which a driver compiles for every newer GPU; None: it has none."""
+    """Compute capability of the PTX code of the GPU build, which a driver compiles for every newer GPU. None:
+    there is no PTX."""
     cuda: int = 0
-    """Major version of the CUDA of its set for GPUs; 0: it has none."""
+    """Major version of CUDA in the set for GPUs; 0: the set has no CUDA."""
     least_capabilities: Mapping[str, tuple[int, int]] = {}
-    """Value of PRECISION -> the least compute capability that it needs, if any."""
+    """Value of PRECISION -> least compute capability that it needs. A missing value runs on every GPU."""
     horovod: bool = False
     """True if ranks on GPUs or on several machines need Horovod."""
     gradient_buckets: bool = False
-    """True if it splits the gradients into MXNET_HOROVOD_NUM_GROUPS buckets."""
+    """True if the framework all-reduces the gradients in MXNET_HOROVOD_NUM_GROUPS buckets."""
     variables: Variables | None = None
-    """Known names of its environment variables; None where any may have an effect."""
+    """The environment variables that the framework reads. None: not known, so any may have an effect."""
     library: tuple[str, str] = ("", "")
-    """(package, shared library) whose dependencies ``rn50 doctor`` looks for; empty: none."""
+    """(package, shared library in it) whose dependencies ``rn50 doctor`` looks for. Empty: it looks for
+    none."""
     prefixes: tuple[str, ...] = ()
-    """Prefixes of its environment variables, which are passed through."""
+    """Beginnings of the names of environment variables that are passed through to the framework."""
     of_one_rank: str = ""
-    """Pattern of the variables that launchers set for each rank; not settings."""
+    """Pattern of the names of variables that launchers set for each rank, and that are no settings."""
     meanings: Mapping[str, str] = {}
-    """Environment variable -> what it does, for those that configurations often set."""
+    """Environment variable -> what it does, for variables that configurations often set."""
     bfloat16_flags: frozenset[str] = frozenset()
-    """CPU flags that its CPU build needs to compute in bfloat16."""
+    """CPU flags that the CPU build needs to compute in bfloat16."""
     uses_amx: bool = False
-    """True if its CPU build multiplies bfloat16 on Intel's AMX."""
+    """True if the CPU build multiplies bfloat16 on Intel's AMX."""
     rate_with_amx: float = 0
     """Images/s of a training step on an Intel Xeon with AMX, 224x224, batch 16, bfloat16
     (docs/measurements.md); 0: unknown."""
     container: str = ""
     """Environment variable that a vendor's container sets to its release."""
     profiling: Mapping[str, str] = {}
-    """Environment variables that make its profiler count every operator separately."""
+    """Environment variables with which the framework's profiler counts every operator separately."""
     is_default: bool = False
-    """True for the default of FRAMEWORK."""
+    """True if the framework is the default of FRAMEWORK."""
     gpu_package: str = ""
-    """Pattern of the distributions of its GPU build; empty: those of ``package``."""
+    """Pattern of the names of the distributions of the GPU build; empty: ``package``."""
     preferred: tuple[tuple[int, int], str] | None = None
-    """Least compute capability of a GPU at which a new configuration prefers it to the default, and why. On
-    older GPUs it must be asked for."""
+    """(least compute capability, reason): a new configuration for such GPUs takes this framework in place of
+    the default. None, or for older GPUs: only if --framework names it."""
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
-        """Return True if its GPU build has code for a GPU: machine code of the same major version and no
-        newer minor version, or PTX of no newer version.
+        """Return True if the GPU build has code for a GPU of this compute capability: machine code of the
+        same major and the same or a lower minor version, or PTX of the same or a lower version.
 
         Source: CUDA C++ Programming Guide, "Binary compatibility" and "PTX compatibility".
         """
@@ -103,19 +109,21 @@ class Traits(NamedTuple):
 
     @property
     def code(self) -> str:
-        """Compute capabilities of its code in words."""
-        held = " ".join(f"{major}.{minor}" for major, minor in self.capabilities)
-        return f"{held} and newer" if self.ptx else held
+        """The compute capabilities for which the GPU build has code, in words."""
+        versions = " ".join(f"{major}.{minor}" for major, minor in self.capabilities)
+        return f"{versions} and newer" if self.ptx else versions
 
     def install(self, device: str) -> str:
-        """Return the command that installs the sets of a device, empty if there are none."""
+        """Return the command that installs the framework for a device; "" if it does not support the
+        device."""
         sets = self.requirements.get(device, ())
         return f"{INSTALL} {' '.join(sets)}" if sets else ""
 
 
 @functools.cache
 def _folders() -> Mapping[str, pathlib.Path]:
-    # A namespace package: PYTHONPATH may add folders named implementations to the one of the repository.
+    """Return the value of FRAMEWORK -> folder of the implementation."""
+    # ``implementations`` is a namespace package: PYTHONPATH may have more folders of that name.
     package = importlib.util.find_spec("implementations")
     places = [str(PACKAGES / "implementations"), *((package and package.submodule_search_locations) or ())]
     files = (file for place in reversed(places) for file in pathlib.Path(place).glob(f"*/{TRAITS}"))
@@ -124,17 +132,18 @@ def _folders() -> Mapping[str, pathlib.Path]:
 
 @functools.cache
 def names() -> tuple[str, ...]:
-    """Return the values of FRAMEWORK: the folders of ``implementations/`` that have traits."""
+    """Return the values of FRAMEWORK: the names of the folders of ``implementations/`` that have a
+    ``traits.py``."""
     return tuple(sorted(_folders()))
 
 
 @functools.cache
 def traits(framework: str) -> Traits:
-    """Return the traits of a framework. Raises UserError where there is no such implementation."""
+    """Return the traits of a framework. Raises UserError if there is no such implementation."""
     if framework not in names():
         remedy = f"there is {', '.join(names())}" if names() else "run from the root of the repository"
         raise UserError(f"FRAMEWORK={framework}", "no such implementation", remedy)
-    return _of_file(_folders()[framework] / TRAITS).TRAITS
+    return _load(_folders()[framework] / TRAITS).TRAITS
 
 
 @functools.cache
@@ -144,19 +153,21 @@ def default() -> str:
 
 
 def every() -> Mapping[str, Traits]:
-    """Return the traits of every framework by its value of FRAMEWORK."""
+    """Return the value of FRAMEWORK -> traits, for all frameworks."""
     return {name: traits(name) for name in names()}
 
 
 def instead(lacking: Traits, capabilities: Collection[tuple[int, int]] = ()) -> tuple[str, str] | None:
-    """Return the options --set that train with another framework on GPUs for which one has no code, and the
-    command that installs it; None if it has code for them, or nothing has.
+    """Return a framework to use instead of ``lacking`` if that has no code for GPUs of these compute
+    capabilities: (options --set that choose it, command that installs it). Return None if ``lacking`` has
+    code for them, or no framework has.
 
-    Without the compute capabilities of the GPUs, they are newer than all of its code.
+    Without ``capabilities``, assume GPUs that are newer than all code of ``lacking``.
     """
     runs = all(map(lacking.runs_on, capabilities)) if capabilities else lacking.ptx
     if not lacking.capabilities or runs:
         return None
+    # Try the frameworks that a new configuration may prefer before the others.
     for name, other in sorted(every().items(), key=lambda item: not item[1].preferred):
         if other is not lacking and "gpu" in other.precisions and all(map(other.runs_on, capabilities)):
             fused = other.fused and all(capability >= other.fused[0] for capability in capabilities)
@@ -166,15 +177,15 @@ def instead(lacking: Traits, capabilities: Collection[tuple[int, int]] = ()) -> 
 
 
 def values(field: str) -> tuple[str, ...]:
-    """Return the values that any framework has for a field of its traits."""
+    """Return the values that any framework has in a field of its traits, which is a tuple."""
     all_values = (value for framework in every().values() for value in getattr(framework, field))
     return tuple(dict.fromkeys(all_values))
 
 
 def module(framework: str, name: str) -> Any:
-    """Import ``implementations.<framework>.<name>``, and with it the framework.
+    """Import ``implementations.<framework>.<name>``, which imports the framework.
 
-    Raises UserError where there is no such implementation, or a package that it needs is missing.
+    Raises UserError if there is no such implementation, or if a package that it needs is not installed.
     """
     traits(framework)
     try:
@@ -186,8 +197,8 @@ def module(framework: str, name: str) -> Any:
 
 @functools.cache
 def is_importable(name: str) -> bool:
-    """Import a module and return True if that works: an installed one may not fit this machine or its
-    framework."""
+    """Return True if a module can be imported, and import it. A module may be installed and still not fit
+    this machine, or the version of its framework."""
     try:
         importlib.import_module(name)
         return True
@@ -196,16 +207,17 @@ def is_importable(name: str) -> bool:
 
 
 def unimported(framework: str, name: str) -> Any | None:
-    """Load a module that imports no framework, without importing its package; return None if there is
-    none."""
+    """Load ``<name>.py`` of a framework's folder without importing the framework, which the module itself
+    must not import. Return None if there is no such file."""
     traits(framework)
     file = _folders()[framework] / f"{name}.py"
-    return _of_file(file) if file.is_file() else None
+    return _load(file) if file.is_file() else None
 
 
 @functools.cache
-def _of_file(file: pathlib.Path) -> Any:
-    # Not by its name, because that runs __init__.py of its package, which may import the framework.
+def _load(file: pathlib.Path) -> Any:
+    """Return the module of a file. It is not imported by its name, because that would run ``__init__.py`` of
+    its package, which may import the framework."""
     spec = importlib.util.spec_from_file_location(f"rn50_{file.stem}_of_{file.parent.name}", file)
     assert spec is not None and spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)

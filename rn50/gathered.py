@@ -1,4 +1,4 @@
-"""Values by key."""
+"""Group values by key: a helper that all rooms share."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -8,7 +8,8 @@ Value = TypeVar("Value")
 
 
 def gathered(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key, keys and values in the order of the pairs."""
+    """Return key -> list of the values that stand beside it in ``pairs``. Keys and values keep their
+    order."""
     by_key: dict[Key, list[Value]] = {}
     for key, value in pairs:
         by_key.setdefault(key, []).append(value)

@@ -1,4 +1,4 @@
-"""Optional packages: the error for a missing one says how to install it."""
+"""Packages that may be missing: errors that say how to install them."""
 
 import contextlib
 import re
@@ -9,9 +9,10 @@ from rn50.errors import UserError
 from rn50.files import INSTALL, ROOT
 
 VERSIONS = ROOT / "requirements" / "core.txt", ROOT / "requirements" / "rn50.txt"
-"""Pinned versions that this code was tested with; without a checkout the files are missing."""
+"""Files with the pinned versions that this code was tested with. Without a checkout they do not exist."""
 SETS = {"onnx": "deploy", "onnxruntime": "deploy"}
-"""Distribution -> its set of ``requirements/``, for those in neither a framework's set nor ``VERSIONS``."""
+"""Distribution -> the set of ``requirements/`` that has it, for distributions that are neither in
+``VERSIONS`` nor in the set of a framework."""
 
 DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml"}
 """Import name -> distribution, where the two differ."""
@@ -19,8 +20,8 @@ DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyya
 
 @contextlib.contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Import the packages of ``what`` in this context. Raises UserError, beginning with ``what``, if one is
-    missing."""
+    """Context for imports that ``what``, a verb or an option, needs. Raises UserError, beginning with
+    ``what``, if a package is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -30,32 +31,33 @@ def needed_for(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hidden(*names: str) -> Iterator[None]:
-    """Let imports in this context find these modules missing."""
-    before = {name: module for name in names if (module := sys.modules.pop(name, None))}
+    """Context in which an import of these modules fails, as if they were not installed."""
+    loaded = {name: module for name in names if (module := sys.modules.pop(name, None))}
     sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
     try:
         yield
     finally:
         for name in names:
             del sys.modules[name]
-        sys.modules.update(before)
+        sys.modules.update(loaded)
 
 
 def distribution(error: ModuleNotFoundError) -> str:
-    """Return the distribution of the missing module."""
+    """Return the name of the distribution that has the missing module."""
     package = str(error.name).partition(".")[0]
     return DISTRIBUTIONS.get(package, package.replace("_", "-"))
 
 
 def install(name: str) -> str:
-    """Return the command that installs a distribution: its set, else its pinned version, else any version."""
+    """Return the command that installs a distribution: the set that has it, else its pinned version, else its
+    latest version."""
     if name in SETS:
         return f"{INSTALL} {SETS[name]}"
     return f"{sys.executable} -m pip install {pinned(name) or name}"
 
 
 def pinned(name: str) -> str | None:
-    """Return NAME==VERSION of a distribution pinned in ``VERSIONS``, or None."""
+    """Return NAME==VERSION of a distribution; None if ``VERSIONS`` does not have it."""
     versions = "".join(file.read_text(encoding="utf-8") for file in VERSIONS if file.is_file())
     match = re.search(rf"^{re.escape(name)}==\S+", versions, re.MULTILINE | re.IGNORECASE)
     return match[0] if match else None

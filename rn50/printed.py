@@ -1,7 +1,9 @@
-"""Records that verbs print with ``--json``: dataclasses and NamedTuples.
+"""Records that verbs print with ``--json``: dataclasses and NamedTuples, which ``as_json`` turns into plain
+data.
 
-All fields of a record are printed under their names, but where ``prints`` says which of its attributes are.
-The page JSON output is made of their types and docstrings (docs/records.py).
+By default all fields of a record are printed under their names. ``prints`` chooses other attributes for a
+record, and a ``Mark`` in the type of a field changes how it is printed. docs/records.py makes the page on
+JSON output from the types and docstrings of the fields.
 """
 
 import dataclasses
@@ -27,11 +29,13 @@ class Mark(enum.Enum):
 
 
 class Decimals(NamedTuple):
-    """Rounding of a printed number."""
+    """Rounding of a printed number, a mark in the type of a field."""
 
     places: int
+    """Digits behind the decimal point."""
 
 
+# Types of fields with a mark.
 Inline = Annotated[T, Mark.INLINE]
 IfKnown = Annotated[T | None, Mark.IF_KNOWN]
 Hidden = Annotated[T, Mark.HIDDEN]
@@ -42,7 +46,7 @@ Share = Annotated[float, Decimals(6)]
 
 
 class _Path:
-    """Stand-in for a record that remembers which attribute of which attribute is taken."""
+    """Stand-in for a record: ``_Path().rate.unit`` remembers the path ("rate", "unit")."""
 
     def __init__(self, *names: str):
         self._names = names
@@ -52,36 +56,37 @@ class _Path:
 
 
 _CHOSEN: dict[type, tuple[Callable[[Any], Any], ...]] = {}
-"""Classes under ``prints`` -> functions that take what is printed."""
+"""Class for which ``prints`` was called -> the functions that take the printed attributes."""
 
 
 def prints(record: type[T], *chosen: Callable[[T], Any]) -> None:
-    """Let ``--json`` print the attributes that the functions ``chosen`` take from a record ``r``, in their
-    order, each under its own name, or under the key of a dictionary:
+    """Choose what ``--json`` prints of a class of records, in this order. Each function of ``chosen`` takes a
+    record and returns attributes of it, to be printed under their own names, or a dictionary key ->
+    attribute:
 
     prints(Plan, lambda r: (r.cautions, r.rate.unit), lambda r: {"low": r.interval.least})
 
-    A key with dots is that of a field in an inner dictionary.
+    A key with dots puts the attribute into inner dictionaries: "a.b" prints {"a": {"b": ...}}.
     """
     _CHOSEN[record] = chosen
 
 
 def is_record(kind: Any) -> bool:
-    """Return whether a type is a dataclass, a NamedTuple, or a class of ``prints``."""
+    """Return whether a type is a dataclass, a NamedTuple, or a class for which ``prints`` was called."""
     if not isinstance(kind, type):
         return False
     return kind in _CHOSEN or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
 
 
 def members(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the one type."""
+    """Return the types that a union has; for any other type that type."""
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
 @functools.cache
 def paths(record: type) -> dict[str, tuple[str, ...]]:
-    """Return the printed names of a record, and the path to each value: an attribute, or an attribute of an
-    attribute."""
+    """Return printed name -> path, for each value that is printed of a record. A path has the names of the
+    attributes that lead to the value: ("rate", "unit") to ``record.rate.unit``."""
     chosen: dict[str, _Path] = {}
     for choose in _CHOSEN.get(record, ()):
         values = choose(_Path())
@@ -93,7 +98,7 @@ def paths(record: type) -> dict[str, tuple[str, ...]]:
 
 
 def kind(owner: type, attribute: str) -> Any:
-    """Return the type of an attribute or a property, with its marks."""
+    """Return the type of a field or a property of a class, with its marks."""
     hints = get_type_hints(owner, include_extras=True)
     if attribute in hints:
         return hints[attribute]
@@ -103,14 +108,16 @@ def kind(owner: type, attribute: str) -> Any:
 
 @functools.cache
 def marks(owner: type, attribute: str) -> tuple[Any, ...]:
-    """Return the marks of an attribute, or of a member of its union."""
+    """Return the marks in the type of a field or a property. If the type is a union, these are the marks of
+    its members."""
     kinds = members(kind(owner, attribute))
     return tuple(itertools.chain(*(getattr(member, "__metadata__", ()) for member in kinds)))
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as plain data: a record as a dictionary, a path as text, numbers rounded as their types
-    say. NaN and infinity, which JSON does not know, become None."""
+    """Return a value as plain data: dictionaries, lists, texts and numbers. A record becomes a dictionary,
+    whose numbers are rounded as the marks of their types say. NaN and infinity, which JSON does not have,
+    become None."""
     if isinstance(value, Mapping):
         return {str(name): as_json(member) for name, member in value.items()}
     if isinstance(value, pathlib.Path):
@@ -121,27 +128,31 @@ def as_json(value: Any) -> Any:
     if not is_record(record):
         return [as_json(member) for member in value] if isinstance(value, (list, tuple)) else value
     plain: dict[str, Any] = {}
-    for names, path in paths(record).items():
-        *outer, name = names.split(".")
-        how: tuple[Any, ...] = ()
-        inner, member, owner = plain, value, record
-        for key in outer:
-            inner = inner.setdefault(key, {})
+    for key, path in paths(record).items():
+        # Find the dictionary that gets the value: that of the record, or an inner one for a key with dots.
+        *outer_names, name = key.split(".")
+        target = plain
+        for outer_name in outer_names:
+            target = target.setdefault(outer_name, {})
+        # Follow the path to the value. It ends at an attribute that is None.
+        member = value
+        member_marks: tuple[Any, ...] = ()
         for attribute in path:
             if member is not None:
-                member, how = getattr(member, attribute), marks(owner, attribute)
-                owner = type(member)
-        if Mark.INLINE in how:
-            inner.update(as_json(member))
-        elif member is not None or Mark.IF_KNOWN not in how:
-            decimals = [mark.places for mark in how if isinstance(mark, Decimals)]
-            inner[name] = as_json(round(member, *decimals) if decimals and member is not None else member)
+                owner: Any = type(member)
+                member_marks = marks(owner, attribute)
+                member = getattr(member, attribute)
+        if Mark.INLINE in member_marks:
+            target.update(as_json(member))
+        elif member is not None or Mark.IF_KNOWN not in member_marks:
+            decimals = [mark.places for mark in member_marks if isinstance(mark, Decimals)]
+            target[name] = as_json(round(member, *decimals) if decimals and member is not None else member)
     return plain
 
 
 def of_json(record: type[T], plain: Any) -> T:
-    """Return a NamedTuple of the plain data that ``as_json`` makes of it; fields that are not printed take
-    their defaults. Raises KeyError or TypeError where a value is missing."""
+    """Return the NamedTuple from which ``as_json`` made the data ``plain``. Fields that are not printed take
+    their defaults. Raises KeyError or TypeError if a value is missing."""
     values = {}
     for name, hint in get_type_hints(record).items():
         if name in plain:

@@ -1,4 +1,5 @@
-"""Environment and memory limit of this process; how its children start, and end with it."""
+"""This process and its children: environment variables, memory limit, signals, commands that start Python,
+and children that end when this process ends."""
 
 import contextlib
 import ctypes
@@ -16,18 +17,20 @@ from typing import Any
 from rn50.errors import UserError
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-"""Options of prctl, as in linux/prctl.h."""
+"""Options of the system call prctl (linux/prctl.h)."""
 RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
-"""Environment variables that ``local_launcher`` gives a rank: its number; the descriptors of its sockets by
-rank, empty at its own place; the descriptor of the memory."""
+"""Environment variables that ``local_launcher`` sets for a rank. RANK is the number of the rank. SOCKETS has
+the descriptors of its sockets to ranks 0, 1, ..., separated by commas; its own place is empty. MEMORY is the
+descriptor of the shared memory."""
 OUT_OF_MEMORY = re.compile(
     "cannot allocate memory|failed to map segment|can't start new thread|bad_alloc", re.IGNORECASE
 )
-"""Messages other than MemoryError for too little memory, from Python, C++ and the dynamic loader."""
+"""Messages of Python, C++ and the dynamic loader for too little memory, in errors other than MemoryError."""
 OUT_OF_DEVICE_MEMORY = re.compile("out of memory|ALLOC_FAILED|ResourceExhausted", re.IGNORECASE)
 """Words in errors of PyTorch, MXNet, Paddle, cuDNN and cuBLAS when a GPU's memory is used up."""
 LEAST_MEMORY_MIB = 800
-"""Least memory (``ulimit -v``); with less, the libraries crash while they load, or retry for ever."""
+"""Least memory that ``ulimit -v`` has to allow. With less, libraries crash while they load, or retry for
+ever."""
 
 
 def environment() -> Mapping[str, str]:
@@ -36,20 +39,21 @@ def environment() -> Mapping[str, str]:
 
 
 def set_default(name: str, value: str) -> None:
-    """Set a library's environment variable if it is unset, before the library is imported."""
+    """Set an environment variable of a library if it is unset. Call it before the library is imported."""
     os.environ.setdefault(name, value)
 
 
 def set_variables(values: Mapping[str, str]) -> None:
-    """Set environment variables of a library, before it reads them."""
+    """Set environment variables of a library. Call it before the library reads them."""
     os.environ.update(values)
 
 
 def python(kind: str, what: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module (``-m``) or code (``-c``) in a new process of this Python.
+    """Return the command that runs ``what`` in a new process of this Python: a module (``kind`` "-m") or code
+    ("-c").
 
-    The working folder, by default on the path, is left out: a ``json.py`` of a stranger's submission would
-    run in place of Python's own.
+    The new process does not have the working folder on its path. Otherwise a ``json.py`` in a stranger's
+    submission would run in place of Python's own.
     """
     if sys.version_info >= (3, 11):
         return [sys.executable, "-P", kind, what, *arguments]
@@ -59,8 +63,8 @@ def python(kind: str, what: str, *arguments: str) -> list[str]:
 
 
 def keep_working_folder_off_paths() -> None:
-    """Make every Python descendant, also one that a library starts, leave the working folder off its path,
-    and find rn50 even in a checkout that is not installed."""
+    """Set variables so that no Python process below this one has the working folder on its path, even if a
+    library starts it. Each such process finds rn50, even if it is a checkout that is not installed."""
     os.environ["PYTHONSAFEPATH"] = "1"
     paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(pathlib.Path(__file__).parents[1])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
@@ -69,12 +73,12 @@ def keep_working_folder_off_paths() -> None:
 
 
 def run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[Any]":
-    """Run a command that ends with this process, with the options of ``subprocess.run``."""
+    """Run a command with the options of ``subprocess.run``. The command ends if this process ends."""
     return subprocess.run(command, preexec_fn=ask_to_end_with_parent(), **options)
 
 
 def memory_limit_kib() -> int | None:
-    """Return what ``ulimit -v`` prints in the shell that started this process; None: unlimited."""
+    """Return the limit of this process's memory in KiB, which ``ulimit -v`` sets; None: unlimited."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit >> 10
 
@@ -89,7 +93,7 @@ def refuse_little_memory() -> None:
 
 @contextlib.contextmanager
 def handling(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) -> Iterator[None]:
-    """Handle signals so in this context, and as before behind it."""
+    """In this context, handle signals by these functions; restore the former handlers at its end."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
@@ -99,27 +103,26 @@ def handling(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) ->
 
 
 def not_ignored(*numbers: signal.Signals) -> list[signal.Signals]:
-    """Return the signals that this process does not ignore: what was ignored when it started, as SIGHUP under
-    nohup, stays so."""
+    """Return those of the signals that this process does not ignore. A signal that was ignored when the
+    process started, as SIGHUP under nohup, should stay ignored."""
     return [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
 
 
 def end_with_parent() -> None:
-    """Have the kernel send this process SIGTERM when the thread that started it ends, whatever ends it."""
+    """Make the kernel send SIGTERM to this process when the thread that started it ends, for any reason."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def adopt_orphans() -> None:
-    """Have descendants of this process become its children when their own parent ends, so that it can wait
-    for them."""
+    """Make processes below this one its children when their parents end, so that it can wait for them."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def ask_to_end_with_parent(then: Callable[[], object] = lambda: None) -> Callable[[], None]:
-    """Return a ``preexec_fn`` that has the kernel send the child SIGTERM when the calling thread ends,
-    whatever ends it.
+    """Return a ``preexec_fn`` for ``subprocess``. It makes the kernel send SIGTERM to the child when the
+    thread that called this function ends, for any reason.
 
-    SIGTERM is unblocked in the child. ``then`` is called there before the child runs its program.
+    It also unblocks SIGTERM in the child, and calls ``then`` there before the child's program runs.
     """
     libc, parent = ctypes.CDLL(None), os.getpid()
 

@@ -1,4 +1,5 @@
-"""A progress bar with ETA on a terminal, plain lines elsewhere."""
+"""Progress of a long task: a bar on a terminal, plain lines elsewhere. Verbs wrap their work in
+``counting``."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,9 +7,10 @@ from collections.abc import Callable, Iterator
 from rn50.terminal import Terminal
 
 Progress = Callable[[int, int], None]
-"""Called with the number of steps, files or images done so far, and of all."""
+"""Function called with (number done so far, number in all) of steps, files or images."""
 LONGEST_STEPS_S = 7200
-"""Time over which the ETA takes the speed: a step may be a run of many minutes."""
+"""Time over which the speed is averaged for the ETA. It is long because a step may be a run of many
+minutes."""
 
 
 def silent(done: int, total: int) -> None:
@@ -17,26 +19,28 @@ def silent(done: int, total: int) -> None:
 
 @contextlib.contextmanager
 def counting(what: str, shown: bool = True) -> Iterator[Progress]:
-    """Yield a ``progress(done, total)`` that shows a bar with ETA on a terminal, a line per tenth elsewhere;
-    on standard error.
+    """Yield a function ``progress(done, total)``, which shows progress on standard error: a bar with ETA on a
+    terminal, elsewhere a line for each tenth.
 
-    With ``shown`` False it does nothing, because only one of several ranks reports.
+    With ``shown`` False, as on all ranks but one, the function does nothing.
     """
     if not shown:
         yield silent
         return
     console = Terminal(stderr=True)
     if not console.live:
-        tenths = [0]
+        tenth = 0  # the last tenth that was printed
 
         def line(done: int, total: int) -> None:
-            if total and done * 10 // total > tenths[0]:
-                tenths[0] = done * 10 // total
+            nonlocal tenth
+            if total and done * 10 // total > tenth:
+                tenth = done * 10 // total
                 console.print(f"{what}: {done:,} of {total:,}")
 
         yield line
         return
-    from rich import progress as bars  # not before: it takes a tenth of the time that a command starts in
+    # Not imported at the top, because the import takes a tenth of the start of a command.
+    from rich import progress as bars
 
     remaining = bars.TextColumn("ETA"), bars.TimeRemainingColumn()
     columns = (bars.TextColumn(what, markup=False), bars.BarColumn(), bars.MofNCompleteColumn(), *remaining)
@@ -45,7 +49,7 @@ def counting(what: str, shown: bool = True) -> Iterator[Progress]:
 
     def draw(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total)
-        if not bar.live.is_started:  # only once there is something to show
+        if not bar.live.is_started:  # at the first call, which has a number to show
             bar.start_task(task)
             bar.start()
 

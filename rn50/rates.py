@@ -1,7 +1,8 @@
-"""Rates that were measured in turn, round after round, and whether they show a difference.
+"""Statistics of rates that are measured in rounds, and whether they show a difference between two settings.
 
-Other load on a machine slows measurements close in time alike. So two things are compared within each round,
-and the spread over the rounds says how far to trust the comparison.
+A round measures each setting once. Other load on the machine slows measurements that are close in time by the
+same factor. So two settings are compared by the ratio of their rates within each round, and the spread of the
+ratios over the rounds says how far to trust the comparison.
 """
 
 import statistics
@@ -13,11 +14,12 @@ from rn50.printed import prints
 T = TypeVar("T")
 
 ROUNDS = 5
-"""Fewest rounds that can show a difference: five rounds all favour one side by chance once in 16 times."""
+"""Fewest rounds that can show a difference. By chance, five rounds all favour the same setting in one of 16
+cases."""
 
 
 class Rates(NamedTuple):
-    """One measurement per round."""
+    """Rates of one setting over several rounds."""
 
     median: float
     """Median of the rounds."""
@@ -28,12 +30,12 @@ class Rates(NamedTuple):
 
 
 def of_rounds(values: Sequence[float]) -> Rates:
-    """Return the median, lowest and highest of one measurement per round."""
+    """Return the statistics of ``values``, the rate of each round."""
     return Rates(statistics.median(values), min(values), max(values))
 
 
 class Comparison(NamedTuple):
-    """Two sides that were measured in the same rounds, as the ratio of their speeds."""
+    """Ratios of the rates of two settings, one per round."""
 
     median: float
     """Median of the ratios."""
@@ -46,12 +48,12 @@ class Comparison(NamedTuple):
 
     @property
     def shown(self) -> bool:
-        """True if at least five rounds all favour the same side."""
+        """True if there are five rounds or more, and all favour the same setting."""
         return self.rounds >= ROUNDS and (self.lowest > 1 or self.highest < 1)
 
     @property
     def spread(self) -> str:
-        """Return the spread over the rounds and whether they show a difference, in words."""
+        """The spread over the rounds in words, and whether they show a difference."""
         verdict = "" if self.shown else "; no difference that they show"
         return f"{self.lowest:.3f} to {self.highest:.3f} in {self.rounds} rounds{verdict}"
 
@@ -60,11 +62,12 @@ prints(Comparison, lambda r: (r.median, r.lowest, r.highest, r.rounds, r.shown))
 
 
 def alternated(sides: Sequence[T], round_: int) -> Sequence[T]:
-    """Return the sides in the order of a round, which is reversed in every second one."""
+    """Return ``sides`` in the order in which to measure them in round 0, 1, ...: every second round measures
+    them in reverse."""
     return sides[::-1] if round_ % 2 else sides
 
 
 def compare(first: Sequence[float], other: Sequence[float]) -> Comparison:
-    """Compare two sides that were both measured once in every round."""
+    """Return the ratios of the rates ``first`` to the rates ``other``. Both have one rate per round."""
     ratios = [left / right for left, right in zip(first, other, strict=False)]
     return Comparison(statistics.median(ratios), min(ratios), max(ratios), len(ratios))

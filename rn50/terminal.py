@@ -1,9 +1,11 @@
 """Output: all text for people and scripts goes through this module.
 
-Names, logs and configurations may be a stranger's. Their text is shown and never interpreted: no escape
-sequence, no new line that forges one of ours, no markup, no emoji code, no command of a CI job that keeps the
-output. On a terminal, tables fit its width and sentences are folded between words; in a pipe, only cells of
-tables are that have more than ``WIDEST`` columns.
+Names, logs and configurations may come from a stranger. Their text is shown and never interpreted: no escape
+sequence, no new line that forges a line of ours, no markup, no emoji code, no command to a CI job that reads
+the output.
+
+On a terminal, tables are fitted to its width, and sentences are folded between words. In a pipe, only cells
+of tables are folded, and only those wider than ``WIDEST`` columns.
 """
 
 import contextlib
@@ -27,28 +29,29 @@ from rn50 import printed
 from rn50.process import environment
 
 UNFOLDED = 1_000_000
-"""Width of a pipe in columns; no table is as wide."""
+"""Width that a pipe is taken to have, in columns. No table is as wide."""
 WIDEST = 200
-"""Largest width of a table's column, on a terminal or not."""
+"""Largest width of a column of a table, on a terminal and in a pipe."""
 
 _WORD = re.compile(r"'[^']*'\S*|\S+")
-"""A word; a quoted name of a file is one, with its spaces."""
+"""A word. A name of a file in quotes is one word, with its spaces."""
 _COMMAND = re.compile(r"#[^\n -~]*#(?=[^\n -~]*\[)|^[^\n!-~]*:(?=[^\n -~]*:[^:])", re.MULTILINE)
-"""The beginning of a command of GitHub's runner, up to a character that spoils it: ``##[cmd]`` anywhere in a
-line, ``::cmd::`` at its start (src/Runner.Common/ActionCommand.cs of actions/runner). Where it compares, it
-skips some characters that are not ASCII."""
+"""The beginning of a command to GitHub's runner, up to the character that ``inert`` replaces: ``##[cmd]``
+anywhere in a line, or ``::cmd::`` at its start (src/Runner.Common/ActionCommand.cs of actions/runner).
+Between these characters the runner skips some that are not ASCII, so the pattern does too."""
 
 
 def safe(text: str) -> str:
-    r"""Return ``text`` with every unprintable character escaped, so that it stays one harmless line.
+    r"""Return ``text`` as one harmless line, with every unprintable character escaped: ESC becomes ``\x1b``.
 
-    This escapes control characters, new lines, marks that reorder text, and the bytes of a file name that is
-    not UTF-8: ESC becomes ``\x1b``. Spaces of other widths become plain ones.
+    Unprintable are control characters, new lines, marks that reorder text, and the bytes of a file name that
+    is not UTF-8. Spaces of other widths become plain spaces.
     """
-    return text if text.isprintable() else "".join(map(_shown, text))
+    return text if text.isprintable() else "".join(map(_printable, text))
 
 
-def _shown(character: str) -> str:
+def _printable(character: str) -> str:
+    """Return a character, or its escape if it is unprintable."""
     if character.isprintable():
         return character
     if character.isspace() and character > "\x85" and character not in "\u2028\u2029":
@@ -57,38 +60,42 @@ def _shown(character: str) -> str:
 
 
 def inert(text: str) -> str:
-    r"""Return lines for people without a command of a CI job's runner in them: ``##[error]`` becomes
-    ``#\x23[error]``. A job's containers do not know that they are in one, so this is done everywhere."""
+    r"""Return lines of text with each command to a CI job's runner spoilt: ``##[error]`` becomes
+    ``#\x23[error]``. This is done everywhere, because a process in a container of a job cannot tell that it
+    is in a job."""
     return _COMMAND.sub(lambda command: f"{command[0][:-1]}\\x{ord(command[0][-1]):x}", text)
 
 
 def styled(text: str, style: str) -> Text:
-    """Return ``text`` in a Rich style, such as "red"."""
+    """Return ``text``, made safe, in a style of Rich such as "red"."""
     return Text(safe(text), style=style)
 
 
 def _between_words(text: Text, width: int) -> Text:
-    """Return ``text`` with spaces in front of each word that would not fit into its row of ``width`` columns.
+    """Return ``text`` folded between words for a terminal of ``width`` columns: before each word that would
+    not fit into its row, the row is filled up with spaces.
 
-    The terminal itself then folds there, so that text copied from it has no added line breaks. A word wider
-    than a row stays as it is.
+    Then the terminal itself begins a new row there, and text that is copied from it has no added line breaks.
+    A word that is wider than a row is not moved.
     """
     if text.cell_len <= width or "\n" in text.plain:
         return text
-    folded, end = Text(), 0
+    folded = Text()
+    end = 0  # of the word before
     for word in _WORD.finditer(text.plain):
         folded.append_text(text[end : word.start()])
-        size, end = cell_len(word[0]), word.end()
-        space = 1 if end < len(text.plain) else 0  # the space behind it, which would begin the next row
-        if size <= width < folded.cell_len % width + size + space:
+        end = word.end()
+        columns = cell_len(word[0])
+        space = 1 if end < len(text.plain) else 0  # the space behind the word, which must not begin a row
+        if columns <= width < folded.cell_len % width + columns + space:
             folded.pad_right(-folded.cell_len % width)
         folded.append_text(text[word.start() : end])
     return folded.append_text(text[end:])
 
 
 class Terminal(Console):
-    """A console on standard output, standard error or ``file`` that shows each string as it is, on one
-    line."""
+    """A Rich console on standard output, standard error or ``file``. It shows every string as it is, on one
+    line, without markup."""
 
     def __init__(self, stderr: bool = False, file: TextIO | None = None):
         self._on_screen = (file or (sys.stderr if stderr else sys.stdout)).isatty()
@@ -97,14 +104,14 @@ class Terminal(Console):
 
     @property
     def live(self) -> bool:
-        """True if a progress bar can be drawn: on a terminal that moves its cursor, but not in a CI job,
-        which keeps the text."""
+        """True if a progress bar can be drawn: on a terminal that can move its cursor, and not in a CI job,
+        which keeps all output as text."""
         return (
             self._on_screen and self.is_terminal and not self.is_dumb_terminal and not environment().get("CI")
         )
 
     def folded(self, line: str | Text) -> Text:
-        """Return a sentence that this terminal folds between words."""
+        """Return a sentence, folded between words for the width of this terminal."""
         return _between_words(Text(safe(line)) if isinstance(line, str) else line, self.width)
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -117,32 +124,35 @@ class Terminal(Console):
                 objects = (self.folded(objects[0]),)
         with self.capture() as captured:
             super().print(*objects, **options)
-        # Cells that fill their column would make every line of a table as long as its longest one.
+        # Off the screen, drop the spaces with which Rich fills up every line of a table to the longest.
         *lines, rest = captured.get().split("\n")
         text = "\n".join([*(line if self._on_screen else line.rstrip(" ") for line in lines), rest])
         print(inert(text), end="", file=self.file, flush=self._on_screen)
 
     def show_cursor(self, show: bool = True) -> bool:
-        """Leave the cursor alone: a bar that hides it would leave it hidden where the process is killed."""
+        """Do nothing. A progress bar would hide the cursor, and a process that is killed would not show it
+        again."""
         return False
 
     def on_broken_pipe(self) -> None:
-        raise  # Rich calls this while it handles the error
+        raise  # again the error that Rich is handling when it calls this
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number and its noun, as in "1 run" and "2 runs"."""
+    """Return a number and its noun: "1 run", "2 runs"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def minutes(value: float | None) -> str:
-    """Return minutes with two decimals, or where these say less with two significant digits; "-" for none."""
-    return "-" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:#.2g}"
+    """Return minutes with two decimals, below 0.1 with two significant digits; "-" for None."""
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:#.2g}"
 
 
 def table(headings: Iterable[str], texts: Collection[str] = ("",), title: str | None = None) -> Table:
-    """Return a table of numbers; the columns with a heading of ``texts`` hold text, which begins on the
-    left."""
+    """Return an empty table with these headings. Columns hold numbers, aligned on the right; those whose
+    headings are in ``texts`` hold text, aligned on the left."""
     empty = Table(title=title, title_justify="left")
     for heading in headings:
         empty.add_column(heading, justify="left" if heading in texts else "right", max_width=WIDEST)
@@ -150,8 +160,9 @@ def table(headings: Iterable[str], texts: Collection[str] = ("",), title: str | 
 
 
 def print_rows(rows: Iterable[tuple[str, str]], console: Terminal) -> None:
-    """Print texts, each behind its name; a name that several in a row share is printed once."""
-    grid = Table.grid(padding=(0, 2))  # long texts wrap within their column
+    """Print ``rows`` of (name, text) as two columns. If rows in sequence have the same name, only the first
+    shows it."""
+    grid = Table.grid(padding=(0, 2))  # a long text is folded within its column
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     before = ""
@@ -169,8 +180,8 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def say(line: str, err: bool = False) -> None:
-    """Print one line on standard output; with ``err`` on standard error, over the remains of a progress
-    bar."""
+    """Print one line on standard output, or with ``err`` on standard error, where it replaces what a progress
+    bar may have left in the row."""
     line, console = inert(safe(line)), Terminal(stderr=err)
     if console.live:
         line = ("\r\x1b[2K" if err else "") + console.folded(line).plain
@@ -178,38 +189,40 @@ def say(line: str, err: bool = False) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines for machines as they are, on a terminal too."""
+    """Print lines for other programs, unchanged even on a terminal."""
     click.echo("\n".join(lines))
 
 
 def json_text(value: Any) -> str:
-    """Return records, or plain data, as JSON. NaN and infinity, which JSON does not know, become null."""
+    """Return records or plain data as JSON. NaN and infinity, which JSON does not have, become null."""
     return json.dumps(printed.as_json(value), indent=1, allow_nan=False).replace("##[", r"#\u0023[")
 
 
 def print_json(value: Any) -> None:
-    """Print records, or plain data, as JSON."""
+    """Print records or plain data as JSON."""
     click.echo(json_text(value))
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV; text is as on a terminal, and spreadsheet formulas are quoted."""
+    """Return rows as CSV. Texts are made safe, and a text that a spreadsheet would take for a formula gets a
+    quote in front."""
 
-    def shown(cell: Any) -> Any:
+    def quoted(cell: Any) -> Any:
         return re.sub("^(?=[-=+@])", "'", safe(cell)) if isinstance(cell, str) else cell
 
     table = io.StringIO()
-    csv.writer(table, lineterminator="\n").writerows(map(shown, row) for row in rows)
+    csv.writer(table, lineterminator="\n").writerows(map(quoted, row) for row in rows)
     return inert(table.getvalue())
 
 
 def prepare() -> None:
-    """Make standard output and error escape characters that their encoding lacks, instead of raising.
+    """Make standard output and error escape characters that their encoding lacks, in place of an error.
 
-    Open a closed stream on the null device, else the next opened file would take its place.
+    Open standard streams that are closed on the null device. Otherwise the next file that is opened would get
+    the descriptor of such a stream, and output would go into it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
+        if getattr(sys, name) is None:  # it was closed when Python started
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 for as long as the process
             os.set_inheritable(getattr(sys, name).fileno(), True)
     for stream in (sys.stdout, sys.stderr):
@@ -218,7 +231,7 @@ def prepare() -> None:
 
 
 def flush() -> None:
-    """Write out what standard output and error still hold. Raises OSError, which names the stream, if that
+    """Write out the buffers of standard output and error. Raises OSError with the name of the stream if that
     fails."""
     for name, stream in (("standard output", sys.stdout), ("standard error", sys.stderr)):
         try:
@@ -228,7 +241,8 @@ def flush() -> None:
 
 
 def flush_or_drop() -> None:
-    """Write out what standard output and error still hold, and drop what cannot be written."""
+    """Write out the buffers of standard output and error. If that fails, drop them, so that Python's own
+    flush at the exit does not fail too."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -238,14 +252,13 @@ def flush_or_drop() -> None:
 
 
 def reader_has_gone() -> bool:
-    """Return whether the reader of standard output or error has gone, as ``head`` does."""
+    """Return whether standard output or error is a pipe whose reader has ended, as ``head`` does early."""
     return any(map(_is_closed, (sys.stdout, sys.stderr)))
 
 
 def _is_closed(stream: TextIO) -> bool:
+    """Return whether a stream's pipe has no reader. A stream without a descriptor has no pipe."""
     poll = select.poll()
-    try:
+    with contextlib.suppress(OSError, ValueError):
         poll.register(stream.fileno(), 0)
-    except (OSError, ValueError):
-        return False
     return any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))

@@ -1,5 +1,8 @@
-"""ResNet-50 v1.5 as every implementation builds it: four stages of bottleneck units (He et al.,
-arXiv:1512.03385, table 1)."""
+"""The layers of ResNet-50 v1.5: four stages of bottleneck units (He et al., arXiv:1512.03385, table 1). Every
+implementation builds its network from ``stem`` and ``units``, and names its tensors as ``shapes`` does.
+
+``width`` multiplies the number of channels of every layer; the benchmark has 1.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,7 +10,7 @@ from typing import NamedTuple
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 """(units, channels of the 3x3 convolution) of each stage, at width 1."""
 EXPANSION = 4
-"""Output channels of a unit for each channel of its 3x3 convolution."""
+"""Output channels of a unit, divided by the channels of its 3x3 convolution."""
 STEM = 64
 """Output channels of the first convolution, at width 1."""
 CLASSIFIER = "fc1"
@@ -18,43 +21,47 @@ class Convolution(NamedTuple):
     """A convolution without bias, and the batch norm behind it."""
 
     name: str
-    """The part of its names before ``_weight``."""
+    """Name of the convolution; that of its tensor is ``NAME_weight``."""
     norm: str
-    """The part of the batch norm's names before ``_gamma``, ``_beta``, ``_running_mean`` and
+    """Name of the batch norm; those of its tensors end in ``_gamma``, ``_beta``, ``_running_mean`` and
     ``_running_var``."""
     inputs: int
+    """Input channels."""
     outputs: int
+    """Output channels."""
     kernel: int
+    """Height and width of the kernel."""
     stride: int
 
     @property
     def padding(self) -> int:
-        """Zeros on each side of the image."""
+        """Rows or columns of zeros on each side of the image."""
         return self.kernel // 2
 
 
 class Unit(NamedTuple):
-    """A bottleneck unit: ReLU behind the first two convolutions of ``body``, and behind the sum of the third
-    and the shortcut."""
+    """A bottleneck unit: three convolutions, to whose result the shortcut is added. ReLU follows the first
+    and the second convolution, and the sum."""
 
     body: tuple[Convolution, ...]
+    """The three convolutions."""
     shortcut: tuple[Convolution, ...]
-    """The convolution of the shortcut; empty where the shortcut is the input itself."""
+    """The convolution of the shortcut; empty if the shortcut is the unit's input itself."""
 
 
 def stem(width: float = 1.0) -> Convolution:
-    """Return the first convolution; ReLU and a 3x3 max-pooling of stride 2 and padding 1 follow it."""
+    """Return the first convolution. Behind it come ReLU and a 3x3 max-pooling of stride 2 and padding 1."""
     return Convolution("conv0", "bn0", 3, round(STEM * width), 7, 2)
 
 
 def units(width: float = 1.0) -> Iterator[Unit]:
-    """Yield the 16 units in the order in which an image goes through them; ``width`` multiplies every channel
-    count."""
+    """Yield the 16 units in the order in which an image passes them."""
     inputs = round(STEM * width)
     for stage, (count, base) in enumerate(STAGES, start=1):
         channels = round(base * width)
         for number in range(1, count + 1):
-            name, stride = f"stage{stage}_unit{number}_", 2 if number == 1 and stage > 1 else 1
+            name = f"stage{stage}_unit{number}_"
+            stride = 2 if number == 1 and stage > 1 else 1
             body = (
                 Convolution(f"{name}conv1", f"{name}bn1", inputs, channels, 1, 1),
                 Convolution(f"{name}conv2", f"{name}bn2", channels, channels, 3, stride),
@@ -66,28 +73,29 @@ def units(width: float = 1.0) -> Iterator[Unit]:
 
 
 def convolutions(width: float = 1.0) -> Iterator[Convolution]:
-    """Yield the 53 convolutions."""
+    """Yield all 53 convolutions of the network."""
     yield stem(width)
     for unit in units(width):
         yield from (*unit.body, *unit.shortcut)
 
 
 def features(width: float = 1.0) -> int:
-    """Return the number of values per image that the classifier gets."""
+    """Return the number of inputs of the classifier."""
     return round(STAGES[-1][1] * width) * EXPANSION
 
 
 def shapes(classes: int, width: float = 1.0) -> dict[str, tuple[int, ...]]:
-    """Return name -> shape of all 267 tensors: 161 trainable ones, by the names of the rulesets, and 106
-    running statistics.
+    """Return name -> shape of all 267 tensors: 161 trainable ones, whose names are those of the MLPerf
+    rulesets, and 106 running statistics.
 
-    Weights of convolutions are (outputs, inputs, kernel, kernel), that of the classifier is (classes,
-    features).
+    The weight of a convolution has the shape (outputs, inputs, kernel, kernel), that of the classifier
+    (classes, features).
     """
     tensors: dict[str, tuple[int, ...]] = {}
     for layer in convolutions(width):
         tensors[f"{layer.name}_weight"] = (layer.outputs, layer.inputs, layer.kernel, layer.kernel)
         for suffix in ("gamma", "beta", "running_mean", "running_var"):
             tensors[f"{layer.norm}_{suffix}"] = (layer.outputs,)
-    tensors[f"{CLASSIFIER}_weight"], tensors[f"{CLASSIFIER}_bias"] = (classes, features(width)), (classes,)
+    tensors[f"{CLASSIFIER}_weight"] = (classes, features(width))
+    tensors[f"{CLASSIFIER}_bias"] = (classes,)
     return tensors

@@ -1,24 +1,25 @@
-"""LARS and SGD with momentum in NumPy: the reference that every implementation's optimizer is tested against.
+"""LARS and SGD with momentum in NumPy: the tests compare the optimizer of every implementation with them.
 
 LARS: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (arXiv:1708.03888), in the
-form of the MLPerf reference. SGD: the form of the MLPerf reference, which ``mx.optimizer.SGD`` has too. In
-both the learning rate is inside the momentum buffer, and biases and batch-norm parameters have no weight
-decay. Published SGD logs do not record the latter; SGD follows LARS here, so that only the trust ratio
-differs.
+form of the MLPerf reference. SGD: the form of the MLPerf reference, which is that of ``mx.optimizer.SGD``.
+
+In both, the velocity includes the learning rate of each step, and biases and batch-norm parameters have no
+weight decay. Published SGD logs do not say whether these have weight decay. SGD follows LARS here, so that
+the two differ in the trust ratio only.
 """
 
 import numpy as np
 
 
 def has_weight_decay(name: str) -> bool:
-    """Return whether a parameter has weight decay, and under LARS a trust ratio: all but batch-norm gamma,
-    beta and biases."""
+    """Return whether the parameter ``name`` has weight decay, and with LARS a trust ratio. All parameters
+    have but gammas and betas of batch norms, and biases."""
     return not name.endswith(("gamma", "beta", "bias"))
 
 
 def trust_ratio(weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float) -> float:
-    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)`` with the benchmark's epsilon of 0, or
-    1 if either norm is 0. Any shape, float64."""
+    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)``, with the benchmark's epsilon of 0.
+    Return 1 if either norm is 0. ``weight`` and ``gradient`` are float64 of one shape."""
     weight_norm, gradient_norm = (float(np.linalg.norm(array)) for array in (weight, gradient))
     if weight_norm == 0 or gradient_norm == 0:
         return 1.0
@@ -38,8 +39,8 @@ def update(
     """Return (weight, velocity) after one step: ``v <- momentum * v + lr * r * (g + wd * w)``, then ``w <- w
     - v``.
 
-    ``r`` is the trust ratio of LARS; 1 without weight decay, and under SGD, where ``lars_eta`` is None. All
-    arrays have the parameter's shape and are taken as float64.
+    ``r`` is the trust ratio of LARS. It is 1 for a parameter without weight decay, and for SGD, which
+    ``lars_eta`` None means. All arrays have the shape of the parameter; the result is float64.
     """
     weight, gradient, velocity = (np.asarray(array, np.float64) for array in (weight, gradient, velocity))
     decay, ratio = 0.0, 1.0

@@ -1,7 +1,8 @@
-"""A recipe: the hyperparameters that the log of a run has, a row each.
+"""A recipe: the hyperparameters that the MLPerf log of a run has.
 
-Writer and reader of the log, the table of published results, what is borrowed, the rules of the closed
-division and what is displayed derive from these rows.
+Each field of ``Recipe`` has a row, a ``Hyperparameter``, with its log keys, its names, and the rule of the
+closed division. Writer and reader of the log, the table of published results, ``rn50 borrow``, the checks of
+results and the displays take them from there, so a hyperparameter is described here only.
 """
 
 import dataclasses
@@ -15,48 +16,56 @@ from rn50.printed import IfKnown, prints
 
 @dataclasses.dataclass(frozen=True)
 class Closed:
-    """Values that the closed division allows, the rule, and what to do where a log breaks it. The rule is for
-    some ``optimizers`` and ``below`` a global batch size."""
+    """A rule of the closed division on the value of a hyperparameter."""
 
     allows: Callable[[Any], bool]
+    """Function that returns whether a value keeps the rule."""
     rule: str
+    """The rule in words."""
     remedy: str
+    """Remedy for a log that breaks the rule."""
     optimizers: tuple[str, ...] = rules.OPTIMIZERS
+    """Optimizers to which the rule applies."""
     below: float = math.inf
+    """Global batch size below which the rule applies."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameter:
-    """Row of a hyperparameter.
-
-    ``shown`` is its name on displays, ``heading`` a shorter one for narrow tables. ``end`` is its log key
-    without the optimizer; ``keys`` are the keys that a run logs, by optimizer, none where MLPerf has none.
-    ``column`` is its name in the published table and in JSON, by default that of its field, None where they
-    do not have it. ``fixed`` is its value where the rules fix one.
-    """
+    """Row of a hyperparameter."""
 
     shown: str
+    """Name on displays."""
     end: str
+    """Log key without the prefix of the optimizer, as "momentum" of "lars_opt_momentum"."""
     keys: Mapping[str, str]
+    """Optimizer -> log key of its runs; an optimizer is missing if MLPerf has no key for it."""
     heading: str = ""
+    """Shorter name for narrow tables; empty: ``shown``."""
     column: str | None = ""
+    """Name in the table of published results and in JSON. Empty: the name of the field; None: they do not
+    have it."""
     fixed: float | None = None
+    """The only value that the rules allow; None: they allow several."""
     closed: Closed | None = None
+    """Rule of the closed division; None: there is none."""
 
 
 def _row(shown: str, end: str, keys: Mapping[str, str] | None = None, **more: Any) -> Any:
-    """Return a field of ``Recipe``. Its keys begin with the optimizer unless others are given."""
+    """Return a field of ``Recipe`` with its row. By default its log keys are ``end`` with the prefix of each
+    optimizer."""
     keys = {optimizer: f"{optimizer}_opt_{end}" for optimizer in rules.OPTIMIZERS} if keys is None else keys
     return dataclasses.field(default=None, metadata={"row": Hyperparameter(shown, end, keys, **more)})
 
 
 def _same_key(shown: str, key: str, heading: str = "") -> Any:
-    """Return a field of ``Recipe`` whose key is the same for every optimizer."""
+    """Return a field of ``Recipe`` with the same log key for every optimizer."""
     return _row(shown, key, dict.fromkeys(rules.OPTIMIZERS, key), heading=heading)
 
 
 def _fixed(value: float, remedy: str, optimizers: tuple[str, ...] = rules.OPTIMIZERS) -> dict[str, Any]:
-    """Return what a row has more where the rules fix its value."""
+    """Return the arguments of ``_row`` for a hyperparameter whose value the rules fix. ``remedy`` is a text
+    that the value completes."""
     closed = Closed((value,).__contains__, f"the rules fix {value:g}", f"{remedy} {value}", optimizers)
     return {"fixed": value, "closed": closed, "column": None}
 
@@ -89,13 +98,13 @@ _END = _fixed(rules.END_LEARNING_RATE, "end the schedule at")
 _POWER = _fixed(rules.POLY_POWER, "decay with power", optimizers=("lars",))
 _EPSILON = _fixed(rules.LARS_EPSILON, "train with epsilon")
 _WARMUP = "learning_rate_warmup_epochs"
-_WARMUP_KEYS = {"lars": f"lars_opt_{_WARMUP}", "sgd": f"opt_{_WARMUP}"}  # as the rulesets have it
+_WARMUP_KEYS = {"lars": f"lars_opt_{_WARMUP}", "sgd": f"opt_{_WARMUP}"}  # in the rulesets SGD has no prefix
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of a run, a published result or a reference point. None is not known; those of a log
-    are as they were logged, which may be anything that JSON has."""
+    """Hyperparameters of a run, a published result or a reference convergence point. None means unknown.
+    Values from a log may have any type of JSON, because they are kept as they were logged."""
 
     global_batch_size: int = _same_key("global batch", "global_batch_size", heading="batch")
     optimizer: str = _same_key("optimizer", "opt_name")
@@ -119,45 +128,49 @@ class Recipe:
         "gradient accumulation", "gradient_accumulation_steps"
     )
     decay_steps: float | None = None
-    """Steps of the decay where it was logged in steps, of which ``decay_epochs`` is made."""
+    """Steps of the decay, if the log has steps in place of epochs. ``decay_epochs`` is computed from them."""
 
     @property
     def shared(self) -> "Recipe":
-        """The values ``SHARED`` alone: equal to those of every result with the same recipe."""
+        """A recipe with the fields ``SHARED`` only, for comparison: two results with equal ones were trained
+        by the same recipe."""
         shared = Recipe(**{name: getattr(self, name) for name in SHARED})
-        # A decay logged in steps is off by about a hundredth of an epoch.
+        # Epochs that were computed from steps are off by about 0.01.
         return dataclasses.replace(shared, decay_epochs=shared.decay_epochs and round(shared.decay_epochs, 1))
 
     @property
     def is_whole(self) -> bool:
-        """True if every value of ``SHARED`` is known."""
+        """True if no field of ``SHARED`` is unknown."""
         return None not in [getattr(self, name) for name in SHARED]
 
     def logged(self) -> dict[str, Any]:
-        """Return log key -> value, first those of every optimizer, in alphabetical order."""
+        """Return log key -> value, in the order of the log: first the keys without the prefix of an
+        optimizer, then the others, each in alphabetical order."""
         rows = [(name, row) for name, row in HYPERPARAMETERS.items() if self.optimizer in row.keys]
         values = {row.keys[self.optimizer]: getattr(self, name) for name, row in rows}
-        every = {row.end for _, row in rows}
-        order = sorted(values, key=lambda key: (key not in every, key.removeprefix(f"{self.optimizer}_")))
+        common = {row.end for _, row in rows}  # keys that have no prefix
+        order = sorted(values, key=lambda key: (key not in common, key.removeprefix(f"{self.optimizer}_")))
         return {key: values[key] for key in order}
 
 
 HYPERPARAMETERS: dict[str, Hyperparameter] = {
     field.name: field.metadata["row"] for field in dataclasses.fields(Recipe) if field.metadata
 }
-"""Field of ``Recipe``, and of a configuration that can set it -> its row, in the order of displays."""
+"""Field of ``Recipe`` -> its row, in the order of displays. A configuration that sets it has a field of the
+same name."""
 COLUMN_OF = {name: row.column or name for name, row in HYPERPARAMETERS.items() if row.column is not None}
-"""Field of ``Recipe`` -> its name in the published table and in JSON."""
+"""Field of ``Recipe`` -> its name in the table of published results and in JSON."""
 FIXED: dict[str, Any] = {name: row.fixed for name, row in HYPERPARAMETERS.items() if row.fixed is not None}
-"""Field of ``Recipe`` -> value that the rules fix."""
+"""Field of ``Recipe`` -> the value that the rules fix."""
 SHARED: tuple[str, ...] = ("global_batch_size", "optimizer", "learning_rate", "warmup_epochs")
 SHARED += ("decay_epochs", "weight_decay", "momentum")
-"""Fields that are chosen together: results that share them have the same recipe."""
+"""Fields that are chosen together. Results with equal values of all of them have the same recipe."""
 prints(Recipe, lambda r: {COLUMN_OF[name]: getattr(r, name) for name in SHARED})
 
 
 def of_configuration(values: Mapping[str, Any], ranks: int | None) -> Recipe:
-    """Return the recipe of ``ranks`` ranks that have these hyperparameters, by field of a configuration."""
+    """Return the recipe of a configuration. ``values`` are its hyperparameters by field name; ``ranks`` is
+    the number of ranks, None if it is unknown."""
     batch_size = values.get("batch_size")
     fields: dict[str, Any] = {
         **{name: values.get(name) for name in HYPERPARAMETERS},
@@ -170,14 +183,13 @@ def of_configuration(values: Mapping[str, Any], ranks: int | None) -> Recipe:
 
 
 def departures(recipe: Recipe) -> dict[str, str]:
-    """Return field -> broken rule, for each value that the closed division does not allow. What is not known
-    counts as allowed."""
-    return {
-        name: row.closed.rule
-        for name, row in HYPERPARAMETERS.items()
-        if row.closed
-        and getattr(recipe, name) is not None
-        and recipe.optimizer in row.closed.optimizers
-        and recipe.global_batch_size < row.closed.below
-        and not row.closed.allows(getattr(recipe, name))
-    }
+    """Return field -> broken rule, for each value that the closed division does not allow. An unknown value
+    breaks no rule."""
+    broken = {}
+    for name, row in HYPERPARAMETERS.items():
+        value, closed = getattr(recipe, name), row.closed
+        if closed is None or value is None or recipe.optimizer not in closed.optimizers:
+            continue
+        if recipe.global_batch_size < closed.below and not closed.allows(value):
+            broken[name] = closed.rule
+    return broken

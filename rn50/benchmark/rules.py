@@ -1,9 +1,8 @@
-"""Constants of the benchmark: every number here comes from the MLPerf Training rules for image
-classification.
+"""Constants of the benchmark, and the labels of runs that are not results of it.
 
-Source: MLPerf Training policies, "training_rules.adoc", sections on benchmarks, hyperparameters and run
-results, as they stood for rounds v1.0 to v4.0. Nothing in this file can be set from outside; the settings are
-in ``config.py``.
+Every number comes from the MLPerf Training rules for image classification. Source: MLPerf Training policies,
+"training_rules.adoc", sections on benchmarks, hyperparameters and run results, as they stood for rounds v1.0
+to v4.0. No configuration changes a constant; the settings are in ``rn50/settings/fields.py``.
 """
 
 import functools
@@ -40,8 +39,9 @@ END_LEARNING_RATE = 1e-4
 POLY_POWER = 2
 MOMENTUM_BELOW_32K = 0.9
 LARGE_BATCH_IN_THOUSANDS, LARGE_BATCH = 32_000, 32_768
-"""Global batch size from which on the momentum is free: the rules say 32k, and 32,256 was accepted. Our runs
-apply the larger limit."""
+"""Global batch size from which on the momentum may be chosen. The rules say "32k", which may mean either
+number: a result at 32,256 was accepted with another momentum. Our own runs choose it from the larger number
+on."""
 WEIGHT_DECAY_BASE = 1e-4
 """Weight decay is ``WEIGHT_DECAY_BASE * 2**n`` for a whole number n."""
 SGD_LEARNING_RATE_UNIT = 0.001
@@ -49,8 +49,9 @@ SGD_LEARNING_RATE_UNIT = 0.001
 LABEL_SMOOTHING = (0.0, 0.1)
 
 RUNS = 5
-"""Runs of one result; the fastest and the slowest are dropped and the other three averaged."""
+"""Runs of one result. The score is the mean of three: the fastest and the slowest run are dropped."""
 ONE_MAY_MISS = "one miss in five is allowed"
+"""The rule on runs that miss the target, as messages quote it."""
 
 RULESETS = ("0.7.0", "1.0.0", "1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0")
 """Versions of the official rules and checkers that know this benchmark."""
@@ -60,32 +61,36 @@ SCALED_RULESETS = RULESETS[4:]
 """Rulesets of the rounds whose published scores are scaled by reference convergence, from v2.1 on."""
 
 NOT_A_RESULT = "demo data set, not an MLPerf result"
-"""The label of every log, score and report of a run on anything but the whole ImageNet."""
+"""The label of a run on any data but the whole ImageNet, or of another task."""
 CUT = "epochs cut by BENCHMARK_STEPS: not an MLPerf result"
 RESUMED = "resumed: not an MLPerf result"
-"""The label of a run resumed from a checkpoint: the rules want one run from first step to last."""
+"""The label of a run that was resumed from a checkpoint. The rules require one run from first step to
+last."""
 FINE_TUNED = "began with trained weights: not an MLPerf result"
 SPARSE = "2:4 sparsity: not an MLPerf result"
 QUANTIZED = "quantisation-aware training: not an MLPerf result"
 OTHER_TARGET = "another target: not an MLPerf result"
 LABELS = (NOT_A_RESULT, CUT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED, OTHER_TARGET)
-"""Labels of runs that are not results of the benchmark, logged in parentheses after the platform."""
+"""All labels. The log has those of a run in parentheses after the platform."""
 PARALLELISM = tuple(f"{kind}_parallelism" for kind in ("tensor", "pipeline", "context", "expert"))
 PARALLELISM += ("micro_batch_size",)
-"""Log keys of numbers that rounds from v6.1 on ask for: 1 where a kind of parallelism is not used."""
+"""Log keys that rounds from v6.1 on require: ranks of each kind of parallelism, 1 for a kind that is not
+used, and the batch size of a rank."""
 LOWEST_PRECISIONS = tuple(f"lowest_numerical_precision_in_{part}" for part in ("linear", "attn", "comm"))
-"""Log keys of the lowest precision of matrix products, attention and communication, from the same rounds."""
+"""Log keys that rounds from v6.1 on require: lowest precisions of matrix products, attention and
+communication."""
 PRECISIONS: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bfloat16", "fp8", "mxfp6", "nvfp4", "mxfp4")
 PRECISIONS += ("Graphcore FLOAT 16.16", "int8", "uint8", "int4", "uint4")
-"""Their values (ruleset 6.1.0)."""
+"""Values that ``LOWEST_PRECISIONS`` may have (ruleset 6.1.0)."""
 POWER_INTERVAL_S = 1.0
 """Longest time between two readings of a power log (MLPerf Training power rules)."""
 POWER_READINGS = 60
-"""Fewest readings of a run (the same)."""
+"""Fewest readings of a power log (MLPerf Training power rules)."""
 UNVERIFIED = "unverified"
-"""Word beside every score that MLCommons has not reviewed (MLPerf Results Messaging Guidelines)."""
+"""Word that stands beside every score that MLCommons has not reviewed (MLPerf Results Messaging
+Guidelines)."""
 NOT_VERIFIED = "Result not verified by MLCommons Association."
-"""Sentence that the same guidelines require beside it."""
+"""Sentence that stands beside every such score (MLPerf Results Messaging Guidelines)."""
 
 
 TASK = {
@@ -97,23 +102,24 @@ TASK = {
     "crop_area_min": CROP_AREA[0],
     "width": 1.0,
 }
-"""The benchmark's task: the values of ``fields.Data``, by field name."""
+"""The task of the benchmark: field of ``Data`` in ``rn50/settings/fields.py`` -> its value."""
 
 
 def without_labels(platform: str) -> str:
-    """Return the platform of a run without the labels that its log adds."""
+    """Return ``submission_platform`` of a log without the labels that the run added to it."""
     return functools.reduce(lambda text, label: text.replace(f" ({label})", ""), LABELS, platform)
 
 
 def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the ``LABELS`` of a run, given sections of its configuration, read or saved."""
-    other_task = any(data.get(name, value) != value for name, value in TASK.items())
-    having = (
-        (NOT_A_RESULT, other_task or run.get("benchmark_steps") is not None),
+    """Return the labels of a run. ``data`` and ``run`` are sections of its configuration, by field name,
+    where a missing field has its default."""
+    is_other_task = any(data.get(name, value) != value for name, value in TASK.items())
+    conditions = (
+        (NOT_A_RESULT, is_other_task or run.get("benchmark_steps") is not None),
         (CUT, run.get("benchmark_steps") is not None),
         (FINE_TUNED, run.get("initial_weights") is not None),
         (SPARSE, run.get("sparsity", "none") != "none"),
         (QUANTIZED, run.get("quantization", "none") != "none"),
         (OTHER_TARGET, run.get("target", str(TARGET_ACCURACY)) != str(TARGET_ACCURACY)),
     )
-    return tuple(label for label, has in having if has)
+    return tuple(label for label, applies in conditions if applies)

@@ -1,7 +1,8 @@
-"""2:4 sparsity: of every four consecutive input channels of a weight, the two of the smaller magnitude are 0.
+"""2:4 sparsity: of every four consecutive input channels of a weight, the two of smallest magnitude are 0.
 
-Mishra et al., "Accelerating Sparse Deep Neural Networks" (arXiv:2104.08378): Ampere's tensor cores multiply
-such weights at twice the rate. A trained network is pruned once and then trained again, with its zeros kept.
+Ampere's tensor cores multiply such weights at twice the rate. A trained network is pruned once, and then
+trained again while the pruned weights are kept 0: Mishra et al., "Accelerating Sparse Deep Neural Networks"
+(arXiv:2104.08378). ``beginning.py`` prunes with ``masks``; the engine keeps the zeros.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,52 +12,54 @@ import numpy as np
 from rn50.benchmark import network
 
 NAME = "2:4"
-"""Value of SPARSITY."""
+"""The value of SPARSITY that turns it on."""
 GROUP, KEPT = 4, 2
-"""Weights of a group, and how many of them are kept."""
+"""Number of weights in a group, and how many of them are not pruned."""
 
 
 def pruned(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the pruned weights: every convolution but the first, and the classifier."""
+    """Return those of ``names`` whose tensors are pruned: the weights of every convolution but the first, and
+    of the classifier."""
     first = f"{network.stem().name}_weight"
     return tuple(name for name in names if name.endswith("_weight") and name != first)
 
 
 def mask(weight: np.ndarray) -> np.ndarray:
-    """Return 1 where a weight (outputs, inputs, ...) is kept and 0 elsewhere, as float32 of its shape.
+    """Return the mask of a weight of shape (outputs, inputs, ...): float32 of the same shape, 1 where a value
+    is kept and 0 where it is pruned.
 
-    Among equal magnitudes, the lower input channel is kept. ``inputs`` is divisible by ``GROUP``.
+    Of equal magnitudes, that of the lower input channel is kept. ``inputs`` has to be divisible by ``GROUP``.
     """
     groups = np.abs(_groups(weight))
     kept = np.argsort(-groups, axis=-1, kind="stable")[..., :KEPT]
     grouped_mask = np.zeros_like(groups, np.float32)
     np.put_along_axis(grouped_mask, kept, 1, axis=-1)
-    return np.ascontiguousarray(np.moveaxis(grouped_mask.reshape(_last(weight).shape), -1, 1))
+    return np.ascontiguousarray(np.moveaxis(grouped_mask.reshape(_inputs_last(weight).shape), -1, 1))
 
 
 def masks(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the masks of a network's pruned weights by name."""
+    """Return name -> mask of the weights of a network that are pruned."""
     return {name: mask(weights[name]) for name in pruned(weights)}
 
 
 def densities(weights: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return the fraction of each pruned weight that is not 0."""
+    """Return name -> fraction of the values that are not 0, for each weight that is pruned."""
     return {name: float(np.count_nonzero(weights[name]) / weights[name].size) for name in pruned(weights)}
 
 
 def holds(weights: Mapping[str, np.ndarray]) -> bool:
-    """Return whether in every group at least two weights are 0."""
+    """Return whether a network is 2:4 sparse: at least two weights of every group are 0."""
     arrays = [weights[name] for name in pruned(weights)]
-    divide = all(array.shape[1] % GROUP == 0 for array in arrays)
-    return divide and all((np.count_nonzero(_groups(array), axis=-1) <= KEPT).all() for array in arrays)
+    are_divisible = all(array.shape[1] % GROUP == 0 for array in arrays)
+    return are_divisible and all(np.count_nonzero(_groups(array), axis=-1).max() <= KEPT for array in arrays)
 
 
-def _last(weight: np.ndarray) -> np.ndarray:
-    """Return the weight with its input channels last."""
+def _inputs_last(weight: np.ndarray) -> np.ndarray:
+    """Return a weight of shape (outputs, inputs, ...) as (outputs, ..., inputs)."""
     return np.moveaxis(weight, 1, -1)
 
 
 def _groups(weight: np.ndarray) -> np.ndarray:
-    """Return the weight with its input channels in groups of ``GROUP``, which are the last axis."""
-    last = _last(weight)
-    return last.reshape(*last.shape[:-1], -1, GROUP)
+    """Return a weight of shape (outputs, inputs, ...) as (outputs, ..., inputs / GROUP, GROUP)."""
+    inputs_last = _inputs_last(weight)
+    return inputs_last.reshape(*inputs_last.shape[:-1], -1, GROUP)

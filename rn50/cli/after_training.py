@@ -1,4 +1,5 @@
-"""Verbs on the weights that a run has saved, and on models made of them."""
+"""Verbs on the weights that a run has saved, and on ONNX models made of them: evaluate, export, quantise,
+time."""
 
 import pathlib
 
@@ -174,6 +175,7 @@ def quantize_model(
 
 
 def _engines() -> tuple[str, ...]:
+    """Return the values of --engines."""
     from rn50.deploy import inference_engines
 
     return inference_engines.names()

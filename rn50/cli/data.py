@@ -1,4 +1,4 @@
-"""Verbs on data sets."""
+"""Verbs on data sets: make the demo data set, pack, unpack, verify, and look at a batch."""
 
 import sys
 from pathlib import Path
@@ -93,9 +93,10 @@ def unpack(source: Path, folder: Path, workers: int | None, as_json: bool) -> No
     _print_numbers(unpacked, "", as_json)
 
 
-def _print_numbers(packed: "Packed", then: str, as_json: bool) -> None:
+def _print_numbers(packed: "Packed", next_step: str, as_json: bool) -> None:
+    """Print the numbers of images and classes, as JSON or as a line that ends in ``next_step``."""
     numbers = f"{packed.train:,} + {packed.val:,} images of {packed.classes:,} classes"
-    print_json(packed) if as_json else say(f"{packed.folder}: {numbers}{then}")
+    print_json(packed) if as_json else say(f"{packed.folder}: {numbers}{next_step}")
 
 
 @verb("verify", "Check a data set and write its certificate", "rn50 verify /data/imagenet --full")

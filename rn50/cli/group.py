@@ -1,4 +1,8 @@
-"""Root command of all verbs, its handling of errors, and the options that several verbs share."""
+"""The root command ``main``, how it handles errors and signals, and the arguments and options that several
+verbs share.
+
+The other files of this folder make their verbs with ``main.under(HEADING)``, ``option`` and ``flag``.
+"""
 
 import atexit
 import contextlib
@@ -24,36 +28,40 @@ from rn50.settings.document import systems
 from rn50.settings.fields import RUNS_OWN_NAMES, variables
 from rn50.terminal import say
 
-_came: list[int] = []
-"""Signals that were answered. A library that one interrupts while it loads raises an error of its own."""
+_signals: list[int] = []
+"""Numbers of the signals that ``_interrupt`` has handled. ``_Group.invoke`` needs them because a library that
+is interrupted while it loads replaces the KeyboardInterrupt by an error of its own."""
 
 
 def _interrupt(number: int, _: object) -> None:
-    _came.append(number)
+    """Handle a signal: raise KeyboardInterrupt with its number. A second SIGTERM or SIGHUP kills the
+    process."""
+    _signals.append(number)
     if number != signal.SIGINT:
         signal.signal(number, signal.SIG_DFL)
     raise KeyboardInterrupt(number)
 
 
 class _Verb(click.Command):
-    """A verb. One with ``--set`` answers ``--lr 1`` and ``LR=1`` with what sets that value."""
+    """A verb. If it has the option ``--set``, its error for ``--lr 1`` or ``LR=1`` says how to set that
+    variable."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         typed = [*args]
         try:
             return super().parse_args(context, args)
         except click.UsageError as error:
-            meant = any("--set" in parameter.opts for parameter in self.params) and _as_set(typed)
-            if meant:
-                raise click.UsageError(f"{error.message}; {meant}", context) from None
+            has_set = any("--set" in parameter.opts for parameter in self.params)
+            if has_set and (advice := _as_set(typed)):
+                raise click.UsageError(f"{error.message}; {advice}", context) from None
             raise
 
 
 class CleanedUpVerb(_Verb):
-    """A verb with unfinished work to clean up: SIGTERM and SIGHUP raise an exception in it.
+    """A verb that cleans up unfinished work when it ends: SIGTERM and SIGHUP raise an exception in it.
 
-    No other verb is one, because native code that hangs would delay the exception for ever; a second signal
-    ends even that.
+    Other verbs end at once on these signals. In them native code may hang, which would delay an exception for
+    ever. A second signal ends even a verb of this class at once.
     """
 
     def invoke(self, context: click.Context) -> Any:
@@ -63,22 +71,30 @@ class CleanedUpVerb(_Verb):
 
 
 def _as_set(typed: Sequence[str]) -> str:
-    """Return ``write --set LR=1`` where ``typed`` has ``--lr 1`` or ``LR=1``; else nothing."""
-    named = {text.replace("_", "").lower(): v.name for _, field, v in variables() for text in (field, v.name)}
+    """Return ``write --set LR=1`` if the arguments ``typed`` have ``--lr 1``, ``--lr=1`` or ``LR=1``; else
+    ""."""
+    # Name of a variable, or of its field, in small letters and without _ -> the variable.
+    names: dict[str, str] = {}
+    for _, field, variable in variables():
+        for text in (field, variable.name):
+            names[text.replace("_", "").lower()] = variable.name
     for before, argument, after in zip(["", *typed], typed, [*typed[1:], ""], strict=False):
         option, equals, value = argument.removeprefix("--").partition("=")
-        name = named.get(re.sub("[-_]", "", option).lower()) if equals or argument.startswith("--") else None
-        if name and name not in RUNS_OWN_NAMES and before != "--set":
+        is_setting = bool(equals) or argument.startswith("--")
+        name = names.get(re.sub("[-_]", "", option).lower())
+        if is_setting and name and name not in RUNS_OWN_NAMES and before != "--set":
             return f"write --set {name}={value if equals else after}"
     return ""
 
 
 class Verbs(click.Group):
-    """Group of verbs that answers a wrong name with the nearest one, or with all."""
+    """Group of verbs. Its error for an unknown verb suggests the verb of the nearest name, or lists all verbs
+    if they are few."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.sections: dict[str, list[click.Command]] = {}
+        """Heading of the help -> its verbs."""
 
     def verb(
         self,
@@ -88,7 +104,8 @@ class Verbs(click.Group):
         heading: str = "",
         cls: type[click.Command] = _Verb,
     ) -> Callable[[Callable[..., Any]], Any]:
-        """Return a decorator that makes a function a verb, listed in the help under ``heading``."""
+        """Return a decorator that makes a function a verb of this group. The help lists it under ``heading``
+        with ``summary``; the help of the verb itself ends with ``example``."""
 
         def add(function: Callable[..., Any]) -> click.Command:
             epilog = example and f"Example: {example}"
@@ -99,7 +116,7 @@ class Verbs(click.Group):
         return add
 
     def under(self, heading: str, cls: type[click.Command] = _Verb) -> Callable[..., Any]:
-        """Return ``verb`` for the verbs under ``heading``."""
+        """Return the method ``verb`` with the arguments ``heading`` and ``cls`` filled in."""
         return functools.partial(self.verb, heading=heading, cls=cls)
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
@@ -107,18 +124,18 @@ class Verbs(click.Group):
             return super().resolve_command(context, args)
         except click.UsageError as error:
             names = self.list_commands(context)
-            few = f"there are: {', '.join(names)}" if len(names) < 9 else ""
-            hint = did_you_mean(args[0], names) or few
+            all_verbs = f"there are: {', '.join(names)}" if len(names) < 9 else ""
+            hint = did_you_mean(args[0], names) or all_verbs
             error.message += f" {hint[:1].upper()}{hint[1:]}"
             raise
 
 
 class _Group(Verbs):
-    """Root group. A user error ends with a line and status 2, a fault with a line and status 1, a closed
-    output pipe silently."""
+    """Root group. An error that the user can fix is printed as one line and ends with status 2, a fault of
+    the code with status 1. If the output is a pipe whose reader has ended, nothing is printed."""
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        self.format_commands(context, formatter)  # the text names both options
+        self.format_commands(context, formatter)  # without options: the text above them names both
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(len(verb.name or "") for verbs in self.sections.values() for verb in verbs)
@@ -131,14 +148,15 @@ class _Group(Verbs):
         terminal.prepare()
         try:
             return super().main(*args, **options)
-        except OSError as error:  # even the reason could not be printed
+        except OSError as error:  # the output could not be written, and ``invoke`` has not handled it
             with contextlib.suppress(OSError):
                 report(error)
             sys.exit(Status.USER_ERROR)
         except SystemExit as ended:
             if not ranks.is_rank() or not isinstance(ended.code, int):
                 raise
-            # A Gloo thread may abort a rank whose work is done during teardown (pytorch#179291).
+            # End a rank without Python's teardown, in which a Gloo thread may abort the process
+            # (pytorch#179291).
             atexit._run_exitfuncs()
             end_at_once(ended.code)
         finally:
@@ -149,7 +167,7 @@ class _Group(Verbs):
             return super().make_context(*args, **options)
 
     def invoke(self, context: click.Context) -> Any:
-        _came.clear()
+        _signals.clear()
         try:
             ctrl_c = process.not_ignored(signal.SIGINT)
             with _shown_safely(), process.handling(dict.fromkeys(ctrl_c, _interrupt)):
@@ -160,8 +178,8 @@ class _Group(Verbs):
         except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
             raise
         except BaseException as error:  # a library's panic in Rust is not an Exception
-            if _came or isinstance(error, KeyboardInterrupt):
-                number = (*_came, signal.SIGINT)[0]
+            if _signals or isinstance(error, KeyboardInterrupt):
+                number = _signals[0] if _signals else signal.SIGINT
                 if number == signal.SIGINT:
                     say("rn50: stopped by SIGINT; the same command starts again", err=True)
                 context.exit(128 + number)
@@ -173,10 +191,11 @@ class _Group(Verbs):
 
 
 def _warn_of_other_checkout() -> None:
-    """Warn where the working folder is in another checkout than this code: a copied .venv leads to the old
-    one.
+    """Warn if the working folder is in another checkout than this code. This happens in a copy of a checkout,
+    whose .venv leads to the original.
 
-    PYTHONPATH with this code in it was set on purpose, or by a process of rn50 that has warned.
+    Do not warn if PYTHONPATH has the folder of this code: the user has set it on purpose, or a process of
+    rn50 that has warned already.
     """
     other = files.other_checkout()
     if other and str(files.PACKAGES) not in process.environment().get("PYTHONPATH", "").split(os.pathsep):
@@ -187,7 +206,8 @@ def _warn_of_other_checkout() -> None:
 
 @contextlib.contextmanager
 def _shown_safely() -> Iterator[None]:
-    """Escape wrong arguments that click repeats in its errors, and flush the output."""
+    """In this context, make the messages of click's errors safe, which repeat wrong arguments. At its end
+    write out the output."""
     try:
         yield
     except click.ClickException as error:
@@ -198,19 +218,19 @@ def _shown_safely() -> Iterator[None]:
 
 
 def report(error: BaseException) -> int:
-    """Print on standard error what went wrong, and return the exit status."""
+    """Print ``error`` on standard error in a line, or in a line for each of several errors. Return the exit
+    status. If memory is used up, end the process here."""
     limit = process.memory_limit_kib()
-    if isinstance(error, MemoryError) or (
-        process.OUT_OF_MEMORY.search(str(error)) and (limit or not isinstance(error, UserError))
-    ):
+    # A UserError may quote such a message for another reason, unless the memory is limited.
+    may_say_so = limit or not isinstance(error, UserError)
+    if isinstance(error, MemoryError) or (may_say_so and process.OUT_OF_MEMORY.search(str(error))):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
         end_at_once(Status.USER_ERROR)
     if isinstance(error, (UserError, RankLostError)):
         for line in error.lines:
             say(f"rn50: {line}", err=True)
         return error.status
-    fixable = _fixable(error)
-    if fixable:
+    if fixable := _fixable(error):
         say(f"rn50: {fixable}", err=True)
         return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]
@@ -223,14 +243,14 @@ def report(error: BaseException) -> int:
 
 
 def _fixable(error: BaseException) -> str:
-    """Return what is wrong and the remedy, if the user can fix an error of Python's own; else nothing."""
+    """Return problem and remedy of an error of Python's own that the user can fix; "" for other errors."""
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         return f"{error.filename}: {error.strerror}; name another file or folder, or fix this one"
     if isinstance(error, FileNotFoundError) and not files.has_working_folder():
         return "the working folder: it was removed; change to another one"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        another = "name another place for the output or for temporary files (TMPDIR)"
-        return f"{error.strerror}; free some, or {another}"
+        remedy = "name another place for the output or for temporary files (TMPDIR)"
+        return f"{error.strerror}; free some, or {remedy}"
     missing = packages.distribution(error) if isinstance(error, ModuleNotFoundError) else ""
     if missing and missing not in ("rn50", "implementations"):
         return f"the package {missing} is not installed; {packages.install(missing)}"
@@ -238,15 +258,15 @@ def _fixable(error: BaseException) -> str:
 
 
 def end_at_once(status: int) -> NoReturn:
-    """Write out what was printed and end this process without teardown, in which native libraries may wait
+    """Write out the output and end this process without Python's teardown, in which native libraries may wait
     for ever or abort."""
     terminal.flush_or_drop()
     os._exit(status)
 
 
 class _Path(click.Path):
-    """A path. An empty one, as of a variable that is not set, is refused: it would mean the working
-    folder."""
+    """A path. An empty text, which "$VARIABLE" is if the variable is not set, is refused, because it would
+    mean the working folder."""
 
     def convert(self, value: Any, *where: Any) -> Any:
         if not os.fspath(value):
@@ -256,40 +276,38 @@ class _Path(click.Path):
 
 PATH = _Path(path_type=pathlib.Path)
 paths = click.argument("paths", nargs=-1, required=True, type=PATH)
+"""Argument of a verb that takes one path or more."""
 
 
 def option(name: str, help_: str, *parameter: str, **settings: Any) -> Any:
-    """Return an option; ``parameter`` are its short name and the function's argument that gets its value, as
-    for ``click.option``."""
+    """Return an option with the help text ``help_``. ``parameter`` has its short name, if any, and the name
+    of the function's argument that gets the value, if it is not that of the option."""
     return click.option(name, *parameter, help=help_, **settings)
 
 
 flag = functools.partial(option, is_flag=True)
-"""Return an option without a value."""
+"""Return an option without a value, with the arguments of ``option``."""
 
 
 def output(help_: str, *parameter: str, **settings: Any) -> Any:
-    """Return the option ``--output`` of a verb that writes a file or a folder; ``parameter`` gets its value
-    where that is not called output."""
+    """Return the option ``--output`` of a verb that writes a file or a folder. ``parameter`` is the name of
+    the function's argument that gets the value, if it is not ``output``."""
     return option("--output", help_, "-o", *parameter, type=PATH, **settings)
 
 
 def rulesets(named_by: str = "") -> Any:
-    """Return the option ``--ruleset``; by default that of the round which a folder, ``named_by``, names."""
-    meaning = f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times"
-    default = f"[default: that of the round a folder {named_by}, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0]"
-    return click.option(
-        "--ruleset",
-        "rulesets",
-        multiple=True,
-        default=() if named_by else ("1.0.0", "1.1.0", "2.0.0", "4.0.0"),
-        help=f"{meaning} {default}." if named_by else f"{meaning}.",
-    )
+    """Return the option ``--ruleset``. With ``named_by``, the end of "[default: that of the round a folder
+    ...", the default is empty, and the verb takes the ruleset from the name of a folder."""
+    help_ = f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times"
+    if named_by:
+        help_ += f" [default: that of the round a folder {named_by}, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0]"
+    versions = () if named_by else ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
+    return option("--ruleset", f"{help_}.", "rulesets", multiple=True, default=versions)
 
 
 class _Json(click.Option):
-    """``--json``. ``records`` are the names of the classes that it prints: of the verb, under "", and of the
-    verb with one of its options."""
+    """The option ``--json``. ``records`` has the full names of the classes of records that the verb prints:
+    under "" without other options, and under the name of each option with which it prints another class."""
 
     def __init__(self, *arguments: Any, records: dict[str, str], **settings: Any):
         super().__init__(*arguments, **settings)
@@ -297,16 +315,16 @@ class _Json(click.Option):
 
 
 def as_json(record: str, **with_option: str) -> Any:
-    """Return the option ``--json`` of a verb that prints ``record``, the full name of a class of
-    ``rn50.printed``, or with an option another one."""
+    """Return the option ``--json`` of a verb that prints a record (``rn50.printed``): ``record`` is the full
+    name of its class, ``with_option`` maps options of the verb to those of other classes."""
     records = {"": record, **with_option}
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.", cls=_Json, records=records)
+    return flag("--json", "Print JSON.", "as_json", cls=_Json, records=records)
 
 
 def complete_configurations(
     context: click.Context, argument: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete the name of a configuration; a path where no name fits."""
+    """Return completions of the name of a configuration, or of a path if no name begins so."""
     names = [CompletionItem(system) for system in systems() if system.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
 
@@ -320,23 +338,18 @@ class _Configuration(click.Argument):
 config = click.argument(
     "name", metavar="[CONFIG]", required=False, cls=_Configuration, shell_complete=complete_configurations
 )
-"""Argument of every verb that takes a configuration."""
+"""Argument of verbs that take a configuration."""
 
 
 def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``config`` and the option ``--set``, which may be given several times, to a verb."""
+    """Add the argument ``config`` and the option ``--set`` to a verb."""
     help_ = "A value in place of CONFIG's; may be given several times."
-    return config(click.option("--set", "values", multiple=True, metavar="NAME=VALUE", help=help_)(command))
+    return config(option("--set", help_, "values", multiple=True, metavar="NAME=VALUE")(command))
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(rn50.__version__, prog_name="rn50")
-@click.option(
-    "--debug",
-    is_flag=True,
-    envvar="RN50_DEBUG",
-    hidden=True,  # errors of ours name RN50_DEBUG=1 where it helps, and help fits a screen
-    help="Show tracebacks; RN50_DEBUG=1: of every process.",
-)
+# Hidden, so that the help fits a screen; messages name RN50_DEBUG=1 where it helps.
+@flag("--debug", "Show tracebacks; RN50_DEBUG=1: of every process.", envvar="RN50_DEBUG", hidden=True)
 def main(debug: bool) -> None:
     """Train ResNet-50, MLPerf-style. Begin: docs/index.md. A verb: rn50 VERB --help"""

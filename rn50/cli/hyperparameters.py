@@ -1,4 +1,4 @@
-"""Verbs on hyperparameters: what to expect of some, where to take them from, and what they are worth."""
+"""Verbs on hyperparameters: predict epochs and minutes, borrow proven ones, search better ones."""
 
 import dataclasses
 import pathlib
@@ -70,26 +70,24 @@ def plan(
 
     if global_batch_size and not accelerators:
         raise UserError("--global-batch-size without --accelerators", "give both, or neither for the curve")
-    system_planner, name = planner.planner_for(
-        accelerator, images_per_second, accelerators, global_batch_size
-    )
-    plans = system_planner.curve(name) if curve or plot or not accelerators else []
+    predictor, name = planner.planner_for(accelerator, images_per_second, accelerators, global_batch_size)
+    plans = predictor.curve(name) if curve or plot or not accelerators else []
     if plot:
-        display.draw_curve(plans, system_planner.results, plot)
+        display.draw_curve(plans, predictor.results, plot)
         say(f"plot: {plot}", err=True)
     if curve or not accelerators:
         print_json(display.ScaleOut(name, plans)) if as_json else display.print_curve(plans, Terminal())
         return
     if global_batch_size:
-        plan = system_planner.plan(name, accelerators, global_batch_size)
+        plan = predictor.plan(name, accelerators, global_batch_size)
     else:
-        plan = system_planner.best(name, accelerators)
+        plan = predictor.best(name, accelerators)
     print_json(plan) if as_json else display.print_plan(plan, Terminal())
 
 
 def sources(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a published result or of a reference convergence point; a path where no name
-    fits."""
+    """Return completions of the name of a published result or a reference convergence point, or of a path if
+    no name begins so."""
     from rn50.hyperparameters.borrow import origin
 
     names = [CompletionItem(name) for name in origin.names() if name.startswith(incomplete)]
@@ -220,15 +218,14 @@ def search(
 
     if confirm_data:
         preflight.check_files(confirm_data)
-    other = confirm_data.resolve() if confirm_data else None
-    searched = subject.read(name)
-    dealt = shares(workers, searched.config.run.device)
+    confirmation_data = confirm_data.resolve() if confirm_data else None
+    search_subject = subject.read(name)
+    cores = shares(workers, search_subject.config.run.device)
     files.make_folder(folder, "give another --output")
     with files.only_process(folder, "searching, or ending the runs of a search,") as lock:
-        options = Options(workers=workers, confirm_data=other, **limits)
-        scheduler = TrialScheduler(searched, folder, options)
-        stopped_by = Search(scheduler, dealt, lock).run()
-        if stopped_by:
+        options = Options(workers=workers, confirm_data=confirmation_data, **limits)
+        scheduler = TrialScheduler(search_subject, folder, options)
+        if stopped_by := Search(scheduler, cores, lock).run():
             say(f"rn50: stopped by {stopped_by.name}; the same command goes on", err=True)
             sys.exit(128 + stopped_by)
         outcome = report.SearchOutcome(scheduler, sys.argv[1:])

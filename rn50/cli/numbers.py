@@ -1,4 +1,5 @@
-"""Numbers that options take: finite, in ASCII digits, within limits, as in a configuration."""
+"""Types of options that take a number. The number has to be finite, in ASCII digits, and within two limits,
+as in a configuration."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,14 +8,14 @@ import click
 
 from rn50.settings.parsers import integer, number
 
+# Limits that only keep out mistakes: no real number is near them.
 MOST_WORKERS = 100_000
 MOST_IMAGES = 100_000_000
-LONGEST_S = 1_000_000.0
-"""About eleven days."""
+LONGEST_S = 1_000_000.0  # about eleven days
 
 
 class _Range(click.ParamType):
-    """A number within limits, which help and errors show with separators."""
+    """A number from ``min`` to ``max``, which help and errors show with separators. ``read`` parses it."""
 
     min: float | None
     max: float | None
@@ -43,7 +44,8 @@ class Number(_Range, click.FloatRange):
 
 
 class Percent(Number):
-    """A number from the first to the second limit, with % behind it or nothing, as a fraction."""
+    """A number of per cent from the first to the second limit, with or without % behind it. Its value is a
+    fraction: "3%" and "3" are 0.03."""
 
     def _describe_range(self) -> str:
         return f"{super()._describe_range()}, with % behind it or nothing"

@@ -1,4 +1,9 @@
-"""Configuration, cores and start of the verbs that run as every rank of a system."""
+"""Verbs that run as every rank of a system: their configuration (``configured``), the start of the ranks
+(``run_as_ranks``), and the cores of a rank (``bind``).
+
+The process that a person starts calls ``run_as_ranks``. That starts ``rn50 rank`` or ``rn50 train`` for each
+rank, which calls ``bind``.
+"""
 
 import json
 import sys
@@ -11,8 +16,8 @@ from rn50.terminal import say
 
 
 def configured(name: str | None, values: Sequence[str] = ()) -> Config:
-    """Return the configuration ``name`` with the values of ``--set``; warn of values in our environment that
-    it replaces."""
+    """Return the configuration ``name`` with ``values``, those of ``--set``. Warn of environment variables
+    that it replaces."""
     from rn50.doctor import doctor
 
     config = named.read(name, values)
@@ -20,27 +25,27 @@ def configured(name: str | None, values: Sequence[str] = ()) -> Config:
     return config
 
 
-_bound = False
+_is_rank = False
 
 
 def is_rank() -> bool:
-    """Return whether this process is a rank: whether ``bind`` was called."""
-    return _bound
+    """Return whether this process is a rank, which it is once ``bind`` was called."""
+    return _is_rank
 
 
 def bind(config: Config) -> None:
-    """Bind this process to a rank's cores and say so. Call it before NumPy or a framework is imported,
-    because they start threads."""
+    """Bind this process to the cores of its rank, and print them. Call it before NumPy or a framework is
+    imported, because they start threads."""
     from rn50.launch import launchers
 
-    global _bound
-    _bound = True
+    global _is_rank
+    _is_rank = True
     say(launchers.bind(config), err=True)
 
 
 def run_as_ranks(config: Config, module: str, **arguments: Any) -> NoReturn:
-    """Call ``as_rank(config, **arguments)`` of a module of rn50 as every rank of the system, and exit with
-    its status."""
+    """Run ``as_rank(config, **arguments)`` of ``rn50.<module>`` in a process for each rank of the system, and
+    exit with the status of the job."""
     from rn50.launch.job import run_ranks
 
     sys.exit(run_ranks(config, ("rank", module, json.dumps(arguments, default=str))))

@@ -1,4 +1,4 @@
-"""Verbs on results."""
+"""Verbs on results of runs: repeat, score, check, compare, report and submit them."""
 
 import pathlib
 import shlex
@@ -22,7 +22,7 @@ verb = group.main.under("Results and weights", group.CleanedUpVerb)
 
 
 def _results(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a published result; a path where no name fits."""
+    """Return completions of the name of a published result, or of a path if no name begins so."""
     names = [name for name in sources(context, argument, incomplete) if not name.value.startswith("rcp/")]
     return names or [CompletionItem(incomplete, type="file")]
 
@@ -223,9 +223,9 @@ def own_points(paths: tuple[pathlib.Path, ...], result: pathlib.Path | None, as_
         points = own_points.points(paths, progress)
     outcome = own_points.passing(result, points) if result else None
     print_json(outcome or points) if as_json else own_points.print_points(points, outcome, Terminal())
-    good = all(len(point.epochs) >= own_points.RUNS for point in points.values())
-    good = good and (not outcome or outcome.verdict.passed)
-    sys.exit(Status.SUCCESS if good else Status.FAULT)
+    is_complete = all(len(point.epochs) >= own_points.RUNS for point in points.values())
+    passes = outcome is None or outcome.verdict.passed
+    sys.exit(Status.SUCCESS if is_complete and passes else Status.FAULT)
 
 
 @verb("report", "Write a page of all that is known", "rn50 report results/DEMO_CPU")

@@ -1,4 +1,6 @@
-"""Verbs on runs, and on the machine and the configuration that they run on."""
+"""Verbs on runs, and on the machine and the configuration of a run. The hidden verbs at the end are called by
+scripts and by other verbs: ``run_experiments.sh`` calls ``summary``, ``run_and_time.sh`` calls ``launch``,
+which starts ``train`` as every rank."""
 
 import pathlib
 import sys
@@ -212,8 +214,7 @@ def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bo
     if kept:
         kept_runs.refuse_lacking(paths, system, named.read(None))
     elif expected:
-        text = header.of(named.read(None)).get("expected")
-        if text:
+        if text := header.of(named.read(None)).get("expected"):
             say(f"expected of a run: {text}")
     elif so_far:
         summary.so_far(paths)
@@ -222,7 +223,8 @@ def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool, kept: bo
 
 
 class _ForScripts(click.Command):
-    """A verb that scripts call; a person who names a configuration wants ``rn50 run``."""
+    """A verb that scripts call, without arguments. Its error for an argument names ``rn50 run``, which a
+    person who names a configuration was looking for."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         try:
@@ -261,20 +263,20 @@ def train(context: click.Context) -> None:
     ranks.bind(config)
 
     from rn50.run import loop, tensorboard, timed_run
-    from rn50.run.display import CURVES, PROGRESS, LiveDisplay, TellingDisplay
+    from rn50.run.display import CURVES, PROGRESS, LiveDisplay, ProgressLineDisplay
 
     try:
         environ = process.environment()
-        display_type = TellingDisplay if environ.get(PROGRESS) else LiveDisplay
+        display_type = ProgressLineDisplay if environ.get(PROGRESS) else LiveDisplay
         with (
-            display_type(config, Terminal(stderr=True)) as shown,
-            tensorboard.recording(shown, config, environ.get(CURVES)) as display,
+            display_type(config, Terminal(stderr=True)) as inner,
+            tensorboard.recording(inner, config, environ.get(CURVES)) as display,
         ):
             outcome = timed_run.run(config, loop.Rank, display)
     except Exception as error:
         if context.find_root().params["debug"]:
             raise
-        # Skip the exit handlers of native libraries: they wait for ranks that are gone, or complain about
-        # them.
+        # Skip the exit handlers of native libraries: they would wait for ranks that have ended, or print
+        # errors about them.
         group.end_at_once(group.report(error))
     sys.exit(Status.SUCCESS if outcome.reached_target else Status.TARGET_MISSED)

@@ -60,6 +60,7 @@ def bench_communication(name: str | None, values: tuple[str, ...], largest_mib: 
 
 
 OF_ROUNDS = "About how long the rounds take, each of 3 steps at least; said once they begin, after the start."
+"""Help of --seconds for verbs that measure in rounds."""
 
 
 def _seconds(default: float, help_: str = OF_ROUNDS) -> Any:
@@ -93,8 +94,9 @@ def bench_input(
 def listed(
     *names: str, possible: Sequence[str] | Callable[[], Sequence[str]] | None = None, **settings: Any
 ) -> Any:
-    """Return an option that takes a comma-separated list of ``possible`` words, given or called for when they
-    are needed, or of whole numbers above 0."""
+    """Return an option that takes a list with commas, and gives the function a tuple. ``possible`` has the
+    words that the list may have, or is a function that returns them when the option is read. Without it the
+    list has whole numbers above 0."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
         words = () if value is None else tuple(word.strip() for word in value.split(","))
@@ -172,17 +174,16 @@ def bench_throughput(
     from rn50.speed import cell, networks, throughput
 
     config = configured(name, values)
-    run, batch = config.run, config.hyperparameters.batch_size
+    run = config.run
     machines = hosts.first_of(config, nodes or (run.nodes,))
     chosen = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
     counts = ranks or (run.ranks_per_node,)
-    every = throughput.matrix(
-        chosen, precisions or (run.precision,), batch_sizes or (batch,), counts, machines
-    )
-    throughput.check(every, kinds, config)
-    if any(cell.REAL in combination.kinds(kinds) for combination in every):
+    sizes = batch_sizes or (config.hyperparameters.batch_size,)
+    combinations = throughput.matrix(chosen, precisions or (run.precision,), sizes, counts, machines)
+    throughput.check(combinations, kinds, config)
+    if any(cell.REAL in combination.kinds(kinds) for combination in combinations):
         preflight.check(config)
-    measured = throughput.Bench(config, every, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))
+    measured = throughput.Bench(config, combinations, kinds, folder, shlex.join(["rn50", *sys.argv[1:]]))
     measured.run(seconds, rounds)
     print_json(measured) if as_json else measured.show(Terminal())
     report = measured.write()

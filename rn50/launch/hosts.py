@@ -1,4 +1,4 @@
-"""The machines of a run, by name."""
+"""The names of the machines of a run, from HOSTS or from Slurm. Launchers of several machines call it."""
 
 import re
 from collections.abc import Sequence
@@ -8,16 +8,17 @@ from rn50.settings.config import Config
 
 
 def of_run(config: Config) -> list[str]:
-    """Return the names of the ``config.run.nodes`` machines, rank 0's first.
+    """Return the names of the ``config.run.nodes`` machines; rank 0 runs on the first.
 
-    A single machine is this one, and needs no name. Several come from HOSTS, else from Slurm's step, else
-    from Slurm's job. Raises UserError if there are none, or if their number is not ``config.run.nodes``.
+    A run on one machine runs on this one, "localhost". The names of several come from HOSTS, else from the
+    node list of Slurm's step, else from that of Slurm's job. Raises UserError if there is no list, or if its
+    number of names is not ``config.run.nodes``.
     """
     nodes, ranks = config.run.nodes, config.run.ranks_per_node
     if nodes == 1:
         return ["localhost"]
     if config.run.hosts is not None:
-        hosts, where = _named(config.run.hosts, ranks), f"HOSTS={config.run.hosts}"
+        hosts, source = _names(config.run.hosts, ranks), f"HOSTS={config.run.hosts}"
     else:
         environ = config.environment
         lists = [name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)]
@@ -26,25 +27,25 @@ def of_run(config: Config) -> list[str]:
             problem = f"on which machines? Set HOSTS, for example {example}"
             remedy = "in Slurm use ./run.sub; for this machine alone set DGXNNODES=1"
             raise UserError(f"DGXNNODES={nodes}", problem, remedy)
-        slurm = lists[0]
-        hosts, where = expand(environ[slurm]), f"{slurm}={environ[slurm]}"
+        slurm_list = environ[lists[0]]
+        hosts, source = expand(slurm_list), f"{lists[0]}={slurm_list}"
         if any(name.startswith("-") for name in hosts):
-            raise UserError(where, "a name that begins with - is an option of mpirun", "set HOSTS")
+            raise UserError(source, "a name that begins with - is an option of mpirun", "set HOSTS")
     if len(hosts) != nodes:
-        raise UserError(f"{where} names {len(hosts)} machines, DGXNNODES={nodes}; make them agree")
+        raise UserError(f"{source} names {len(hosts)} machines, DGXNNODES={nodes}; make them agree")
     return hosts
 
 
 def first_of(config: Config, counts: Sequence[int]) -> list[list[str]]:
-    """Return as many names of machines as each count says, from the first on. Raises UserError as ``of_run``
-    does for the largest count."""
+    """Return for each count the names of so many machines, the first of the run. Raises UserError as
+    ``of_run`` does for the largest count."""
     names = of_run(config.replaced(DGXNNODES=max(counts)))
     return [names[:count] for count in counts]
 
 
-def _named(hosts: str, ranks_per_node: int) -> list[str]:
-    """Return the names in ``hosts``, which is "name:ranks,name:ranks". ":ranks" may be left out and has to be
-    DGXNGPU."""
+def _names(hosts: str, ranks_per_node: int) -> list[str]:
+    """Return the names in ``hosts``, a text "name:ranks,name:ranks". The ranks have to be DGXNGPU; ":ranks"
+    may be left out."""
     names = []
     for entry in hosts.split(","):
         host = re.fullmatch(r"\s*(\w[\w.-]*)(?::(\d{1,4}))?\s*", entry, re.ASCII)
@@ -58,23 +59,23 @@ def _named(hosts: str, ranks_per_node: int) -> list[str]:
 
 
 def expand(nodelist: str) -> list[str]:
-    """Return the names in a node list of Slurm: "a[1-2,05],b" is a1, a2, a05, b.
+    """Return the names in a node list of Slurm: "a[1-2,05],b" becomes a1, a2, a05, b.
 
-    Replaces ``scontrol show hostnames``, which a container lacks.
+    ``scontrol show hostnames`` does the same, but containers do not have it.
     """
     names: list[str] = []
     for entry in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodelist):
-        expanded = [""]
+        heads = [""]  # beginnings of the names of this entry, which the loop makes longer
         for text, ranges in re.findall(r"([^\[]+)|\[([^]]*)\]", entry):
             parts = [text] if text else [number for span in ranges.split(",") for number in _numbers(span)]
-            expanded = [head + part for head in expanded for part in parts]
-        names += expanded
+            heads = [head + part for head in heads for part in parts]
+        names += heads
     return names
 
 
-def _numbers(ranges: str) -> list[str]:
-    """Expand a range: "08-10" is 08, 09, 10; "3" is 3."""
-    if not re.fullmatch(r"\d{1,6}(-\d{1,6})?", ranges, re.ASCII):
-        raise UserError(f"[{ranges}] in the list of Slurm's machines is not a range of numbers; set HOSTS")
-    first, _, last = ranges.partition("-")
+def _numbers(span: str) -> list[str]:
+    """Return the numbers of a range as texts: "08-10" becomes 08, 09, 10; "3" becomes 3."""
+    if not re.fullmatch(r"\d{1,6}(-\d{1,6})?", span, re.ASCII):
+        raise UserError(f"[{span}] in the list of Slurm's machines is not a range of numbers; set HOSTS")
+    first, _, last = span.partition("-")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]

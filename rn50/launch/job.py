@@ -1,4 +1,8 @@
-"""Start the processes of a run, and supervise them until the last one has ended."""
+"""Start the processes of a run, and supervise them until the last one has ended.
+
+``rn50 launch`` calls ``launch`` for a timed run; verbs that measure call ``run_ranks``. ``launchers.py`` says
+which command to start. This file runs it, prints what the ranks print, and says why a run ended.
+"""
 
 import dataclasses
 import os
@@ -25,45 +29,55 @@ from rn50.settings.config import Config
 from rn50.terminal import say
 
 GRACE_SECONDS = 10
-"""Time between the request to stop and the kill."""
+"""Time between the request to end and the kill, for the ranks and for what they leave behind."""
 USUAL_CAUSE = {
     signal.SIGBUS: "a file of DATADIR was cut short or its storage is gone, or /dev/shm is full",
     signal.SIGILL: "this processor lacks an instruction that a package was built for",
 }
-"""Signal that the kernel sends -> its usual cause here."""
+"""Signal that the kernel sends -> why it usually ends a rank."""
 _PREFIX = re.compile(rb"\[(?:\d+,)?(\d+)\]<(stdout|stderr)>:")
+"""The launchers' prefix before what a rank prints: its number, behind that of mpirun's job, and its
+stream."""
 
 
 def rank_environment(config: Config) -> dict[str, str]:
-    """Return the environment of a configuration with the defaults of a rank that the user did not set.
+    """Return the environment of a configuration, with defaults for variables of a rank that the user did not
+    set.
 
-    OpenMP threads wait for each other some hundred times a step, and one that waits for its core delays all
-    of them. With as many threads as cores, any other process makes training several times slower. So each
-    rank gets its share of the cores that this process may use, limited by the quota of CPU time; on a CPU one
-    less, because the input pipeline needs it. DALI_THREADS=0 becomes that share less one.
+    OMP_NUM_THREADS: the cores that this process may use, limited by the quota of CPU time, are divided by the
+    ranks. On a CPU a rank takes one core less, for the input pipeline. OpenMP threads wait for each other
+    some hundred times a step, and a thread that waits for its core delays all of them. With as many threads
+    as cores, any other process makes training several times slower.
 
-    A GPU serves streams through 8 hardware queues by default, 32 at most. DALI alone has more streams than 8.
-    One that shares a queue with a captured step waits for the whole step: on one H200 training on real images
-    ran at 6,383 images/s with 8 queues and at 8,270 with 32 (synthetic batch: 8,498).
+    DALI_THREADS: 0 becomes the cores of a rank less one.
+
+    CUDA_DEVICE_MAX_CONNECTIONS: a GPU serves streams through 8 hardware queues by default, 32 at most. DALI
+    alone has more than 8 streams. A stream that shares a queue with a captured step waits for the whole step:
+    on one H200 training on real images ran at 6,383 images/s with 8 queues and at 8,270 with 32 (synthetic
+    batch: 8,498).
     """
-    usable = min(len(os.sched_getaffinity(0)), int(cgroup.read(Sources()).quota or sys.maxsize))
-    cores = usable // launchers.sharing(config)[1]
+    usable_cores = min(len(os.sched_getaffinity(0)), int(cgroup.read(Sources()).quota or sys.maxsize))
+    _, ranks = launchers.sharing(config)
+    cores = usable_cores // ranks
     defaults = {
         "OMP_NUM_THREADS": str(max(1, cores - 1 if config.run.device == "cpu" else cores)),
-        "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
+        "HOROVOD_LOG_LEVEL": "fatal",  # every rank would report a lost rank; this file reports it once
         "PYTHONUNBUFFERED": "1",
         **({"CUDA_DEVICE_MAX_CONNECTIONS": "32"} if config.run.device == "gpu" else {}),
     }
     environ = config.environ()
-    ready = {**environ, **{name: environ.get(name) or value for name, value in defaults.items()}}
-    return ready if config.input_pipeline.threads else {**ready, "DALI_THREADS": str(max(1, cores - 1))}
+    complete = {**environ, **{name: environ.get(name) or value for name, value in defaults.items()}}
+    if not config.input_pipeline.threads:
+        complete["DALI_THREADS"] = str(max(1, cores - 1))
+    return complete
 
 
 def launch(config: Config) -> int:
-    """Run the configured system once and return its exit status.
+    """Make one timed run of the configured system, and return its exit status.
 
-    Raises UserError before anything starts if data are missing, or a variable or the result file cannot be
-    used. It checks only that the data exist, because no file of them may be opened before the clock runs.
+    Raises UserError before anything starts if data are missing, or if a variable or the result file cannot be
+    used. Of the data set it only checks that the files exist, because none may be opened before the clock
+    runs.
     """
     preflight.check(config)
     result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
@@ -78,7 +92,9 @@ def launch(config: Config) -> int:
 
 
 def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | None = None) -> int:
-    """Run ``rn50 <verb>`` as every rank of the configured system and return the exit status."""
+    """Run ``rn50 VERB`` as every rank of the configured system, and return the exit status of the job: that
+    of a rank, or 128 + n if signal n ended it. ``result_file`` is the log of the run, which is ended if it
+    was left open."""
     environ = rank_environment(config)
     start = launchers.start(dataclasses.replace(config, environment=environ), verb)
     starts_all = start.rank is None
@@ -87,7 +103,7 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
         environ["CACHE_CLEARED"] = "0"
     oom_kills = cgroup.oom_kills(Sources())
     adopt_orphans()
-    others = _descendants()
+    older_descendants = _descendants()
     stop = _StopOnSignal()
     process = subprocess.Popen(
         start.argv,
@@ -98,15 +114,18 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
         preexec_fn=ask_to_end_with_parent(),
     )
     stop.watch(process)
-    only = "the training process" if start.launcher == "python" else f"rank {start.rank}"
-    who, status = _relay(process, start.launcher, stop) if starts_all else (only, process.wait())
-    _wait_for_rest(others)
-    if result_file is not None and not start.rank:  # of several ranks that Slurm started, rank 0 owns the log
+    if starts_all:
+        who, status = _relay(process, start.launcher, stop)
+    else:
+        who = "the training process" if start.launcher == "python" else f"rank {start.rank}"
+        status = process.wait()
+    _wait_for_rest(older_descendants)
+    if result_file is not None and not start.rank:  # a rank but 0 that Slurm started must not touch the log
         log_file.stop_abandoned(result_file)
     if stop.signal is not None:
         _say(f"stopped by {stop.signal.name}; {_remains(result_file)}")
         return 128 + stop.signal
-    number = -status if status < 0 else status - 128
+    number = -status if status < 0 else status - 128  # of the signal, if one ended the rank
     if number in set(signal.Signals):
         name, cause = signal.Signals(number).name, _cause(number, oom_kills)
         _say(f"{who} was killed by {name}{cause}; start the run again")
@@ -115,30 +134,34 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
 
 
 def _descendants() -> set[psutil.Process]:
+    """Return all processes below this one."""
     return set(psutil.Process().children(recursive=True))
 
 
-def _wait_for_rest(others: set[psutil.Process]) -> None:
-    """Wait for the descendants besides ``others``, and kill those that take longer than ``GRACE_SECONDS``.
+def _wait_for_rest(older_descendants: set[psutil.Process]) -> None:
+    """Wait until all descendants but the older ones have ended. Kill those that take longer than
+    ``GRACE_SECONDS``.
 
     A launcher that was killed may end before its ranks, and a rank that is being killed still locks the log.
     """
     deadline = time.monotonic() + GRACE_SECONDS
-    while rest := _descendants() - others:  # one that has lost its parent since can only now be waited for
+    # Look again in every turn: a process whose parent ends becomes a child of this one, to be waited for.
+    while rest := _descendants() - older_descendants:
         if time.monotonic() > deadline:
             kill(rest)
         psutil.wait_procs(rest, timeout=0.1)
 
 
 def _remains(result_file: pathlib.Path | None) -> str:
-    """Return what is left to do after a run was stopped."""
+    """Return a text that says what is left of a run that was stopped, or how to start it again."""
     if result_file is not None and result_file.exists():
         return f"the run had ended, and {result_file} is whole; weights that it was to save may be missing"
     return "the same command starts the run again"
 
 
 def _cause(number: int, oom_kills_before: int) -> str:
-    """Return `` (cause)``, to follow "killed by <signal>", or "" if no cause is known."""
+    """Return `` (CAUSE)`` of a kill by signal ``number``; "" if the cause is unknown. ``oom_kills_before`` is
+    the kernel's count of processes killed for memory, read before the run."""
     if number == signal.SIGKILL and cgroup.oom_kills(Sources()) > oom_kills_before:
         return " (out of memory: give the job more, or lower BATCHSIZE or DALI_PREFETCH_QUEUE)"
     if number == signal.SIGABRT and memory_limit_kib():
@@ -147,101 +170,104 @@ def _cause(number: int, oom_kills_before: int) -> str:
 
 
 def _say(line: str) -> None:
+    """Print a line of this process on standard error."""
     say(f"rn50: {line}", err=True)
 
 
 def _lines(output: IO[bytes]) -> Iterator[tuple[str, str]]:
-    """Yield the lines of ``output``: (text, "stdout" or "stderr") of a rank without the prefix, (text, "") of
-    the launcher.
+    """Yield (text, stream) for each line of a launcher's ``output``. For a line of a rank, ``stream`` is
+    "stdout" or "stderr" and the text has no prefix. For a line of the launcher itself, ``stream`` is "".
 
-    A message of the launcher may precede a rank's in one line, because it writes its own line ends
-    separately. mpirun passes on what a rank has written so far, and prefixes the rest of the line again.
+    The launcher writes the ends of its lines separately, so text of a rank may follow its text in the same
+    line. mpirun passes on the beginning of a line that a rank writes in pieces, and then prefixes the rest
+    again.
     """
-    begun: dict[tuple[bytes, bytes], bytes] = {}
+    unfinished: dict[tuple[bytes, bytes], bytes] = {}  # (rank, stream) -> the beginning of a line
     for line in output:
-        own_words, *pieces = _PREFIX.split(line)
-        yield own_words.decode(errors="replace").rstrip(), ""
+        launcher_text, *pieces = _PREFIX.split(line)
+        yield launcher_text.decode(errors="replace").rstrip(), ""
         for rank, stream, piece in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-            text = begun.pop((rank, stream), b"") + piece
+            text = unfinished.pop((rank, stream), b"") + piece
             if text.endswith(b"\n"):
                 yield text.decode(errors="replace").rstrip(), stream.decode()
             else:
-                begun[rank, stream] = text
-    for (_, stream), text in begun.items():  # of ranks that were killed
+                unfinished[rank, stream] = text
+    for (_, stream), text in unfinished.items():  # the rank was killed before the end of its line
         yield text.decode(errors="replace").rstrip(), stream.decode()
 
 
 def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> tuple[str, int]:
-    """Print the output of the ranks without the launcher's prefixes and messages. Print an error line of
-    several ranks only once.
+    """Print the output of the ranks until the launcher ends, without prefixes and without the launcher's own
+    messages. Print an error line that several ranks print only once.
 
-    Returns who ended the job and the exit status. horovodrun reports both only in its messages; mpirun
-    reports the rank there.
+    Returns (who ended the job, exit status): a rank or the launcher. horovodrun says both only in its
+    messages; mpirun exits with the status and says the rank in its messages.
     """
-    ended: dict[str, int] = {}
-    first = ""
-    complaints: set[str] = set()
-    words: list[str] = []
+    ended: dict[str, int] = {}  # rank -> its exit status, from horovodrun's messages
+    first_rank = ""  # the first rank that ended, from mpirun's messages
+    complaints: set[str] = set()  # error lines of ranks
+    messages: list[str] = []  # of the launcher
     assert process.stdout is not None
     for text, stream in _lines(process.stdout):
         if not stream:
             for rank, status in re.findall(r"Process (\d+) exit with status code (-?\d+)", text):
                 ended[f"rank {rank}"] = int(status)
             of_mpirun = re.search(r"Process name: \[\[\d+,\d+\],(\d+)\]|that process rank (\d+) ", text)
-            if of_mpirun and not first:
-                first = f"rank {of_mpirun[1] or of_mpirun[2]}"
-            words += filter(None, [text.strip(" -")])
+            if of_mpirun and not first_rank:
+                first_rank = f"rank {of_mpirun[1] or of_mpirun[2]}"
+            messages += filter(None, [text.strip(" -")])
             continue
         if text.startswith("rn50: "):
             if text in complaints:
                 continue
             complaints.add(text)
         elif stream == "stderr" and (complaints or ended or text in ("", "Terminated", "Killed")):
-            continue  # messages of ranks that ended because another one did
+            continue  # a message of a rank that ended because another rank had ended
         say(text, err=stream == "stderr")
     job_status = process.wait()
-    if ended and job_status >= 0:  # a launcher that was killed is the reason why its ranks ended
-        # Prefer an error with a remedy, then the first rank that neither lost another one (1) nor got
-        # horovodrun's SIGTERM (143).
+    if ended and job_status >= 0:  # else a signal killed the launcher, and its ranks ended because of that
+        # Name the rank whose error has a remedy. If there is none, name the first rank that neither lost
+        # another rank (status 1) nor got horovodrun's SIGTERM (143).
         with_remedy, left_behind = (Status.USER_ERROR, Status.DIVERGED), (Status.FAULT, 128 + signal.SIGTERM)
         return min(ended.items(), key=lambda item: (item[1] not in with_remedy, item[1] in left_behind))
-    if first:
-        return first, job_status
+    if first_rank:
+        return first_rank, job_status
     if job_status > 0 and stop.signal is None:
-        # mpirun gives the reason first and explains it afterwards; horovodrun gives it at the end of a
+        # mpirun says the reason first and explains it afterwards; horovodrun says it at the end of a
         # traceback.
-        words = words or ["it does not say why"]
-        _say(f"{launcher} ended with status {job_status}: {words[0 if launcher == 'mpirun' else -1]}")
+        messages = messages or ["it does not say why"]
+        _say(f"{launcher} ended with status {job_status}: {messages[0 if launcher == 'mpirun' else -1]}")
     return launcher, job_status
 
 
 class _StopOnSignal:
-    """Asks the job to end on SIGINT, SIGTERM or SIGHUP, and kills it if that takes longer than
+    """Handler of SIGINT, SIGTERM and SIGHUP. It asks the job to end, and kills it if that takes longer than
     ``GRACE_SECONDS``.
 
-    Ranks run in a session of their own and get SIGTERM, whatever the signal was. So each gets one signal, and
-    this process reports the reason.
+    The ranks run in a session of their own, so Ctrl-C does not reach them. They get SIGTERM, whatever signal
+    this process got. So each rank gets one signal, and this process reports the reason.
     """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        """The signal that is the reason for the end; None: none came."""
         self._process: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGINT, signal.SIGTERM, *not_ignored(signal.SIGHUP)):
             signal.signal(number, self._handle)
 
     def watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """Ask ``process`` to end on a signal from now on, and at once if a signal came while it was being
-        started."""
+        """Ask ``process`` to end when a signal comes. If a signal came while the process was being started,
+        ask it at once."""
         self._process = process
         if self.signal is not None:
             self._end(process)
 
     def _handle(self, number: int, _: object) -> None:
-        first = self.signal is None
-        # Ctrl-C is the reason, even if a script's SIGTERM came before it.
-        if first or number == signal.SIGINT:
+        is_first = self.signal is None
+        # Ctrl-C is the reason, even if a script that also got it sent SIGTERM before.
+        if is_first or number == signal.SIGINT:
             self.signal = signal.Signals(number)
-        if first and self._process is not None:
+        if is_first and self._process is not None:
             self._end(self._process)
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
@@ -250,7 +276,7 @@ class _StopOnSignal:
 
 
 def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the rest of the job: the launcher and its descendants, in any process group."""
+    """Kill the launcher and its descendants, whatever their process group, unless the launcher has ended."""
     if process.poll() is None:
         launcher = psutil.Process(process.pid)
         kill([*launcher.children(recursive=True), launcher])

@@ -1,4 +1,8 @@
-"""The launchers of a run: plain Python, horovodrun, mpirun or Slurm, with argv and environment of each."""
+"""The launchers of a run: plain Python, horovodrun, mpirun or Slurm's srun.
+
+``start`` returns the command that starts the ranks, which ``job.py`` runs. ``sharing`` and ``bind`` divide
+the cores of a machine among its ranks.
+"""
 
 import importlib.util
 import os
@@ -20,6 +24,7 @@ from rn50.settings.fields import variables
 from rn50.settings.libraries import is_passed_through
 
 _SEVERAL = "start those of several with ./run.sub (Slurm)"
+"""End of a remedy: how to start the ranks of several machines without Horovod."""
 
 
 class Start(NamedTuple):
@@ -30,15 +35,13 @@ class Start(NamedTuple):
     environ: Mapping[str, str] = {}
     """Variables for the ranks in addition to this process's environment, which overrides them."""
     rank: int | None = None
-    """The rank that ``argv`` becomes; None if it starts all ranks."""
+    """Number of the rank that runs ``argv``; None if ``argv`` starts all ranks."""
 
 
 def choose(config: Config) -> str:
-    """Return LAUNCHER, or the choice if that is "auto".
-
-    The choice is srun in a Slurm step of several tasks; python for one rank, and for the ranks of one machine
-    if they need no Horovod; mpirun for several machines if it is installed and Horovod can use it; else
-    horovodrun.
+    """Return LAUNCHER, or for "auto" the first of these that fits: srun in a Slurm step of several tasks;
+    python for one rank, and for the ranks of one machine if they need no Horovod; mpirun for several machines
+    if it is installed and Horovod can use it; horovodrun.
     """
     if config.run.launcher != "auto":
         return config.run.launcher
@@ -46,7 +49,8 @@ def choose(config: Config) -> str:
         return "srun"
     if config.ranks == 1 or _local_launcher_can(config):
         return "python"
-    return "mpirun" if config.run.nodes > 1 and shutil.which("mpirun") and horovod_has_mpi() else "horovodrun"
+    can_use_mpirun = shutil.which("mpirun") is not None and horovod_has_mpi()
+    return "mpirun" if config.run.nodes > 1 and can_use_mpirun else "horovodrun"
 
 
 def in_step(config: Config) -> bool:
@@ -57,44 +61,44 @@ def in_step(config: Config) -> bool:
 def start(config: Config, verb: Sequence[str] = ("train",)) -> Start:
     """Return the command that starts ``rn50 VERB`` as every rank of the run.
 
-    Raises UserError, with the remedy, if this machine cannot do so.
+    Raises UserError, with the remedy, if this machine cannot start it.
     """
-    by = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
-    return by[choose(config)](config, python("-m", "rn50", *verb))
+    starters = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
+    return starters[choose(config)](config, python("-m", "rn50", *verb))
 
 
 def sharing(config: Config) -> tuple[int, int]:
-    """Return (this rank's number, number of ranks) among the ranks of this machine that share the cores this
-    process may use.
+    """Return (number of this rank, number of ranks), counted among the ranks of this machine that may use the
+    same cores as this process.
 
-    All ranks of the machine share its cores unless Slurm bound each task. The launcher itself counts as rank
-    0.
+    These are all ranks of the machine, unless Slurm has bound each task to cores. In the launcher's own
+    process the number is 0.
     """
     environ = config.environment
-    others = ("HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-    names = (RANK, *others)
+    names = (RANK, "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
     name, number = next(((name, environ[name]) for name in names if name in environ), ("", "0"))
     if not number.isdecimal():
         raise UserError(f"{name}={excerpt(number)}", "not the number of a rank", "unset it")
     local_rank = int(number)
     if in_step(config) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
-        bound = environ["SLURM_CPU_BIND_LIST"].split(",")
-        cpus = bound[local_rank % len(bound)]
-        return bound[:local_rank].count(cpus), bound.count(cpus)
+        masks = environ["SLURM_CPU_BIND_LIST"].split(",")  # the cores of each task of this machine
+        mask = masks[local_rank % len(masks)]
+        return masks[:local_rank].count(mask), masks.count(mask)
     return local_rank, config.run.ranks_per_node
 
 
 def bind(config: Config) -> str:
-    """Bind this rank to its share of the cores and return a line that reports it. Call it before anything
+    """Bind this process to the cores of its rank, and return a line that reports it. Call it before anything
     starts threads."""
-    place, ranks = sharing(config)
-    # Where Slurm bound the tasks to different CPUs, ``place`` is not the number of a rank's GPU.
+    number, ranks = sharing(config)
+    # Choose cores near the rank's GPU, unless Slurm bound the tasks: ``number`` is not that of its GPU then.
     near_gpus = config.run.device == "gpu" and ranks == config.run.ranks_per_node
-    return binding.apply(binding.plan(hardware.read(), ranks, near_gpus)[place % ranks])
+    return binding.apply(binding.plan(hardware.read(), ranks, near_gpus)[number % ranks])
 
 
 def horovod_has_mpi() -> bool:
-    """Return True if Horovod is linked to MPI. Asking Horovod itself would import the framework."""
+    """Return True if Horovod is linked to MPI. Read its library, because Horovod's own function for that
+    imports the framework."""
     package = importlib.util.find_spec("horovod")
     if package is None or not package.origin:
         return False
@@ -103,6 +107,7 @@ def horovod_has_mpi() -> bool:
 
 
 def _need_horovod(config: Config) -> None:
+    """Raise UserError if the framework does not use Horovod, or if Horovod is not installed."""
     if _without_horovod(config):
         remedy = f"set LAUNCHER=auto for those of one machine, and {_SEVERAL}"
         raise UserError(f"FRAMEWORK={config.run.framework}", "its ranks do not use Horovod", remedy)
@@ -120,6 +125,7 @@ def _slots(config: Config) -> str:
 
 
 def _python(config: Config, rank_argv: list[str]) -> Start:
+    """Return the start of one rank itself, or of the local launcher for several."""
     if config.ranks == 1:
         return Start("python", rank_argv, rank=0)
     if not _local_launcher_can(config):
@@ -131,7 +137,8 @@ def _python(config: Config, rank_argv: list[str]) -> Start:
 
 
 def _local_launcher_can(config: Config) -> bool:
-    """Return True if the local launcher can start the ranks. MXNet cannot connect GPUs without Horovod."""
+    """Return True if the local launcher can start the ranks: all on this machine, and on CPUs or with a
+    framework that connects GPUs without Horovod, as MXNet cannot."""
     return config.run.nodes == 1 and (config.run.device == "cpu" or _without_horovod(config))
 
 
@@ -141,53 +148,54 @@ def _without_horovod(config: Config) -> bool:
 
 def _horovodrun(config: Config, rank_argv: list[str]) -> Start:
     _need_horovod(config)
-    # horovodrun imports the framework to see what Horovod was built for, and the framework may need a fix of
-    # ours first.
+    # Run horovodrun's main function behind an import of the implementation: horovodrun imports the framework,
+    # to see what Horovod was built for, and the framework may need a fix that the implementation makes.
     run = "from horovod.runner.launch import run_commandline as run; run()"
-    horovodrun = f"import implementations.{config.run.framework}; {run}"
-    argv = python("-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", _slots(config), *rank_argv)
+    code = f"import implementations.{config.run.framework}; {run}"
+    argv = python("-c", code, "--gloo", "-np", str(config.ranks), "-H", _slots(config), *rank_argv)
     return Start("horovodrun", argv)
 
 
 def _mpirun(config: Config, rank_argv: list[str]) -> Start:
     _need_horovod(config)
-    or_else = "or set LAUNCHER=horovodrun"
+    alternative = "or set LAUNCHER=horovodrun"
     if shutil.which("mpirun") is None:
         install = "sudo apt-get install openmpi-bin"
-        raise UserError("LAUNCHER=mpirun", "no mpirun on PATH", f"{install}, {or_else}")
+        raise UserError("LAUNCHER=mpirun", "no mpirun on PATH", f"{install}, {alternative}")
     if not horovod_has_mpi():
         install = "sudo apt-get install libopenmpi-dev && requirements/install.sh horovod"
-        raise UserError("LAUNCHER=mpirun", "Horovod was built without MPI", f"{install}, {or_else}")
+        raise UserError("LAUNCHER=mpirun", "Horovod was built without MPI", f"{install}, {alternative}")
     argv = ["mpirun", "--tag-output", "-np", str(config.ranks), "-H", _slots(config)]
     argv += ["--map-by", "slot", "--bind-to", "none"]  # each rank binds itself
-    argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it truncates the names of HOSTS
-    # Horovod recommends MPI's plain transports. NCCL does not use MPI's transports.
+    argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it cuts names of HOSTS off at the first dot
+    # Use MPI's plain transports, as Horovod recommends. NCCL does not use MPI's transports.
     argv += ["--mca", "pml", "ob1", "--mca", "btl", "^openib"]
-    argv += ["--allow-run-as-root"] if os.geteuid() == 0 else []  # as in containers
+    argv += ["--allow-run-as-root"] if os.geteuid() == 0 else []  # in containers the user is root
     defaults = {
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
-        # In a container the kernel refuses such a copy, at every message.
+        # Without this, MPI asks the kernel for a copy at every message, which a container refuses.
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     }
-    # mpirun passes only its own variables to other machines.
-    passed = filter(_wanted_everywhere, sorted({**defaults, **config.environment}))
-    argv += [word for name in passed for word in ("-x", name)]
+    # mpirun passes only its own variables to other machines; -x passes another one.
+    names = filter(_is_for_every_machine, sorted({**defaults, **config.environment}))
+    argv += [word for name in names for word in ("-x", name)]
     return Start("mpirun", argv + rank_argv, defaults)
 
 
-def _wanted_everywhere(name: str) -> bool:
-    """Return True if ranks on other machines need the variable, and mpirun does not set it itself."""
+def _is_for_every_machine(name: str) -> bool:
+    """Return True if ranks on other machines need the variable, and mpirun does not set it there itself."""
     names = {name for _, _, variable in variables() for name in (variable.name, *variable.aliases)}
     ours = name in names or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
     return ours or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))
 
 
 def _srun(config: Config, rank_argv: list[str]) -> Start:
-    """Return the start of one rank: this process is a task of a Slurm step and becomes that rank.
+    """Return the start of one rank. srun has started this process once for each rank, and each starts its
+    own.
 
-    The ranks find each other through the rendezvous of Gloo or torch.distributed, which rank 0 serves. So no
-    container needs an MPI that fits Slurm's.
+    The ranks find each other through the rendezvous of Gloo or torch.distributed, which rank 0 serves. So
+    containers do not need an MPI that fits Slurm's.
     """
     environ = config.environment
     tasks = environ.get("SLURM_STEP_NUM_TASKS")
@@ -203,12 +211,13 @@ def _srun(config: Config, rank_argv: list[str]) -> Start:
     if config.ranks == 1:
         return Start("srun", rank_argv, rank=rank)
     machines = hosts.expand(environ["SLURM_STEP_NODELIST"])
-    # Two jobs on a machine have different ports, below the kernel's ephemeral ones.
+    # Take a port from the numbers of job and step, so that two jobs on a machine differ, below the ephemeral
+    # ports of the kernel.
     port = 10000 + (int(environ["SLURM_JOB_ID"]) * 100 + int(environ["SLURM_STEP_ID"])) % 20000
     master, interface = "127.0.0.1", "lo"
     if nodes > 1:
         master = _address(machines[0])
-        interface = interface_towards(_address(machines[0 if node else 1]))
+        interface = interface_towards(_address(machines[0 if node else 1]))  # another machine than this one
     if _without_horovod(config):
         defaults = {
             "RANK": str(rank),
@@ -239,6 +248,7 @@ def _srun(config: Config, rank_argv: list[str]) -> Start:
 
 
 def _address(host: str) -> str:
+    """Return the IP address of a host name."""
     try:
         return socket.gethostbyname(host)
     except OSError as error:
@@ -247,9 +257,10 @@ def _address(host: str) -> str:
 
 
 def interface_towards(address: str) -> str:
-    """Return the network interface through which this machine reaches ``address``; nothing is sent.
+    """Return the name of the network interface through which this machine reaches ``address``. Nothing is
+    sent.
 
-    Gloo would use the interface of this host's name, which is often the loopback.
+    Without it Gloo would use the interface of this host's name, which is often the loopback.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -2,8 +2,8 @@
 
     python -m rn50.launch.local_launcher RANKS COMMAND...
 
-Like horovodrun it puts rank and stream before every line that a rank prints, and prints a message if a rank
-fails.
+``launchers.py`` makes this command. Its output has the format of horovodrun's, which ``job.py`` reads: rank
+and stream stand before every line that a rank prints, and a message names each rank that fails.
 """
 
 import contextlib
@@ -22,15 +22,16 @@ import psutil
 from rn50.process import MEMORY, RANK, SOCKETS, ask_to_end_with_parent, environment
 
 ON_THEIR_OWN_S = 3
-"""Time that the other ranks get to notice a failed rank and report it, before they are asked to end."""
+"""Time between the failure of a rank and the request to the other ranks to end. In it they may notice the
+failure and report it themselves."""
 GRACE_S = 10
 """Time between the request to end and the kill."""
 
 
 def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
-    """Start ``command`` as every rank, each with a socket to every other one and with the memory they
-    share."""
-    sockets: list[dict[int, socket.socket]] = [{} for _ in range(ranks)]
+    """Start ``command`` once for each rank. Each process gets a socket to every other rank, and memory that
+    all share (``rn50.run.local_ranks``)."""
+    sockets: list[dict[int, socket.socket]] = [{} for _ in range(ranks)]  # by rank: other rank -> socket
     for first in range(ranks):
         for second in range(first + 1, ranks):
             sockets[first][second], sockets[second][first] = socket.socketpair()
@@ -47,7 +48,7 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
             preexec_fn=ask_to_end_with_parent(),
         )
         processes.append(process)
-    # A rank's sockets have to close when it ends, so no other process may hold them.
+    # The others notice that a rank ends by its sockets, which close only if no other process holds them.
     os.close(memory)
     for peers in sockets:
         for connection in peers.values():
@@ -56,47 +57,47 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
 
 
 def main(ranks: int, command: list[str]) -> int:
-    """Run ``command`` as every rank; return 0, or the status of the rank that failed first, 128 + n for
-    signal n."""
-    # A signal during the start of the ranks is held back until all of them can be ended.
+    """Run ``command`` as every rank. Return 0, or the exit status of the rank that failed first: 128 + n if
+    signal n killed it."""
+    # Hold back SIGTERM until all ranks are started, so that its handler ends all of them.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     processes = start(ranks, command)
     output = Output(sys.stdout.buffer)
-    ended: queue.Queue[int] = queue.Queue()
+    statuses: queue.Queue[int] = queue.Queue()
 
-    def follow_one(rank: int, process: "subprocess.Popen[bytes]") -> None:
-        ended.put(follow(rank, process, output))
+    def follow_rank(rank: int, process: "subprocess.Popen[bytes]") -> None:
+        statuses.put(follow(rank, process, output))
 
-    for ranked in enumerate(processes):
-        threading.Thread(target=follow_one, args=ranked).start()
+    for rank_and_process in enumerate(processes):
+        threading.Thread(target=follow_rank, args=rank_and_process).start()
     signal.signal(signal.SIGTERM, lambda *_: end(processes))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    failed = 0
+    job_status = 0
     for _ in processes:
-        status = ended.get()
-        if status and not failed:
-            failed = status if status > 0 else 128 - status
+        status = statuses.get()
+        if status and not job_status:
+            job_status = status if status > 0 else 128 - status
             later(ON_THEIR_OWN_S, lambda: end(processes))
-    return failed
+    return job_status
 
 
 class Output:
-    """A stream to which any thread may write a line at a time."""
+    """A stream to which several threads write, each a whole line at a time."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._lock, self._stream = threading.Lock(), stream
 
     def write(self, line: bytes) -> None:
-        """Write a line, with its end. Do nothing if nobody reads it any more, because the starter of this
-        process was killed."""
+        """Write a line, which ends in a newline. Do nothing if the pipe has no reader: the process that
+        started this one was killed."""
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._stream.write(line)
             self._stream.flush()
 
 
 def follow(rank: int, process: "subprocess.Popen[bytes]", output: Output) -> int:
-    """Pass on the output of a rank until it has ended, and a message if it failed; return its status, -n for
-    signal n."""
+    """Pass on the output of a rank until it ends, then a message if it failed. Return its exit status: -n if
+    signal n killed it."""
 
     def pass_on(stream: IO[bytes], name: str) -> None:
         for line in stream:
@@ -114,7 +115,7 @@ def follow(rank: int, process: "subprocess.Popen[bytes]", output: Output) -> int
 
 
 def end(processes: list["subprocess.Popen[bytes]"]) -> None:
-    """Ask processes to end, and kill them after a while."""
+    """Ask processes to end, and kill them after ``GRACE_S`` seconds."""
     for process in processes:
         process.terminate()
     for process in processes:
@@ -122,14 +123,14 @@ def end(processes: list["subprocess.Popen[bytes]"]) -> None:
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """Kill those of the processes that have not ended since."""
+    """Kill processes; do nothing for a process that has ended."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 
 
 def later(seconds: float, function: Callable[[], object]) -> None:
-    """Call a function after some seconds, unless this process has ended by then."""
+    """Call a function after some seconds, unless this process ends before."""
     timer = threading.Timer(seconds, function)
     timer.daemon = True
     timer.start()

@@ -1,7 +1,7 @@
-"""Measure power beside a run, in a process of its own: POWER.
+"""Measure the power of this machine during a run, in a process of its own: POWER.
 
-It writes the power log of this machine (``rn50.results.power``) from before the ranks start until they have
-ended, and does nothing to the ranks.
+``job.py`` runs the ranks inside ``running``, which starts ``main`` as a process before the ranks and ends it
+after them. ``main`` writes the power log of this machine, in the format of ``rn50.results.power``.
 """
 
 import contextlib
@@ -26,21 +26,25 @@ from rn50.settings.config import Config
 from rn50.terminal import counted, say
 
 INTERVAL_S = 0.5
+"""Time between two readings. The rules allow a second (``rules.POWER_INTERVAL_S``)."""
 READY_S = 20
+"""Time limit for writing the log once the run has ended."""
 
 
 @contextlib.contextmanager
 def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
-    """Measure while the body runs, if POWER says so and this process is the first of its machine.
+    """Measure power in this context, if POWER says so and this process is the first on its machine. ``log``
+    is the result log of the run, beside which the power log is written.
 
-    Raises UserError before the body runs if power cannot be measured; POWER=auto only reports that.
+    Raises UserError before the body of the context runs if power cannot be measured; with POWER=auto it only
+    prints the reason.
     """
-    environ = config.environ()
-    source, first = config.run.power, environ.get("SLURM_LOCALID", "0") == "0"
-    reason = power.refuse_impossible(source) if first else ""
-    if reason:
-        say(f"POWER={source}: {reason}", err=True)
-    if source == "off" or log is None or not first or reason:
+    environ, source = config.environ(), config.run.power
+    is_first_on_machine = environ.get("SLURM_LOCALID", "0") == "0"
+    impossible = power.refuse_impossible(source) if is_first_on_machine else ""
+    if impossible:
+        say(f"POWER={source}: {impossible}", err=True)
+    if source == "off" or log is None or not is_first_on_machine or impossible:
         yield
         return
     file = file_of(log, environ.get("SLURM_NODEID", "0"))
@@ -49,7 +53,7 @@ def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
     command = python("-m", "rn50.launch.power_sampler", source, str(file))
     with subprocess.Popen(command, env=environ, stdout=PIPE, preexec_fn=ask_to_end_with_parent()) as sampler:
         assert sampler.stdout is not None
-        sampler.stdout.readline()  # it has begun, or ended with a line of its own
+        sampler.stdout.readline()  # wait until it has begun, or has printed why it cannot and ended
         try:
             yield
         finally:
@@ -63,9 +67,11 @@ def running(config: Config, log: pathlib.Path | None) -> Iterator[None]:
 
 
 def main(source: str, file: pathlib.Path) -> None:
-    """Write a power log until SIGTERM."""
+    """Measure until SIGTERM, then write the power log ``file``. ``source`` is POWER: counters of this
+    machine, read every ``INTERVAL_S``, or the file of a meter, from which the readings of the run are
+    taken."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # sigtimedwait receives it
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's, which then ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the launcher ends the run, and then this process
     lines: list[str] = []
     meter: PowerMeter | None = None
     if source.startswith(FILE):
@@ -76,7 +82,7 @@ def main(source: str, file: pathlib.Path) -> None:
         readable, _ = power.counters(source)
         about = {SOURCES: ", ".join(counter.part for counter in readable), LEFT_OUT: power.left_out(readable)}
         meter = PowerMeter(readable)
-    begun = now_ms()
+    begin_ms = now_ms()
     print("ready", flush=True)
     try:
         stop_signal = None
@@ -85,14 +91,14 @@ def main(source: str, file: pathlib.Path) -> None:
             if meter:
                 lines.append(_record(READING, meter.watts(), now_ms()))
         if not meter:
-            readings, bad = power.read_meter(source, size)
-            lines = [_record(READING, watts, at) for at, watts in readings if begun <= at <= now_ms()]
-            outcome = f"{counted(len(lines), 'reading')} in this run, {counted(bad, 'other line')}"
+            readings, other_lines = power.read_meter(source, size)
+            lines = [_record(READING, watts, ms) for ms, watts in readings if begin_ms <= ms <= now_ms()]
+            outcome = f"{counted(len(lines), 'reading')} in this run, {counted(other_lines, 'other line')}"
             say(f"POWER={source}: {outcome}", err=True)
         lines.append(_record(STOP, None, now_ms()))
     except (OSError, UserError) as error:
         say(f"rn50: POWER={source}: {error}; the power of this run is not known", err=True)
-    content = "\n".join([_record(START, None, begun, about), *lines])
+    content = "\n".join([_record(START, None, begin_ms, about), *lines])
     try:
         files.write(file, content + "\n", files.ANY, "free the disk and run again")
     except UserError as error:
@@ -100,9 +106,10 @@ def main(source: str, file: pathlib.Path) -> None:
 
 
 def _record(key: str, value: Any, time_ms: int, metadata: Mapping[str, str] | None = None) -> str:
+    """Return a line of a power log; ``value`` is in watts."""
     kind = {START: "INTERVAL_START", STOP: "INTERVAL_END"}.get(key, "POINT_IN_TIME")
-    value = round(value, 3) if value is not None else None
-    fields = {"namespace": "", "time_ms": time_ms, "event_type": kind, "key": key, "value": value}
+    rounded = None if value is None else round(value, 3)
+    fields = {"namespace": "", "time_ms": time_ms, "event_type": kind, "key": key, "value": rounded}
     return f"{TOKEN} {json.dumps({**fields, 'metadata': metadata or {}})}"
 
 

@@ -1,4 +1,7 @@
-"""Agree with the other ranks on what all need alike: seed, checkpoint, input library and data."""
+"""Make sure that all ranks use the same seed, checkpoint, input library and data.
+
+``timed_run.py`` calls each function on every rank. A rank that differs raises UserError, which ends the job.
+"""
 
 import pathlib
 import secrets
@@ -15,21 +18,22 @@ from rn50.settings.config import Config
 
 
 def on_seed(configured: int | None, communicator: Communicator) -> int:
-    """Return the seed of the run, the same on all ranks: the configured one, else a random one of rank 0."""
+    """Return the seed of the run, the same on all ranks: SEED (``configured``), else a random number that
+    rank 0 draws."""
     seed = configured if configured is not None else secrets.randbelow(2**31 - 1) + 1
     return total(communicator, seed if communicator.rank == 0 else 0)
 
 
-def on_beginning(begins: Beginning, communicator: Communicator) -> None:
-    """Raise UserError unless all ranks found the same checkpoint."""
-    problem = f"this rank has a checkpoint of epoch {begins.epoch}, and not every other"
+def on_beginning(start: Beginning, communicator: Communicator) -> None:
+    """Raise UserError unless the checkpoints of all ranks are of the same epoch, which is 0 for none."""
+    problem = f"this rank has a checkpoint of epoch {start.epoch}, and not every other"
     remedy = "let RESULT_FILE lie in a folder that all machines share"
-    _refuse_different(communicator, begins.epoch, UserError("RESUME=1", problem, remedy))
+    _refuse_different(communicator, start.epoch, UserError("RESUME=1", problem, remedy))
 
 
 def on_input_library(config: Config, communicator: Communicator) -> None:
-    """Raise UserError if INPUT_LIBRARY=auto is another library on another rank, because each library splits
-    and orders the data differently."""
+    """Raise UserError if INPUT_LIBRARY=auto chooses different libraries on the ranks, because each library
+    splits and orders the data differently."""
     if config.input_pipeline.library == "auto":
         library = input_library.chosen(config)
         problem = f"it is {library} on this rank, and not on every other"
@@ -39,15 +43,16 @@ def on_input_library(config: Config, communicator: Communicator) -> None:
 
 
 def on_certificate(config: Config, communicator: Communicator, display: Display) -> dict[str, str] | None:
-    """Return the hashes that certify the data, the same on all ranks; None if no rank's data have a
-    certificate.
+    """Return name -> SHA-256 of the certificate of the data and of the data set, the same on all ranks.
+    Return None if no rank's data have a certificate.
 
     Raises UserError if the certificate does not match the configuration, or the ranks' certificates differ.
     """
     folder, certified = config.data.folder, certificate.check(config)
-    shown, digest = (certified.sha256, int(certified.sha256[:8], 16)) if certified else ("none", 0)
-    problem = f"the ranks read data of different certificates, this one {shown}"
-    _refuse_different(communicator, digest, UserError(folder, problem, "give every machine the same data"))
+    sha256 = certified.sha256 if certified else "none"
+    number = int(sha256[:8], 16) if certified else 0  # a communicator sums int64, so 32 bits have to do
+    problem = f"the ranks read data of different certificates, this one {sha256}"
+    _refuse_different(communicator, number, UserError(folder, problem, "give every machine the same data"))
     if certified is None:
         remedy = f"rn50 verify {folder} looks at every image and writes it"
         display.remark(f"no certificate.json in {folder}; {remedy}")
@@ -58,7 +63,7 @@ def on_certificate(config: Config, communicator: Communicator, display: Display)
 
 
 def _refuse_different(communicator: Communicator, number: int, error: UserError) -> None:
-    """Raise ``error`` if another rank has another number. At least one of the ranks that differ raises it,
-    which ends the job."""
+    """Raise ``error`` if the numbers of the ranks differ. Each rank compares its number with the mean of all,
+    so one rank at least raises it, which ends the job."""
     if total(communicator, number) != number * communicator.size:
         raise error

@@ -1,5 +1,8 @@
-"""Where a run begins: with random weights, with saved ones (INITIAL_WEIGHTS), or after an epoch that an
-interrupted run has trained (RESUME)."""
+"""The state that a run begins with: random weights, saved weights (INITIAL_WEIGHTS), or the checkpoint of an
+interrupted run (RESUME).
+
+``timed_run.py`` reads it before the ranks connect, and loads it into the rank after the warm-up.
+"""
 
 import dataclasses
 import pathlib
@@ -16,26 +19,28 @@ from rn50.weights.weights_file import Weights
 
 
 class Beginning(NamedTuple):
-    """Where a run begins. Without weights and checkpoint it begins with random weights."""
+    """The state that a run begins with. If both fields are None, it begins with random weights."""
 
     weights: Weights | None
+    """The weights of INITIAL_WEIGHTS."""
     checkpoint: Checkpoint | None
+    """The checkpoint that RESUME=1 goes on from."""
 
     @property
     def epoch(self) -> int:
-        """The last epoch that is trained already; 0 if there is none."""
+        """The last epoch that the checkpoint has trained; 0 without a checkpoint."""
         return self.checkpoint.epoch if self.checkpoint else 0
 
     def configured(self, config: Config) -> Config:
-        """Return the configuration with the seed and the precision of the checkpoint, because by default the
-        seed is random and PRECISION=auto may become another one."""
+        """Return ``config`` with the seed and the precision of the checkpoint. Otherwise a resumed run would
+        draw a new seed, and PRECISION=auto might choose another precision."""
         if self.checkpoint is None:
             return config
         run = dataclasses.replace(config.run, seed=self.checkpoint.seed, precision=self.checkpoint.precision)
         return dataclasses.replace(config, run=run)
 
-    def give(self, config: Config, rank: Rank) -> None:
-        """Give a warmed-up rank the weights, and the momentum of a checkpoint. With SPARSITY=2:4
+    def load_into(self, rank: Rank, config: Config) -> None:
+        """Set the weights of a rank, and with a checkpoint its momentum, after the warm-up. With SPARSITY=2:4
         prune the weights, and keep them pruned after every update."""
         if self.weights is not None:
             arrays = dict(self.weights.arrays)
@@ -48,26 +53,26 @@ class Beginning(NamedTuple):
             checkpoint.restore(self.checkpoint, rank)
 
 
-def of(config: Config) -> Beginning:
-    """Return where a run of ``config`` begins.
+def read(config: Config) -> Beginning:
+    """Read the files that a run of ``config`` begins with.
 
-    Raises UserError if a file that it begins with is not ours, or of another network or configuration.
+    Raises UserError if rn50 did not write them, or if they are of another network or configuration.
     """
     return Beginning(initial_weights(config), checkpoint.read(config))
 
 
 def initial_weights(config: Config) -> Weights | None:
-    """Return the weights of INITIAL_WEIGHTS, None if it is not set.
+    """Return the weights of INITIAL_WEIGHTS; None if it is not set.
 
-    Raises UserError if their file is not ours, or is of another network than that of ``config``.
+    Raises UserError if rn50 did not write the file, or if it is of another network than that of ``config``.
     """
-    if config.run.initial_weights is None:
+    file, data = config.run.initial_weights, config.data
+    if file is None:
         return None
-    saved, data = weights_file.read(pathlib.Path(config.run.initial_weights)), config.data
-    sizes = ("NUMCLASSES", saved.classes, data.classes), ("WIDTH", saved.width, data.width)
-    for variable, theirs, ours in sizes:
-        if theirs != ours:
-            subject = f"INITIAL_WEIGHTS={config.run.initial_weights}"
-            problem = f"it is of a network with {variable}={theirs}, the configuration has {variable}={ours}"
-            raise UserError(subject, problem, "give weights of the same network")
-    return saved
+    weights = weights_file.read(pathlib.Path(file))
+    sizes = ("NUMCLASSES", weights.classes, data.classes), ("WIDTH", weights.width, data.width)
+    for variable, saved, needed in sizes:
+        if saved != needed:
+            problem = f"it is of a network with {variable}={saved}, the configuration has {variable}={needed}"
+            raise UserError(f"INITIAL_WEIGHTS={file}", problem, "give weights of the same network")
+    return weights

@@ -1,8 +1,9 @@
-"""The state of a run between two epochs, from which RESUME=1 goes on: CHECKPOINT_EPOCHS.
+"""Checkpoints: the state of a run after an epoch, which RESUME=1 resumes from.
 
-A checkpoint is written while the clock runs. After it the input pipeline starts anew, with a seed that
-follows from the run's seed and the epoch, because the state of its random numbers cannot be saved. So a
-resumed run goes on exactly as the run that wrote the checkpoint did or would have done.
+CHECKPOINT_EPOCHS sets how often ``timed_run.py`` calls ``write``, while the clock runs. The state of the
+input pipeline's random numbers cannot be saved. So ``write`` restarts the pipeline with a seed that follows
+from the run's seed and the epoch, and a resumed run starts its pipeline with the same seed. It then trains
+exactly as the run that wrote the checkpoint would have done.
 """
 
 import contextlib
@@ -25,12 +26,14 @@ from rn50.weights import weights_file
 
 SUFFIX = ".checkpoint.safetensors"
 LARGEST_SEED = 1 << 31
+"""Seeds of the input pipeline are below this."""
 _MOMENTUM, _RUNNING = "_momentum", "_running_"
+"""Suffix of the momentum of a tensor in the file, and the part of a name that marks running statistics."""
 _REMEDY = "start without RESUME=1"
 
 
 class Checkpoint(NamedTuple):
-    """Content of a file of ``write``."""
+    """The content of a file that ``write`` wrote."""
 
     file: pathlib.Path
     epoch: int
@@ -39,6 +42,8 @@ class Checkpoint(NamedTuple):
     """The seed of the run."""
     precision: str
     arrays: Mapping[str, np.ndarray]
+    """float32 arrays: NAME of each tensor, NAME_momentum of the trainable ones, and rankN/NAME of the running
+    statistics of each rank N but rank 0, whose statistics are under NAME."""
 
 
 def path(config: Config) -> pathlib.Path:
@@ -47,8 +52,8 @@ def path(config: Config) -> pathlib.Path:
 
 
 def peek(config: Config) -> tuple[int, str]:
-    """Return the epoch and the configuration's hash of the checkpoint beside the log; 0 and that of
-    ``config`` if none is usable."""
+    """Return (epoch, SHA-256 of the configuration) of the checkpoint beside the log. Return 0 and the SHA-256
+    of ``config`` if there is no usable checkpoint."""
     with contextlib.suppress(UserError, safetensors.SafetensorError, OSError, KeyError, ValueError):
         with _opened(path(config)) as opened:
             facts = opened.metadata() or {}
@@ -58,6 +63,7 @@ def peek(config: Config) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def _opened(file: pathlib.Path) -> Iterator[Any]:
+    """Yield a safetensors file, opened for reading. Raises as ``files.open_regular`` does."""
     with (
         files.open_regular(file, _REMEDY) as stream,
         safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened,
@@ -68,42 +74,45 @@ def _opened(file: pathlib.Path) -> Iterator[Any]:
 def remarks(config: Config) -> Iterator[str]:
     """Yield a line if an earlier run left a checkpoint from which this run does not resume."""
     if config.run.result_file and not config.run.resume and (epoch := peek(config)[0]):
-        held = f"{path(config)} holds epoch {epoch} of an interrupted run: RESUME=1 (rn50 run --resume)"
-        yield f"{held} goes on from there; else it stays until a checkpoint of this run is as far"
+        state = f"{path(config)} holds epoch {epoch} of an interrupted run: RESUME=1 (rn50 run --resume)"
+        yield f"{state} goes on from there; else it stays until a checkpoint of this run is as far"
 
 
 def refuse_impossible(config: Config) -> None:
-    """Raise UserError if checkpoints are to be written but cannot be: the log has no file, or another file or
-    the checkpoint of another configuration is in the way."""
+    """Raise UserError if CHECKPOINT_EPOCHS asks for checkpoints that cannot be written: the log has no file,
+    or another file, or a checkpoint of another configuration, has the name."""
     if config.run.checkpoint_epochs:
         if not config.run.result_file:
             subject = f"CHECKPOINT_EPOCHS={config.run.checkpoint_epochs}"
             problem = "checkpoints are saved beside the log, which has no file"
             raise UserError(subject, problem, "set RESULT_FILE")
         files.refuse_to_replace(path(config), files.CHECKPOINT, remedy="set another RESULT_FILE")
-        _refuse_another(config, *peek(config))
+        _refuse_other_configuration(config, *peek(config))
 
 
-def _refuse_another(config: Config, epoch: int, configuration: str) -> None:
-    if configuration != config.sha256:
+def _refuse_other_configuration(config: Config, epoch: int, sha256: str) -> None:
+    """Raise UserError unless the checkpoint of ``epoch`` is of the configuration with the hash ``sha256``."""
+    if sha256 != config.sha256:
         problem = f"holds epoch {epoch} of an interrupted run of another configuration"
         raise UserError(path(config), problem, "set its variables and RESUME=1, or move it away")
 
 
 def seed_after(seed: int, epoch: int) -> int:
-    """Return the seed of the input pipeline that starts after a checkpoint."""
+    """Return the seed of the input pipeline after the checkpoint of ``epoch``, from the ``seed`` of the
+    run."""
     return int(np.random.default_rng((seed, epoch)).integers(LARGEST_SEED))
 
 
 def write(config: Config, rank: Rank, seed: int, epoch: int) -> None:
-    """Write the state after ``epoch`` in place of one of an earlier epoch, and start the input pipeline anew.
-    All ranks call it.
+    """Write the state after ``epoch``, and restart the input pipeline. All ranks call it; rank 0 writes the
+    file.
 
-    Raises UserError if it cannot be written.
+    A checkpoint of an earlier epoch is replaced. One of a later epoch, by an interrupted run, is kept.
+    Raises UserError if the file cannot be written.
     """
-    weights, communicator = rank.weights(), rank.communicator
-    arrays = {**weights, **{f"{name}{_MOMENTUM}": array for name, array in rank.momentum().items()}}
-    arrays.update(_statistics_of_ranks(weights, communicator))
+    communicator, weights = rank.communicator, rank.weights()
+    momentum = {f"{name}{_MOMENTUM}": array for name, array in rank.momentum().items()}
+    arrays = {**weights, **momentum, **_statistics_of_ranks(weights, communicator)}
     if communicator.rank == 0 and epoch >= peek(config)[0]:
         facts = {
             "file": files.MARK,
@@ -118,7 +127,8 @@ def write(config: Config, rank: Rank, seed: int, epoch: int) -> None:
 
 
 def read(config: Config) -> Checkpoint | None:
-    """Return the checkpoint from which a run of ``config`` goes on; None if it starts at the beginning.
+    """Return the checkpoint that a run of ``config`` resumes from. Return None without RESUME=1, and if there
+    is no file.
 
     Raises UserError if the file is not a checkpoint of this configuration.
     """
@@ -128,7 +138,7 @@ def read(config: Config) -> Checkpoint | None:
     try:
         with _opened(file) as opened:
             facts = opened.metadata() or {}
-            _refuse_another(config, int(facts["epoch"]), facts["configuration"])
+            _refuse_other_configuration(config, int(facts["epoch"]), facts["configuration"])
             _refuse_impossible_facts(facts, config)
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
     except files.MissingError:
@@ -140,11 +150,11 @@ def read(config: Config) -> Checkpoint | None:
 
 
 def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
-    """Raise ValueError, or KeyError for a missing one, unless a run of ``config`` could have saved these
-    facts."""
-    run, last = config.run, config.evaluation_epochs[-1]
-    if not 1 <= int(facts["epoch"]) < last:
-        raise ValueError(f"epoch {excerpt(facts['epoch'])}, of a run that ends with {last}")
+    """Raise ValueError unless a run of ``config`` could have saved epoch, seed and precision of ``facts``;
+    KeyError if one of them is missing."""
+    run, last_epoch = config.run, config.evaluation_epochs[-1]
+    if not 1 <= int(facts["epoch"]) < last_epoch:
+        raise ValueError(f"epoch {excerpt(facts['epoch'])}, of a run that ends with {last_epoch}")
     if not SEED.holds(int(facts["seed"])):
         raise ValueError(f"seed {excerpt(facts['seed'])}, which {SEED.text}")
     possible = frameworks.traits(run.framework).precisions[run.device]
@@ -153,21 +163,24 @@ def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
 
 
 def restore(checkpoint: Checkpoint, rank: Rank) -> None:
-    """Give a warmed-up rank the weights and the momentum of a checkpoint.
+    """Set weights and momentum of a rank to those of a checkpoint, after the warm-up.
 
-    Raises UserError if they are of another network.
+    Raises UserError if the checkpoint is of another network.
     """
-    weights, momentum = rank.weights(), rank.momentum()
-    of_rank = f"rank{rank.communicator.rank}/"
-    saved = {name: checkpoint.arrays.get(f"{of_rank}{name}", checkpoint.arrays.get(name)) for name in weights}
-    velocities = {name: checkpoint.arrays.get(f"{name}{_MOMENTUM}") for name in momentum}
-    for kept, expected in ((saved, weights), (velocities, momentum)):
-        for name, array in expected.items():
-            value = kept[name]
-            if value is None or value.shape != array.shape or value.dtype != array.dtype:
-                raise UserError(checkpoint.file, f"no checkpoint of this network (it lacks {name})", _REMEDY)
-    rank.assign({name: array for name, array in saved.items() if array is not None})
-    rank.assign_momentum({name: array for name, array in velocities.items() if array is not None})
+
+    arrays, number = checkpoint.arrays, rank.communicator.rank
+
+    def saved(name: str, like: np.ndarray, *stored_names: str) -> np.ndarray:
+        """Return the first of ``stored_names`` that the checkpoint has, of the shape and type of ``like``."""
+        array = next((arrays[stored] for stored in stored_names if stored in arrays), None)
+        if array is None or array.shape != like.shape or array.dtype != like.dtype:
+            raise UserError(checkpoint.file, f"no checkpoint of this network (it lacks {name})", _REMEDY)
+        return array
+
+    weights = {name: saved(name, like, f"rank{number}/{name}", name) for name, like in rank.weights().items()}
+    momentum = {name: saved(name, like, f"{name}{_MOMENTUM}") for name, like in rank.momentum().items()}
+    rank.assign(weights)
+    rank.assign_momentum(momentum)
 
 
 def remove(config: Config) -> None:
@@ -179,13 +192,14 @@ def remove(config: Config) -> None:
 def _statistics_of_ranks(
     weights: Mapping[str, np.ndarray], communicator: Communicator
 ) -> dict[str, np.ndarray]:
-    """Return the running statistics of every rank but the first, by name."""
+    """Return the running statistics of all ranks but rank 0, by the names of ``Checkpoint.arrays``."""
     statistics = {}
     for name in (name for name in weights if _RUNNING in name):
-        # A communicator sums integers only, so each rank places the bits of its numbers among zeros.
+        # A communicator sums integers only. So every rank writes the bits of its numbers into its own row of
+        # a table of zeros, and the sum of the tables has the bits of all ranks.
         table = np.zeros((communicator.size, weights[name].size), np.int64)
         table[communicator.rank] = weights[name].reshape(-1).view(np.int32)
-        bits = all_reduce.in_pieces(communicator, table.reshape(-1)).astype(np.int32)
-        of_ranks = bits.view(np.float32).reshape(communicator.size, *weights[name].shape)
-        statistics.update({f"rank{rank}/{name}": of_ranks[rank] for rank in range(1, communicator.size)})
+        bits = all_reduce.sum_in_pieces(communicator, table.reshape(-1)).astype(np.int32)
+        arrays = bits.view(np.float32).reshape(communicator.size, *weights[name].shape)
+        statistics.update({f"rank{rank}/{name}": arrays[rank] for rank in range(1, communicator.size)})
     return statistics

@@ -1,4 +1,4 @@
-"""The clock of the log, and the time that repeated work of all ranks takes."""
+"""The clock of the MLPerf log, and a timer of work that all ranks do together."""
 
 import functools
 import time
@@ -12,16 +12,18 @@ def _boot_time() -> float:
 
 
 def now_ms() -> int:
-    """Return the wall-clock time in milliseconds since the epoch, the unit of ``time_ms``.
+    """Return the wall-clock time in milliseconds since 1970, the unit of ``time_ms`` in the log.
 
-    The wall clock is read once per process. From then on a clock counts that nobody can set and that runs
-    while the machine sleeps. So differences are right even if the wall clock jumps in mid-run.
+    The wall clock is read once per process. The time since then is that of CLOCK_BOOTTIME, which nobody can
+    set and which runs while the machine sleeps. So differences are right even if the wall clock is set during
+    the run.
     """
     return int((_boot_time() + time.clock_gettime(time.CLOCK_BOOTTIME)) * 1000)
 
 
 def seconds_of(work: Callable[[], object], barrier: Callable[[], None], repeats: int) -> list[float]:
-    """Return the seconds of each of ``repeats`` calls of ``work``; all ranks meet before each."""
+    """Return the seconds of each of ``repeats`` calls of ``work``. Before each call all ranks wait for each
+    other in ``barrier``."""
     seconds = []
     for _ in range(repeats):
         barrier()

@@ -1,4 +1,9 @@
-"""How this process is connected to the other ranks: by nothing, by shared memory, or by messages."""
+"""Communicators, which connect this process to the other ranks (``rn50.run.engine.Communicator``).
+
+``connect`` chooses one of three: ``SingleProcess`` for one rank; ``SharedMemory`` of a framework, based on
+``LocalRanks``, for ranks on the CPUs of one machine; ``Distributed`` of a framework, based on
+``MessageRanks``, for all others.
+"""
 
 import contextlib
 import re
@@ -19,14 +24,15 @@ from rn50.settings.config import Config
 
 def connect(config: Config) -> Communicator:
     """Return the communicator of this process. Raises UserError if a rank of this machine lacks its GPU."""
-    framework, on_gpu, environ = config.run.framework, config.run.device == "gpu", environment()
+    framework, on_gpu = config.run.framework, config.run.device == "gpu"
     if on_gpu:
         frameworks.module(framework, "device").require_gpus(config)
     if config.ranks == 1:
         return SingleProcess()
-    ranks, joined = frameworks.module(framework, "communicator"), started_here(environ) and not on_gpu
-    communicator: Communicator = ranks.SharedMemory(environ) if joined else ranks.Distributed(on_gpu, environ)
-    return communicator
+    module = frameworks.module(framework, "communicator")
+    if started_here(environment()) and not on_gpu:
+        return module.SharedMemory(environment())
+    return module.Distributed(on_gpu, environment())
 
 
 class SingleProcess:
@@ -52,25 +58,25 @@ class SingleProcess:
         return [0.0] * repeats
 
     def shared(self, values: int) -> None:
-        """Return None: nobody shares the gradients."""
+        """Return None: there is no other rank to share gradients with."""
 
     def all_reduce_gradients(self, gradients: Any) -> None:
-        """Do nothing: one rank's gradients are the sum."""
+        """Do nothing: the gradients of the only rank are their sum over all ranks."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class MessageRanks(ABC):
-    """One rank of a job whose library passes messages: Horovod, torch.distributed or paddle.distributed.
+    """A communicator whose library passes messages: Horovod, torch.distributed or paddle.distributed.
 
-    A framework adds ``all_reduce_gradients``, because these are its own arrays.
+    The subclass of a framework adds ``all_reduce_gradients``, because gradients are arrays of the framework.
     """
 
     errors: tuple[type[Exception], ...]
     """Types of the library's errors after a rank is lost."""
     words = re.compile("gloo|nccl", re.IGNORECASE)
-    """Pattern that tells these errors from others of the types."""
+    """Pattern that matches the messages of these errors, and not those of other errors of the same types."""
 
     @abstractmethod
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
@@ -79,12 +85,12 @@ class MessageRanks(ABC):
     @abstractmethod
     def _all_reduce_of(self, values: int) -> Callable[[], Any]:
         """Return a function that all-reduces ``values`` float32 numbers on the device of the gradients, and
-        waits for them."""
+        waits for the result."""
 
     @classmethod
     @contextlib.contextmanager
     def lost_rank_named(cls) -> Iterator[None]:
-        """Raise RankLostError in place of the library's error after a rank is lost."""
+        """In this context, raise RankLostError in place of the library's error after a rank is lost."""
         try:
             yield
         except cls.errors as error:
@@ -93,14 +99,14 @@ class MessageRanks(ABC):
             raise
 
     def shared(self, values: int) -> None:
-        """Return None: each rank has gradients of its own."""
+        """Return None: each rank keeps its gradients in memory of its own."""
         return
 
     def barrier(self) -> None:
-        """Wait until every rank has called it."""
+        """Wait until every rank has called this method."""
         self.all_reduce(np.zeros(1, dtype=np.int64))
 
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device
-        of the gradients."""
+        """Time ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients. Return
+        the seconds of each."""
         return seconds_of(self._all_reduce_of(values), self.barrier, repeats)

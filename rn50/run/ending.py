@@ -1,5 +1,8 @@
-"""End a run before its time, and its log with it: on a signal, and when the watchdog finds a rank that makes
-no progress."""
+"""End this rank at once, whatever its threads do, and end the log first.
+
+``timed_run.py`` does so on a signal (``OnSignal``), and when the watchdog finds a rank that makes no progress
+(``at_once``).
+"""
 
 import os
 import signal
@@ -12,15 +15,15 @@ from rn50.run.mlperf_log import RunLog
 from rn50.terminal import say
 
 LAST_WORDS_S = 5
-"""Time limit in seconds for ending the log, because the disk may be what hangs."""
+"""Time limit for ending the log, because writing to a disk that hangs would take for ever."""
 AFTER_RANK_0_S = 0.5
-"""Time that the other ranks leave rank 0, which ends the log: mpirun kills all ranks one second after the
-first one has ended."""
+"""Time for which the other ranks wait on a signal, so that rank 0 can end the log: mpirun kills all ranks one
+second after the first one has ended."""
 
 
 def at_once(log: RunLog, status: int, line: str | None) -> NoReturn:
-    """End the log with status "aborted", print ``line``, and end this process, whatever its other threads
-    do."""
+    """End the log with status "aborted", print ``line`` on standard error (None: nothing), and end this
+    process with exit ``status``, whatever its other threads do."""
     threading.Timer(LAST_WORDS_S, os._exit, (status,)).start()
     try:
         log.run_stop("aborted")
@@ -32,17 +35,18 @@ def at_once(log: RunLog, status: int, line: str | None) -> NoReturn:
 
 
 class OnSignal:
-    """While it is open, SIGINT and SIGTERM end the run at once.
+    """Context manager: inside, SIGINT and SIGTERM end this process at once.
 
     Only SIGINT is reported, because it comes from a person who started this one process. The sender of
-    SIGTERM reports why.
+    SIGTERM reports the reason itself.
 
-    The main thread may be in a native call that waits for a rank that no longer exists; Python runs no signal
-    handler then. So the interpreter's wake-up descriptor wakes a thread of our own, which does not depend on
-    the main thread.
+    Python runs signal handlers on the main thread only. That thread may be in a native call that waits for a
+    rank that no longer exists, and so never come to run one. Therefore a thread of this class reads the
+    interpreter's wake-up descriptor, to which the C handler writes the number of the signal.
     """
 
     LINES = {signal.SIGINT: "stopped by SIGINT; the same command starts the run again", signal.SIGTERM: None}
+    """Signal -> the line to print."""
 
     def __init__(self, log: RunLog, rank: int):
         self._log, self._rank = log, rank

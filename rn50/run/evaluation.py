@@ -1,4 +1,8 @@
-"""Evaluate a file of weights as one rank, through the evaluation of a timed run (``rn50 evaluate``)."""
+"""Evaluate a file of weights (``rn50 evaluate``), and count the predictions of any evaluation.
+
+``rn50 evaluate`` starts the ranks of a configuration, and each calls ``as_rank``. ``timed_run.py`` calls
+``count`` with EVAL_TOP5=1.
+"""
 
 import functools
 import pathlib
@@ -12,38 +16,44 @@ from rn50.weights.counts import Counts
 from rn50.weights.display import Density, FileEvaluation
 
 SEED = 1
-"""Seed of the initial values, which the weights replace."""
+"""Seed of the initial weights, which those of the file replace."""
 ENVIRONMENT = {
     "STEP_MODE": "eager",
-    "NVIDIA_TF32_OVERRIDE": "0",  # else a GPU's float32 has 10 bits of 23 in convolutions
+    "NVIDIA_TF32_OVERRIDE": "0",  # else convolutions on a GPU keep 10 of the 23 bits of a float32 fraction
 }
-"""Variables of an evaluation, whatever its configuration says."""
+"""Variables that override the configuration in an evaluation."""
 
 
 def as_rank(config: Config, file: str, report: str | None, as_json: bool) -> None:
-    """Evaluate as one rank; rank 0 prints the counts and writes the report.
+    """Evaluate the weights of ``file`` as one rank. Rank 0 prints the counts, and writes a page to the file
+    ``report`` unless that is None.
 
     Raises UserError unless every image of the validation set was counted.
     """
-    saved = weights_file.read(pathlib.Path(file))
+    weights = weights_file.read(pathlib.Path(file))
     with opened(config) as rank:
         rank.warm_up(SEED)
-        rank.assign(saved.arrays)
-        counted = count(config, rank, confusion=report is not None)
+        rank.assign(weights.arrays)
+        totals = count(config, rank, confusion=report is not None)
         if rank.communicator.rank == 0:
-            facts = {name: value for name, value in sorted(saved.facts.items()) if name != "file"}
-            densities = [Density(*layer) for layer in sparsity.densities(saved.arrays).items()]
-            sparse, taken = sparsity.holds(saved.arrays), rank.precision.name
-            network = pathlib.Path(file), config.run.framework, taken
-            evaluation = FileEvaluation(*network, facts, counted, sparse, densities)
+            evaluation = FileEvaluation(
+                weights=pathlib.Path(file),
+                framework=config.run.framework,
+                precision=rank.precision.name,
+                facts={name: value for name, value in sorted(weights.facts.items()) if name != "file"},
+                counts=totals,
+                sparse=sparsity.holds(weights.arrays),
+                density=[Density(*layer) for layer in sparsity.densities(weights.arrays).items()],
+            )
             display.print_evaluation(evaluation, pathlib.Path(report) if report else None, as_json)
 
 
 def count(config: Config, rank: Rank, confusion: bool = False) -> Counts:
-    """Return the counts of the whole validation set over all ranks, from the logits.
+    """Evaluate the network of ``rank`` on the whole validation set. Return the counts over all ranks, with
+    ``confusion`` also those of each pair of classes.
 
     Raises UserError unless every image was counted.
     """
-    add_up = functools.partial(all_reduce.in_pieces, rank.communicator)
-    data, predictions = config.data, rank.predictions()
-    return counts.evaluate(predictions, data.classes, data.eval_samples, confusion, add_up)
+    add_up = functools.partial(all_reduce.sum_in_pieces, rank.communicator)
+    data = config.data
+    return counts.evaluate(rank.predictions(), data.classes, data.eval_samples, confusion, add_up)

@@ -1,4 +1,7 @@
-"""The library that reads and decodes images for a run, and the batches that a framework makes of them."""
+"""The library that reads and decodes images for a run, INPUT_LIBRARY: which one it is, and its batches.
+
+``loop.py`` calls ``prepare`` in the warm-up, and ``open_batches`` for each split once the clock runs.
+"""
 
 from typing import Any
 
@@ -10,12 +13,12 @@ from rn50.settings.config import Config
 
 
 def chosen(config: Config) -> str:
-    """Return the library that reads and decodes images: INPUT_LIBRARY, or for "auto" DALI if it can be
-    imported."""
+    """Return the library that reads and decodes images: INPUT_LIBRARY. For "auto" return "dali" if DALI can
+    be imported, else the last library of the framework's traits."""
     if config.input_pipeline.library != "auto":
         return config.input_pipeline.library
     framework = config.run.framework
-    # The implementation first: it prepares what the plugin cannot import by itself.
+    # Import the implementation first: DALI's plugin may need a fix that its ``__init__.py`` makes.
     modules = (f"implementations.{framework}", f"nvidia.dali.plugin.{framework}")
     if all(map(frameworks.is_importable, modules)):
         return "dali"
@@ -23,8 +26,8 @@ def chosen(config: Config) -> str:
 
 
 def prepare(config: Config, batch_format: BatchFormat) -> None:
-    """Import, compile or start what the batches of ``open_batches`` need. Raises UserError if it is
-    missing."""
+    """Import and compile what ``open_batches`` needs, without opening the data set. Raises UserError if a
+    package is missing."""
     _batches(config)
     if chosen(config) == "dali":
         dali.prepare(config, batch_format)
@@ -33,13 +36,14 @@ def prepare(config: Config, batch_format: BatchFormat) -> None:
 def open_batches(
     config: Config, split: Split, communicator: Any, seed: int, batch_format: BatchFormat
 ) -> Batches:
-    """Return the batches of a split, from ``dali_batches.py`` or ``loader_batches.py`` of the framework."""
-    batches: Batches = _batches(config)(config, split, communicator, seed, batch_format)
-    return batches
+    """Open a split of the data set and return its batches for this rank. ``seed`` is that of order, crops and
+    mirroring."""
+    return _batches(config)(config, split, communicator, seed, batch_format)
 
 
 def _batches(config: Config) -> Any:
-    """Return the class of the batches. What reads for the other library is not imported."""
+    """Return the subclass of ``Batches`` for the chosen library, from ``dali_batches.py`` or
+    ``loader_batches.py`` of the framework. The other of the two files is not imported."""
     framework = config.run.framework
     if chosen(config) != "dali":
         return frameworks.module(framework, "loader_batches").LoaderBatches

@@ -1,4 +1,8 @@
-"""The log file of a run: it grows under another name, is locked meanwhile, and is kept whatever happens."""
+"""The log file of a run. While the run writes it, it has the name ``partial_name`` and is locked.
+
+``mlperf_log.py`` writes to a ``LogFile`` on rank 0. ``job.py`` calls ``refuse_existing`` before the ranks
+start, and ``stop_abandoned`` after they have ended.
+"""
 
 import contextlib
 import fcntl
@@ -19,14 +23,16 @@ from rn50.terminal import say
 
 _MOVE = "move it away or set another RESULT_FILE"
 _TOKEN = b":::MLLOG"
+"""Beginning of every log."""
 
 
 class LogFile:
-    """The log of a run; it has the name ``partial_name`` until ``finish``."""
+    """The log of a run. ``stream`` is open for writing until ``finish``, which renames the file to
+    ``result_file``."""
 
     def __init__(self, result_file: pathlib.Path):
-        """Open the partial log, empty and locked. The lock is needed because ranks of a killed launcher may
-        still write it.
+        """Open the partial log, empty it and lock it. Without the lock, ranks of a launcher that was killed
+        might still write to the same file.
 
         Raises UserError if another file has the name, another run writes the log, or it cannot be written.
         """
@@ -50,19 +56,20 @@ class LogFile:
 
     @property
     def is_lost(self) -> bool:
-        """True if the file was moved or removed."""
+        """True if the partial log was moved or removed."""
         with contextlib.suppress(OSError):
             return not os.path.samestat(os.lstat(self._partial), os.fstat(self.stream.fileno()))
         return True
 
     def refuse_loss(self) -> None:
-        """Raise UserError if ``is_lost``, because a run without its log gives no result."""
+        """Raise UserError if the partial log is lost, because a run without its log gives no result."""
         if self.is_lost:
             problem = "was removed or moved while the run wrote it"
             raise UserError(self._partial, problem, "start the run again")
 
     def keep(self) -> None:
-        """Write the log to the nearest folder that can hold it, and print where."""
+        """Write a lost log to a new file in the nearest folder above that exists, or in that of temporary
+        files, and print its name."""
         descriptor = self.stream.fileno()
         content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         nearest = next(folder for folder in self._result_file.absolute().parents if folder.is_dir())
@@ -74,7 +81,7 @@ class LogFile:
                 return
 
     def finish(self) -> None:
-        """Rename the file to its final name. Raises UserError if that fails."""
+        """Close the log and rename it to its final name. Raises UserError if that fails."""
         self.refuse_loss()
         self.stream.close()
         try:
@@ -85,6 +92,7 @@ class LogFile:
 
 
 def _no_link(name: str, flags: int) -> int:
+    """Open a file that is no symbolic link: an ``opener`` of ``open``."""
     return os.open(name, flags | os.O_NOFOLLOW, 0o666)
 
 
@@ -106,8 +114,8 @@ def _unwritable(path: str | pathlib.Path, error: OSError) -> UserError:
 
 
 def refuse_existing(result_file: pathlib.Path) -> None:
-    """Raise UserError if ``result_file`` exists, if that is unknown, or if its name is that of the run's
-    .json file."""
+    """Raise UserError if ``result_file`` exists, if the system does not say whether it exists, or if it ends
+    in .json, as the file of ``provenance`` beside the log does."""
     try:
         os.lstat(result_file)
     except (FileNotFoundError, NotADirectoryError):
@@ -121,9 +129,10 @@ def refuse_existing(result_file: pathlib.Path) -> None:
 
 
 def stop_abandoned(result_file: pathlib.Path) -> None:
-    """End the log of a run that was killed: write ``run_stop`` status "aborted" if the clock was running.
+    """End the partial log of a run that was killed: write ``run_stop``, status "aborted", if the clock was
+    running.
 
-    A log that another run is still writing is left alone.
+    Do nothing if there is no such log, or if another run is still writing it.
     """
     try:
         stream = files.open_regular(partial_name(result_file), flags=os.O_RDWR | os.O_NOFOLLOW)
@@ -136,6 +145,7 @@ def stop_abandoned(result_file: pathlib.Path) -> None:
 
 
 def _end_abandoned(stream: IO[bytes]) -> None:
+    """Append ``run_stop``, status "aborted", to a log that has ``run_start`` and no ``run_stop``."""
     with needed_for("the log of a timed run"):
         from mlperf_logging.mllog import constants
         from mlperf_logging.mllog.mllog import MLLogger
@@ -154,12 +164,14 @@ def _end_abandoned(stream: IO[bytes]) -> None:
     with contextlib.suppress(OSError):
         if stream.write(stop) == len(stop):
             return
-    # On a full disk the line only fits in place of the last ones, but ``run_start`` has to stay.
-    kept = lines.splitlines(keepends=True)
-    run_start = next(i for i, line in enumerate(kept) if f'"{constants.RUN_START}"'.encode() in line)
-    while len(b"".join(kept)) + len(stop) > len(lines):
-        del kept[-1 if len(kept) - 1 > run_start else run_start - 1]
-        run_start = min(run_start, len(kept) - 1)
+    # The disk is full. Make room for ``stop``: drop lines from the end, but not ``run_start``; once it is the
+    # last line, drop the lines before it.
+    kept_lines = lines.splitlines(keepends=True)
+    run_start = next(i for i, line in enumerate(kept_lines) if f'"{constants.RUN_START}"'.encode() in line)
+    while len(b"".join(kept_lines)) + len(stop) > len(lines):
+        last = len(kept_lines) - 1
+        del kept_lines[last if last > run_start else run_start - 1]
+        run_start = min(run_start, len(kept_lines) - 1)
     stream.seek(0)
-    stream.write(b"".join(kept) + stop)
+    stream.write(b"".join(kept_lines) + stop)
     stream.truncate()

@@ -1,7 +1,8 @@
-"""One rank of a run or of a measurement: the loops over batches, around an engine.
+"""One rank of a run or of a measurement: the loops over batches, around the engine of a framework.
 
-No other code trains or evaluates on batches. Clock, log and stop rule are in ``timed_run.py``; what is
-computed in a step is in ``implementations/<framework>/engine.py``.
+``timed_run.py`` calls ``Rank`` for training runs, the modules of ``rn50/speed`` call it for measurements. No
+other code trains or evaluates on batches. Clock, log and stop rule are in ``timed_run.py``. The computation
+of a step is in ``implementations/<framework>/engine.py``.
 """
 
 import contextlib
@@ -24,11 +25,13 @@ from rn50.run.engine import Communicator, Engine, Tensor
 from rn50.settings.config import Config
 
 OnProgress = Callable[[int, float], None]
-"""Called with (samples seen by this rank in this epoch, mean training loss of a step): after the second step
-of the run, now and then during an epoch, and at its end."""
+"""Function called with (samples that this rank has trained on in this epoch, mean training loss of a step):
+after the second step of the run, then every ``PROGRESS_SECONDS``, and at the end of an epoch."""
 PROGRESS_SECONDS = 1.0
 """Least time between two reports of an epoch's progress."""
 WARM_UP_STEPS = 3
+"""Training steps and forward passes of a full batch in the warm-up. The first step compiles; the fastest of
+the forward passes is ``Rank.forward_seconds``."""
 
 
 class EpochResult(NamedTuple):
@@ -39,14 +42,14 @@ class EpochResult(NamedTuple):
     data_wait_seconds: float
     """The part of ``seconds`` in which the training loop waited for its next batch."""
     sample_order: int | None = None
-    """See ``Batches.sample_order``."""
+    """This rank's part of the hash of the order of the samples: ``Batches.sample_order``. None: unknown."""
 
 
 class Rank:
-    """This process's rank. Raises UserError if the framework or its device is missing.
+    """The rank that this process is: its engine, its communicator, and the loops that train and evaluate.
 
-    With ``model`` it times a model of the framework's own zoo, in the precision that is chosen for our
-    network.
+    With ``model``, the engine trains that model of the framework's own zoo in place of ResNet-50, in the
+    precision that is chosen for ResNet-50. Raises UserError if the framework or its device is missing.
     """
 
     def __init__(self, config: Config, model: str | None = None):
@@ -54,42 +57,45 @@ class Rank:
         self.communicator = connect(config)
         self.engine = self._engine(self.communicator, model)
         self.precision = precision.before_warm_up(config)
-        """Precision of the matrix products, the same on all ranks; final after ``warm_up``."""
+        """Precision of the matrix products, the same on all ranks. ``warm_up`` may change it, and nothing
+        after that."""
         self.forward_seconds = math.inf
-        """Seconds of a forward pass of this rank alone, known after ``warm_up``. It shows which rank is
-        slow."""
+        """Seconds of a forward pass, in which no other rank takes part: they show which rank is slow.
+        ``warm_up`` measures them."""
         self.steps = 0
-        """Batches of any kind begun so far; the watchdog's thread reads it."""
+        """Batches begun so far, in warm-up, training or evaluation. The watchdog's thread reads it."""
         self._rates = LearningRates(config)
-        self._last_report = 0.0  # the first one is due at once
+        self._last_report = 0.0  # time of the last call of OnProgress; 0 makes the first one due at once
         self._data: dict[Split, Batches] = {}
 
     def warm_up(self, seed: int) -> list[str]:
-        """Build and compile everything on a synthetic batch, then go back to the weights of ``seed``; touch
-        no file of the data set. Return the names of the trainable tensors.
+        """Build the network and compile everything on a synthetic batch, then set the initial weights of
+        ``seed`` again. Touch no file of the data set. Return the names of the trainable tensors.
 
         Libraries compile kernels and choose algorithms for each shape, which must not happen after the clock
-        has started. So there is a step of each batch size with which a pass over the training set ends.
+        has started. The last batch of an epoch may be smaller than the others, so the warm-up makes a step of
+        each size that a last batch has.
         """
-        config, engine, self._seed = self.config, self.engine, seed
+        config, engine = self.config, self.engine
+        self._seed = seed
         with self.communicator.lost_rank_named():
             input_library.prepare(config, engine.batch_format)  # before a network takes the GPU's memory
             self.precision = precision.choose(config, self.communicator, self._trial)
             names = engine.build(seed, self.precision.name)
-            initial, batch, seconds = self.weights(), engine.synthetic(), []
+            initial_weights = self.weights()
+            batch = engine.synthetic()
             for _ in range(WARM_UP_STEPS):
                 self._dry_step(engine, batch)
                 begin = time.perf_counter()
                 engine.correct(batch)
                 engine.wait()
-                seconds.append(time.perf_counter() - begin)
+                self.forward_seconds = min(self.forward_seconds, time.perf_counter() - begin)
             data, batch_size = config.data, config.hyperparameters.batch_size
             for samples in record_set.ragged_sizes(data.train_samples, config.ranks, batch_size):
                 self._dry_step(engine, batch._replace(samples=samples))
-            self.assign(initial)
+            self.assign(initial_weights)
             self.assign_momentum({name: np.zeros_like(array) for name, array in self.momentum().items()})
             engine.wait()
-        self.forward_seconds = min(seconds)
         return names
 
     def open_data(self) -> None:
@@ -97,11 +103,12 @@ class Rank:
         self._data = {split: self.open(self.config, split) for split in get_args(Split)}
 
     def begin_after(self, epoch: int, seed: int) -> None:
-        """Go on as after ``epoch`` epochs: count their steps, and reopen the training set, read with
-        ``seed``. Call it after ``open_data``."""
+        """Continue as if this rank had trained ``epoch`` epochs: learning rates go on from their last step,
+        and the training set is opened again, its random order and crops drawn from ``seed``. Call it after
+        ``open_data``."""
         self._rates.go_on_after(epoch)
         self._seed = seed
-        del self._data["train"]  # ends its threads before others start
+        del self._data["train"]  # ends the threads of the old batches before those of the new ones start
         self._data["train"] = self.open(self.config, "train")
 
     def train_epoch(self, progress: OnProgress) -> EpochResult:
@@ -115,33 +122,37 @@ class Rank:
         rate: Callable[[], float],
         progress: OnProgress = lambda samples, loss: None,
     ) -> EpochResult:
-        """Train on one pass over ``batches``, at most ``steps`` of them; ``rate`` returns the learning rate
-        of the next step."""
-        engine, samples, previous = self.engine, 0, None
-        begin, waited_before = time.perf_counter(), batches.wait_seconds
+        """Train on one pass over ``batches``, at most ``steps`` of them (None: all). ``rate`` returns the
+        learning rate of the next step."""
+        samples = 0
+        previous_loss = None
+        wait_seconds_before = batches.wait_seconds
+        begin = time.perf_counter()
         with self.communicator.lost_rank_named():
             for batch in itertools.islice(batches.epoch(), steps):
                 self.steps += 1
                 # Forward pass, backward pass, all-reduce and update.
-                loss = engine.step(batch, rate())
+                loss = self.engine.step(batch, rate())
                 samples += batch.samples
-                # Once a second report the loss of the step before: reading the latest would drain the device.
-                if previous is not None and time.perf_counter() - self._last_report > PROGRESS_SECONDS:
+                # Once a second report the loss of the step before this one. Reading the loss of this step
+                # would wait for the device, which then has nothing to do until the next step is launched.
+                if previous_loss is not None and time.perf_counter() - self._last_report > PROGRESS_SECONDS:
                     self._last_report = time.perf_counter()
-                    progress(samples, engine.mean(previous))
+                    progress(samples, self.engine.mean(previous_loss))
                     batches.check_labels()
-                previous = loss
+                previous_loss = loss
             batches.check_labels()
-            engine.wait()
+            self.engine.wait()
             seconds = time.perf_counter() - begin
-            if previous is not None:
-                progress(samples, engine.mean(previous))
-        return EpochResult(samples, seconds, batches.wait_seconds - waited_before, batches.sample_order)
+            if previous_loss is not None:
+                progress(samples, self.engine.mean(previous_loss))
+        return EpochResult(samples, seconds, batches.wait_seconds - wait_seconds_before, batches.sample_order)
 
     def evaluate(self) -> tuple[int, int]:
-        """Return (correct, total) of this rank's part of the validation set."""
+        """Return (correct samples, all samples) of this rank's part of the validation set."""
+        batches = self._data["val"]
         correct: Tensor = 0
-        batches, total = self._data["val"], 0
+        total = 0
         with self.communicator.lost_rank_named():
             for batch in batches.epoch():
                 self.steps += 1
@@ -149,23 +160,26 @@ class Rank:
                     correct = correct + self.engine.correct(batch)
                     total += batch.samples
             batches.check_labels()
+            # Without a batch ``correct`` is not a tensor, but still the number 0.
             return int(self.engine.array(correct).item()) if total else 0, total
 
     def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield float32 logits (n, classes) and labels (n,) of the batches that ``evaluate`` counts.
+        """Yield float32 logits (n, classes) and labels (n,) of each batch of this rank's part of the
+        validation set.
 
-        Call it after ``warm_up``. It opens the validation set itself, because an evaluation alone needs no
-        training set.
+        Call it after ``warm_up``. It opens the validation set itself, so that a mere evaluation does not have
+        to call ``open_data``, which opens the training set too.
         """
-        batches, array = self.open(self.config, "val"), self.engine.array
-        for images, labels, samples, _ in batches.epoch():
+        engine, batches = self.engine, self.open(self.config, "val")
+        for batch in batches.epoch():
             self.steps += 1
-            yield array(self.engine.logits(images))[:samples], array(labels)[:samples]
+            logits = engine.array(engine.logits(batch.images))
+            yield logits[: batch.samples], engine.array(batch.labels)[: batch.samples]
         batches.check_labels()
 
     @property
     def waits_for_data(self) -> bool:
-        """True while a requested batch is not ready."""
+        """True while a loop waits for the input library to finish its next batch."""
         return any(batches.waiting for batches in list(self._data.values()))
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -174,7 +188,7 @@ class Rank:
         return {name: self.engine.array(tensor) for name, tensor in self.engine.tensors().items()}
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give tensors these values, by the names of ``weights``. Momentum is unchanged."""
+        """Set the tensors that ``arrays`` names, by the names of ``weights``. Momentum is unchanged."""
         self._set(self.engine.tensors(), arrays)
 
     def momentum(self) -> dict[str, np.ndarray]:
@@ -182,11 +196,12 @@ class Rank:
         return {name: self.engine.array(tensor) for name, tensor in self.engine.momentum().items()}
 
     def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give the momentum these values."""
+        """Set the momentum that ``arrays`` names, by the names of the trainable tensors."""
         self._set(self.engine.momentum(), arrays)
 
     def open(self, config: Config, split: Split) -> Batches:
-        """Return the batches of a split; ``config`` may differ in its input pipeline, to measure it."""
+        """Return the batches of a split. ``config`` is this rank's, or differs from it in the input pipeline,
+        for measurements of the pipeline."""
         batch_format = self.engine.batch_format
         return input_library.open_batches(config, split, self.communicator, self._seed, batch_format)
 
@@ -201,23 +216,26 @@ class Rank:
         self.communicator.close()
 
     def _engine(self, communicator: Communicator, model: str | None = None) -> Engine:
-        module = frameworks.module(self.config.run.framework, "zoo" if model else "engine")
-        engine: Engine = module.create(self.config, communicator, *([model] if model else []))
-        return engine
+        """Return a new engine of the framework, of ResNet-50 or of a ``model`` of the framework's zoo."""
+        framework = self.config.run.framework
+        if model:
+            return frameworks.module(framework, "zoo").create(self.config, communicator, model)
+        return frameworks.module(framework, "engine").create(self.config, communicator)
 
     def _set(self, tensors: Mapping[str, Tensor], arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             self.engine.set(tensors[name], array)
 
     def _dry_step(self, engine: Engine, batch: Batch) -> None:
-        """Run a step at a learning rate of 0 to its end. It changes running statistics and momentum."""
+        """Run a step at a learning rate of 0, and wait for its end. The step changes running statistics and
+        momentum, but no weights."""
         self.steps += 1
         engine.step(batch, 0.0)
         engine.wait()
 
     def _trial(self, name: str) -> Callable[[], None]:
-        """Return a step of our network in a precision, by an engine of one rank: ranks make different numbers
-        of these steps."""
+        """Return a function that runs one step of ResNet-50 in the precision ``name``. Its engine takes this
+        rank for the only one, because the ranks do not make equally many of these steps."""
         engine = self._engine(SingleProcess(self.communicator.local_rank))
         engine.build(self._seed, name)
         return functools.partial(self._dry_step, engine, engine.synthetic())
@@ -225,7 +243,8 @@ class Rank:
 
 @contextlib.contextmanager
 def opened(config: Config, model: str | None = None) -> Iterator[Rank]:
-    """Yield this process's rank. At the end it waits for the others, and it is closed whatever happens."""
+    """Yield a new rank. At the end of the context wait for the other ranks; close the rank whatever
+    happens."""
     rank = Rank(config, model)
     try:
         yield rank
@@ -235,22 +254,24 @@ def opened(config: Config, model: str | None = None) -> Iterator[Rank]:
 
 
 class LearningRates:
-    """Counts the steps of a run and gives the learning rate of each (``rn50.benchmark.schedule``)."""
+    """Counts the steps of a run and returns the learning rate of each (``rn50.benchmark.schedule``)."""
 
     def __init__(self, config: Config):
-        h = config.hyperparameters
-        steps = schedule.steps_per_epoch(config.data.train_samples, config.ranks, h.batch_size)
-        batches = record_set.batches(config.data.train_samples, config.ranks, h.batch_size)
+        samples, batch_size = config.data.train_samples, config.hyperparameters.batch_size
+        # The schedule divides the samples by the ranks and rounds down. A rank makes a step more where its
+        # shard is one sample larger and that sample needs a batch, and fewer with BENCHMARK_STEPS.
+        steps = schedule.steps_per_epoch(samples, config.ranks, batch_size)
+        batches = record_set.batches(samples, config.ranks, batch_size)
         self._steps_per_epoch = min(batches, config.run.benchmark_steps or batches)
-        self.of = functools.partial(schedule.learning_rate, recipe=config.recipe, steps_per_epoch=steps)
+        self.rate_of = functools.partial(schedule.learning_rate, recipe=config.recipe, steps_per_epoch=steps)
         """Function that returns the learning rate of a step, counted from 1."""
         self._step = 0
 
     def go_on_after(self, epoch: int) -> None:
-        """Go on as after ``epoch`` epochs."""
+        """Count the steps of ``epoch`` epochs as made."""
         self._step = epoch * self._steps_per_epoch
 
     def next(self) -> float:
         """Begin the next step and return its learning rate."""
         self._step += 1
-        return self.of(self._step)
+        return self.rate_of(self._step)

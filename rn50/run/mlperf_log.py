@@ -1,4 +1,4 @@
-"""Write the MLPerf events of a run, each in one place.
+"""The MLPerf log of a run: ``RunLog`` has a method for each event, which ``timed_run.py`` calls.
 
 The format is ``:::MLLOG {json}`` lines of the ``mlperf_logging`` package. Keys and their order are those of
 the MLPerf Training logging specification and its compliance rulesets 1.0.0 to 4.0.0 for ResNet-50. Only rank
@@ -29,12 +29,12 @@ with needed_for("the log of a timed run"):
 
 
 _NUMERIC = {"float32": "fp32", "float16": "fp16"}
-"""Precision -> its name of ``rules.PRECISIONS``."""
+"""Precision -> its name in ``rules.PRECISIONS``, where the two differ."""
 
 
 class _StrictHandler(logging.StreamHandler):
-    """A handler that lets a failed write fail the run; the standard one would print the error and go on
-    without a log."""
+    """A logging handler that raises UserError if a line cannot be written. The standard handler would print
+    the error, and the run would go on without a log."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
@@ -45,9 +45,9 @@ class _StrictHandler(logging.StreamHandler):
 class RunLog:
     """The log of one run.
 
-    With a ``result_file`` the log grows under the name ``<result_file>.partial`` and gets its final name from
-    ``finish``. So a file with the final name is always a whole run. Without one the log goes to standard
-    output. On any rank but 0 every method does nothing.
+    With a ``result_file`` the log is written under the name ``<result_file>.partial``, until ``finish``
+    renames it. So a file with the final name is always the log of a whole run. Without a ``result_file`` the
+    log goes to standard output. On any rank but 0 every method does nothing.
     """
 
     def __init__(self, rank: int, result_file: pathlib.Path | None):
@@ -62,19 +62,20 @@ class RunLog:
     def _log(
         self, key: str, value: Any = None, metadata: dict[str, Any] | None = None, time_ms: int | None = None
     ) -> None:
-        """Write a line: the start or the end of an interval if its key ends so, else a point in time."""
-        interval = {"start": self._mllog.start, "stop": self._mllog.end}
-        record = interval.get(key.rpartition("_")[2], self._mllog.event)
+        """Write a line: the start of an interval if ``key`` ends in "_start", its end if in "_stop", else a
+        point in time. ``time_ms`` is now by default."""
+        writers = {"start": self._mllog.start, "stop": self._mllog.end}
+        write = writers.get(key.rpartition("_")[2], self._mllog.event)
         with self._lock:
             if self._writes:
-                record(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
+                write(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int, labels: Sequence[str] = ()) -> None:
-        """Log the submission lines, ``cache_clear`` and ``init_start``; ``labels`` are added to those of the
-        configuration.
+        """Log the submission lines, ``cache_clear`` and ``init_start``. The platform gets the labels of the
+        configuration and ``labels``, in parentheses.
 
-        Their time is when the process began, because loading the framework is part of initialisation, and the
-        rank is known only afterwards.
+        All have the time ``init_start_ms`` at which the process began, because loading the framework is part
+        of initialisation. They are logged later, because only then this process knows its rank.
         """
         platform = config.run.platform
         for label in (*config.labels, *labels):
@@ -91,7 +92,7 @@ class RunLog:
         self._log(constants.INIT_START, time_ms=init_start_ms)
 
     def hyperparameters(self, config: Config, seed: int, ranks: int, tensors: Iterable[str]) -> None:
-        """Log seed, hyperparameters and the initialised tensors, then ``init_stop``."""
+        """Log seed, hyperparameters and the names of the initialised ``tensors``, then ``init_stop``."""
         total = config.hyperparameters.batch_size * ranks
         self._log(constants.SEED, seed)
         for key, value in dataclasses.replace(config.recipe, global_batch_size=total).logged().items():
@@ -107,22 +108,25 @@ class RunLog:
             self._clock_runs = True
 
     def samples(self, config: Config, precision: str, certificate: dict[str, str] | None = None) -> None:
-        """Log the sizes of the two sets, with input library, precision and the certificate's hashes by name
-        as metadata, because the rules have no key for them; then lowest precisions, parallelism and the name
-        of the configuration's file.
+        """Log the numbers of training and validation samples, then lowest precisions, parallelism and the
+        name of the configuration file.
+
+        The lines of the samples have metadata for which the rules have no key: input library, precision, and
+        ``certificate``, name -> hash.
         """
         library = input_library.chosen(config)
         metadata: dict[str, Any] = {"input_library": library, "precision": precision, **(certificate or {})}
-        cut = {EPOCH_SAMPLES: config.epoch_samples} if config.run.benchmark_steps else {}
-        aimed = {TARGET: config.run.target} if rules.OTHER_TARGET in config.labels else {}
-        self._log(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **cut, **aimed})
+        epoch_samples = {EPOCH_SAMPLES: config.epoch_samples} if config.run.benchmark_steps else {}
+        target = {TARGET: config.run.target} if rules.OTHER_TARGET in config.labels else {}
+        self._log(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **epoch_samples, **target})
         self._log(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
-        # Keys that rounds from v6.1 on ask for. There is no attention; gradients are float32 everywhere.
+        # Keys that rounds from v6.1 on ask for. ResNet-50 has no attention. Gradients are summed in float32.
         in_linear, _, in_communication = rules.LOWEST_PRECISIONS
         self._log(in_linear, _NUMERIC.get(precision, precision))
         self._log(in_communication, _NUMERIC["float32"])
-        of_rank = {constants.MICRO_BATCH_SIZE: config.hyperparameters.batch_size}  # and the whole network
-        for key, value in {**dict.fromkeys(rules.PARALLELISM, 1), **of_rank}.items():
+        # Every rank has the whole network: no kind of parallelism but that of the data.
+        batch_size = {constants.MICRO_BATCH_SIZE: config.hyperparameters.batch_size}
+        for key, value in {**dict.fromkeys(rules.PARALLELISM, 1), **batch_size}.items():
             self._log(key, value)
         if file := config.environment.get("CONFIG_FILE"):
             self._log(constants.CONFIG_FILENAME, pathlib.Path(file).name)
@@ -141,12 +145,14 @@ class RunLog:
         self._log(constants.EPOCH_START, metadata={constants.EPOCH_NUM: epoch})
 
     def epoch_stop(self, epoch: int, images_per_second: float, loss: float, order: str | None = None) -> None:
-        """Log the end of an epoch, its training throughput over all ranks, the mean of the losses that rank 0
-        has seen in it, and a hash of the order of its samples, if known. Raises UserError if the log file is
-        gone."""
+        """Log the end of an epoch, its training throughput over all ranks, ``loss``, the mean of the losses
+        that rank 0 has read in it, and ``order``, a hash of the order of its samples (None: unknown).
+
+        Raises UserError if the log file was removed or moved.
+        """
         self._log(constants.EPOCH_STOP, metadata={constants.EPOCH_NUM: epoch})
-        about = {"step": epoch, **({} if order is None else {SAMPLE_ORDER: order})}
-        self._log("tracked_stats", {"throughput": images_per_second, "train_loss": loss}, about)
+        metadata = {"step": epoch, **({} if order is None else {SAMPLE_ORDER: order})}
+        self._log("tracked_stats", {"throughput": images_per_second, "train_loss": loss}, metadata)
         if self._file is not None:
             self._file.refuse_loss()
 
@@ -155,19 +161,19 @@ class RunLog:
         self._log(constants.EVAL_START, metadata={constants.EPOCH_NUM: epoch})
 
     def eval_stop(self, epoch: int, accuracy: float, top_5: float | None = None) -> None:
-        """Log the end of an evaluation and its top-1 ``accuracy``, a fraction; top-5, if known, as metadata,
-        because the rules have no key for it."""
-        more = {} if top_5 is None else {TOP_5: top_5}
-        self._log(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: epoch, **more})
+        """Log the end of an evaluation and its top-1 ``accuracy``. ``top_5`` (None: not counted) is metadata,
+        because the rules have no key for it. Both are fractions."""
+        top_5_metadata = {} if top_5 is None else {TOP_5: top_5}
+        self._log(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: epoch, **top_5_metadata})
         self._log(constants.EVAL_STOP, metadata={constants.EPOCH_NUM: epoch})
 
     def run_stop(self, status: str) -> None:
         """Stop the clock with ``status`` "success" or "aborted". A second call, or one before the clock
         starts, does nothing.
 
-        No line follows it, even if the training thread goes on for a moment after a signal. If somebody has
-        removed the log or its folder meanwhile, the log is written elsewhere, which is reported on standard
-        error.
+        Nothing is logged after ``run_stop``, although the training thread may go on for a moment after a
+        signal. If somebody has removed the log or its folder during the run, the log is written elsewhere,
+        and its place is printed on standard error.
         """
         with self._lock:
             if self._clock_runs:
@@ -178,6 +184,6 @@ class RunLog:
                     self._file.keep()
 
     def finish(self) -> None:
-        """Rename the whole log to its final name. Raises UserError if that fails."""
+        """Give the finished log its final name. Raises UserError if that fails."""
         if self._file is not None:
             self._file.finish()

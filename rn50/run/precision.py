@@ -1,5 +1,7 @@
-"""The precision of the matrix products: PRECISION, or what "auto" becomes, which on a CPU is timed at
-warm-up."""
+"""The precision of a run's matrix products, PRECISION. On a CPU "auto" is decided by timing steps.
+
+``loop.py`` calls ``before_warm_up`` when a rank is made, and ``choose`` in its warm-up.
+"""
 
 import ctypes
 import gc
@@ -19,16 +21,17 @@ from rn50.run.engine import Communicator
 from rn50.settings.config import Config
 
 TIMED = ("float32", "bfloat16")
+"""The precisions that PRECISION=auto chooses from on a CPU."""
 WORTH = 1.05
-"""Take bfloat16 only if its step is at least this many times as fast.
+"""bfloat16 is taken only if its step is at least this many times as fast as that of float32.
 
 Two trials of one precision differ by some per cent, so a smaller lead may be chance. float32 then costs next
 to nothing and keeps more digits, and the runs of a campaign do not differ in precision by chance."""
 VISITS = 4
-"""Turns of each precision. They alternate, so that a short load on the machine does not slow all turns of one
-of them."""
+"""Turns in which each precision is timed. The turns of the two alternate, so that a short load on the machine
+does not slow all turns of one precision."""
 VISIT_S = 0.1
-"""Fewest seconds of a turn, which has a step at least."""
+"""Least time of a turn in seconds. A turn has one step or more."""
 
 
 class Precision(NamedTuple):
@@ -37,12 +40,14 @@ class Precision(NamedTuple):
     name: str
     """"float32", "float16" or "bfloat16"."""
     reason: str = ""
-    """A line that says why PRECISION=auto became it; empty where configuration and device leave no choice."""
+    """A line that says why PRECISION=auto became this precision. Empty if configuration and device leave no
+    choice."""
 
 
 def before_warm_up(config: Config) -> Precision:
-    """Return the precision as far as it is known before warm-up: float32 where ``choose`` may find bfloat16
-    faster. Raises UserError if the framework does not compute in PRECISION on this processor."""
+    """Return the precision as far as it is decided before the warm-up. It is float32 if ``choose`` has still
+    to compare float32 with bfloat16. Raises UserError if the framework does not compute in PRECISION on this
+    processor."""
     if config.run.precision == "bfloat16" and config.run.device == "cpu":
         traits = frameworks.traits(config.run.framework)
         if not traits.bfloat16_flags <= cpu_flags():
@@ -59,42 +64,44 @@ def before_warm_up(config: Config) -> Precision:
 def choose(
     config: Config, communicator: Communicator, trial: Callable[[str], Callable[[], None]]
 ) -> Precision:
-    """Return the precision of the run, the same on all ranks; for "auto" on a CPU, the one whose step is
-    faster here.
+    """Return the precision of the run, the same on all ranks. For "auto" on a CPU, time steps in float32 and
+    bfloat16 on all ranks, and compare the means over the ranks.
 
-    ``trial(precision)`` builds a network that is discarded, and returns a function that runs one step and
-    waits for its end. Both networks are in memory at once, and gone before the one that is trained is built.
+    ``trial(precision)`` builds a network for the trial, and returns a function that runs one step and waits
+    for its end. The networks of both precisions are in memory at the same time. They are freed before this
+    function returns, after which the network of the run is built.
     """
     choice = before_warm_up(config)
-    on_cpu = frameworks.traits(config.run.framework).precisions.get("cpu", ())
+    cpu_precisions = frameworks.traits(config.run.framework).precisions.get("cpu", ())
     is_open = config.run.precision == "auto" and config.run.device == "cpu" and not choice.reason
-    if not is_open or "bfloat16" not in on_cpu:
+    if not is_open or "bfloat16" not in cpu_precisions:
         return choice
-    # Without these instructions it is right, but never faster.
-    able = total(communicator, bool(BFLOAT16 & cpu_flags()))
-    if able < communicator.size:
-        lacking = "the processor has no" if able == 0 else "not every rank's processor has"
-        return Precision("float32", f"PRECISION=auto is float32: {lacking} instructions for bfloat16")
-    # The runs of a campaign shall not differ in precision by chance, and a trial takes 2 s.
+    # A processor without instructions for bfloat16 computes in bfloat16 correctly, but never faster.
+    ranks_with_instructions = total(communicator, bool(BFLOAT16 & cpu_flags()))
+    if ranks_with_instructions < communicator.size:
+        who = "not every rank's processor has" if ranks_with_instructions else "the processor has no"
+        return Precision("float32", f"PRECISION=auto is float32: {who} instructions for bfloat16")
+    # Take the precision of an earlier run, if rank 0 finds one: the runs of a campaign must not differ in
+    # precision by chance, and a trial takes 2 s. The ranks sum 1 + its index in TIMED, or 0 for none.
     earlier = provenance.earlier_precision(config) if communicator.rank == 0 else None
     if number := total(communicator, TIMED.index(earlier) + 1 if earlier in TIMED else 0):
         name = TIMED[number - 1]
         return Precision(name, f"PRECISION=auto is {name}, as in earlier runs of this configuration")
     steps = {name: trial(name) for name in TIMED}
     for step in steps.values():
-        step()  # compiles
+        step()  # the first step compiles
     fastest = dict.fromkeys(TIMED, math.inf)
     for name in TIMED * VISITS:
-        communicator.barrier()  # ranks that share cores or memory time the same precision
+        communicator.barrier()  # ranks that share cores or memory time the same precision at a time
         fastest[name] = min(fastest[name], _fastest_step(steps[name]))
     del step, steps
     _free_memory()
-    microseconds = np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64)
-    return decide(*(communicator.all_reduce(microseconds) / communicator.size / 1e3))
+    microseconds = communicator.all_reduce(np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64))
+    return decide(*(microseconds / communicator.size / 1e3))
 
 
 def decide(float32: float, bfloat16: float) -> Precision:
-    """Return the precision to take, from the milliseconds of a step in each."""
+    """Return the precision to take, given the milliseconds of a step in each of the two."""
     ratio = float32 / bfloat16
     times = f"a step timed at warm-up takes {bfloat16:.1f} ms in bfloat16, {float32:.1f} ms in float32"
     if ratio >= WORTH:
@@ -104,12 +111,13 @@ def decide(float32: float, bfloat16: float) -> Precision:
 
 
 def shown(config: Config, taken: Precision) -> str:
-    """Return the precision that warm-up took, as tables show it."""
+    """Return the text that tables show for ``taken``, the precision of a rank after its warm-up."""
     return f"{taken.name} (auto)" if config.run.precision == "auto" else taken.name
 
 
 def _fastest_step(step: Callable[[], None]) -> float:
-    """Return the seconds of the fastest step, which other load on the machine delays least."""
+    """Run steps for ``VISIT_S`` seconds. Return the seconds of the fastest step, which other load on the
+    machine has delayed least."""
     times = [time.perf_counter()]
     while times[-1] - times[0] < VISIT_S:
         step()
@@ -118,7 +126,7 @@ def _fastest_step(step: Callable[[], None]) -> float:
 
 
 def _free_memory() -> None:
-    """Return the memory of discarded networks to the system; the C library would keep what lies between other
-    blocks."""
-    gc.collect()  # the blocks of a network refer to each other
+    """Return the memory of deleted networks to the system. Without ``malloc_trim`` the C library keeps freed
+    memory that lies between blocks in use."""
+    gc.collect()  # networks have reference cycles
     getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)  # not in every C library

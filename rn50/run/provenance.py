@@ -1,4 +1,8 @@
-"""Save beside a result how it was made."""
+"""The JSON file beside a log, which says how the run was made: ``result_N.json`` beside ``result_N.txt``.
+
+``timed_run.py`` writes it on rank 0 before the clock starts, and adds what the run finds out later.
+``rn50.results.sidecar`` reads it.
+"""
 
 import json
 import pathlib
@@ -17,21 +21,22 @@ from rn50.settings.document import Document
 from rn50.settings.libraries import is_passed_through
 
 _VERSION = "rn50"
+"""Name of the version of rn50 in the file, which only files of a run have."""
 _REMEDY = "move it away or set another RESULT_FILE"
 
 
 def save(config: Config, seed: int, result_file: pathlib.Path, resumed_after: int | None = None) -> None:
-    """Write ``<result_file without suffix>.json``: resolved configuration, seed, epoch of the checkpoint that
-    the run goes on from, code version, machine, package versions.
+    """Write the JSON file beside ``result_file``: resolved configuration, seed, code version, machine and
+    package versions. ``resumed_after`` is the epoch of the checkpoint that the run resumes from, if any.
 
     ``variables`` and ``environment`` make a configuration file that repeats this run. ``system`` is the
-    description of the machine for ``rn50 package``, which often runs on another one.
+    description of the machine for ``rn50 package``, which often runs on another machine.
 
-    Raises UserError if the file cannot be written, or exists and was not saved by a run, or was saved with
-    another log.
+    Raises UserError if the file cannot be written. Also raises it if the file exists and no run saved it, or
+    the run of another log saved it.
     """
     target = result_file.with_suffix(".json")
-    _refuse_another(target, result_file.name)
+    _refuse_file_of_other_log(target, result_file.name)
     facts = {
         "seed": seed,
         **({} if resumed_after is None else {"resumed_after": resumed_after}),
@@ -41,7 +46,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path, resumed_after: in
         _VERSION: rn50.__version__,
         "commit": software.commit(),
         "python": platform.python_version(),
-        "input_library": input_library.chosen(config),  # that of "auto" depends on the machine
+        "input_library": input_library.chosen(config),  # INPUT_LIBRARY=auto depends on the machine
         "machine": _machine(),
         "system": description.read(),
         "packages": software.packages(),
@@ -50,42 +55,46 @@ def save(config: Config, seed: int, result_file: pathlib.Path, resumed_after: in
 
 
 def add(result_file: pathlib.Path, facts: dict[str, Any]) -> None:
-    """Add facts that only the run itself could find out to the file that ``save`` wrote."""
+    """Add facts, which became known during the run, to the file that ``save`` wrote."""
     target = result_file.with_suffix(".json")
     _write(target, {**files.read_json(target), **facts})
 
 
 def earlier_precision(config: Config) -> str | None:
     """Return the precision of an earlier run of this configuration on this machine, whose log is in the
-    folder of RESULT_FILE; None if there is none."""
-    from rn50.results import counted  # only here: its imports take 50 ms, which most ranks need not spend
+    folder of RESULT_FILE. Return None if there is none."""
+    from rn50.results import counted  # not at the top: it takes 50 ms, which most ranks need not spend
 
     if config.run.result_file is None:
         return None
-    asked = config.as_environment()
+    variables = config.as_environment()
+    expected = counted.shared(variables, variables)
     for log in sorted(pathlib.Path(config.run.result_file).parent.glob("result_*.txt")):
         saved = sidecar.read(log)
-        is_same = counted.shared(saved.get("variables", {}), asked) == counted.shared(asked, asked)
+        is_same = counted.shared(saved.get("variables", {}), variables) == expected
         if is_same and saved.get("machine") == _machine():
             return saved.get("precision")
     return None
 
 
 def _machine() -> str:
+    """Return host name and operating system of this machine."""
     return f"{platform.node()}: {platform.platform()}"
 
 
-def _refuse_another(target: pathlib.Path, log: str) -> None:
+def _refuse_file_of_other_log(target: pathlib.Path, log: str) -> None:
+    """Raise UserError if ``target`` exists, unless a run saved it whose log has the name ``log`` or is
+    gone."""
     try:
         saved = files.read_json(target, remedy=_REMEDY)
     except files.MissingError:
         return
     if not isinstance(saved, dict) or _VERSION not in saved:
         raise UserError(target, "exists, and no run has saved it", _REMEDY)
-    its = pathlib.Path(str(sidecar.section(sidecar.read(target), "run").get("result_file")))
-    other = target.with_suffix(its.suffix)
-    if its.suffix and other.name != log and other.exists():
-        raise UserError(target, f"was saved with {other.name}", _REMEDY)
+    suffix = pathlib.Path(str(sidecar.section(sidecar.read(target), "run").get("result_file"))).suffix
+    saved_with = target.with_suffix(suffix)
+    if suffix and saved_with.name != log and saved_with.exists():
+        raise UserError(target, f"was saved with {saved_with.name}", _REMEDY)
 
 
 def _write(target: pathlib.Path, facts: dict[str, Any]) -> None:
@@ -94,8 +103,8 @@ def _write(target: pathlib.Path, facts: dict[str, Any]) -> None:
 
 
 def _passed_through() -> dict[str, str]:
-    """Return the libraries' variables that the configuration file sets, without those that a launcher sets
-    for its own use."""
+    """Return name -> value of the variables that the configuration file sets for libraries, such as NCCL's.
+    Variables that only a launcher sets are left out."""
     environ = environment()
     file = environ.get("CONFIG_FILE")
     names = Document(pathlib.Path(file)).names if file else []

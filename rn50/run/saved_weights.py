@@ -1,5 +1,5 @@
-"""Save weights of a run beside its log: those it ends with, or those of its best evaluation
-(SAVE_WEIGHTS)."""
+"""Save weights of a run beside its log: those after its last epoch, or those of its best evaluation
+(SAVE_WEIGHTS). ``timed_run.py`` calls it on rank 0 when the clock has stopped."""
 
 import pathlib
 
@@ -14,10 +14,11 @@ from rn50.weights import weights_file
 
 
 def are_asked_for(config: Config) -> bool:
-    """Return whether this run saves its weights: with SAVE_WEIGHTS=first only the first of a campaign
+    """Return whether this run saves its weights. With SAVE_WEIGHTS=first only the first run of a campaign
     does."""
-    first = pathlib.Path(config.run.result_file or "").name == "result_0.txt"
-    return config.run.save_weights != "0" and (config.run.save_weights != "first" or first)
+    if config.run.save_weights == "first":
+        return pathlib.Path(config.run.result_file or "").name == "result_0.txt"
+    return config.run.save_weights != "0"
 
 
 def refuse_impossible(config: Config) -> None:
@@ -31,9 +32,12 @@ def refuse_impossible(config: Config) -> None:
         files.refuse_to_replace(file, files.WEIGHTS, files.NOTHING, "set another RESULT_FILE")
 
 
-class Best:
-    """Weights to be saved, with their epoch and top-1: on rank 0 a copy of those of the best evaluation with
-    SAVE_WEIGHTS=best, else those that the run ends with."""
+class BestWeights:
+    """The weights to save, with their epoch and top-1.
+
+    With SAVE_WEIGHTS=best they are a copy, on rank 0, of the weights at the best evaluation so far. Otherwise
+    they are the current weights of the rank.
+    """
 
     def __init__(self, config: Config, rank: Rank):
         self._copies = config.run.save_weights == "best" and rank.communicator.rank == 0
@@ -41,20 +45,21 @@ class Best:
         self._arrays: dict[str, np.ndarray] | None = None
         self.epoch, self.accuracy = 0, -1.0
 
-    def look(self, epoch: int, accuracy: float) -> None:
-        """Take an evaluation, if it is better than those before it or only the last one counts."""
+    def consider(self, epoch: int, accuracy: float) -> None:
+        """Take the current weights, evaluated after ``epoch`` with top-1 ``accuracy``, if they are the best
+        so far, or if SAVE_WEIGHTS is not "best"."""
         if accuracy > self.accuracy or not self._copies:
             self.epoch, self.accuracy = epoch, accuracy
             self._arrays = self._rank.weights() if self._copies else None
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The weights by name."""
+        """The weights to save, by name."""
         return self._rank.weights() if self._arrays is None else self._arrays
 
 
-def save(config: Config, rank: Rank, seed: int, best: Best) -> None:
-    """Write the weights of this rank. Raises UserError if they cannot be written."""
+def save(config: Config, rank: Rank, seed: int, best: BestWeights) -> None:
+    """Write ``best`` to the .safetensors file beside the log. Raises UserError if it cannot be written."""
     data, certified = config.data, certificate.check(config)
     facts = {
         "classes": data.classes,

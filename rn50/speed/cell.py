@@ -164,7 +164,7 @@ def _step(config: Config, rank: Rank, meter: Meter, rate: float, watts: float, i
     forward = meter.over_ranks(batch / rank.forward_seconds)
     sums = 0.0
     if is_ours and ranks.size > 1:
-        sums = meter.over_ranks(all_reduce.of_gradients(config, ranks).seconds) / ranks.size
+        sums = meter.over_ranks(all_reduce.time_gradients(config, ranks).seconds) / ranks.size
     loss = measured_steps.loss_after(rank, meter.open(None).batches, LOSS_STEPS)
     mean, communication = meter.over_ranks(loss) / ranks.size, sums / seconds if is_ours else None
     return Step(seconds, forward, communication, mean, rate / watts if watts else None)

@@ -67,7 +67,7 @@ def test_sums_are_those_of_numpy_and_equal_on_all_ranks(launched, size):
         """
 assert started_here(os.environ)
 values = [1, 5, 70_001]  # fewer than there are ranks, and more than one chunk each
-shared = [ranks.share(count) for count in values]
+shared = [ranks.allocate(count) for count in values]
 report = {"rank": ranks.rank, "size": ranks.size, "sums": []}
 for step in range(3):
     for arrays in shared:
@@ -105,7 +105,7 @@ def test_the_memory_of_timed_sums_is_given_back(launched):
         2,
         """
 memory = int(os.environ["RN50_RANK_MEMORY"])
-kept = ranks.share(5000)
+kept = ranks.allocate(5000)
 kept[ranks.rank][:] = 1 + ranks.rank
 sizes = [os.fstat(memory).st_size]
 ranks.barrier()  # so that no rank enlarges the memory before all have seen its size
@@ -113,7 +113,7 @@ for values in (70_001, 300_000):
     assert len(ranks.all_reduce_seconds(values, 3)) == 3
     sizes.append(os.fstat(memory).st_size)
     ranks.barrier()
-later = ranks.share(70_001)
+later = ranks.allocate(70_001)
 fresh = not later[ranks.rank].any()
 later[ranks.rank][:] = 10
 ranks.all_reduce_shared(later)

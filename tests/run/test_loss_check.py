@@ -21,7 +21,7 @@ def loss_check(tiny_config):
 
 def look(loss_check, losses, epoch=1):
     for loss in losses:
-        loss_check.look(epoch, loss)
+        loss_check.check_loss(epoch, loss)
     return loss_check.said
 
 
@@ -43,35 +43,35 @@ def test_what_is_odd_is_said_once(loss_check, losses, says):
 
 def test_a_network_that_was_trained_before_begins_low_and_may_not_rise_above_guessing(tiny_config):
     said = []
-    loss_check = LossCheck(tiny_config, said.append, trained=True)
+    loss_check = LossCheck(tiny_config, said.append, pretrained=True)
     for loss in (0.6, 0.7, 2.4):
-        loss_check.look(1, loss)
+        loss_check.check_loss(1, loss)
     assert said == []
-    loss_check.look(1, 4.0)
+    loss_check.check_loss(1, 4.0)
     assert "is too high, or the labels are wrong" in said[0]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_what_is_no_number_ends_the_run(loss_check, loss):
     with pytest.raises(UserError, match=r"training loss is (nan|inf) in epoch 3: LR=2 .*lower LR"):
-        loss_check.look(3, loss)
+        loss_check.check_loss(3, loss)
 
 
 @pytest.mark.parametrize(
     "loss, top1, warned",
     [(5.2, 0.0011, True), (5.2, 0.0, True), (5.2, 0.01, False), (6.5, 0.001, False), (6.95, 0.0, False)])
 def test_a_network_that_learns_only_what_is_not_validated_is_said_to(loss_check, loss, top1, warned):
-    loss_check.look_at_top1(top1, 50_000, loss)
+    loss_check.check_top1(top1, 50_000, loss)
     says = rf"training learns, validation does not: loss 5.20 and top-1 {top1:.4f}, .* 6\.91 and 0\.0010; "
     assert [bool(re.match(says, line)) for line in loss_check.said] == [True] * warned
 
 
 @pytest.mark.parametrize("images, warned", [(50_000, 1), (5_000_000, 0)])
 def test_a_little_more_than_chance_is_chance_on_few_images(loss_check, images, warned):
-    loss_check.look_at_top1(0.0013, images, 5.0)
+    loss_check.check_top1(0.0013, images, 5.0)
     assert len(loss_check.said) == warned
 
 
 def test_a_handful_of_images_excuses_nobody(loss_check):
-    loss_check.look_at_top1(0.05, 20, 5.0)
+    loss_check.check_top1(0.05, 20, 5.0)
     assert loss_check.said == []

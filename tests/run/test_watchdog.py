@@ -20,7 +20,8 @@ def hear(heartbeats, steps, doing="training epoch 1", silent=()):
     """All ranks but the ``silent`` ones speak."""
     for rank, count in enumerate(steps):
         if rank not in silent:
-            heartbeats.hear(rank, f"host{rank}", count, doing if isinstance(doing, str) else doing[rank])
+            activity = doing if isinstance(doing, str) else doing[rank]
+            heartbeats.ranks[rank].record(f"host{rank}", count, activity)
 
 
 def turns(heartbeats, number, steps, **said):
@@ -29,7 +30,7 @@ def turns(heartbeats, number, steps, **said):
     for turn in range(1, number + 1):
         hear(heartbeats, steps, **said)
         heartbeats.turn()
-        fault = heartbeats.gone() or heartbeats.still()
+        fault = heartbeats.silent_ranks() or heartbeats.stalled_ranks()
         if fault:
             return turn, fault
     return None
@@ -50,7 +51,7 @@ def test_a_run_that_goes_on_has_no_fault(heartbeats):
     for step in range(50, 500):
         hear(heartbeats, [step, step + 1, step, step + 2])
         heartbeats.turn()
-        assert heartbeats.gone(0.4) is None and heartbeats.still(0.4) is None
+        assert heartbeats.silent_ranks(0.4) is None and heartbeats.stalled_ranks(0.4) is None
 
 
 def test_a_rank_that_is_silent(heartbeats):
@@ -109,7 +110,7 @@ def test_a_rank_that_was_never_heard_is_not_called_silent():
     for step in range(3 * USUAL.silent):
         hear(heartbeats, [step, 0], silent=[1])
         heartbeats.turn()
-    assert heartbeats.gone() is None
+    assert heartbeats.silent_ranks() is None
 
 
 @pytest.mark.parametrize("victim", [0, 1])
