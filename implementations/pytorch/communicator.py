@@ -1,4 +1,8 @@
-"""The ranks of a PyTorch job: on one machine's CPU, or of torch.distributed."""
+"""The communicators of PyTorch (``rn50.run.engine.Communicator``): they join the ranks of a run.
+
+``connect`` in ``rn50/run/communicators.py`` creates ``SharedMemory`` if all ranks are on the CPU of one
+machine, else ``Distributed``, on torch.distributed.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,21 +16,22 @@ from rn50.run.communicators import MessageRanks
 from rn50.run.local_ranks import LocalRanks, started_here
 
 SharedMemory = LocalRanks
-"""Ranks on one machine's CPU; what they all-reduce is ready when backpropagation returns."""
+"""Ranks on one machine's CPU. PyTorch needs nothing beyond ``LocalRanks``: when ``backward`` returns, the
+gradients in the shared memory are complete."""
 
 
 class Distributed(MessageRanks):
-    """One rank of a torch.distributed job, NCCL between GPUs and Gloo between CPUs; started by our launchers
-    or by torchrun."""
+    """A rank of torch.distributed, which uses NCCL between GPUs and Gloo between CPUs. Our launchers or
+    torchrun have started it."""
 
     errors = (RuntimeError,)
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
-        how: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         if started_here(environ):
-            how = _met(LocalRanks(environ))
-            self.local_rank = how["rank"]
+            arguments = _rendezvous(LocalRanks(environ))
+            self.local_rank = arguments["rank"]
         elif "LOCAL_RANK" in environ:
             self.local_rank = int(environ["LOCAL_RANK"])
         else:
@@ -37,7 +42,7 @@ class Distributed(MessageRanks):
             torch.cuda.set_device(self._device)
         try:
             with self.lost_rank_named():
-                distributed.init_process_group(self.library.lower(), **how)
+                distributed.init_process_group(self.library.lower(), **arguments)
         except distributed.DistNetworkError as error:
             if "EADDRINUSE" not in str(error):
                 raise
@@ -52,6 +57,7 @@ class Distributed(MessageRanks):
             return tensor.cpu().numpy()
 
     def _all_reduce_of(self, values: int) -> Callable[[], None]:
+        """Return a function that all-reduces ``values`` zeros and waits for the device."""
         tensor = torch.zeros(values, device=self._device)
 
         def all_reduce() -> None:
@@ -62,7 +68,7 @@ class Distributed(MessageRanks):
         return all_reduce
 
     def all_reduce_gradients(self, gradients: torch.Tensor) -> None:
-        """All-reduce ``gradients`` in place."""
+        """Sum ``gradients`` over all ranks, in place."""
         with self.lost_rank_named():
             distributed.all_reduce(gradients)
 
@@ -72,12 +78,14 @@ class Distributed(MessageRanks):
             distributed.destroy_process_group()
 
 
-def _met(ranks: LocalRanks) -> dict[str, Any]:
-    """Return the arguments of ``init_process_group`` for ranks of ``local_launcher``. Rank 0 broadcasts a
-    free port."""
+def _rendezvous(ranks: LocalRanks) -> dict[str, Any]:
+    """Return the arguments of ``init_process_group`` for ranks that our launcher has started on one machine.
+
+    Rank 0 opens a store on a free port and broadcasts the port. The others connect to it.
+    """
     store = None
     if ranks.rank == 0:
         store = distributed.TCPStore("127.0.0.1", 0, ranks.size, is_master=True, wait_for_workers=False)
-    (port,) = ranks.all_reduce(np.array([store.port if store else 0]))
+    (port,) = ranks.all_reduce(np.array([store.port if store else 0]))  # all other ranks add 0
     store = store or distributed.TCPStore("127.0.0.1", int(port), ranks.size, is_master=False)
     return {"store": store, "rank": ranks.rank, "world_size": ranks.size}

@@ -1,13 +1,16 @@
-"""Convolutions that add up their outputs, so that the batch norm that follows need not read them for that.
+"""Convolutions that also compute the sum and the sum of squares of each channel of their output, which the
+batch norm behind them needs for mean and variance. Without these sums it reads the whole output once more.
 
-cuDNN has kernels that write, beside the output of a convolution, the sum and the sum of squares of each
-channel in float32. PyTorch does not use them; the package nvidia-cudnn-frontend reaches them: a graph of two
-operations, for which cuDNN proposes plans. The gradients are those of any convolution.
+cuDNN has kernels that write the output and both sums, in float32. PyTorch does not use these kernels, but the
+package nvidia-cudnn-frontend does. It takes a graph of two operations, the convolution and the sums, and
+cuDNN proposes several plans to execute it. The backward pass is that of any convolution (``fused_norm.py``).
 
-Plans are for the batches of one size, the full ones. A shape that is seen first has its plans tried in
-the steps before a capture, which are before the clock. The fastest plan is kept, if its
-results are right, if it can be captured, and if it is faster than a convolution and a pass over its output.
-Else there is no plan for the shape, and nothing changes. A plan holds no memory on the device.
+``layers.py`` chooses ``convolve`` in STEP_MODE=fused if the package is installed. Full batches, which all
+have one shape, use plans; ragged batches do not. The first call with a shape tries the plans for it and keeps
+the fastest plan whose results are right, which a CUDA graph can capture, and which is faster than an ordinary
+convolution and a pass over its output. If no plan qualifies, the shape has ordinary convolutions. The first
+calls are in the steps before a capture, that is before the clock starts. A plan holds no memory on the
+device.
 """
 
 import contextlib
@@ -25,20 +28,28 @@ from implementations.pytorch.step import captured
 from rn50.terminal import say
 
 PLANS = 5
-"""Plans tried for a shape, of about ten. cuDNN lists those first that it expects to be fast."""
+"""Number of plans that are tried for a shape. cuDNN proposes about ten, those first that it expects to be the
+fastest."""
 REPEATS = 6
+"""Number of calls that are timed together."""
 DELAY = 10_000_000
-"""Clock cycles of the GPU, some 5 ms, in which the host starts ``REPEATS`` convolutions."""
+"""Clock cycles, about 5 ms, that the GPU waits before ``REPEATS`` calls are timed. Meanwhile the host starts
+all of them, so that the time of the host is not measured."""
 TOLERANCE = 0.01
+"""Largest relative difference, in the Euclidean norm, between the results of a plan and of a convolution."""
 
 Plan = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""A function of input and weight that returns the output, and sums and sums of squares of its channels in
-float32, shape (2, channels)."""
+"""A function of the input and the weight of a convolution. It returns the output; and the sum and the sum of
+squares of each of its channels, float32 of shape (2, channels)."""
 
 
 def graph_of(x: Tensor, weight: Tensor, stride: int, padding: int, **device: Any) -> tuple[Any, list[Any]]:
-    """Return cuDNN's graph with the plans it proposes, and its tensors: input, weight, output and both sums.
-    ``device`` is a handle, or properties of a device. Raises cuDNN's errors."""
+    """Return cuDNN's graph of the convolution and its sums, with the plans that cuDNN proposes; and the five
+    tensors of the graph: input, weight, output, sum and sum of squares.
+
+    ``device`` is one keyword argument of ``cudnn.pygraph``: ``handle``, of a GPU, or ``device_property``, of
+    a GPU that need not be present. Raises cuDNN's errors.
+    """
     import cudnn
 
     single = cudnn.data_type.FLOAT
@@ -59,6 +70,7 @@ def graph_of(x: Tensor, weight: Tensor, stride: int, padding: int, **device: Any
 
 @functools.cache
 def _handle(device: torch.device) -> Any:
+    """Return the handle of cuDNN for a GPU, created once."""
     import cudnn
 
     with torch.cuda.device(device):
@@ -66,22 +78,23 @@ def _handle(device: torch.device) -> Any:
 
 
 def execute(graph: Any, tensors: list[Any], plan: int, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Do what ``Plan`` does by a plan of a graph that is built. Raises cuDNN's errors."""
+    """Execute the plan with index ``plan`` of a graph, which has been built, and return what a ``Plan``
+    returns. ``tensors`` are those of ``graph_of``. Raises cuDNN's errors."""
     import cudnn
 
-    # During a capture this is memory of the captured graph, as it is for PyTorch's operations.
+    # PyTorch allocates this memory. During a capture it belongs to the captured graph, as for any operation.
     empty = functools.partial(torch.empty, device=x.device)
     y = empty(tensors[2].get_dim(), dtype=x.dtype, memory_format=torch.channels_last)
     sums = empty(2, y.shape[1])
     workspace = empty(graph.get_workspace_size_plan_at_index(plan), dtype=torch.uint8)
-    places = dict(zip(tensors, (x, weight, y, *sums), strict=True))
+    memory = dict(zip(tensors, (x, weight, y, *sums), strict=True))
     cudnn.set_stream(handle=_handle(x.device), stream=torch.cuda.current_stream(x.device).cuda_stream)
-    graph.execute_plan_at_index(places, workspace, plan, handle=_handle(x.device))
+    graph.execute_plan_at_index(memory, workspace, plan, handle=_handle(x.device))
     return y, sums
 
 
 def milliseconds(action: Callable[[], Any]) -> float:
-    """Return the time of ``REPEATS`` calls on the GPU."""
+    """Return the time that ``REPEATS`` calls of ``action`` take on the GPU."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(DELAY)
     begin.record()
@@ -93,35 +106,40 @@ def milliseconds(action: Callable[[], Any]) -> float:
 
 
 def _agree(result: Tensor, expected: Tensor) -> bool:
+    """Return True if two tensors differ by no more than ``TOLERANCE``."""
     norm = functools.partial(torch.linalg.vector_norm, dtype=torch.float32)
     return bool(norm(result - expected) <= TOLERANCE * norm(expected))
 
 
 @contextlib.contextmanager
-def _kept(failures: list[str]) -> Iterator[None]:
+def _recorded(failures: list[str]) -> Iterator[None]:
+    """Append the first line of an exception in this context to ``failures``, and go on behind the context."""
     try:
         yield
-    except Exception as error:  # cuDNN's are of many classes, and have many lines
+    except Exception as error:  # cuDNN raises errors of many classes, with messages of many lines
         failures.append(str(error).strip().partition("\n")[0])
 
 
 @functools.cache
-def _say_once(reason: str) -> None:
+def _warn_once(reason: str) -> None:
+    """Warn that some shapes have no plan. The cache lets each reason be printed once."""
     text = "warning: STEP_MODE=fused: cuDNN does not add up the outputs of all convolutions"
     say(f"{text}: {reason}; batch norm reads them again", err=True)
 
 
 @torch.no_grad()
 def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None:
-    """Return the fastest plan, or None if a convolution and a pass over its output are faster than all that
-    give the same. Say why if plans failed.
+    """Return the fastest plan with right results for tensors of these shapes. Return None if there is no such
+    plan, or if an ordinary convolution and a pass over its output are faster. Warn if plans failed and none
+    is returned.
 
-    They are tried on random images: means of an untrained network may be so far from 0 that ``moments`` reads
-    the output in any case.
+    The values of ``x`` are replaced by random ones. In an untrained network the means of some channels may be
+    so far from 0 that ``moments`` reads the output in any case, and a plan would have no advantage.
     """
     x = torch.randn_like(x).relu_()
 
     def results(plan: Plan | None) -> tuple[Tensor, ...]:
+        """Return output, mean and 1 / sqrt(variance + eps), by a plan or, for None, by a convolution."""
         y, sums = plan(x, weight) if plan else unsummed(x, weight, stride, padding)
         mean, variance = torch.zeros(2, y.shape[1], device=y.device)
         return y, *moments(y, mean, variance, 0.0, BATCH_NORM["eps"], sums)
@@ -129,30 +147,32 @@ def fastest(x: Tensor, weight: Tensor, stride: int, padding: int) -> Plan | None
     failures: list[str] = []
     times: dict[Plan, float] = {}
     expected, limit = results(None), milliseconds(functools.partial(results, None))
-    with _kept(failures):
+    with _recorded(failures):
         graph, tensors = graph_of(x, weight, stride, padding, handle=_handle(x.device))
         for index in range(min(PLANS, graph.get_execution_plan_count())):
-            with _kept(failures):
+            with _recorded(failures):
                 graph.build_plan_at_index(index)
                 plan: Plan = functools.partial(execute, graph, tensors, index)
                 if not all(map(_agree, results(plan), expected)):
                     raise RuntimeError("a plan gives other results than a convolution")
                 times[plan] = milliseconds(functools.partial(results, plan))
-    for plan in sorted((plan for plan in times if times[plan] < limit), key=times.__getitem__):
-        with _kept(failures):
+    faster = (plan for plan in times if times[plan] < limit)
+    for plan in sorted(faster, key=times.__getitem__):
+        with _recorded(failures):
             captured(functools.partial(results, plan), x.device)
             return plan
-    if failures and not x.device.index:  # the first GPU speaks for all of a machine
-        _say_once(failures[0])
+    if failures and not x.device.index:  # the rank of the machine's first GPU warns for all its ranks
+        _warn_once(failures[0])
     return None
 
 
 _FASTEST: dict[Any, Plan | None] = {}
+"""The result of ``fastest`` for every shape, stride, padding, type and device that was met."""
 
 
 def convolve(x: Tensor, weight: Tensor, stride: int, padding: int, images: int) -> Summed:
-    """Return the convolution, and its sums if there is a plan; for batches of ``images``, channels-last in
-    half precision."""
+    """Return the convolution, and its sums if there is a plan for its shape and ``x`` is a full batch of
+    ``images`` images. Tensors are channels-last and in half precision."""
     if x.shape[0] == images:
         key = x.shape, weight.shape, stride, padding, x.dtype, x.device
         if key not in _FASTEST:

@@ -1,4 +1,5 @@
-"""Batches from DALI: INPUT_LIBRARY=dali."""
+"""Batches from DALI in PyTorch's tensors, for INPUT_LIBRARY=dali. The base class runs DALI's pipeline and
+counts samples; this file copies each batch to the rank's device."""
 
 from typing import Any
 
@@ -16,8 +17,8 @@ class DaliBatches(dali_batches.DaliBatches):
 
     def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
         device = device_of(batch_format)
-        # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one
-        # in.
+        # One buffer is enough. On a GPU a copy and the step before it are in one stream, so that the copy
+        # begins when the step has read the previous batch.
         images = torch.empty(shape, dtype=getattr(torch, batch_format.dtype), device=device)
         self._buffers = images, torch.empty(shape[0], 1, device=device)
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
@@ -28,12 +29,13 @@ class DaliBatches(dali_batches.DaliBatches):
         for output, tensor in zip(outputs, self._buffers, strict=False):
             feed_ndarray(output.as_tensor(), tensor, cuda_stream=self._stream)
         images, labels = self._buffers[0], self._buffers[1].view(-1)
-        # check_labels reports a label that is not a class index; until then it must not stop the device.
+        # A label that is not a class index would stop a GPU. It is clamped and counted here, and
+        # ``check_labels`` reports it after the epoch.
         classes = labels.nan_to_num(-1).clamp(0, self._classes - 1).long()
         self._wrong += (labels != classes).sum()
         self._look_back.mark()
         return images.permute(0, 3, 1, 2), classes
 
     def _wrong_labels(self) -> int:
-        with self._look_back.reading():  # the step on the latest batch goes on meanwhile
+        with self._look_back.reading():  # does not wait for the step on the latest batch
             return int(self._wrong)

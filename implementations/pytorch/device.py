@@ -1,4 +1,4 @@
-"""The device of a rank, and whether PyTorch can use it."""
+"""The device of a rank or of a batch, and checks that PyTorch can use a GPU."""
 
 import re
 
@@ -26,18 +26,18 @@ def of_rank(config: Config, local_rank: int) -> torch.device:
     """Return the device of a rank. Raises UserError unless PyTorch has code for its GPU."""
     if config.run.device != "gpu":
         return torch.device("cpu")
-    # Names such as sm_75 and sm_90a, and compute_120 for PTX.
+    # PyTorch names what it was built for: sm_75 or sm_90a for machine code, compute_120 for PTX.
     names = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", name) for name in torch.cuda.get_arch_list()]
     built_for = [(match[1], (int(match[2]), int(match[3]))) for match in names if match]
     build = TRAITS._replace(
-        capabilities=tuple(code for kind, code in built_for if kind == "sm"),
-        ptx=min((code for kind, code in built_for if kind == "compute"), default=None),
+        capabilities=tuple(capability for kind, capability in built_for if kind == "sm"),
+        ptx=min((capability for kind, capability in built_for if kind == "compute"), default=None),
     )
     gpu.require_code(config, torch.cuda.get_device_capability(local_rank), build)
     return torch.device("cuda", local_rank)
 
 
 def device_of(batch_format: BatchFormat) -> torch.device:
-    """Return the device of batches."""
+    """Return the device that has the batches of a format."""
     gpu_id = batch_format.device_id
     return torch.device("cpu") if gpu_id is None else torch.device("cuda", gpu_id)

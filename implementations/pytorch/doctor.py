@@ -1,4 +1,7 @@
-"""PyTorch's part of ``rn50 doctor``. Imports no PyTorch."""
+"""PyTorch's part of ``rn50 doctor``: findings on installed packages and on the GPUs.
+
+``rn50/doctor`` calls ``packages`` and ``gpus``. This file imports no PyTorch, which may be missing.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,17 +15,19 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 DALI_OF = {"cpu": "nvidia-dali-cuda110", "gpu": "nvidia-dali-cuda130"}
-"""DALI in the set of each device. Two of them would overwrite each other's files."""
+"""The package of DALI in the requirements for each device. If both are installed, one has overwritten files
+of the other."""
 
 COMPILED = {"cpu": ("compile",), "gpu": ("compile", "fused")}
 """Values of STEP_MODE with which PyTorch's compiler or Triton builds C or C++ code, by device."""
 
 
 def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
-    """Yield findings on installed packages; ``config`` is None where nothing is configured."""
+    """Yield findings on installed packages. ``config`` is None if the user has named no configuration."""
     yield _packages(software, config)
-    if config and software.missing_to_compile and config.run.step_mode in COMPILED[config.run.device]:
-        missing, mode = software.missing_to_compile, config.run.step_mode
+    missing = software.missing_to_compile
+    if config and missing and config.run.step_mode in COMPILED[config.run.device]:
+        mode = config.run.step_mode
         text = f"STEP_MODE={mode} compiles when a run starts, and lacks {' and '.join(missing)}"
         without = "graph" if config.run.device == "gpu" else "eager"
         remedy = f"sudo apt-get install {' '.join(missing)}, or set STEP_MODE={without}"
@@ -35,16 +40,18 @@ def gpus(used: Sequence[Gpu], software: Software, grave: str, config: Config | N
     cuda = _cuda(software.packages, traits.cuda)
     if cuda is None:
         return
-    if cuda >= traits.cuda:  # builds for older CUDA support other GPUs; a run asks PyTorch which
+    # Builds for an older CUDA support other GPUs, which only PyTorch itself can list; a run asks it.
+    if cuda >= traits.cuda:
         yield gpu_advice.capability(used, traits, f"PyTorch for CUDA {cuda}", grave)
     yield gpu_advice.driver(used[0].driver, min(cuda, traits.cuda), grave)
 
 
-def _cuda(have: Mapping[str, str], of_set: int) -> int | None:
-    """Return the major version of the CUDA that PyTorch is built for, or ``of_set`` where it would be
-    installed; None if unknown."""
+def _cuda(have: Mapping[str, str], required: int) -> int | None:
+    """Return the major version of the CUDA that the installed PyTorch is built for; None if its version and
+    the packages beside it do not tell. If PyTorch is not installed, return ``required``: the version that our
+    requirements would install."""
     if "torch" not in have:
-        return of_set
+        return required
     match = re.search(r"\+cu(\d+)\d$", have["torch"])
     if match:
         return int(match[1])
@@ -59,7 +66,7 @@ def _packages(software: Software, config: Config | None) -> Diagnosis:
     have = software.packages
     command = install(software, frameworks.traits("pytorch"), device)
     if any(name.startswith("nvidia-dali-") and name != DALI_OF[device] for name in have):
-        command = f"rm -rf .venv && {command}"  # else it is refused
+        command = f"rm -rf .venv && {command}"  # the installer refuses a folder with the other DALI
     shown = software.shown(frameworks.traits("pytorch"))
     if "torch" not in have:
         return Diagnosis(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", command)

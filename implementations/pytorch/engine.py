@@ -1,4 +1,8 @@
-"""The engine of PyTorch: network, training step and tensors."""
+"""The engine of PyTorch: it builds the network and computes the training steps and evaluations of one rank.
+
+``Rank`` in ``rn50/run/loop.py`` calls it for every batch. ``rn50/run/engine.py`` says what each public method
+owes its caller.
+"""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -13,7 +17,7 @@ from implementations.pytorch.layers import layers_of
 from implementations.pytorch.look_back import LookBack
 from implementations.pytorch.model import PRECISIONS, ResNet50, flatten, tensors, trainable
 from implementations.pytorch.optimizer import OPTIMIZERS
-from implementations.pytorch.step import Eager, captured, is_captured, of_full_batches
+from implementations.pytorch.step import Eager, captured, full_batch_step, is_captured
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, BatchFormat
 from rn50.run.precision import before_warm_up
@@ -26,7 +30,8 @@ class PytorchEngine:
     def __init__(self, config: Config, communicator: Any):
         self._config, self._communicator = config, communicator
         self.device = device.of_rank(config, communicator.local_rank)
-        # cuDNN tries algorithms for each shape, which pays: a full batch's recur thousands of times.
+        # cuDNN times several algorithms for each new shape and keeps the fastest. All full batches have one
+        # shape, so that the time is spent once and saved in thousands of steps.
         torch.backends.cudnn.benchmark = self.device.type == "cuda"
         self._look_back = LookBack(self.device)
         self._masked: list[torch.Tensor] = []
@@ -45,15 +50,16 @@ class PytorchEngine:
         if mode == "fused" and self.device.type == "cuda":
             self._ragged_step = HalfWeights(self.network, flat, h.label_smoothing, PRECISIONS[precision])
         batch = self.synthetic()
-        self._full_step = of_full_batches(mode, self._ragged_step, batch.images, batch.labels)
+        self._full_step = full_batch_step(mode, self._ragged_step, batch.images, batch.labels)
         if is_captured(mode, self.device):
-            # The optimizer's step then replays its update as a CUDA graph.
+            # Let every update of the optimizer replay a CUDA graph.
             self.optimizer.run, _ = captured(self.optimizer.update, self.device)
-            self.network.initialize(seed)  # again: the steps before a capture change running statistics
+            # The steps before a capture have changed the running statistics: set the initial values again.
+            self.network.initialize(seed)
         return [parameter.name for parameter in parameters]
 
     def step(self, batch: Batch, learning_rate: float) -> torch.Tensor:
-        self._look_back.mark()  # before this step is queued, so that ``mean`` does not wait for it
+        self._look_back.mark()  # ``mean`` waits for the work up to here, not for this step
         images, labels, samples, global_samples = batch
         if samples < len(labels):
             with self._without_trials():
@@ -111,16 +117,20 @@ class PytorchEngine:
             torch.cuda.synchronize(self.device)
 
     def _zeros(self, values: int) -> torch.Tensor:
+        """Return the memory of the gradients, float32 of shape (values,): shared with the other ranks if the
+        communicator has such memory, else on the device."""
         shared = self._communicator.shared(values)
         return torch.zeros(values, device=self.device) if shared is None else torch.from_numpy(shared)
 
     def _format(self) -> BatchFormat:
-        precision = before_warm_up(self._config).name  # final on a GPU, and of no effect here on a CPU
+        # On a CPU the warm-up may still change the precision, but there the format does not depend on it.
+        precision = before_warm_up(self._config).name
         half = precision != "float32" and self.device.type == "cuda"
-        channels = 4 if half else 3  # tensor cores want aligned pixels
+        channels = 4 if half else 3  # a channel of zeros aligns the pixels, as kernels of tensor cores need
         return BatchFormat(self.device.index, "HWC", half and precision == "float16", channels)
 
     def _network(self, precision: str) -> Any:
+        """Return the network, without initial weights."""
         h, data, run = self._config.hyperparameters, self._config.data, self._config.run
         layers = layers_of(run.step_mode, self.device, h.batch_size)
         rounds = run.quantization == quantization.NAME
@@ -128,8 +138,8 @@ class PytorchEngine:
 
     @contextlib.contextmanager
     def _without_trials(self) -> Iterator[None]:
-        """Let cuDNN choose algorithms without trials, which would take longer than the one batch per epoch of
-        this shape."""
+        """Let cuDNN choose algorithms without timing them in this context. For the one ragged batch of an
+        epoch the trials would take longer than the step itself."""
         torch.backends.cudnn.benchmark = False
         yield
         torch.backends.cudnn.benchmark = self.device.type == "cuda"

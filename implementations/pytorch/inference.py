@@ -1,4 +1,5 @@
-"""Our network with saved weights, timed on a CPU or a GPU."""
+"""Our network with saved weights as an engine of ``rn50 bench inference``, which times it on a CPU or a
+GPU."""
 
 from collections.abc import Callable
 
@@ -17,26 +18,28 @@ Network = Callable[[torch.Tensor], torch.Tensor]
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function from images (N, 3, S, S) to logits (N, classes), both in the host's memory.
 
-    ``way`` is "eager" or "compiled", or one of these or "graph" after "cuda-". Raises UserError without a GPU
-    for the latter.
+    ``way`` says how the network is executed: "eager" or "compiled" on the CPU, "cuda-eager", "cuda-compiled"
+    or "cuda-graph" on a GPU. ``threads`` is the number of threads on the CPU. Raises UserError if a GPU is
+    needed and PyTorch sees none.
     """
     torch.set_num_threads(threads)
     on_gpu, way = way.startswith("cuda-"), way.removeprefix("cuda-")
     if on_gpu and not torch.cuda.is_available():
         remedy = "rn50 doctor says what is missing, or leave the engine out"
         raise UserError(f"--engines pytorch-cuda-{way}", "PyTorch sees no GPU", remedy)
-    torch.backends.cudnn.benchmark = on_gpu  # the first requests of a batch size are not timed
+    # cuDNN may time its algorithms: it does so in the first requests of a batch size, which are not timed.
+    torch.backends.cudnn.benchmark = on_gpu
     device = torch.device("cuda" if on_gpu else "cpu")
     network: Network = _network(weights, precision, device)
     if way == "compiled":
         network = torch.compile(network)
     if way == "graph":
         network = Graphs(network)
-    return _running(network, device)
+    return _on_arrays(network, device)
 
 
 class Graphs:
-    """The network as a CUDA graph for each shape of its images."""
+    """Runs the network as a CUDA graph, captured once for each shape of images."""
 
     def __init__(self, network: Network):
         self._network = network
@@ -54,7 +57,8 @@ class Graphs:
 
 
 def _network(weights: Weights, precision: str, device: torch.device) -> torch.nn.Module:
-    """Return the network with weights that are cast once: autocast would cast them for every request."""
+    """Return the network with the saved weights. Weights of convolutions and classifier are cast here, once:
+    autocast would cast float32 weights for every request."""
     network = ResNet50(weights.classes, weights.width, False, precision).eval().to(device)
     for name, tensor in tensors(network).items():
         tensor.copy_(torch.from_numpy(np.array(weights.arrays[name])))
@@ -64,11 +68,13 @@ def _network(weights: Weights, precision: str, device: torch.device) -> torch.nn
     return network
 
 
-def _running(network: Network, device: torch.device) -> Callable[[np.ndarray], np.ndarray]:
+def _on_arrays(network: Network, device: torch.device) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that runs ``network`` on arrays in the host's memory."""
+
     def logits(images: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
             tensor = torch.from_numpy(images)
-            if device.type == "cuda":  # from pinned memory a copy is several times as fast
+            if device.type == "cuda":  # a copy from pinned memory is several times as fast
                 tensor = tensor.pin_memory().to(device, non_blocking=True)
             answer: np.ndarray = network(tensor.contiguous(memory_format=torch.channels_last)).cpu().numpy()
         return answer

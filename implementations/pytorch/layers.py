@@ -1,4 +1,5 @@
-"""The operations that replace those of ``ResNet50`` in a STEP_MODE."""
+"""The choice of the operations that ``ResNet50`` calls in training, by STEP_MODE: PyTorch's, or those of
+``fused_norm.py``. The engine calls ``layers_of`` when it builds the network."""
 
 import functools
 import importlib.util
@@ -10,9 +11,13 @@ from rn50.errors import UserError
 
 
 def layers_of(mode: str, device: torch.device, images: int) -> dict[str, Any]:
-    """Return the arguments of ``ResNet50`` that replace its operations in STEP_MODE ``mode``, where a full
-    batch has ``images``. nvidia-cudnn-frontend is used if it is installed. Raises UserError if kernels cannot
-    be compiled."""
+    """Return the arguments ``normalise`` and ``convolve`` of ``ResNet50`` for STEP_MODE ``mode``: in "fused"
+    on a GPU our own functions, else no arguments, so that ``ResNet50`` keeps its defaults.
+
+    ``images`` is the number of images of a full batch. If nvidia-cudnn-frontend is installed, convolutions
+    compute the sums for batch norm (``convolution_statistics.py``). Raises UserError if Triton cannot compile
+    kernels.
+    """
     if mode != "fused" or device.type != "cuda":
         return {}
     try:
@@ -20,8 +25,9 @@ def layers_of(mode: str, device: torch.device, images: int) -> dict[str, Any]:
 
         from implementations.pytorch.fused_norm import convolve, normalise
 
-        triton.runtime.driver.active.get_current_device()  # compiles what starts kernels, in C
-    except Exception as error:  # of many types: no Triton, no C compiler, no headers of Python
+        # Triton builds its launcher of kernels, in C, which fails here if it cannot be built.
+        triton.runtime.driver.active.get_current_device()
+    except Exception as error:  # without Triton, a C compiler or Python's headers, of different types
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         remedy = (
             "sudo apt-get install g++ python3-dev and install triton, which PyTorch's builds for CUDA bring, "

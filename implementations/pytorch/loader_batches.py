@@ -1,4 +1,5 @@
-"""Batches from PyTorch's DataLoader, for machines without DALI: INPUT_LIBRARY=dataloader."""
+"""Batches from PyTorch's DataLoader, for INPUT_LIBRARY=dataloader, which machines without DALI use. The base
+class decodes and counts samples; this file copies each batch to the rank's device."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,13 +22,14 @@ class LoaderBatches(loader_batches.LoaderBatches):
         self._channels, self._device = batch_format.channels, device_of(batch_format)
         self._dtype = getattr(torch, batch_format.dtype)
         super().__init__(config, split, communicator, seed, batch_format)
-        of_channels = (rules.MEAN, rules.STD)
-        self._mean, self._std = (torch.tensor(values, device=self._device) for values in of_channels)
+        self._mean = torch.tensor(rules.MEAN, device=self._device)
+        self._std = torch.tensor(rules.STD, device=self._device)
 
     def _load(self, **options: Any) -> Iterator[Any]:
         collate, pinned = self._records.collate, self._device.type == "cuda"
 
-        def tensors(samples: list[Any]) -> list[torch.Tensor]:  # which are handed over in shared memory
+        def tensors(samples: list[Any]) -> list[torch.Tensor]:
+            """Return images and labels of a batch as tensors, which a worker passes on in shared memory."""
             return list(map(torch.from_numpy, collate(samples)))
 
         return iter(DataLoader(collate_fn=tensors, pin_memory=pinned, **options))

@@ -1,13 +1,13 @@
-"""ResNet-50 v1.5 in PyTorch, and the two functions a run computes: training loss and evaluation.
+"""ResNet-50 v1.5 in PyTorch, its training loss, and its parameters: by name, and as parts of one tensor.
 
 He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of
 the MLPerf reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names
-that the rulesets compare.
+that the MLPerf rulesets compare.
 
-Parameters are always float32. With ``precision`` "float16" or "bfloat16" autocast casts them, and the
-activations, at the inputs of convolutions and the classifier. So parameters are the master weights of mixed
-precision, and gradients are float32 again. ``half_weights`` casts them at once instead. Everything is
-channels-last in memory, which is PyTorch's fastest layout on GPUs and on CPUs.
+Parameters and their gradients are always float32: the parameters are the master weights of mixed precision.
+With ``precision`` "float16" or "bfloat16" autocast casts weights and activations at the inputs of
+convolutions and of the classifier; ``half_weights.py`` casts all weights at once instead. Images, activations
+and weights are channels-last in memory, which is PyTorch's fastest layout on GPUs and on CPUs.
 """
 
 import itertools
@@ -24,27 +24,28 @@ from rn50.benchmark import optimizers, rules
 from rn50.benchmark.network import Convolution, Unit
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
-# PyTorch's momentum is the weight of the new value.
+# PyTorch's momentum of batch norm is the weight of the new value, not of the old one.
 BATCH_NORM: dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
 PRECISIONS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 ALIGNMENT = 64
-"""Elements. Each flattened tensor begins on a boundary of 256 bytes, like a separate tensor."""
-
+"""In one flat tensor each parameter begins at a multiple of this many elements: 256 bytes in float32, the
+boundary on which a tensor of its own would begin."""
 
 MaybeTwice: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
-"""A tensor, or twice the same one for two readers: a fused kernel then gets their gradients separately."""
+"""A tensor, or a pair of one tensor and itself. The two layers that read the end of a block get one each, so
+that a fused kernel gets their gradients separately and adds them itself."""
 Normalise = Callable[..., MaybeTwice]
-"""A function for training with the arguments of ``separate_normalise`` except the last one."""
-
+"""Batch norm and what follows it, in training: a function with the arguments of ``separate_normalise`` except
+``training``."""
 Convolve = Callable[..., tuple[torch.Tensor, dict[str, torch.Tensor]]]
-"""A function for training with the arguments of ``plain_convolution``. It also returns what it knows about
-its output, as arguments of the function ``Normalise`` that follows."""
+"""A convolution in training: a function with the arguments of ``plain_convolution``. It returns the output,
+and further arguments for the ``Normalise`` that reads the output."""
 
 
 def plain_convolution(
     x: torch.Tensor, weight: torch.Tensor, stride: int, padding: int
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return the convolution without bias."""
+    """Return the convolution without bias, and no further arguments."""
     return functional.conv2d(x, weight, stride=stride, padding=padding), {}
 
 
@@ -62,9 +63,12 @@ def separate_normalise(
     pool: bool = False,
     training: bool = True,
 ) -> MaybeTwice:
-    """Return relu(batch_norm(x) + shortcut) by separate operations, without the sum if ``shortcut`` is None,
-    without ReLU if not ``relu``. With ``twice`` return it twice. With ``pool`` apply max-pooling of 3x3 with
-    stride 2 and padding 1."""
+    """Return relu(batch_norm(x) + shortcut), each operation by a function of PyTorch.
+
+    There is no sum if ``shortcut`` is None, and no ReLU unless ``relu``. With ``pool`` max-pooling of 3x3
+    with stride 2 and padding 1 follows. With ``twice`` the result is returned twice. Unless ``training``,
+    batch norm uses the running statistics.
+    """
     x = functional.batch_norm(x, running_mean, running_var, gamma, beta, training, momentum, eps)
     x = x if shortcut is None else x + shortcut
     x = functional.relu(x, inplace=True) if relu else x
@@ -73,37 +77,40 @@ def separate_normalise(
 
 
 def rounded_weight(weight: torch.Tensor) -> torch.Tensor:
-    """Return ``rn50.benchmark.quantization.rounded_weight``; the gradient passes through."""
+    """Return ``weight`` rounded as by ``rn50.benchmark.quantization.rounded_weight``, with one scale for each
+    output channel. In the backward pass the rounding counts as the identity (a straight-through
+    estimator)."""
     value = weight.detach()
-    others = tuple(range(1, value.dim()))
-    scale = value.abs().amax(dim=others, keepdim=True).clamp(min=SMALLEST) / WEIGHT_LEVELS
+    other_axes = tuple(range(1, value.dim()))
+    scale = value.abs().amax(dim=other_axes, keepdim=True).clamp(min=SMALLEST) / WEIGHT_LEVELS
     return weight + (torch.round(value / scale) * scale - value)
 
 
 def rounded_input(x: torch.Tensor) -> torch.Tensor:
-    """Return ``rn50.benchmark.quantization.rounded_input``; the gradient passes through."""
+    """Return ``x`` rounded as by ``rn50.benchmark.quantization.rounded_input``, with one scale and one zero
+    point for the tensor. In the backward pass the rounding counts as the identity."""
     value = x.detach()
     low, high = value.amin().clamp(max=0), value.amax().clamp(min=0)
     scale = (high - low).clamp(min=SMALLEST) / INPUT_LEVELS
     zero_point = torch.round(-low / scale)
-    return x + (
-        (torch.round(value / scale) + zero_point).clamp(0, INPUT_LEVELS).sub(zero_point).mul(scale) - value
-    )
+    levels = (torch.round(value / scale) + zero_point).clamp(0, INPUT_LEVELS)
+    return x + (levels.sub(zero_point).mul(scale) - value)
 
 
 class ConvNorm(nn.Module):
-    """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``:
-    (N, inputs, H, W) -> (N, outputs, H/s, W/s).
+    """Convolution without bias and with stride s, batch norm, the sum with a shortcut if ``forward`` gets
+    one, and ReLU if ``relu``: (N, inputs, H, W) -> (N, outputs, H/s, W/s).
 
-    ``relu``, ``twice`` and ``pool`` are arguments of ``normalise``.
+    ``relu``, ``twice`` and ``pool`` are arguments of ``normalise``. ``gamma`` is the initial value of batch
+    norm's gamma. ``ResNet50`` sets the three attributes below.
     """
 
     rounds = False
     """True if weights and inputs are rounded as in int8."""
     convolve: Convolve = staticmethod(plain_convolution)
-    """The convolution of training."""
+    """Computes the convolution in training."""
     normalise: Normalise = staticmethod(separate_normalise)
-    """The part after the convolution of training."""
+    """Computes what follows the convolution in training."""
 
     def __init__(
         self,
@@ -123,7 +130,7 @@ class ConvNorm(nn.Module):
         self.register_buffer("running_mean", torch.empty(outputs))
         self.register_buffer("running_var", torch.empty(outputs))
         self._stride, self._padding, self._first_gamma = stride, convolution.padding, gamma
-        self._after = {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
+        self._options = {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
@@ -136,14 +143,14 @@ class ConvNorm(nn.Module):
 
     def forward(self, x: torch.Tensor, shortcut: torch.Tensor | None = None) -> MaybeTwice:
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
-        if x.shape[1] > weight.shape[1]:  # images with a channel of zeros
+        if x.shape[1] > weight.shape[1]:  # images have a fourth channel of zeros
             weight = functional.pad(weight, (0, 0, 0, 0, 0, x.shape[1] - weight.shape[1]))
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
-            x, sums = self.convolve(x, weight, self._stride, self._padding)
-            return self.normalise(x, shortcut, *norm, **self._after, **sums)
+            x, further_arguments = self.convolve(x, weight, self._stride, self._padding)
+            return self.normalise(x, shortcut, *norm, **self._options, **further_arguments)
         x, _ = plain_convolution(x, weight, self._stride, self._padding)
-        return separate_normalise(x, shortcut, *norm, **self._after, training=False)
+        return separate_normalise(x, shortcut, *norm, **self._options, training=False)
 
 
 class Classifier(nn.Module):
@@ -168,8 +175,11 @@ class Classifier(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut. Another block follows if
-    ``twice``."""
+    """A residual block: 1x1, 3x3 (with the stride) and 1x1 convolutions, whose output is added to a shortcut.
+
+    The shortcut is the input, or in the first block of a stage a convolution of the input. ``last_gamma`` is
+    the initial gamma of the last batch norm. With ``twice``, for a next block, the output is returned twice.
+    """
 
     def __init__(self, unit: Unit, last_gamma: float, twice: bool = False):
         super().__init__()
@@ -179,18 +189,18 @@ class Bottleneck(nn.Module):
         self.shortcut = ConvNorm(unit.shortcut[0], relu=False) if unit.shortcut else None
 
     def forward(self, x: MaybeTwice) -> MaybeTwice:
-        x, beside = x if isinstance(x, tuple) else (x, x)
-        shortcut = beside if self.shortcut is None else self.shortcut(beside)
+        x, for_shortcut = x if isinstance(x, tuple) else (x, x)
+        shortcut = for_shortcut if self.shortcut is None else self.shortcut(for_shortcut)
         first, second, last = self.body
         return last(second(first(x)), shortcut)
 
 
 class ResNet50(nn.Module):
-    """Logits of shape (batch, classes) in float32 from images (batch, 3, S, S), or of four channels with
-    zeros in the last.
+    """Computes logits (batch, classes) in float32 from images (batch, 3, S, S), or from images with four
+    channels, the last one zeros.
 
-    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
-    batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
+    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the gamma
+    of the last batch norm of every block is 0 at first, so that a block begins as its shortcut (Goyal et al.,
     arXiv:1706.02677, section 5.1). Parameters have no values until ``initialize`` is called. Every
     ``ConvNorm`` gets ``normalise`` and ``convolve``. With ``rounds`` every layer rounds its weights and
     inputs as in int8.
@@ -207,20 +217,24 @@ class ResNet50(nn.Module):
         convolve: Convolve = plain_convolution,
     ):
         super().__init__()
-        units, last_gamma = [*geometry.units(width)], 0.0 if gamma_zero else 1.0
+        units = list(geometry.units(width))
+        last_gamma = 0.0 if gamma_zero else 1.0
         self.features = nn.Sequential(
             ConvNorm(geometry.stem(width), pool=True),
             *(Bottleneck(unit, last_gamma, twice=unit is not units[-1]) for unit in units),
-            *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(geometry.features(width), classes)),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            Classifier(geometry.features(width), classes),
         )
         self._precision = PRECISIONS[precision]
-        for module in _named(self):
+        for module in _layers(self):
             module.rounds, module.convolve, module.normalise = rounds, convolve, normalise
 
     def initialize(self, seed: int) -> None:
-        """Draw the random values that a run begins with, the same on every device."""
+        """Set the values that a run begins with. The random ones are drawn on the CPU, so that a seed gives
+        equal values on every device."""
         random = torch.Generator().manual_seed(seed)
-        for module in _named(self):
+        for module in _layers(self):
             module.initialize(random)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -230,84 +244,86 @@ class ResNet50(nn.Module):
 
 
 def fill_normal(parameter: nn.Parameter, deviation: float, random: torch.Generator) -> None:
-    """Fill a parameter with normal values of mean 0."""
+    """Fill a parameter with normally distributed values of mean 0 and this standard deviation."""
     parameter.data.copy_(torch.empty(parameter.shape).normal_(0.0, deviation, generator=random))
 
 
 def training_loss(
     network: nn.Module, images: torch.Tensor, labels: torch.Tensor, label_smoothing: float
 ) -> torch.Tensor:
-    """Return the cross entropy of every sample, shape (batch,), with the smoothed target ``(1 - e) * onehot +
-    e / classes``."""
+    """Return the cross entropy of every sample, shape (batch,), with the target ``(1 - e) * onehot + e /
+    classes``, where e is ``label_smoothing``."""
     return functional.cross_entropy(
         network(images), labels, label_smoothing=label_smoothing, reduction="none"
     )
 
 
-class Named(NamedTuple):
-    """A parameter and its name in the rulesets."""
+class NamedParameter(NamedTuple):
+    """A parameter, and the name that the MLPerf rulesets have for it."""
 
     name: str
     tensor: nn.Parameter
 
 
-def trainable(network: nn.Module) -> tuple[Named, ...]:
-    """Return the 161 parameters that have a gradient, in the order of the network."""
-    rows = ((module, kind, name) for module in _named(network) for kind, name in module.names.items())
-    return tuple(Named(name, getattr(module, kind)) for module, kind, name in rows)
+def trainable(network: nn.Module) -> tuple[NamedParameter, ...]:
+    """Return the parameters that have a gradient, 161 in ResNet-50, in the order of the layers."""
+    rows = ((module, kind, name) for module in _layers(network) for kind, name in module.names.items())
+    return tuple(NamedParameter(name, getattr(module, kind)) for module, kind, name in rows)
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
     by_name = {name: tensor.data for name, tensor in trainable(network)}
-    for module in _named(network):
+    for module in _layers(network):
         norm = module.names.get("gamma", "").replace("gamma", "")
         by_name.update((f"{norm}{name}", buffer) for name, buffer in module.named_buffers())
     return by_name
 
 
-def _named(network: nn.Module) -> Iterator[Any]:
-    """Return the modules that have parameters of their own."""
+def _layers(network: nn.Module) -> Iterator[Any]:
+    """Return the modules with parameters of their own, each with a dictionary ``names``: attribute of the
+    module -> name of the parameter."""
     return (module for module in network.modules() if hasattr(module, "names"))
 
 
 class Flat(NamedTuple):
-    """Parameters, those without weight decay and trust ratio last, in one tensor; their gradients in another.
+    """All parameters in one tensor, and all gradients in another, so that the all-reduce is one operation and
+    an update a few.
 
-    Both are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is
-    each step of the optimizer.
+    Both tensors are float32 of one dimension, with zeros in the gaps between parameters. Parameters with
+    weight decay come first. Those without it, which have no trust ratio either, come last.
     """
 
-    parameters: Sequence[Named]
+    parameters: Sequence[NamedParameter]
+    """The parameters in the order in which the tensors have them."""
     weights: torch.Tensor
     gradients: torch.Tensor
 
 
-def flatten(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> Flat:
-    """Move the values of parameters and their gradients into one tensor each; ``zeros(values)`` makes that of
-    the gradients."""
+def flatten(parameters: Sequence[NamedParameter], zeros: Callable[[int], torch.Tensor]) -> Flat:
+    """Move the values of the parameters into one tensor, and their gradients into another, which
+    ``zeros(values)`` creates. Each parameter and its gradient become views of them."""
     ordered = sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
     _, end = starts(ordered)
     flat = Flat(ordered, torch.zeros(end, device=ordered[0].tensor.device), zeros(end))
-    of_each = zip(ordered, views(flat.weights, ordered), views(flat.gradients, ordered), strict=True)
-    for (_, tensor), value, gradient in of_each:
+    rows = zip(ordered, views(flat.weights, ordered), views(flat.gradients, ordered), strict=True)
+    for (_, tensor), value, gradient in rows:
         value.copy_(tensor.data)
         tensor.data, tensor.grad = value, gradient
     return flat
 
 
-def views(flat: torch.Tensor, parameters: Sequence[Named]) -> list[torch.Tensor]:
-    """Return the part of a flattened tensor that belongs to each parameter, with the shape of the
-    parameter."""
+def views(flat: torch.Tensor, parameters: Sequence[NamedParameter]) -> list[torch.Tensor]:
+    """Return for each parameter the part of ``flat`` that belongs to it, with the shape and the memory format
+    of the parameter: channels-last for weights of convolutions."""
     begins, _ = starts(parameters)
-    # Each keeps its memory format, which is channels-last for weights of convolutions.
     pairs = zip(parameters, begins, strict=False)
     return [torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for (_, tensor), begin in pairs]
 
 
-def starts(parameters: Sequence[Named]) -> tuple[list[int], int]:
-    """Return the offsets at which parameters begin when flattened, and the end of the last one with its
-    gap."""
+def starts(parameters: Sequence[NamedParameter]) -> tuple[list[int], int]:
+    """Return the offset in elements at which each parameter begins in a flat tensor, and the length of the
+    flat tensor."""
     sizes = (math.ceil(tensor.numel() / ALIGNMENT) * ALIGNMENT for _, tensor in parameters)
     *begins, end = itertools.accumulate(sizes, initial=0)
     return begins, end

@@ -1,8 +1,9 @@
 """Forward and backward pass of a training step, and the ways in which a device executes them (STEP_MODE).
 
-All full batches have one shape, so their step can be compiled for it, or captured once as a CUDA graph that
-the host then starts with a single call. Ragged batches run operation by operation. The update is a graph of
-its own, because with several ranks the all-reduce is between the two.
+``PytorchEngine`` has two such steps. All full batches have one shape, so their step can be compiled for that
+shape, or captured once as a CUDA graph, which the host then starts with a single call. The last batch of an
+epoch may be ragged, that is smaller; its step runs operation by operation. The update of the weights is not
+part of these steps: the all-reduce comes before it. On a GPU it is a CUDA graph of its own.
 """
 
 from collections.abc import Callable
@@ -14,16 +15,17 @@ from torch import nn
 from implementations.pytorch.model import training_loss
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Images and labels -> the loss of every sample, shape (batch,). It leaves the gradients of their sum in
-``gradients``."""
+"""A function of images and labels that returns the loss of every sample, shape (batch,). It also writes the
+gradients of the sum of these losses to the tensor ``gradients`` that it was created with."""
 Result = TypeVar("Result")
 WARM_UP_STEPS = 3
-"""Steps before a capture, in which libraries choose algorithms and allocate memory. Neither is possible
+"""Calls before a capture, in which libraries choose algorithms and allocate memory. Neither is possible
 during a capture."""
 
 
 class Eager:
-    """Runs a step operation by operation, or with ``losses`` compiled."""
+    """Runs a step operation by operation. ``losses`` is ``training_loss`` or its compiled form, which then
+    runs the operations that the compiler has made of both passes."""
 
     def __init__(
         self, network: nn.Module, gradients: torch.Tensor, label_smoothing: float, losses: Any = training_loss
@@ -32,13 +34,13 @@ class Eager:
         self._losses = losses
 
     def compiled(self) -> "Eager":
-        """Return the same step compiled by ``torch.compile``, which with TORCHINDUCTOR_MAX_AUTOTUNE=1 takes
-        minutes longer."""
+        """Return this step with both passes compiled by ``torch.compile``. The first call compiles; with
+        TORCHINDUCTOR_MAX_AUTOTUNE=1 it takes minutes longer."""
         losses = torch.compile(training_loss, fullgraph=True, dynamic=False)
         return Eager(self._network, self._gradients, self._label_smoothing, losses)
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """See ``Step``."""
+        """Run a step; see ``Step``."""
         self._network.train()
         self._gradients.zero_()
         losses = self._losses(self._network, images, labels, self._label_smoothing)
@@ -47,16 +49,17 @@ class Eager:
 
 
 def captured(run: Callable[[], Result], device: torch.device) -> tuple[Callable[[], None], Result]:
-    """Capture ``run`` as a CUDA graph, after three calls. Return what replays it, and the result that each
-    replay overwrites. A replay reads and writes tensors where they were at the capture."""
-    # Warm-up and capture are on one stream other than the default one, which cannot be captured.
+    """Call ``run`` three times, then capture it as a CUDA graph. Return a function that replays the graph,
+    and the tensors that ``run`` returned. Each replay reads and writes the tensors of the capture, and so
+    overwrites the returned ones."""
+    # The default stream cannot be captured, so the calls and the capture are on another stream.
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         for _ in range(WARM_UP_STEPS):
             run()
     graph = torch.cuda.CUDAGraph()
-    # Only this thread is captured, because threads of NCCL and DALI may use the device meanwhile.
+    # Capture the work of this thread only: threads of NCCL and DALI may use the device meanwhile.
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         result = run()
     torch.cuda.current_stream(device).wait_stream(stream)
@@ -71,20 +74,21 @@ class Graph:
         self._replay, self._losses = captured(lambda: step(self._images, self._labels), images.device)
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """See ``Step``; the shapes have to be those of the capture."""
+        """Run a step; see ``Step``. The shapes must be those of the capture."""
         self._images.copy_(images)
         self._labels.copy_(labels)
         self._replay()
         return self._losses.clone()  # the next replay overwrites the original
 
 
-def of_full_batches(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:
-    """Return ``step`` in STEP_MODE ``mode`` for batches of these shapes."""
+def full_batch_step(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:
+    """Return ``step`` as STEP_MODE ``mode`` executes it, for batches of the shapes of ``images`` and
+    ``labels``."""
     if mode == "compile":
         step = step.compiled()
     return Graph(step, images, labels) if is_captured(mode, images.device) else step
 
 
 def is_captured(mode: str, device: torch.device) -> bool:
-    """Return True if STEP_MODE ``mode`` runs a step as CUDA graphs: all but "eager" do on a GPU."""
+    """Return True if STEP_MODE ``mode`` runs a step as CUDA graphs. On a GPU all modes except "eager" do."""
     return device.type == "cuda" and mode != "eager"

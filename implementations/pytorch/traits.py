@@ -1,10 +1,12 @@
-"""PyTorch, described without importing it."""
+"""What rn50 has to know of PyTorch before it is imported: packages, precisions, modes, GPUs (``Traits`` in
+``rn50/frameworks.py`` says what each field means)."""
 
 from rn50.frameworks import Traits
 
 MACHINE_CODE = ((7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0))
-"""Compute capabilities for which PyTorch's builds for CUDA 13 have code, and PTX of the newest (its release
-notes and build scripts). Builds for an older CUDA have others, which only they can tell."""
+"""Compute capabilities for which PyTorch's builds for CUDA 13 have machine code; for the last one they have
+PTX too (PyTorch's release notes and build scripts). Builds for an older CUDA have code for other
+capabilities; ``torch.cuda.get_arch_list()`` of the build tells which."""
 
 TRAITS = Traits(
     name="PyTorch",

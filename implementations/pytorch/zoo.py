@@ -1,4 +1,5 @@
-"""torchvision's models, used only to time their training step (``rn50 bench throughput --models``)."""
+"""torchvision's models in place of our ResNet-50, for ``rn50 bench throughput --models``, which times their
+training step. No run trains with them."""
 
 from typing import Any
 
@@ -10,20 +11,22 @@ from implementations.pytorch.model import PRECISIONS
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
-# Leave out the auxiliary heads, which Gluon's Inception-v3 does not have either, and initial values that take
-# long to draw.
+# No auxiliary heads, which Gluon's Inception-v3 does not have either; and no initial values of torchvision's,
+# which take long to draw and are replaced anyway.
 PLAIN: dict[str, Any] = {"aux_logits": False, "init_weights": False}
 ARGUMENTS = {"googlenet": PLAIN, "inception_v3": PLAIN}
+"""Model -> arguments of its builder beyond the number of classes."""
 
 
 def models() -> dict[str, int]:
-    """Return name -> side of the input in pixels, the smallest that its published weights were trained for.
+    """Return a dictionary: name of a model -> side of its input in pixels, the smallest side that published
+    weights of the model were trained for.
 
     Raises UserError if torchvision is not installed.
     """
     zoo = _torchvision()
-    every = ((name, zoo.get_model_weights(name)) for name in zoo.list_models(module=zoo))
-    return {name: min(entry.transforms().crop_size[0] for entry in weights) for name, weights in every}
+    weights = {name: zoo.get_model_weights(name) for name in zoo.list_models(module=zoo)}
+    return {name: min(entry.transforms().crop_size[0] for entry in weights[name]) for name in weights}
 
 
 def _torchvision() -> Any:
@@ -37,7 +40,7 @@ def _torchvision() -> Any:
 
 
 class ZooNetwork(nn.Module):
-    """Logits of shape (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of
+    """Computes logits (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of
     torchvision."""
 
     def __init__(self, model: str, classes: int, precision: str):
@@ -46,15 +49,17 @@ class ZooNetwork(nn.Module):
         network = _torchvision().get_model(model, weights=None, num_classes=classes, **more)
         self.network = network.to(memory_format=torch.channels_last)
         for path, module in self.network.named_modules():
-            # model.trainable finds parameters by these names, and the optimizer those without weight decay.
-            named = module.named_parameters(recurse=False)
-            endings = {kind: "" if value.ndim > 1 else "_bias" for kind, value in named}
+            # ``model.trainable`` finds parameters by ``names``. The optimizer applies no weight decay to a
+            # parameter whose name ends in "_bias", as here those of one dimension do.
+            parameters = module.named_parameters(recurse=False)
+            endings = {kind: "" if value.ndim > 1 else "_bias" for kind, value in parameters}
             if endings:
                 module.names = {kind: f"{path}.{kind}{ending}" for kind, ending in endings.items()}
         self._precision = PRECISIONS[precision]
 
     def initialize(self, seed: int) -> None:
-        """Draw the values of the layers with PyTorch's defaults, the same on every rank."""
+        """Draw the initial values of all layers, by PyTorch's defaults. A seed gives equal values on every
+        rank."""
         torch.manual_seed(seed)
         for module in self.network.modules():
             if hasattr(module, "reset_parameters"):
@@ -67,7 +72,7 @@ class ZooNetwork(nn.Module):
 
 
 class ZooEngine(PytorchEngine):
-    """An engine of one of ``models`` in place of ours."""
+    """The engine of PyTorch with one of ``models`` in place of our network."""
 
     def __init__(self, config: Config, communicator: Any, model: str):
         super().__init__(config, communicator)

@@ -39,10 +39,10 @@ def images():
 def of_pytorch(some, images):
     """Logits of our network in PyTorch."""
     torch = pytest.importorskip("torch")
-    from implementations.pytorch.model import ResNet50, _named
+    from implementations.pytorch.model import ResNet50, _layers
 
     network = ResNet50(some.classes, some.width, False, "float32").eval()
-    for module in _named(network):
+    for module in _layers(network):
         own = dict(module.names)
         if "gamma" in own:
             own.update((of, own["gamma"].replace("gamma", of)) for of in ("running_mean", "running_var"))

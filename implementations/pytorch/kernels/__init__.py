@@ -1,1 +1,1 @@
-"""Kernels of our own, in Triton, for STEP_MODE=fused."""
+"""Triton kernels for STEP_MODE=fused. ``fused_norm.py`` starts them, and ``tile.py`` has what they share."""

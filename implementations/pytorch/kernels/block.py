@@ -1,12 +1,14 @@
-"""The end of a residual block: out = relu(gamma * x' + beta + shortcut), with x' = (x - mean) * scale.
+"""The end of a residual block in the forward pass and in the backward pass.
 
-Two layers read ``out``: the next block's first convolution and its shortcut. In the backward pass their
-gradients a and b are summed where ReLU's gradient is applied and the sums of batch norm's gradient are
-formed. Four tensors are moved, and the mask:
+    out = relu(gamma * x' + beta + shortcut),  x' = (x - mean) * scale
+
+Two layers read ``out``: the first convolution of the next block, and the shortcut of the next block. Let a
+and b be the gradients of ``out`` from these two readers. One kernel, ``block_sums``, computes
 
     g = (a + b) * (out > 0),  dbeta = sum g,  dgamma = sum g * x'
 
-g is the shortcut's gradient. ``gradients.input_gradient`` computes x's from it.
+so that four tensors (a, b, x and g) and the mask of ReLU pass through memory once. g is the gradient of the
+shortcut. ``gradients.input_gradient`` computes the gradient of x from g, dbeta and dgamma.
 """
 
 import triton
@@ -16,21 +18,20 @@ from implementations.pytorch.kernels.mask import read_mask, write_mask
 from implementations.pytorch.kernels.tile import columns_of, last_tiles_first, place, read, read_columns, tile
 
 RESIDENT = 4
-"""Programs of ``block_sums`` that a multiprocessor runs at once: each thread has up to 64 of its 65,536
-registers."""
+"""Number of programs of ``block_sums`` that a multiprocessor runs at once. A program has 256 threads of at
+most 64 registers, and a multiprocessor has 65,536 registers."""
 
 
 @triton.jit
 def end_of_block(
     x, shortcut, out, mask, mean, scale, gamma, beta, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """Write ``out`` and the mask of ReLU."""
+    """Write ``out`` and the mask of ReLU of one tile."""
     index, block = place(columns, COLUMNS)
     row, column = last_tiles_first(index, rows, ROWS), columns_of(block, COLUMNS)
     offsets, inside = tile(row, rows, column, columns, ROWS)
-    standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * read_columns(
-        scale, column, columns
-    )
+    centred = read(x, offsets, inside) - read_columns(mean, column, columns)
+    standardised = centred * read_columns(scale, column, columns)
     values = standardised * read_columns(gamma, column, columns) + read_columns(beta, column, columns)
     values += read(shortcut, offsets, inside)
     write_mask(mask, values > 0, row, rows, columns, block, ROWS, COLUMNS)
@@ -55,11 +56,13 @@ def block_sums(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write g, and dbeta and dgamma of a part. Without ``TWO`` only the first gradient is read."""
+    """Write g, and for one part dbeta and dgamma, to ``sums`` (2, parts, columns). ``first`` and ``second``
+    are the gradients a and b; without ``TWO`` only one reader has a gradient, and g is made from
+    ``first``."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
-    for_beta, for_gamma = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    dbeta, dgamma = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for row in range(part * ROWS, rows, parts * ROWS):
         offsets, inside = tile(row, rows, column, columns, ROWS)
         g = read(first, offsets, inside)
@@ -67,8 +70,8 @@ def block_sums(
             g += read(second, offsets, inside)
         g = tl.where(read_mask(mask, row, rows, columns, block, ROWS, COLUMNS), g, 0.0)
         tl.store(g_out + offsets, g.to(g_out.dtype.element_ty), mask=inside)
-        for_beta += g
-        for_gamma += g * (read(x, offsets, inside) - centre) * factor
+        dbeta += g
+        dgamma += g * (read(x, offsets, inside) - centre) * factor
     slot, valid = part * columns + column, column < columns
-    tl.store(sums + slot, tl.sum(for_beta, 0), mask=valid)
-    tl.store(sums + parts * columns + slot, tl.sum(for_gamma, 0), mask=valid)
+    tl.store(sums + slot, tl.sum(dbeta, 0), mask=valid)
+    tl.store(sums + parts * columns + slot, tl.sum(dgamma, 0), mask=valid)

@@ -1,8 +1,10 @@
-"""The gradients of batch norm. With g the gradient masked by ReLU and x' = (x - mean) * scale:
+"""The backward pass of batch norm, with or without ReLU: one kernel for dbeta and dgamma, one for dx.
+
+Let x' = (x - mean) * scale, and let g be the gradient of the output, 0 where ReLU gave 0:
 
     dbeta = sum g,  dgamma = sum g * x',  dx = gamma * scale * (g - (dbeta + x' * dgamma) / rows)
 
-The mask of ReLU is computed from x: gamma * x' + beta > 0.
+Both kernels find out from x where ReLU let a value through: where gamma * x' + beta > 0.
 """
 
 import triton
@@ -11,8 +13,8 @@ import triton.language as tl
 from implementations.pytorch.kernels.tile import columns_of, last_tiles_first, place, read, read_columns, tile
 
 RESIDENT = 2
-"""Programs of ``sums_of_parts`` that a multiprocessor runs at once: each thread has up to 128 of its 65,536
-registers."""
+"""Number of programs of ``sums_of_parts`` that a multiprocessor runs at once. A program has 256 threads of at
+most 128 registers, and a multiprocessor has 65,536 registers."""
 
 
 @triton.jit
@@ -31,23 +33,24 @@ def sums_of_parts(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write dbeta and dgamma of a part. Without ``RELU`` the gradient is g."""
+    """Write dbeta and dgamma of one part to ``sums`` (2, parts, columns). Without ``RELU``, g is ``gradient``
+    itself."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
     weight, bias = read_columns(gamma, column, columns), read_columns(beta, column, columns)
-    for_beta, for_gamma = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    dbeta, dgamma = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for row in range(part * ROWS, rows, parts * ROWS):
         offsets, inside = tile(row, rows, column, columns, ROWS)
         standardised = (read(x, offsets, inside) - centre) * factor
         g = read(gradient, offsets, inside)
         if RELU:
             g = tl.where(standardised * weight + bias > 0, g, 0.0)
-        for_beta += g
-        for_gamma += g * standardised  # outside the matrix g is 0
+        dbeta += g
+        dgamma += g * standardised  # g is 0 outside the matrix, where ``standardised`` is not
     slot, valid = part * columns + column, column < columns
-    tl.store(sums + slot, tl.sum(for_beta, 0), mask=valid)
-    tl.store(sums + parts * columns + slot, tl.sum(for_gamma, 0), mask=valid)
+    tl.store(sums + slot, tl.sum(dbeta, 0), mask=valid)
+    tl.store(sums + parts * columns + slot, tl.sum(dgamma, 0), mask=valid)
 
 
 @triton.jit
@@ -59,15 +62,15 @@ def input_gradient(
     scale,
     gamma,
     beta,
-    for_beta,
-    for_gamma,
+    dbeta,
+    dgamma,
     rows,
     columns,
     RELU: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write dx. Without ``RELU`` the gradient is g."""
+    """Write dx of one tile. Without ``RELU``, g is ``gradient`` itself."""
     index, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     offsets, inside = tile(last_tiles_first(index, rows, ROWS), rows, column, columns, ROWS)
@@ -76,5 +79,5 @@ def input_gradient(
     g = read(gradient, offsets, inside)
     if RELU:
         g = tl.where(standardised * weight + read_columns(beta, column, columns) > 0, g, 0.0)
-    common = read_columns(for_beta, column, columns) + standardised * read_columns(for_gamma, column, columns)
+    common = read_columns(dbeta, column, columns) + standardised * read_columns(dgamma, column, columns)
     tl.store(out + offsets, (weight * factor * (g - common / rows)).to(out.dtype.element_ty), mask=inside)

@@ -1,8 +1,11 @@
-"""The mask of ReLU with one bit a value: bit i of byte b of a row is column 8 b + i. A row has 8 bytes for
-each block of columns.
+"""The mask of ReLU: one bit for each value of a matrix, 1 where ReLU lets the value through.
 
-A thread of a NARROW tile has 8 values side by side, in float16 one load of 16 bytes, and their bits are one
-byte. So neither kernel exchanges values between threads.
+``end_of_block`` in ``block.py`` writes the mask in the forward pass, and ``block_sums`` reads it in the
+backward pass. Bit i of byte b of a row belongs to column 8 b + i. A row has 8 bytes for each block of 64
+columns.
+
+A thread that processes a NARROW tile has 8 neighbouring values of a row. In float16 they are one load of 16
+bytes, and their bits are one byte of the mask. So neither kernel exchanges values between threads.
 """
 
 import torch
@@ -14,15 +17,17 @@ from implementations.pytorch.kernels.tile import SHAPE, Division
 
 @triton.jit
 def _bytes(row, rows, columns, block, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Return the offsets (ROWS, COLUMNS // 8) of a tile's bytes, and the mask of those within the matrix."""
-    at, byte = row + tl.arange(0, ROWS), block * (COLUMNS // 8) + tl.arange(0, COLUMNS // 8)
-    in_a_row = tl.cdiv(columns, COLUMNS) * (COLUMNS // 8)
-    return at.to(tl.int64)[:, None] * in_a_row + byte[None, :], (at < rows)[:, None]
+    """Return the offsets (ROWS, COLUMNS // 8) of the bytes of a tile, and (ROWS, 1) booleans: True where a
+    row lies within the matrix."""
+    row_indices = row + tl.arange(0, ROWS)
+    byte = block * (COLUMNS // 8) + tl.arange(0, COLUMNS // 8)
+    bytes_per_row = tl.cdiv(columns, COLUMNS) * (COLUMNS // 8)
+    return row_indices.to(tl.int64)[:, None] * bytes_per_row + byte[None, :], (row_indices < rows)[:, None]
 
 
 @triton.jit
 def write_mask(mask, positive, row, rows, columns, block, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Write the booleans ``positive`` (ROWS, COLUMNS)."""
+    """Write the mask of a tile: the booleans ``positive`` (ROWS, COLUMNS)."""
     bits = tl.reshape(positive.to(tl.int32), (ROWS, COLUMNS // 8, 8)) << tl.arange(0, 8)[None, None, :]
     offsets, inside = _bytes(row, rows, columns, block, ROWS, COLUMNS)
     tl.store(mask + offsets, tl.sum(bits, 2).to(tl.uint8), mask=inside)
@@ -30,7 +35,7 @@ def write_mask(mask, positive, row, rows, columns, block, ROWS: tl.constexpr, CO
 
 @triton.jit
 def read_mask(mask, row, rows, columns, block, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Return the booleans (ROWS, COLUMNS), False beyond the last row."""
+    """Return the mask of a tile: booleans (ROWS, COLUMNS), False below the last row of the matrix."""
     offsets, inside = _bytes(row, rows, columns, block, ROWS, COLUMNS)
     bits = (
         tl.load(mask + offsets, mask=inside, other=0).to(tl.int32)[:, :, None]
@@ -40,7 +45,7 @@ def read_mask(mask, row, rows, columns, block, ROWS: tl.constexpr, COLUMNS: tl.c
 
 
 def empty_mask(division: Division, device: torch.device) -> torch.Tensor:
-    """Return the memory for the mask of a matrix."""
+    """Return uninitialised memory for the mask of a matrix."""
     return torch.empty(
         division.rows, division.column_blocks * (SHAPE["COLUMNS"] // 8), dtype=torch.uint8, device=device
     )

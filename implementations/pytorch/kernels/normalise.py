@@ -1,5 +1,7 @@
-"""The output of batch norm, with or without ReLU, in one pass: out = relu(gamma * x' + beta), x' = (x - mean)
-* scale."""
+"""The output of batch norm, with or without ReLU, from its input in one pass over memory.
+
+out = relu(gamma * x' + beta),  x' = (x - mean) * scale
+"""
 
 import triton
 import triton.language as tl
@@ -21,16 +23,14 @@ def normalise(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write ``out``."""
+    """Write ``out`` of one tile."""
     index, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     offsets, inside = tile(last_tiles_first(index, rows, ROWS), rows, column, columns, ROWS)
-    standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * read_columns(
-        scale, column, columns
-    )
+    centred = read(x, offsets, inside) - read_columns(mean, column, columns)
+    standardised = centred * read_columns(scale, column, columns)
     values = standardised * read_columns(gamma, column, columns) + read_columns(beta, column, columns)
     if RELU:
-        values = tl.maximum(
-            values, 0.0, propagate_nan=tl.PropagateNan.ALL
-        )  # NaN stays, as in PyTorch, so that divergence shows
+        # As in PyTorch, NaN stays NaN, so that a diverged run shows it.
+        values = tl.maximum(values, 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(out + offsets, values.to(out.dtype.element_ty), mask=inside)

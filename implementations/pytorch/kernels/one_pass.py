@@ -1,16 +1,18 @@
-"""Both gradients of a 1x1 convolution y = x W^T whose output is normalised, with the norm's gradient inside.
+"""The backward pass of a 1x1 convolution and of the batch norm behind it, in one pass over memory.
 
-x is (rows, C), y (rows, K) and W (K, C). With g the gradient of the norm's output, masked by ReLU, and x' =
-(y - mean) * scale:
+The convolution is y = x W^T, and batch norm reads y. x is (rows, C), y is (rows, K), W is (K, C). Let g be
+the gradient of the norm's output, 0 where ReLU gave 0, and let y' = (y - mean) * scale:
 
-    dy = gamma * scale * (g - (dbeta + x' * dgamma) / rows),  dx = dy W,  dW = dy^T x
+    dy = gamma * scale * (g - (dbeta + y' * dgamma) / rows),  dx = dy W,  dW = dy^T x
 
-``gradients.input_gradient`` writes dy, which two matrix products then read. Here each tile of dy is formed
-once, in shared memory, and feeds both: g, y, x and dx pass through memory once. At batch 400 on one H200 the
-four layers 64 -> 256 took 0.384 ms each, separately 0.911; a copy of the same bytes takes 0.390.
+In other layers ``gradients.input_gradient`` writes dy to memory, and two matrix products read it. Here each
+tile of dy is computed once, stays in shared memory, and is an operand of both products. So g, y, x and dx
+pass through memory once, and dy not at all. At batch 400 on one H200 the four layers with C = 64 and K = 256
+took 0.384 ms each. The three separate operations took 0.911 ms, and a copy of the same number of bytes takes
+0.390 ms.
 
-dy is the second operand of both products, dx^T = W^T dy^T and dW^T = x^T dy. As the first one it would be
-held in registers, once for each product, and Triton would not load ahead.
+dy is the second operand of both products, dx^T = W^T dy^T and dW^T = x^T dy. If dy were the first operand,
+each product would hold a copy of it in registers, and Triton would not load the next tiles ahead of time.
 """
 
 from typing import NamedTuple
@@ -23,17 +25,18 @@ from implementations.pytorch.kernels import tile
 
 
 class Shape(NamedTuple):
-    """Shape of the programs for one layer."""
+    """Shape of the programs of ``one_pass`` for one layer."""
 
     rows: int
     """Rows of a tile."""
     columns: int
-    """Columns of x that a program has; all of y's it has always."""
+    """Columns of x in a tile. Of y a tile has all K columns."""
     stages: int
-    """Tiles in shared memory: one that is used, the others on their way."""
+    """Number of tiles in shared memory: one that is being used, and others that are being loaded."""
     warps: int
+    """Warps of a program."""
     resident: int
-    """Programs that a multiprocessor runs at once."""
+    """Number of programs that a multiprocessor runs at once."""
 
 
 SHAPES = {
@@ -43,26 +46,29 @@ SHAPES = {
     (256, 128): Shape(32, 256, 3, 8, 1),
     (512, 128): Shape(32, 128, 3, 4, 2),
 }
-"""C, K -> the fastest of the shapes measured on an H200. In layers that are not here the separate kernels are
-as fast, or dW does not fit into the registers."""
+"""(C, K) of a layer -> the fastest of the shapes that were measured on an H200. For layers that are not in
+the table, the separate kernels are as fast, or dW does not fit into the registers."""
 CAPABILITY = 9, 0
-"""Compute capability of the GPUs that it was measured on. The tiles need 216 KiB of shared memory."""
+"""Compute capability of the H200. On others the shapes were not measured, and may not fit: the tiles need up
+to 216 KiB of shared memory."""
 ADDED_PARTS = 32
+"""Parts that a program of ``add_parts`` loads at a time."""
 BLOCK = 256
+"""Elements of dW that a program of ``add_parts`` computes."""
 
 
 @triton.jit
-def coefficients(table, mean, scale, gamma, beta, for_beta, for_gamma, rows, columns, COLUMNS: tl.constexpr):
-    """Write four numbers a column, (4, K): slope, per_y, constant, bias.
+def coefficients(table, mean, scale, gamma, beta, dbeta, dgamma, rows, columns, COLUMNS: tl.constexpr):
+    """Write four numbers for each column of y to ``table`` (4, K): slope, per_y, constant and bias.
 
-    dy = slope * g + per_y * y + constant. ReLU let through where slope * y + bias > 0.
+    With them dy = slope * g + per_y * y + constant, and ReLU let a value through if slope * y + bias > 0.
     """
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = column < columns
     factor, centre = tl.load(scale + column, mask=valid), tl.load(mean + column, mask=valid)
     slope = factor * tl.load(gamma + column, mask=valid)
-    per_y = -slope * factor * tl.load(for_gamma + column, mask=valid) / rows
-    constant = -slope * tl.load(for_beta + column, mask=valid) / rows - per_y * centre
+    per_y = -slope * factor * tl.load(dgamma + column, mask=valid) / rows
+    constant = -slope * tl.load(dbeta + column, mask=valid) / rows - per_y * centre
     tl.store(table + column, slope, mask=valid)
     tl.store(table + columns + column, per_y, mask=valid)
     tl.store(table + 2 * columns + column, constant, mask=valid)
@@ -87,7 +93,8 @@ def one_pass(
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Write dx, and dW^T of a part, (parts, C, K). A part has tiles p, p + parts, p + 2 * parts and so on."""
+    """Write dx, and the contribution of one part of the rows to dW^T, to ``sums`` (parts, C, K). Part p has
+    the tiles p, p + parts, p + 2 * parts and so on."""
     blocks: tl.constexpr = C // COLUMNS
     part, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     column, k = block * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, K)
@@ -104,7 +111,7 @@ def one_pass(
         value = tl.load(y + of_y, mask=inside, other=0.0).to(tl.float32)
         if RELU:
             g = tl.where(value * slope + bias > 0, g, 0.0)
-        # Beyond the last row dy is finite and x is 0.
+        # Below the last row dy is not 0, but it is finite, and x is 0, so that it adds nothing to dW.
         dy = (g * slope + (value * per_y + constant)).to(x_tile.dtype)
         dx_tile = tl.trans(tl.dot(tl.trans(w), tl.trans(dy)))
         dw = tl.dot(tl.trans(x_tile), dy, dw)
@@ -114,20 +121,22 @@ def one_pass(
 
 @triton.jit(do_not_specialize=["parts"])
 def add_parts(sums, dw, parts, K: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Write dW (K, C), the sum over the parts of dW^T."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    """Write BLOCK elements of dW (K, C): the sums over the parts of ``sums`` (parts, C, K), transposed."""
+    element = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((PARTS, BLOCK), tl.float32)
     for first in range(0, parts, PARTS):
         part = (first + tl.arange(0, PARTS))[:, None]
-        total += tl.load(sums + part.to(tl.int64) * (K * C) + at[None, :], mask=part < parts, other=0.0)
-    tl.store(dw + (at % K) * C + at // K, tl.sum(total, 0).to(dw.dtype.element_ty))
+        total += tl.load(sums + part.to(tl.int64) * (K * C) + element[None, :], mask=part < parts, other=0.0)
+    tl.store(dw + (element % K) * C + element // K, tl.sum(total, 0).to(dw.dtype.element_ty))
 
 
-def takes(x: torch.Tensor, weight: torch.Tensor, stride: int) -> bool:
-    """Return whether ``both_gradients`` is for this layer, where it was measured to be faster."""
+def applies_to(x: torch.Tensor, weight: torch.Tensor, stride: int) -> bool:
+    """Return True if ``both_gradients`` computes the gradients of the convolution of ``x`` and ``weight``,
+    and was measured to be faster. Triton's interpreter, for tests on a CPU, has no speed to compare."""
     outputs, inputs, *kernel = weight.shape
-    measured = x.device.type == "cpu" or torch.cuda.get_device_capability(x.device) == CAPABILITY
-    return measured and stride == 1 and kernel == [1, 1] and x.itemsize == 2 and (inputs, outputs) in SHAPES
+    is_measured_device = x.device.type == "cpu" or torch.cuda.get_device_capability(x.device) == CAPABILITY
+    is_1x1_in_half = kernel == [1, 1] and stride == 1 and x.itemsize == 2
+    return is_measured_device and is_1x1_in_half and (inputs, outputs) in SHAPES
 
 
 def both_gradients(
@@ -138,14 +147,16 @@ def both_gradients(
     norm: tuple[torch.Tensor, ...],
     relu: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return dx like ``x`` and dW like ``weight``, (K, C, 1, 1). Images are channels-last; ``norm`` has mean,
-    scale, gamma, beta, dbeta and dgamma, float32 of shape (K,)."""
+    """Return dx, like ``x``, and dW, like ``weight`` (K, C, 1, 1).
+
+    ``gradient`` is the gradient of the norm's output, before ReLU's mask if ``relu``. ``gradient``, ``y`` and
+    ``x`` are channels-last. ``norm`` has mean, scale, gamma, beta, dbeta and dgamma, float32 of shape (K,).
+    """
     columns, inputs = weight.shape[:2]
     shape, rows = SHAPES[inputs, columns], x.numel() // inputs
     blocks = inputs // shape.columns
-    parts = min(
-        triton.cdiv(rows, shape.rows), max(1, tile.multiprocessors(x.device) * shape.resident // blocks)
-    )
+    programs_at_once = tile.multiprocessors(x.device) * shape.resident
+    parts = min(triton.cdiv(rows, shape.rows), max(1, programs_at_once // blocks))
     dx, dw = torch.empty_like(x), torch.empty_like(weight)
     table = torch.empty(4, columns, device=x.device)
     sums = torch.empty(parts, inputs, columns, device=x.device)

@@ -1,11 +1,13 @@
-"""Batch norm, ReLU and max-pooling of 3x3 with stride 2 and padding 1 in one pass: out = max(0, max of a
-window of y).
+"""Batch norm, ReLU and max-pooling behind the first convolution: the forward pass in one kernel, the backward
+pass in two.
 
-    y = gamma * x' + beta,  x' = (x - mean) * scale
+    y = gamma * x' + beta,  x' = (x - mean) * scale,  out = max(0, maximum of a 3x3 window of y)
 
-Pixel (h, w) is at position 3 (h - 2 i + 1) + (w - 2 j + 1) of window (i, j), from 0 to 8. Of each window one
-byte is kept: the position of its first maximum, or NONE if no y is positive, because then ReLU lets no
-gradient through. With g the sum of the gradients of the windows whose maximum a pixel is:
+The windows have stride 2 and padding 1. Pixel (h, w) of y is at position 3 (h - 2 i + 1) + (w - 2 j + 1),
+from 0 to 8, of window (i, j). The forward pass keeps one byte for each window and channel: the position of
+the window's first maximum, or NONE if no y of the window is positive, because ReLU then lets no gradient
+through. In the backward pass a pixel gets the gradients of the windows whose maximum it is. Let g be the sum
+of these gradients:
 
     dbeta = sum g,  dgamma = sum g * x',  dx = gamma * scale * (g - (dbeta + x' * dgamma) / rows)
 """
@@ -16,23 +18,25 @@ import triton.language as tl
 from implementations.pytorch.kernels.tile import columns_of, last_tiles_first, place, read, read_columns
 
 RESIDENT = 3
-"""Programs of ``stem_sums`` that a multiprocessor runs at once: each thread has up to 80 of its 65,536
-registers."""
+"""Number of programs of ``stem_sums`` that a multiprocessor runs at once. A program has 256 threads of at
+most 80 registers, and a multiprocessor has 65,536 registers."""
 NONE = tl.constexpr(9)
+"""Position of the maximum in a window without a positive y."""
 
 
 @triton.jit
 def _pixels(image, h, w, height, width, valid, column, columns):
-    """Return the offsets (ROWS, COLUMNS) of the pixels (h, w) of images, and the mask of those within
-    them."""
+    """Return the memory offsets (ROWS, COLUMNS) of the pixels (h, w) of images, and a mask: True where
+    ``valid`` is True and the pixel lies within the image. ``image``, ``h``, ``w`` and ``valid`` are
+    (ROWS,)."""
     inside = valid & (h >= 0) & (h < height) & (w >= 0) & (w < width)
     pixel = (image * height + h).to(tl.int64) * width + w
     return pixel[:, None] * columns + column[None, :], inside[:, None] & (column < columns)[None, :]
 
 
 @triton.jit
-def _placed(row, height, width):
-    """Return image, h and w of rows of the matrix."""
+def _image_and_pixel(row, height, width):
+    """Return the image, h and w of the rows ``row`` of the matrix of images with this height and width."""
     return row // (height * width), row // width % height, row % width
 
 
@@ -54,11 +58,12 @@ def stem(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write ``out`` and the positions of the maxima. ``rows`` are those of ``out``."""
+    """Write ``out`` of one tile, and to ``index`` the positions of the maxima. ``rows`` is the number of rows
+    of ``out``; ``height`` and ``width`` are those of ``x``."""
     number, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     row = last_tiles_first(number, rows, ROWS) + tl.arange(0, ROWS)
-    image, i, j = _placed(row, out_height, out_width)
+    image, i, j = _image_and_pixel(row, out_height, out_width)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
     weight, bias = read_columns(gamma, column, columns), read_columns(beta, column, columns)
     highest, argmax = tl.zeros((ROWS, COLUMNS), tl.float32), tl.full((ROWS, COLUMNS), NONE, tl.int32)
@@ -66,7 +71,7 @@ def stem(
         h, w = 2 * i - 1 + position // 3, 2 * j - 1 + position % 3
         offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
         y = (read(x, offsets, inside) - centre) * factor * weight + bias
-        higher = inside & ((y > highest) | (y != y))  # NaN stays, as in PyTorch
+        higher = inside & ((y > highest) | (y != y))  # y != y is NaN, which stays NaN, as in PyTorch
         highest, argmax = tl.where(higher, y, highest), tl.where(higher, position, argmax)
     offsets, inside = _pixels(image, i, j, out_height, out_width, row < rows, column, columns)
     tl.store(out + offsets, highest.to(out.dtype.element_ty), mask=inside)
@@ -74,7 +79,7 @@ def stem(
 
 
 @triton.jit
-def _of_windows(
+def _gradient_from_windows(
     gradient,
     index,
     image,
@@ -88,10 +93,11 @@ def _of_windows(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Return g. An even h is in window h / 2 alone, an odd one in the next one too."""
+    """Return g of the pixels (h, w), shape (ROWS, COLUMNS), by a sum over the up to four windows that contain
+    a pixel: an even h lies in window i = h / 2 only, an odd h also in the window below it."""
     g = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for which in tl.static_range(4):
-        i, j = h // 2 + which // 2, w // 2 + which % 2
+    for window in tl.static_range(4):
+        i, j = h // 2 + window // 2, w // 2 + window % 2
         in_window = valid & (2 * i - 1 <= h) & (2 * j - 1 <= w)
         offsets, inside = _pixels(image, i, j, out_height, out_width, in_window, column, columns)
         position = 3 * (h - 2 * i + 1) + w - 2 * j + 1
@@ -118,23 +124,24 @@ def stem_sums(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write dbeta and dgamma of a part. ``rows`` are those of ``x``."""
+    """Write dbeta and dgamma of one part to ``sums`` (2, parts, columns). ``rows`` is the number of rows of
+    ``x``."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
-    for_beta, for_gamma = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    dbeta, dgamma = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in range(part * ROWS, rows, parts * ROWS):
         row = first + tl.arange(0, ROWS)
-        image, h, w = _placed(row, height, width)
+        image, h, w = _image_and_pixel(row, height, width)
         offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
-        g = _of_windows(
+        g = _gradient_from_windows(
             gradient, index, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS
         )
-        for_beta += g
-        for_gamma += g * (read(x, offsets, inside) - centre) * factor
+        dbeta += g
+        dgamma += g * (read(x, offsets, inside) - centre) * factor
     slot, valid = part * columns + column, column < columns
-    tl.store(sums + slot, tl.sum(for_beta, 0), mask=valid)
-    tl.store(sums + parts * columns + slot, tl.sum(for_gamma, 0), mask=valid)
+    tl.store(sums + slot, tl.sum(dbeta, 0), mask=valid)
+    tl.store(sums + parts * columns + slot, tl.sum(dgamma, 0), mask=valid)
 
 
 @triton.jit
@@ -146,8 +153,8 @@ def stem_input_gradient(
     mean,
     scale,
     gamma,
-    for_beta,
-    for_gamma,
+    dbeta,
+    dgamma,
     rows,
     columns,
     height,
@@ -157,17 +164,17 @@ def stem_input_gradient(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write dx. ``rows`` are those of ``x``."""
+    """Write dx of one tile. ``rows`` is the number of rows of ``x``."""
     number, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     row = last_tiles_first(number, rows, ROWS) + tl.arange(0, ROWS)
-    image, h, w = _placed(row, height, width)
+    image, h, w = _image_and_pixel(row, height, width)
     offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
-    g = _of_windows(
+    g = _gradient_from_windows(
         gradient, index, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS
     )
     factor = read_columns(scale, column, columns)
     standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * factor
-    common = read_columns(for_beta, column, columns) + standardised * read_columns(for_gamma, column, columns)
+    common = read_columns(dbeta, column, columns) + standardised * read_columns(dgamma, column, columns)
     dx = read_columns(gamma, column, columns) * factor * (g - common / rows)
     tl.store(out + offsets, dx.to(out.dtype.element_ty), mask=inside)

@@ -1,17 +1,17 @@
-"""Divide a matrix into tiles for the kernels beside this file, and compute what several of them do with a
-tile.
+"""Divide a matrix into tiles, and read tiles: functions that the kernels of this folder share.
 
-A tensor (N, C, H, W), channels-last in memory, is a matrix of N*H*W rows and C columns here, float16,
-bfloat16 or float32. All computation is in float32.
+The kernels see a tensor (N, C, H, W), channels-last in memory, as a matrix of N*H*W rows and C columns. Its
+values are float16, bfloat16 or float32. The kernels compute in float32.
 
-A kernel that sums over the rows does so for parts of them, one program for each part and each block of
-columns. It adds whole tiles in registers, and sums over the rows of the tile once, after its loop: sums over
-rows need barriers, for which loads would wait.
+A tile is a rectangle of ROWS x COLUMNS values. A block is COLUMNS neighbouring columns of the matrix. A part
+is a set of tiles of one block. A kernel that computes sums over the rows runs one program for each part and
+block, and writes the sum of each part. The program adds up whole tiles in registers, and sums over the rows
+of that tile once, after its loop: a sum over rows needs a barrier, at which loads would have to wait.
 
-The programs are ordered for the L2 cache. Programs of all columns of a row are neighbours. Of P parts, part p
-has tiles p, p + P, p + 2P and so on, and no more programs are started than run at once. So all parts together
-pass through the rows from first to last. The kernel that reads the same tensors again passes from last to
-first, and finds what the cache still holds of the end.
+The order of the programs serves the L2 cache. The programs of all blocks of a row are neighbours. Of P parts,
+part p has the tiles p, p + P, p + 2P and so on, and no more programs are started than run at once. So the
+parts together pass through the matrix from its first row to its last. The next kernel, which reads the same
+tensors again, passes from the last row to the first: the cache still holds the last rows.
 """
 
 import functools
@@ -22,57 +22,59 @@ import triton
 import triton.language as tl
 
 SHAPE: dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
-"""Shape of a tile and the warps that process it. A thread has 16 values, in float16 two loads of 16 bytes."""
+"""Shape of a tile, and the number of warps that process it. Each thread has 16 values of the tile, which in
+float16 are two loads of 16 bytes."""
 NARROW: dict[str, Any] = {**SHAPE, "ROWS": 32}
-"""Shape for kernels with more to keep in registers, or with bits or bytes beside the values. A thread has 8
-values side by side."""
+"""Shape of a tile for kernels that need more registers for a value, or that also read or write a bit or a
+byte for each value. Each thread has 8 neighbouring values of one row."""
 
 
 @triton.jit
 def place(columns, COLUMNS: tl.constexpr):
-    """Return this program's index among those of its block of columns, and the index of the block, which
-    varies faster."""
+    """Return the place of this program: its index among the programs of its block, and the index of the
+    block. Consecutive programs have different blocks."""
     blocks = tl.cdiv(columns, COLUMNS)
     return tl.program_id(0) // blocks, tl.program_id(0) % blocks
 
 
 @triton.jit
 def columns_of(block, COLUMNS: tl.constexpr):
-    """Return the columns of a block, shape (COLUMNS,)."""
+    """Return the column indices of a block, shape (COLUMNS,)."""
     return block * COLUMNS + tl.arange(0, COLUMNS)
 
 
 @triton.jit
 def last_tiles_first(index, rows, ROWS: tl.constexpr):
-    """Return the first row of the tile of program ``index`` in a pass backwards through the rows."""
+    """Return the first row of the tile that program ``index`` of a block processes, if program 0 has the last
+    tile of the matrix."""
     return (tl.cdiv(rows, ROWS) - 1 - index) * ROWS
 
 
 @triton.jit
 def tile(row, rows, column, columns, ROWS: tl.constexpr):
-    """Return the offsets (ROWS, COLUMNS) of a tile from row ``row`` on, and the mask of those within the
-    matrix."""
-    at = row + tl.arange(0, ROWS)
-    return at.to(tl.int64)[:, None] * columns + column[None, :], (at < rows)[:, None] & (column < columns)[
-        None, :
-    ]
+    """Return the memory offsets (ROWS, COLUMNS) of the tile that begins at row ``row``, and a mask: True
+    where an offset lies within the matrix. ``column`` has the column indices of the tile."""
+    row_indices = row + tl.arange(0, ROWS)
+    offsets = row_indices.to(tl.int64)[:, None] * columns + column[None, :]
+    return offsets, (row_indices < rows)[:, None] & (column < columns)[None, :]
 
 
 @triton.jit
 def read(pointer, offsets, inside):
-    """Return values in float32, 0 outside the matrix."""
+    """Return the values at ``offsets`` in float32, and 0 where ``inside`` is False."""
     return tl.load(pointer + offsets, mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def read_columns(pointer, column, columns):
-    """Return one value per column as a row (1, COLUMNS)."""
+    """Return the values that a vector has for the columns ``column``, as a row (1, COLUMNS)."""
     return tl.load(pointer + column, mask=column < columns, other=0.0)[None, :]
 
 
 @functools.cache
 def multiprocessors(device: torch.device) -> int:
-    """Return the number of multiprocessors of a GPU, or that of an H100 where Triton's interpreter runs."""
+    """Return the number of multiprocessors of a GPU. For the CPU, on which Triton's interpreter runs the
+    kernels, return the number that an H100 has."""
     if device.type == "cpu":
         return 132
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
@@ -83,28 +85,32 @@ class Division(NamedTuple):
 
     device: torch.device
     rows: int
+    """Rows of the matrix."""
     columns: int
+    """Columns of the matrix."""
     column_blocks: int
+    """Number of blocks of columns."""
     row_tiles: int
+    """Number of tiles in each block."""
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns, as kernels take them."""
+        """Rows and columns of the matrix: two neighbouring arguments of every kernel."""
         return self.rows, self.columns
 
     @property
     def programs(self) -> tuple[int]:
-        """Grid of a kernel with a program for each tile."""
+        """Grid of a kernel that runs one program for each tile."""
         return (self.row_tiles * self.column_blocks,)
 
     def parts(self, resident: int) -> int:
-        """Return the number of parts for a kernel of which a multiprocessor runs ``resident`` programs at
-        once."""
+        """Return the number of parts of each block, so that all programs of a kernel run at the same time,
+        if each multiprocessor runs ``resident`` of them at once."""
         return min(self.row_tiles, max(1, multiprocessors(self.device) * resident // self.column_blocks))
 
 
-def divided(x: torch.Tensor, shape: dict[str, Any] = SHAPE) -> Division:
-    """Return the division of ``x`` into tiles of ``shape``."""
+def divide(x: torch.Tensor, shape: dict[str, Any] = SHAPE) -> Division:
+    """Return the division of the matrix of ``x`` into tiles of ``shape``, which is SHAPE or NARROW."""
     rows, columns = x.numel() // x.shape[1], x.shape[1]
     blocks = triton.cdiv(columns, shape["COLUMNS"])
     return Division(x.device, rows, columns, blocks, triton.cdiv(rows, shape["ROWS"]))

@@ -37,7 +37,7 @@ def test_by_the_interpreter():
 def small(monkeypatch):
     """No plans of other tests, and several tiles a program of the kernels."""
     monkeypatch.setattr(convolution_statistics, "_FASTEST", {})
-    convolution_statistics._say_once.cache_clear()
+    convolution_statistics._warn_once.cache_clear()
     if not HAS_GPU:
         monkeypatch.setattr(tile, "multiprocessors", lambda device: 1)
 

@@ -64,7 +64,7 @@ def test_a_captured_step_begins_with_the_weights_and_statistics_of_the_seed(tiny
     expected = tensors()
     monkeypatch.setattr(engine, "is_captured", lambda mode, device: True)
     monkeypatch.setattr(engine, "captured", lambda run, device: (run, run()))
-    monkeypatch.setattr(engine, "of_full_batches", after_a_step)
+    monkeypatch.setattr(engine, "full_batch_step", after_a_step)
     found = tensors()
     assert all((found[name] == array).all() for name, array in expected.items())
 

@@ -47,7 +47,7 @@ def test_a_pass_has_as_many_programs_as_the_gpu_runs_at_once(monkeypatch):
     def parts(index, columns):
         x = torch.empty(64, columns, 56, 56, device="meta")
         given = types.SimpleNamespace(shape=x.shape, numel=x.numel, device=torch.device("cuda", index))
-        return tile.divided(given).parts(4)
+        return tile.divide(given).parts(4)
 
     tile.multiprocessors.cache_clear()
     try:
@@ -240,7 +240,7 @@ def test_both_gradients_of_a_convolution_agree_with_float64(device, dtype, relu,
     exact = torch.ops.aten.convolution_backward(
         *(dy.cpu(), x.double().cpu(), weight.double().cpu(), None),
         *([1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]))
-    assert one_pass.takes(x, weight, 1) or device == "cuda"
+    assert one_pass.applies_to(x, weight, 1) or device == "cuda"
     given = mean, scale, gamma, beta, for_beta, for_gamma
     found = one_pass.both_gradients(gradient, y, x, weight, given, relu)
     for name, each, expected, like in zip(("dx", "dW"), found, exact, (x, weight), strict=False):
@@ -287,7 +287,7 @@ def test_a_norm_gives_its_convolution_the_gradients_too(device, add, layer, few_
 def test_only_layers_that_were_measured_take_one_pass():
     def takes(inputs, outputs, kernel=1, stride=1, dtype=torch.float16):
         x = torch.empty(2, inputs, 8, 8, dtype=dtype)
-        return one_pass.takes(x, torch.empty(outputs, inputs, kernel, kernel, dtype=dtype), stride)
+        return one_pass.applies_to(x, torch.empty(outputs, inputs, kernel, kernel, dtype=dtype), stride)
 
     assert takes(64, 256) and takes(64, 256, dtype=torch.bfloat16)
     assert not any(

@@ -53,7 +53,7 @@ def test_every_batch_size_has_a_graph_of_its_own_and_its_first_images_are_no_con
 
     monkeypatch.setattr(inference, "captured", captured)
     network = inference._network(random_weights(), "float32", CPU)
-    run, plain = inference._running(inference.Graphs(network), CPU), inference._running(network, CPU)
+    run, plain = inference._on_arrays(inference.Graphs(network), CPU), inference._on_arrays(network, CPU)
     for number, size in enumerate(SIZES):
         given = images_of(size) + number
         np.testing.assert_array_equal(run(given), plain(given))

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from implementations.pytorch.layers import layers_of  # noqa: E402
 from implementations.pytorch.model import Bottleneck, flatten, trainable  # noqa: E402
-from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
+from implementations.pytorch.step import Eager, Graph, full_batch_step  # noqa: E402
 from rn50.benchmark.network import Convolution, Unit  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from rn50.run.loop import Rank  # noqa: E402
@@ -85,7 +85,7 @@ def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
         step = Eager(network, gradients, 0.1)
         if compiled:  # by a step on a batch of the shape of those that follow; values are set after it
             images = torch.ones(4, 8, 6, 6).to(memory_format=torch.channels_last)
-            step = of_full_batches("compile", step, images, torch.zeros(4, dtype=torch.int64))
+            step = full_batch_step("compile", step, images, torch.zeros(4, dtype=torch.int64))
         random = torch.Generator().manual_seed(0)
         for module in network.modules():
             if hasattr(module, "names"):
@@ -149,7 +149,7 @@ def test_algorithms_are_tried_but_none_for_a_ragged_batch(tiny_config, device):
 @pytest.mark.parametrize("mode", ["eager", "graph", "fused"])
 def test_without_a_gpu_nothing_is_captured(mode):
     step = Eager(torch.nn.Flatten(), torch.zeros(1), 0.0)
-    assert of_full_batches(mode, step, torch.zeros(2, 3, 4, 4), torch.zeros(2)) is step
+    assert full_batch_step(mode, step, torch.zeros(2, 3, 4, 4), torch.zeros(2)) is step
 
 
 @pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
