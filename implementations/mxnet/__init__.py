@@ -1,14 +1,19 @@
-"""The MXNet 1.9.1 implementation. Import MXNet itself by ``from implementations.mxnet import mx``."""
+"""The implementation in MXNet 1.9.1. This file imports MXNet in a way that works with newer NumPy and saves a
+second.
+
+Python runs this file before any other file of the package, so these may use ``import mxnet``. A file outside
+the package uses ``from implementations.mxnet import mx``.
+"""
 
 import numpy
 
 from rn50.packages import hidden
 
-# mxnet 1.9.1 reads numpy.bool at import; NumPy 1.24 and later, which Python 3.12 needs, no longer have it.
+# MXNet 1.9.1 reads numpy.bool at import. NumPy 1.24 and later, which Python 3.12 needs, do not have it.
 if "bool" not in vars(numpy):
     vars(numpy)["bool"] = bool
 
-# It loads these in a second for what we do not use of it: sparse arrays, calibration, ONNX files. It goes on
-# where they are missing.
+# MXNet spends a second on loading these two packages, for functions that we do not use: sparse arrays,
+# calibration, ONNX files. It also works without them.
 with hidden("onnx", "scipy"):
     import mxnet as mx  # noqa: F401

@@ -1,4 +1,8 @@
-"""The ranks of an MXNet job: on one machine's CPU, or of Horovod."""
+"""The communicators of MXNet (``rn50.run.engine.Communicator``): they join the ranks of a run.
+
+``connect`` in ``rn50/run/communicators.py`` creates ``SharedMemory`` if all ranks are on the CPU of one
+machine, else ``Distributed``, on Horovod.
+"""
 
 import re
 import socket
@@ -10,32 +14,33 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-# DALI has to be loaded before Horovod: loaded later it ends the process by "free(): invalid size".
+# Import DALI before Horovod: a DALI that is loaded later ends the process by "free(): invalid size".
 from implementations.mxnet import dali_batches  # noqa: F401
 from rn50.errors import UserError
 from rn50.run.communicators import MessageRanks
 from rn50.run.local_ranks import LocalRanks
 
 MEETING_SECONDS = 60
-"""Time that ranks started by Slurm wait for rank 0."""
+"""Time that a rank that Slurm has started waits for rank 0."""
 
 
 class SharedMemory(LocalRanks):
-    """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
+    """A rank on the CPU of one machine, which has the gradients of all its ranks in shared memory."""
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
-        """All-reduce every array of ``shared`` in place, once backpropagation has written it."""
+        """Sum every array of ``shared`` over all ranks, in place, when backpropagation has written it."""
         for array, arrays in zip(gradients, self._shared, strict=False):
             array.wait_to_read()
             self.all_reduce_shared(arrays)
 
 
 class Distributed(MessageRanks):
-    """One rank of a Horovod job. Its error after a lost rank comes when MXNet next waits for the device."""
+    """A rank of a Horovod job. If another rank is lost, Horovod's error comes when MXNet next waits for the
+    device."""
 
     errors = (mx.base.MXNetError,)
-    # MXNet takes the beginning of some of Horovod's and Gloo's for the name of a source file and leaves it
-    # out.
+    # Some messages do not name Horovod or Gloo: MXNet has taken their beginning for the name of a source file
+    # and left it out. So words that follow are looked for too.
     words = re.compile("Horovod|gloo|(Read|Write) error|Connection (reset|closed)")
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
@@ -44,7 +49,7 @@ class Distributed(MessageRanks):
         except ImportError as error:
             problem = f"more than one rank needs Horovod ({error})"
             raise UserError("DGXNGPU", problem, "rn50 doctor names the command that builds it") from error
-        _meet(environ)
+        _rendezvous(environ)
         hvd.init()
         self._hvd = hvd
         self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()
@@ -66,9 +71,9 @@ class Distributed(MessageRanks):
         return all_reduce
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
-        """All-reduce each array in place, in the order in which backpropagation finishes them."""
-        # Only gradients go through Horovod. A weight that an inference pass has used has a layout of oneDNN's
-        # own, and an all-reduce or broadcast of it can fail on one rank and leave the others waiting.
+        """Sum each array over all ranks, in place, in the order in which backpropagation finishes them."""
+        # Only gradients go through Horovod, never weights. After an evaluation the weights have a memory
+        # layout of oneDNN's own, and Horovod can fail on one rank and leave the other ranks waiting.
         for index, array in enumerate(gradients):
             self._hvd.allreduce_(array, average=False, name=f"gradients_{index}", priority=-index)
 
@@ -77,11 +82,12 @@ class Distributed(MessageRanks):
         self._hvd.shutdown()
 
 
-def _meet(environ: Mapping[str, str]) -> None:
-    """Start the rendezvous server on rank 0 and wait for it on the others, if Slurm started the ranks.
+def _rendezvous(environ: Mapping[str, str]) -> None:
+    """Start Horovod's rendezvous server on rank 0, and let the other ranks wait for it, if Slurm has started
+    the ranks (``rn50/launch/launchers.py`` has then set RN50_RENDEZVOUS to their hosts).
 
-    horovodrun and mpirun do that themselves. Raises UserError if rank 0 cannot open its port or cannot be
-    reached.
+    Under horovodrun and mpirun, which have their own rendezvous, do nothing. Raises UserError if rank 0
+    cannot open its port or cannot be reached.
     """
     hosts = environ.get("RN50_RENDEZVOUS")
     if hosts is None:

@@ -1,4 +1,5 @@
-"""Batches from DALI."""
+"""Batches from DALI in MXNet's arrays. The base class runs DALI's pipeline and counts samples; this file
+copies each batch to the rank's device."""
 
 import ctypes
 from typing import Any
@@ -17,8 +18,8 @@ class DaliBatches(dali_batches.DaliBatches):
     def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
         gpu = batch_format.device_id
         context = mx.cpu() if gpu is None else mx.gpu(gpu)
-        # Two buffers, so that a batch is copied in while the engine still reads the one before; feeding waits
-        # for a free buffer.
+        # Two buffers, so that a batch can be copied while MXNet still reads the batch before. ``copy_in``
+        # waits until MXNet has done with a buffer.
         self._buffers = [
             (mx.nd.empty(shape, context, batch_format.dtype), mx.nd.empty((shape[0], 1), context))
             for _ in range(2)
@@ -30,21 +31,23 @@ class DaliBatches(dali_batches.DaliBatches):
         for output, array in zip(outputs, buffers, strict=False):
             copy_in(output.as_tensor(), array)
         images, labels = buffers[0], buffers[1].reshape(-1)
-        # check_labels reports a label that is not a class index; NaN is not equal to itself.
-        right = (labels == labels.floor()) * (labels >= 0) * (labels < self._classes)
-        self._wrong += (1 - right).sum()
-        return images, mx.nd.where(right, labels, mx.nd.zeros_like(labels))
+        # A label that is not a class index is counted here, for ``check_labels``, and becomes 0. NaN is none
+        # because it is not equal to itself.
+        is_class = (labels == labels.floor()) * (labels >= 0) * (labels < self._classes)
+        self._wrong += (1 - is_class).sum()
+        return images, mx.nd.where(is_class, labels, mx.nd.zeros_like(labels))
 
     def _wrong_labels(self) -> int:
         return int(self._wrong.asscalar())
 
 
 def copy_in(source: TensorCPU | TensorGPU, array: Any) -> None:
-    """Copy a tensor to an array of its shape and type, once the engine has done with the array, and wait for
-    the copy.
+    """Copy a tensor of DALI to an array of the same shape and type. Wait until MXNet has done with the array,
+    and until the copy is complete.
 
-    ``feed_ndarray`` of DALI 1.34 does not wait. On a GPU the engine, whose streams know nothing of the copy,
-    could read the array too early (github.com/NVIDIA/DALI/pull/5364). Raises RuntimeError for another shape.
+    ``feed_ndarray`` of DALI 1.34 waits for neither. MXNet's streams know nothing of the copy, so that MXNet
+    could read an array on a GPU too early (github.com/NVIDIA/DALI/pull/5364). Raises RuntimeError if the
+    shapes differ.
     """
     if source.shape() != list(array.shape):
         raise RuntimeError(f"DALI's shape is {source.shape()}, the array's {array.shape}")

@@ -1,4 +1,4 @@
-"""The device of a rank, and whether MXNet can use it."""
+"""The device of a rank, checks that MXNet can use it, and the layout of images on it."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ def require_gpus(config: Config) -> None:
 
 
 def of_rank(config: Config, local_rank: int) -> Any:
-    """Return the context of a rank. Raises UserError unless MXNet's wheel has code for its GPU.
+    """Return the context of a rank. Raises UserError unless MXNet's wheel has code for the rank's GPU.
 
-    MXNet does not tell the compute capability, so the driver's tool is asked. NVIDIA's container has another
-    build.
+    MXNet does not tell the compute capability of a GPU; the driver's tool does. In NVIDIA's container nothing
+    is checked, because its build of MXNet has code for other GPUs than the wheel.
     """
     if config.run.device != "gpu":
         return mx.cpu()
@@ -34,13 +34,15 @@ def of_rank(config: Config, local_rank: int) -> Any:
 def image_layout(config: Config) -> str:
     """Return the layout of images: "HWC" on the GPUs of NVIDIA's MXNet container, else "CHW".
 
-    MXNet's convolutions run channels-last on GPUs only. Its released batch norm does not: it describes a
-    channels-last tensor to cuDNN as (N*H*W, C, 1, 1) (MXNet 1.9.1, cudnn_batch_norm-inl.h, ``Init``). cuDNN
-    refuses a first dimension beyond 880,801 in training and 65,535 in inference (PyTorch,
-    Normalization.cpp); the stem has N * 12,544. NVIDIA's build has a batch norm of its own.
+    MXNet has channels-last convolutions on GPUs only. The batch norm of its release cannot be channels-last
+    in this network: it describes such a tensor to cuDNN as (N*H*W, C, 1, 1) (MXNet 1.9.1,
+    cudnn_batch_norm-inl.h, ``Init``), and cuDNN refuses a first dimension beyond 880,801 in training and
+    65,535 in inference (PyTorch, Normalization.cpp). After the first convolution N*H*W is N * 12,544. The
+    build in NVIDIA's container has a batch norm of its own.
     """
     return "HWC" if config.run.device == "gpu" and _is_container(config) else "CHW"
 
 
 def _is_container(config: Config) -> bool:
+    """Return True in NVIDIA's MXNet container, which sets a variable with its version."""
     return bool(config.environment.get(frameworks.traits("mxnet").container))

@@ -1,7 +1,6 @@
-"""MXNet's part of ``rn50 doctor``: packages, the libraries of libmxnet.so, and whether its GPU build suits
-the GPUs.
+"""MXNet's part of ``rn50 doctor``: findings on packages, on the libraries of libmxnet.so, and on the GPUs.
 
-Imports no MXNet.
+``rn50/doctor`` calls ``packages`` and ``gpus``. This file imports no MXNet, which may be missing.
 """
 
 import re
@@ -18,8 +17,8 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 FULL_DRIVER = "520.61.05"
-"""The driver of CUDA 11.8 (its release notes, table 3). It compiles the PTX of libnvrtc 11.8 for MXNet's
-fused operators."""
+"""First driver that comes with CUDA 11.8 (release notes of CUDA 11.8, table 3). MXNet compiles its fused
+operators to PTX by libnvrtc 11.8, and an older driver may not know this PTX."""
 
 REQUIREMENTS = ROOT / "requirements"
 
@@ -31,20 +30,20 @@ SYSTEM_PACKAGES = {
 }
 """Library -> the package of Debian and Ubuntu that contains it."""
 
-_NAMED_ALIKE = ("cudnn", "nccl", "cublas", "cufft", "cusolver", "cusparse", "curand")
+_LIBRARIES = ("cudnn", "nccl", "cublas", "cufft", "cusolver", "cusparse", "curand")
 WHEELS = {
-    **{f"lib{name}": f"nvidia-{name}-cu11" for name in _NAMED_ALIKE},
+    **{f"lib{name}": f"nvidia-{name}-cu11" for name in _LIBRARIES},
     "libcublasLt": "nvidia-cublas-cu11",
     "libnvrtc": "nvidia-cuda-nvrtc-cu11",
     "libcudart": "nvidia-cuda-runtime-cu11",
     "libnvToolsExt": "nvidia-nvtx-cu11",
 }
-"""Library without its version -> the package of PyPI that contains it."""
+"""Library without its version, as libcudnn -> the package of PyPI that contains it."""
 
 
 def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
-    """Yield findings on installed packages and shared libraries; ``config`` is None where nothing is
-    configured."""
+    """Yield findings on installed packages and shared libraries. ``config`` is None if the user has named no
+    configuration."""
     yield _packages(software, config)
     yield from _libraries(software)
 
@@ -76,7 +75,7 @@ def _packages(software: Software, config: Config | None) -> Diagnosis:
         remedy = f"{build}, or set {config.to_one_rank} in the configuration"
         return Diagnosis(FAILURE, "packages", text, f"requirements/install.sh horovod-build && {remedy}")
     if have.get("numpy", "1.").split(".")[0] != "1":
-        # install.sh would not look: it has done its work already.
+        # pip, not install.sh, which would do nothing: it has installed these requirements before.
         pinned = "1.26.4" if software.python.startswith("3.12") else "1.23.5"
         text = f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only"
         return Diagnosis(WARNING, "packages", text, f"{sys.executable} -m pip install numpy=={pinned}")
@@ -104,7 +103,8 @@ def _driver(version: str, grave: str, fuses: bool) -> Diagnosis:
 
 
 def _libraries(software: Software) -> Iterator[Diagnosis]:
-    """Yield a finding for each library that the loader does not find."""
+    """Yield a finding for each library of libmxnet.so that the dynamic loader does not find; one that it
+    finds all if it does."""
     if not software.missing_libraries and {"mxnet", "mxnet-cu112"} & set(software.packages):
         yield Diagnosis(OK, "libraries", "libmxnet.so finds every library that it loads")
     for name in software.missing_libraries:
@@ -114,13 +114,12 @@ def _libraries(software: Software) -> Iterator[Diagnosis]:
             text = f"{name} is installed in {holding[0]}, where the loader does not look"
             yield Diagnosis(FAILURE, "libraries", text, f"export LD_LIBRARY_PATH={folders}")
         else:
-            yield Diagnosis(
-                FAILURE, "libraries", f"{name}, which libmxnet.so loads, is not installed", _bringing(name)
-            )
+            text = f"{name}, which libmxnet.so loads, is not installed"
+            yield Diagnosis(FAILURE, "libraries", text, _remedy(name))
 
 
-def _bringing(library: str) -> str:
-    """Return the command that installs a library."""
+def _remedy(library: str) -> str:
+    """Return the command that installs a library, or words on where it comes from."""
     if library == "libcuda.so.1":
         return f"it is the NVIDIA driver's: {INSTALL_DRIVER}; in a container: docker run --gpus all"
     if library in SYSTEM_PACKAGES:
@@ -133,6 +132,7 @@ def _bringing(library: str) -> str:
 
 
 def _pins() -> str:
+    """Return the pinned requirements of MXNet on GPUs; nothing if the file is not in this installation."""
     try:
         return (REQUIREMENTS / "mxnet-cu112.txt").read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,8 @@
-"""The engine of MXNet: network, training step and tensors."""
+"""The engine of MXNet: it builds the network and computes the training steps and evaluations of one rank.
+
+``Rank`` in ``rn50/run/loop.py`` calls it for every batch. ``rn50/run/engine.py`` says what each public method
+owes its caller.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +11,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd
 
-# DALI has to be loaded before MXNet computes: loaded later it crashes in functions of libmxnet.
+# Import DALI before MXNet computes anything: a DALI that is loaded later crashes in functions of libmxnet.
 from implementations.mxnet import dali_batches, device, optimizer  # noqa: F401
 from implementations.mxnet.model import (
     Evaluation,
@@ -36,10 +40,10 @@ class MxnetEngine:
         config, h = self._config, self._config.hyperparameters
         mx.random.seed(seed)
         self.network = self._network(precision)
-        # One graph per batch shape: a graph of static shape is planned again at each change of the shape.
-        self._loss, self._ragged_loss = (
-            TrainingLoss(self.network, config.data.classes, h.label_smoothing) for _ in range(2)
-        )
+        # One graph for full batches and one for ragged batches: MXNet plans a graph of static shape anew
+        # whenever the shape changes.
+        self._loss = TrainingLoss(self.network, config.data.classes, h.label_smoothing)
+        self._ragged_loss = TrainingLoss(self.network, config.data.classes, h.label_smoothing)
         self._evaluation = Evaluation(self.network)
         for graph in (self._loss, self._ragged_loss, self._evaluation):
             graph.hybridize(static_alloc=True, static_shape=True)
@@ -63,7 +67,7 @@ class MxnetEngine:
         return loss
 
     def mean(self, loss: Any) -> float:
-        return float(loss.mean().asscalar())  # waits for the step of this loss only
+        return float(loss.mean().asscalar())  # waits for the step that has computed this loss, for no other
 
     def correct(self, batch: Batch) -> Any:
         return self._evaluation(batch.images, batch.labels)[: batch.samples].sum()
@@ -78,15 +82,15 @@ class MxnetEngine:
         return self.optimizer.momentum()
 
     def array(self, tensor: Any) -> np.ndarray:
-        return self._moved(tensor.asnumpy(), 3, 1)
+        return self._with_axis_moved(tensor.asnumpy(), 3, 1)
 
     def set(self, tensor: Any, array: np.ndarray) -> None:
-        tensor[:] = mx.nd.array(self._moved(array, 1, 3))
+        tensor[:] = mx.nd.array(self._with_axis_moved(array, 1, 3))
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         tensors = self.tensors()
-        moved = ((tensors[name], self._moved(mask, 1, 3)) for name, mask in masks.items())
-        self._masks = [(tensor, mx.nd.array(mask, self.context)) for tensor, mask in moved]
+        arrays = {name: self._with_axis_moved(mask, 1, 3) for name, mask in masks.items()}
+        self._masks = [(tensors[name], mx.nd.array(arrays[name], self.context)) for name in arrays]
 
     def synthetic(self) -> Batch:
         """Return a random batch: images (B, 3, S, S) or (B, S, S, 3), labels (B,) float32."""
@@ -101,19 +105,22 @@ class MxnetEngine:
         mx.nd.waitall()
 
     def _zeros(self, values: int) -> Any:
+        """Return the memory of the gradients, float32 of shape (values,): shared with the other ranks if the
+        communicator has such memory, else on the device."""
         shared = self._communicator.shared(values)
         if shared is None:
             return mx.nd.zeros(values, self.context)
-        return mx.nd.from_numpy(shared[:], zero_copy=True)  # which makes what it takes read-only: a view
+        return mx.nd.from_numpy(shared[:], zero_copy=True)  # makes its argument read-only, so it gets a view
 
     def _format(self) -> BatchFormat:
-        precision = before_warm_up(self._config).name  # final on a GPU, and of no effect here on a CPU
+        # On a CPU the warm-up may still change the precision, but there the format does not depend on it.
+        precision = before_warm_up(self._config).name
         on_gpu = self.context.device_type == "gpu"
         gpu = self.context.device_id if on_gpu else None
         return BatchFormat(gpu, device.image_layout(self._config), on_gpu and precision == "float16")
 
     def _network(self, precision: str) -> Any:
-        """Return the network, with its initial weights."""
+        """Return the network with its initial weights."""
         run, data = self._config.run, self._config.data
         fused_relu = run.device == "cpu" and precision == "float32"
         rounds = run.quantization == quantization.NAME
@@ -122,9 +129,10 @@ class MxnetEngine:
         network.initialize(ctx=self.context)
         return network
 
-    def _moved(self, array: np.ndarray, axis: int, destination: int) -> np.ndarray:
-        """Return convolution weights with their input channels moved to another axis, if images are
-        channels-last."""
+    def _with_axis_moved(self, array: np.ndarray, axis: int, destination: int) -> np.ndarray:
+        """Return ``array`` with ``axis``, that of the input channels, moved to ``destination``, if it has the
+        weights of a convolution and images are channels-last; else ``array`` itself. MXNet's axis is then 3,
+        that of ``rn50.benchmark.network.shapes`` 1."""
         channels_last = self.batch_format.layout == "HWC" and array.ndim == 4
         return np.ascontiguousarray(np.moveaxis(array, axis, destination)) if channels_last else array
 

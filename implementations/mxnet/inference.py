@@ -1,4 +1,4 @@
-"""Our network with saved weights on a CPU, timed as one graph."""
+"""Our network with saved weights as an engine of ``rn50 bench inference``, which times it on a CPU."""
 
 from collections.abc import Callable
 
@@ -10,9 +10,10 @@ from rn50.weights.weights_file import Weights
 
 
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from images (N, 3, S, S) to logits (N, classes); ``way`` is "hybridized".
+    """Return a function from images (N, 3, S, S) to logits (N, classes), which executes the network as one
+    graph. ``way`` is always "hybridized".
 
-    MXNet takes the number of threads from OMP_NUM_THREADS, which the parent process has set.
+    ``threads`` is not used: MXNet reads OMP_NUM_THREADS, which the parent process has set to it.
     """
     layout = Layout("NCHW", precision, precision == "float32")
     network = ResNet50(weights.classes, weights.width, False, layout)

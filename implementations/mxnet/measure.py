@@ -1,4 +1,4 @@
-"""MXNet's profiler."""
+"""MXNet's profiler, for ``rn50 profile``: the seconds of every operator in a few steps."""
 
 import json
 import pathlib
@@ -13,9 +13,11 @@ from rn50.speed.measured_steps import Operator
 def profile(
     run: Callable[[], EpochResult], trace: pathlib.Path, on_gpu: bool
 ) -> tuple[EpochResult, list[Operator]]:
-    """Run steps under the profiler.
+    """Call ``run``, which runs steps, under the profiler. Write the profiler's trace to ``trace``; return the
+    result of ``run``, and the operators.
 
-    Without MXNET_EXEC_BULK_EXEC_TRAIN=0, operators that the engine runs in one piece count as one.
+    ``rn50 profile`` sets MXNET_EXEC_BULK_EXEC_TRAIN=0. Without it MXNet runs, and counts, several operators
+    as one.
     """
     mx.profiler.set_config(
         profile_symbolic=True, profile_imperative=True, aggregate_stats=True, filename=str(trace)
@@ -25,6 +27,5 @@ def profile(
     mx.profiler.set_state("stop")
     table = json.loads(mx.profiler.dumps(reset=True, format="json"))["Time"]
     mx.profiler.dump()
-    return result, [
-        Operator(name, row["Count"], row["Total"] / 1e3) for name, row in table["operator"].items()
-    ]
+    rows = table["operator"].items()
+    return result, [Operator(name, row["Count"], row["Total"] / 1e3) for name, row in rows]

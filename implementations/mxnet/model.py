@@ -1,12 +1,13 @@
-"""ResNet-50 v1.5 in Gluon, and the two graphs a run executes: training loss and evaluation.
+"""ResNet-50 v1.5 in Gluon, and the two graphs that the engine executes: training loss and evaluation.
 
 He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of
 the MLPerf reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names
-that the rulesets compare.
+that the MLPerf rulesets compare.
 
-Parameters are always float32. With ``precision`` "float16" or "bfloat16" the graph casts them, and the
-activations, at the inputs of convolutions and the classifier. So parameters are the master weights of mixed
-precision, and gradients are float32 again.
+Parameters and their gradients are always float32: the parameters are the master weights of mixed precision.
+With ``precision`` "float16" or "bfloat16" the graph casts weights and activations at the inputs of
+convolutions and of the classifier. In the methods ``hybrid_forward``, ``F`` has the operators of MXNet, and
+the other arguments are arrays or, while the graph is built, symbols.
 """
 
 import itertools
@@ -33,31 +34,32 @@ BATCH_NORM: dict[str, Any] = {
 
 
 class Layout(NamedTuple):
-    """The way in which the network is computed; it does not change the function."""
+    """The order of axes, the precision and the operators with which the layers compute."""
 
     axes: str
-    """"NCHW" or "NHWC"."""
+    """Order of the axes of images and activations: "NCHW" or "NHWC"."""
     precision: str
-    """"float32", "float16" or "bfloat16"."""
+    """Precision of the matrix products: "float32", "float16" or "bfloat16"."""
     fused_relu: bool
-    """Batch norm and ReLU in one operator, which exists for float32 on a CPU."""
+    """True: batch norm and ReLU are one operator, which exists for float32 on a CPU only."""
     rounds: bool = False
-    """Weights and inputs of every layer rounded as in int8."""
+    """True: every layer rounds its weights and inputs as in int8."""
     image_size: int = rules.IMAGE_SIZE
     """Side of the images, in pixels."""
 
     def operands(self, F: Any, x: Any, weight: Any) -> tuple[Any, Any]:
-        """Return the input and the weight of a layer as they are multiplied.
+        """Return the input and the weight of a layer in the form in which the layer multiplies them.
 
-        In float16 all inputs have that type, from the images on. One more cast would copy nothing by itself,
-        but MXNet fuses it with the ReLU before it on a GPU, and the kernel writes the output of both.
+        With float16 the input has this type already, because images and all activations have it, and is not
+        cast. A cast that changes nothing would still cost time: on a GPU MXNet fuses it with the ReLU before
+        it, and the fused kernel writes the output of both.
         """
         if self.rounds:
             x, weight = rounded_input(F, x), rounded_weight(F, weight)
         return x if self.precision == "float16" else self.cast(F, x), self.cast(F, weight)
 
     def cast(self, F: Any, x: Any) -> Any:
-        """Return ``x`` in the precision of the matrix products."""
+        """Return ``x`` in ``precision``."""
         if self.precision == "float32":
             return x
         return F.amp_cast(x, dtype=amp.bfloat16 if self.precision == "bfloat16" else self.precision)
@@ -68,14 +70,17 @@ class Layout(NamedTuple):
 
 
 def rounded_weight(F: Any, weight: Any) -> Any:
-    """Return ``rn50.benchmark.quantization.rounded_weight``; the gradient passes through."""
+    """Return ``weight`` rounded as by ``rn50.benchmark.quantization.rounded_weight``, with one scale for each
+    output channel. In the backward pass the rounding counts as the identity (a straight-through
+    estimator)."""
     scale = F.maximum(F.max(F.abs(weight), axis=0, exclude=True, keepdims=True), SMALLEST) / WEIGHT_LEVELS
     rounded = F.broadcast_mul(F.rint(F.broadcast_div(weight, scale)), scale)
     return weight + F.BlockGrad(rounded - weight)
 
 
 def rounded_input(F: Any, x: Any) -> Any:
-    """Return ``rn50.benchmark.quantization.rounded_input``; the gradient passes through."""
+    """Return ``x`` rounded as by ``rn50.benchmark.quantization.rounded_input``, with one scale and one zero
+    point for the array. In the backward pass the rounding counts as the identity."""
     low, high = F.minimum(F.min(x, keepdims=True), 0), F.maximum(F.max(x, keepdims=True), 0)
     scale = F.maximum(high - low, SMALLEST) / INPUT_LEVELS
     zero_point = F.rint(-low / scale)
@@ -85,24 +90,24 @@ def rounded_input(F: Any, x: Any) -> Any:
 
 
 def relu(F: Any, x: Any) -> Any:
-    """Return max(x, 0). On a CPU ``Activation`` is a kernel of oneDNN; ``F.relu`` is not
+    """Return max(x, 0) by ``F.Activation``, which on a CPU is a fast kernel of oneDNN; ``F.relu`` is not
     (docs/measurements.md)."""
     return F.Activation(x, act_type="relu")
 
 
 class ConvNorm(HybridBlock):
-    """Convolution without bias, batch norm and, if ``relu``, ReLU: (N, inputs, H, W) -> (N, outputs, H/s,
-    W/s)."""
+    """Convolution without bias and with stride s, batch norm, and ReLU if ``relu``: (N, inputs, H, W) -> (N,
+    outputs, H/s, W/s). ``gamma`` is the initial value of batch norm's gamma: "ones" or "zeros"."""
 
     def __init__(self, convolution: Convolution, layout: Layout, relu: bool = True, gamma: str = "ones"):
         name, norm, inputs, outputs, kernel, stride = convolution
-        unit = name.rpartition("conv")[0]
+        unit = name.rpartition("conv")[0]  # as "stage1_unit1_", which Gluon puts before the names below
         super().__init__(prefix=unit)
         name, norm = name.removeprefix(unit), norm.removeprefix(unit)
         sides = kernel, kernel
         shape = (outputs, inputs, *sides) if layout.axes == "NCHW" else (outputs, *sides, inputs)
-        drawn = mx.init.Normal((2 / (inputs * kernel * kernel)) ** 0.5)
-        self.weight = self.params.get(f"{name}_weight", shape=shape, init=drawn)
+        he_normal = mx.init.Normal((2 / (inputs * kernel * kernel)) ** 0.5)
+        self.weight = self.params.get(f"{name}_weight", shape=shape, init=he_normal)
         self.gamma = self.params.get(f"{norm}_gamma", shape=(outputs,), init=gamma)
         self.beta = self.params.get(f"{norm}_beta", shape=(outputs,), init="zeros")
         self.running_mean = self.params.get(
@@ -148,16 +153,22 @@ class Classifier(HybridBlock):
 
 
 class Bottleneck(HybridBlock):
-    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut: (N, inputs, ``side``, ``side``) ->
-    (N, outputs, ``side``/s, ``side``/s)."""
+    """A residual block: 1x1, 3x3 (with the stride) and 1x1 convolutions, whose output is added to a shortcut:
+    (N, inputs, ``side``, ``side``) -> (N, outputs, ``side``/s, ``side``/s).
+
+    The shortcut is the input, or in the first block of a stage a convolution of the input. ``last_gamma`` is
+    the initial gamma of the last batch norm: "ones" or "zeros".
+    """
 
     def __init__(self, unit: Unit, side: int, layout: Layout, last_gamma: str):
         first, second, last = unit.body
         name = first.name.removesuffix("conv1")
         super().__init__(prefix=name)
-        # From an odd side oneDNN's fast 1x1 kernels take no stride. Its others took a tenth of the demo's
-        # step on a CPU without AVX-512. So every second pixel is picked first.
-        self._picks = side % 2 == 1 and second.stride == 2 and layout.fused_relu and not layout.rounds
+        # oneDNN's fast 1x1 kernels take no stride of 2 if the side is odd. Its slower ones, in the shortcut,
+        # took a tenth of the demo's step on a CPU without AVX-512. So on a CPU a pooling first picks every
+        # second pixel, and the convolution of the shortcut has stride 1.
+        has_slow_shortcut = side % 2 == 1 and second.stride == 2
+        self._picks = has_slow_shortcut and layout.fused_relu and not layout.rounds
         self.body = nn.HybridSequential(prefix=name)
         self.body.add(ConvNorm(first, layout), ConvNorm(second, layout))
         self.body.add(ConvNorm(last, layout, relu=False, gamma=last_gamma))
@@ -173,18 +184,18 @@ class Bottleneck(HybridBlock):
 
 
 class ResNet50(HybridBlock):
-    """Logits of shape (batch, classes) in float32 from images in NCHW or NHWC, as the layout says.
+    """Computes logits (batch, classes) in float32 from images in the order of axes that ``layout`` has.
 
-    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
-    batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
+    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the gamma
+    of the last batch norm of every block is 0 at first, so that a block begins as its shortcut (Goyal et al.,
     arXiv:1706.02677, section 5.1).
     """
 
     def __init__(self, classes: int, width: float, gamma_zero: bool, layout: Layout):
         super().__init__(prefix="")
         self.features = nn.HybridSequential(prefix="")
-        # For three channels oneDNN's only bfloat16 kernel is a plain matrix product, whose layout makes batch
-        # norm slow too.
+        # The first convolution stays in float32: for three channels oneDNN's only bfloat16 kernel is a plain
+        # matrix product, and the memory layout of its output makes the batch norm slow too.
         first = layout
         if layout.precision == "bfloat16":
             first = layout._replace(precision="float32", fused_relu=True)
@@ -193,7 +204,7 @@ class ResNet50(HybridBlock):
             ConvNorm(geometry.stem(width), first),
             nn.MaxPool2D(3, 2, 1, layout=layout.axes),
         )
-        side = math.ceil(layout.image_size / 4)
+        side = math.ceil(layout.image_size / 4)  # after the first convolution and the pooling
         for unit in geometry.units(width):
             self.features.add(Bottleneck(unit, side, layout, "zeros" if gamma_zero else "ones"))
             side = math.ceil(side / unit.body[1].stride)
@@ -205,8 +216,8 @@ class ResNet50(HybridBlock):
 
 
 class TrainingLoss(HybridBlock):
-    """Cross entropy of every sample, shape (batch,), against the smoothed target ``(1 - e) * onehot + e /
-    classes``."""
+    """Computes the cross entropy of every sample, shape (batch,), with the target ``(1 - e) * onehot + e /
+    classes``, where e is ``label_smoothing``."""
 
     def __init__(self, network: HybridBlock, classes: int, label_smoothing: float):
         super().__init__(prefix="")
@@ -219,7 +230,7 @@ class TrainingLoss(HybridBlock):
 
 
 class Evaluation(HybridBlock):
-    """1 for every sample whose highest logit is its label, else 0; shape (batch,)."""
+    """Computes 1 for every sample whose highest logit is at its label, else 0; shape (batch,)."""
 
     def __init__(self, network: HybridBlock):
         super().__init__(prefix="")
@@ -230,30 +241,34 @@ class Evaluation(HybridBlock):
 
 
 def trainable(network: HybridBlock) -> tuple[Any, ...]:
-    """Return the 161 parameters that have a gradient, in the order of the network."""
-    return tuple(p for p in network.collect_params().values() if p.grad_req != "null")
+    """Return the parameters that have a gradient, 161 in ResNet-50, in the order of the layers."""
+    parameters = network.collect_params().values()
+    return tuple(parameter for parameter in parameters if parameter.grad_req != "null")
 
 
 def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int], Any]) -> list[Any]:
-    """Flatten the gradients into ``groups`` buckets, arrays of one dimension, and return these.
+    """Make every gradient a view of one of at most ``groups`` buckets, arrays of one dimension, and return
+    the buckets.
 
-    So each all-reduce is one operation and nothing is copied. ``zeros(values)`` makes an array. The
-    last layer comes first, in the order in which backpropagation finishes the gradients.
+    An all-reduce of a bucket is then one operation and copies nothing. ``zeros(values)`` creates a bucket.
+    The gradients of the last layer come first, in the order in which backpropagation finishes them, so that
+    the all-reduce of the first bucket can begin while backpropagation goes on.
 
-    Call it before the first backpropagation, because a graph of static shape keeps writing to the arrays it
-    has used.
+    The first backpropagation must come later, because a graph of static shape keeps writing to the arrays
+    that it has used once.
     """
     backward = list(reversed(parameters))
     size = math.ceil(len(backward) / groups)
-    flat = []
-    for group in (backward[start : start + size] for start in range(0, len(backward), size)):
-        # Each gradient begins on a boundary of 256 bytes like a separate array, because kernels on GPUs read
-        # 16 bytes at a time.
+    buckets = []
+    for first in range(0, len(backward), size):
+        group = backward[first : first + size]
+        # Each gradient begins at a multiple of 64 elements, 256 bytes, as an array of its own would: kernels
+        # on GPUs read 16 bytes at a time.
         ends = list(itertools.accumulate(math.ceil(parameter.data().size / 64) * 64 for parameter in group))
-        array = zeros(ends[-1])
+        bucket = zeros(ends[-1])
         for parameter, start in zip(group, [0, *ends], strict=False):
             # Gluon has no public way to set the array of a gradient.
-            parameter._grad = [array[start : start + parameter.data().size].reshape(parameter.shape)]
+            parameter._grad = [bucket[start : start + parameter.data().size].reshape(parameter.shape)]
             autograd.mark_variables(parameter.list_data(), parameter.list_grad())
-        flat.append(array)
-    return flat
+        buckets.append(bucket)
+    return buckets

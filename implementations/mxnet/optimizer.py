@@ -1,12 +1,13 @@
-"""SGD and LARS in agreement with ``rn50/benchmark/optimizers.py``: on a GPU by MXNet's multi-tensor kernels,
-on a CPU by NumPy.
+"""SGD and LARS: the equations of ``rn50/benchmark/optimizers.py``, which tests compare them with.
 
-The kernels are those of ``mx.optimizer.LARS``, without its Python code. Under Gluon that code gives batch
-norm and biases a trust ratio and weight decay, and scales the momentum of only some parameters when the
-learning rate changes.
+The engine calls ``create``. On a CPU ``OnCpu`` computes both optimizers by NumPy. On a GPU ``Sgd`` and
+``Lars`` start the multi-tensor kernels that ``mx.optimizer.LARS`` starts. Its Python code is not used: under
+Gluon it gives batch norm and biases a trust ratio and weight decay, and when the learning rate changes it
+scales the momentum of only some parameters.
 """
 
 import ctypes
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,8 @@ from rn50.settings.fields import Hyperparameters
 
 
 class SquaredNorms:
-    """Computes the squared Euclidean norm of each array; a call returns an array of shape (len(arrays),)."""
+    """Computes the squared Euclidean norm of each of several arrays on a GPU. A call returns the norms, an
+    array of shape (len(arrays),)."""
 
     def __init__(self, arrays: Sequence[Any]):
         self._arrays = list(arrays)
@@ -29,17 +31,19 @@ class SquaredNorms:
 
 
 class Memory:
-    """The values of arrays of MXNet on a CPU, as NumPy arrays of one dimension that share their memory."""
+    """The memory of float32 arrays of MXNet on a CPU. A call returns it as NumPy arrays of one dimension."""
 
     def __init__(self, arrays: Sequence[Any]):
         self._arrays = [(array, array.size) for array in arrays]
         self._views: dict[tuple[int, int], np.ndarray] = {}
 
     def __call__(self) -> list[np.ndarray]:
-        """Return the values. Nothing that MXNet has queued may be using them.
+        """Return a NumPy array for each array of MXNet, on the same memory. No operation that MXNet has
+        queued may be using these arrays.
 
-        An inference pass leaves the weights of convolutions in a layout of oneDNN's own. Asking for the
-        address brings them back to MXNet's, which may lie elsewhere.
+        An evaluation leaves the weights of convolutions in a memory layout of oneDNN's own. MXNet converts an
+        array to the usual layout when it is asked for its address, which may then be another one. So the
+        address is asked for in every call, and the views are kept by address.
         """
         pointer, views = ctypes.c_void_p(), []
         for array, size in self._arrays:
@@ -53,32 +57,34 @@ class Memory:
 
 
 class OnCpu:
-    """SGD, or LARS, of float32 parameters on a CPU. The gradients are sums over samples; ``step`` divides
-    them.
+    """SGD or LARS for float32 parameters on a CPU. The gradients are sums over samples; ``step`` divides them
+    by the number of samples.
 
-    One thread of NumPy takes a third of the time of MXNet's kernels, which are not vectorised, and of the
-    Python code that launches them (docs/measurements.md).
+    On a CPU MXNet's kernels are not vectorised. One thread of NumPy takes a third of the time that they and
+    the Python code that starts them take (docs/measurements.md).
     """
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         self._h = hyperparameters
         self._names = [parameter.name for parameter in parameters]
         self._velocities = [mx.nd.zeros_like(parameter.data()) for parameter in parameters]
-        self._weights = Memory([parameter.data() for parameter in parameters])
-        self._others = Memory([parameter.grad() for parameter in parameters]), Memory(self._velocities)
+        self._weight_memory = Memory([parameter.data() for parameter in parameters])
+        self._gradient_memory = Memory([parameter.grad() for parameter in parameters])
+        self._velocity_memory = Memory(self._velocities)
         self._scratch = np.empty(max(velocity.size for velocity in self._velocities), np.float32)
 
     def momentum(self) -> dict[str, Any]:
-        """Return the momentum by the names of the parameters."""
+        """Return the momentum of every parameter, by the name of the parameter."""
         return dict(zip(self._names, self._velocities, strict=True))
 
     def step(self, learning_rate: float, samples: int) -> None:
-        """Make one update with gradients that are the sum over ``samples`` samples."""
+        """Make one update with gradients that are sums over ``samples`` samples."""
         mx.nd.waitall()
-        gradients, velocities = (memory() for memory in self._others)
-        for name, w, g, v in zip(self._names, self._weights(), gradients, velocities, strict=True):
+        memory = self._weight_memory(), self._gradient_memory(), self._velocity_memory()
+        for name, w, g, v in zip(self._names, *memory, strict=True):
             decay = self._h.weight_decay if optimizers.has_weight_decay(name) else 0.0
-            rate, scratch = learning_rate, self._scratch[: len(w)]
+            rate = learning_rate
+            scratch = self._scratch[: len(w)]  # holds intermediate results, so that nothing is allocated
             if decay and self._h.optimizer == "lars":
                 rate *= self._trust_ratio(w, g, samples)
             v *= self._h.momentum
@@ -88,21 +94,22 @@ class OnCpu:
             w += v
 
     def _trust_ratio(self, weight: np.ndarray, gradient: np.ndarray, samples: int) -> float:
+        """Return the trust ratio of a weight; ``gradient`` is the sum over ``samples`` samples."""
         weight_norm, gradient_norm = (float(np.dot(array, array)) ** 0.5 for array in (weight, gradient))
         if weight_norm == 0 or gradient_norm == 0:
             return 1.0
-        decayed = gradient_norm / samples + self._h.weight_decay * weight_norm + rules.LARS_EPSILON
-        return self._h.lars_eta * weight_norm / decayed
+        divisor = gradient_norm / samples + self._h.weight_decay * weight_norm + rules.LARS_EPSILON
+        return self._h.lars_eta * weight_norm / divisor
 
 
 class Sgd:
-    """Updates all parameters of a network, which are float32. The gradients are sums over samples; ``step``
-    divides them."""
+    """SGD for float32 parameters on a GPU. The gradients are sums over samples; ``step`` divides them by the
+    number of samples."""
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         self._hyperparameters = hyperparameters
-        # Sorted by size, with the ones without weight decay last: a kernel takes the tensors of one launch
-        # side by side, so they should be of similar size.
+        # Parameters with weight decay come first, because Lars scales them alone. Both kinds are sorted by
+        # size: a kernel works on the tensors of one launch at the same time, so their sizes should be alike.
         ordered = sorted(parameters, key=lambda p: (not optimizers.has_weight_decay(p.name), p.data().size))
         self._weights = [parameter.data() for parameter in ordered]
         self._gradients = [parameter.grad() for parameter in ordered]
@@ -112,26 +119,22 @@ class Sgd:
         self._context = self._weights[0].context
         self._weight_decay = mx.nd.zeros(len(ordered), self._context)
         self._weight_decay[: self._decayed] = hyperparameters.weight_decay
-        # The number of tensors in one launch, as MXNet reads it from MXNET_OPTIMIZER_AGGREGATION_SIZE.
+        # Number of tensors in one launch; MXNet reads it from MXNET_OPTIMIZER_AGGREGATION_SIZE.
         self._chunk = mx.optimizer.SGD().aggregate_num
 
     def momentum(self) -> dict[str, Any]:
-        """Return the momentum by the names of the parameters."""
+        """Return the momentum of every parameter, by the name of the parameter."""
         return dict(zip(self._names, self._velocities, strict=False))
 
     def step(self, learning_rate: float, samples: int) -> None:
-        """Make one update with gradients that are the sum over ``samples`` samples."""
+        """Make one update with gradients that are sums over ``samples`` samples."""
         rates = self._rates(learning_rate, samples)
         for start in range(0, len(self._weights), self._chunk):
             chunk = slice(start, start + self._chunk)
             weights = self._weights[chunk]
-            tensors = [
-                array
-                for triple in zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False)
-                for array in triple
-            ]
+            triples = zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False)
             mx.nd.preloaded_multi_sgd_mom_update(
-                *tensors,
+                *itertools.chain.from_iterable(triples),
                 rates[chunk],
                 self._weight_decay[chunk],
                 num_weights=len(weights),
@@ -141,12 +144,15 @@ class Sgd:
             )
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
-        """Return the learning rate of every parameter, an array of shape (parameters,)."""
+        """Return the learning rate of every parameter, shape (parameters,)."""
         return mx.nd.full(len(self._weights), learning_rate, self._context)
 
 
 class Lars(Sgd):
-    """SGD in which the trust ratio of each weight scales its learning rate."""
+    """SGD with one learning rate for each weight: the schedule's, times the trust ratio of the weight.
+
+    Biases and the parameters of batch norm, which have no weight decay, have no trust ratio either.
+    """
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         super().__init__(parameters, hyperparameters)
@@ -154,25 +160,27 @@ class Lars(Sgd):
         self._gradient_norms = SquaredNorms(self._gradients[: self._decayed])
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
-        rates, scaled = super()._rates(learning_rate, samples), self._decayed
+        rates = super()._rates(learning_rate, samples)
+        scaled_rates = rates[: self._decayed]  # a view of ``rates``
         mx.nd.multi_lars(
-            rates[:scaled],
+            scaled_rates,
             self._weight_norms(),
             self._gradient_norms(),
-            self._weight_decay[:scaled],
+            self._weight_decay[: self._decayed],
             eta=self._hyperparameters.lars_eta,
             eps=rules.LARS_EPSILON,
             rescale_grad=1 / samples,
-            out=rates[:scaled],
+            out=scaled_rates,
         )
         return rates
 
 
 KERNELS = {"lars": Lars, "sgd": Sgd}
-"""Value of OPTIMIZER -> class on a GPU."""
+"""Value of the variable OPTIMIZER -> class on a GPU."""
 
 
 def create(parameters: Sequence[Any], hyperparameters: Hyperparameters) -> OnCpu | Sgd:
-    """Return the optimizer of ``hyperparameters`` for the device that the parameters are on."""
-    on_cpu = parameters[0].data().context.device_type == "cpu"
-    return (OnCpu if on_cpu else KERNELS[hyperparameters.optimizer])(parameters, hyperparameters)
+    """Return the optimizer that ``hyperparameters`` names, for the device that has the parameters."""
+    if parameters[0].data().context.device_type == "cpu":
+        return OnCpu(parameters, hyperparameters)
+    return KERNELS[hyperparameters.optimizer](parameters, hyperparameters)

@@ -1,8 +1,9 @@
-"""MXNet 1.9.1, described without importing it.
+"""What rn50 has to know of MXNet 1.9.1 before it is imported: packages, precisions, GPUs, variables
+(``Traits`` in ``rn50/frameworks.py`` says what each field means).
 
-Source of the variables that the released MXNet reads: the names in ``libmxnet.so`` and the Python files of
-the packages ``mxnet`` and ``mxnet-cu112`` 1.9.1. Other names in published files are for NVIDIA's own build
-and have no effect.
+``variables.csv`` lists the environment variables that the released MXNet reads. They are the names that
+``libmxnet.so`` and the Python files of the packages ``mxnet`` and ``mxnet-cu112`` 1.9.1 contain. Other names
+in published configurations are for NVIDIA's own build of MXNet, and have no effect here.
 """
 
 from rn50 import files
@@ -15,15 +16,16 @@ LIBRARY, CUDA, PYTHON = (
     frozenset(name for name, where, _ in _ROWS if where == place)
     for place in ("library", "CUDA library", "Python")
 )
-"""Names in every build, in the CUDA build alone, and in the Python package."""
+"""Names of variables that every build reads, that only the build for CUDA reads, and that the Python package
+reads."""
 READ = LIBRARY | CUDA | PYTHON
 
 MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
-"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 has code; it has no PTX to compile for
-others."""
+"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 has machine code. It has no PTX, which a
+driver could compile for other GPUs."""
 
 ELSEWHERE = ("NHWC_BATCHNORM_LAUNCH_MARGIN", "E2E_CUDA_GRAPHS")
-"""Names that published files set for NVIDIA's own build, beside those that begin with ``PREFIX``."""
+"""Names without ``PREFIX`` that published configurations set for NVIDIA's own build of MXNet."""
 
 TRAITS = Traits(
     name="MXNet",
@@ -40,11 +42,11 @@ TRAITS = Traits(
     library=("mxnet", "libmxnet.so"),
     prefixes=(PREFIX,),
     meanings={name: meaning for name, _, meaning in _ROWS if meaning},
-    # MXNet's oneDNN 2.4 refuses bfloat16 on other processors.
+    # On a processor without these flags MXNet's oneDNN 2.4 refuses bfloat16.
     bfloat16_flags=frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl")),
     rate_with_amx=7.27,
     container="NVIDIA_MXNET_VERSION",
-    # Else the engine runs, and the profiler counts, several operators as one.
+    # Without this MXNet runs, and its profiler counts, several operators as one.
     profiling={"MXNET_EXEC_BULK_EXEC_TRAIN": "0"},
     is_default=True,
     gpu_package=r"mxnet-cu\d+",

@@ -1,5 +1,5 @@
-"""Gluon's model zoo, used only to time the training step of its models (``rn50 bench throughput
---models``)."""
+"""The models of Gluon's zoo in place of our ResNet-50, for ``rn50 bench throughput --models``, which times
+their training step. No run trains with them."""
 
 import inspect
 from typing import Any
@@ -13,28 +13,29 @@ from rn50.settings.config import Config
 
 
 def models() -> dict[str, int]:
-    """Return name -> side of the input in pixels, from the zoo's documentation."""
+    """Return a dictionary: name of a model -> side of its input in pixels, from the zoo's documentation."""
     functions = dict(inspect.getmembers(vision, inspect.isfunction))
     builders = (name for name in functions if not name.startswith("get_"))
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 
 
 def network(model: str, classes: int, size: int, precision: str) -> Any:
-    """Return a model of the zoo: logits of shape (batch, classes) from images (batch, 3, ``size``, ``size``).
+    """Return a model of the zoo, which computes logits (batch, classes) from images (batch, 3, ``size``,
+    ``size``). The shapes of its parameters are known, but the parameters have no values yet.
 
-    Its shapes are known, but it has no values yet. For a precision below float32, MXNet's AMP casts: in the
-    whole process, and with weights, gradients and update in float32.
+    In a precision below float32 MXNet's automatic mixed precision (AMP) inserts casts. Weights, gradients and
+    update stay float32. AMP stays on in the whole process.
     """
     if precision != "float32":
         amp.init(target_dtype=precision)
     network = getattr(vision, model)(classes=classes)
-    # Infer shapes without a forward pass, which may leave weights in a layout of oneDNN's.
+    # Infer shapes without a forward pass, which could leave weights in a memory layout of oneDNN's own.
     network.infer_shape(mx.nd.zeros((1, 3, size, size)))
     return network
 
 
 class ZooEngine(MxnetEngine):
-    """An engine of one of ``models`` in place of ours."""
+    """The engine of MXNet with one of ``models`` in place of our network."""
 
     def __init__(self, config: Config, communicator: Any, model: str):
         super().__init__(config, communicator)
@@ -42,9 +43,10 @@ class ZooEngine(MxnetEngine):
         self.batch_format = self.batch_format._replace(layout="CHW")  # no model is channels-last
 
     def _network(self, precision: str) -> Any:
-        initialised = network(self._model, self._config.data.classes, self._config.data.image_size, precision)
-        initialised.initialize(mx.init.MSRAPrelu(slope=0), self.context)
-        return initialised
+        data = self._config.data
+        model = network(self._model, data.classes, data.image_size, precision)
+        model.initialize(mx.init.MSRAPrelu(slope=0), self.context)
+        return model
 
 
 create = ZooEngine

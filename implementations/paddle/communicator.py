@@ -1,6 +1,8 @@
-"""The ranks of a PaddlePaddle job: on one machine's CPU, or of paddle.distributed.
+"""The communicators of PaddlePaddle (``rn50.run.engine.Communicator``): they join the ranks of a run.
 
-NCCL between GPUs was never run by this project; Gloo between CPUs, by the same code, is tested.
+``connect`` in ``rn50/run/communicators.py`` creates ``SharedMemory`` if all ranks are on the CPU of one
+machine, else ``Distributed``, on paddle.distributed. This project has tested it with Gloo between CPUs, and
+never run it with NCCL between GPUs.
 """
 
 import socket
@@ -16,14 +18,15 @@ from rn50.run.communicators import MessageRanks
 from rn50.run.local_ranks import LocalRanks, started_here
 
 SharedMemory = LocalRanks
-"""Ranks on one machine's CPU: nothing to add, for gradients are ready when ``backward`` returns."""
+"""Ranks on one machine's CPU. PaddlePaddle needs nothing beyond ``LocalRanks``: when ``backward`` returns,
+the gradients in the shared memory are complete."""
 
 
 class Distributed(MessageRanks):
-    """One rank of a paddle.distributed job, NCCL between GPUs and Gloo between CPUs.
+    """A rank of paddle.distributed, which uses NCCL between GPUs and Gloo between CPUs.
 
-    It is started by our launchers, or by whatever sets the variables of torch.distributed (RANK, WORLD_SIZE,
-    LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
+    Our launchers have started it, or any launcher that sets the variables of torch.distributed: RANK,
+    WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
     """
 
     errors = (RuntimeError, OSError)
@@ -31,16 +34,16 @@ class Distributed(MessageRanks):
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
         if started_here(environ):
-            process.set_variables(_met(LocalRanks(environ)))
+            process.set_variables(_rendezvous(LocalRanks(environ)))
         elif "RANK" not in environ:
             problem = "nobody has started more than one rank"
             raise UserError("DGXNGPU", problem, "use ./run_and_time.sh or ./run.sub")
         else:
             rank, size, local_rank = (environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
             master = "{MASTER_ADDR}:{MASTER_PORT}".format_map(environ)
-            process.set_variables(_as_rank(rank, size, local_rank, master))
+            process.set_variables(_variables(rank, size, local_rank, master))
         self._on_gpu, self.local_rank = on_gpu, int(process.environment()["PADDLE_RANK_IN_NODE"])
-        if not on_gpu:  # else a build for GPUs takes NCCL
+        if not on_gpu:  # a build for GPUs would choose NCCL
             process.set_variables({"PADDLE_DISTRI_BACKEND": "gloo"})
         try:
             with self.lost_rank_named():
@@ -58,6 +61,7 @@ class Distributed(MessageRanks):
         return tensor.numpy()
 
     def _all_reduce_of(self, values: int) -> Callable[[], None]:
+        """Return a function that all-reduces ``values`` zeros and waits for the device."""
         tensor = paddle.zeros([values])
 
         def all_reduce() -> None:
@@ -68,7 +72,7 @@ class Distributed(MessageRanks):
         return all_reduce
 
     def all_reduce_gradients(self, gradients: paddle.Tensor) -> None:
-        """All-reduce ``gradients`` in place."""
+        """Sum ``gradients`` over all ranks, in place."""
         with self.lost_rank_named():
             distributed.all_reduce(gradients)
 
@@ -78,18 +82,19 @@ class Distributed(MessageRanks):
             distributed.destroy_process_group()
 
 
-def _met(ranks: LocalRanks) -> dict[str, str]:
-    """Return the environment of ``init_parallel_env`` for ranks of ``local_launcher``. Rank 0 names a free
-    port; the others add 0 to it."""
+def _rendezvous(ranks: LocalRanks) -> dict[str, str]:
+    """Return the environment variables that ``init_parallel_env`` reads, for ranks that our launcher has
+    started on one machine. Rank 0 chooses a free port and broadcasts it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        (port,) = ranks.all_reduce(np.array([free.getsockname()[1] if ranks.rank == 0 else 0]))
-    return _as_rank(str(ranks.rank), str(ranks.size), str(ranks.rank), f"127.0.0.1:{port}")
+        port = free.getsockname()[1] if ranks.rank == 0 else 0
+        (port,) = ranks.all_reduce(np.array([port]))  # all other ranks add 0
+    return _variables(str(ranks.rank), str(ranks.size), str(ranks.rank), f"127.0.0.1:{port}")
 
 
-def _as_rank(rank: str, size: str, local_rank: str, master: str) -> dict[str, str]:
-    """Return the environment of ``init_parallel_env`` for a rank; rank 0 serves the rendezvous at ``master``,
-    as address:port."""
+def _variables(rank: str, size: str, local_rank: str, master: str) -> dict[str, str]:
+    """Return the environment variables that ``init_parallel_env`` reads, for a rank. ``master``,
+    address:port, is where the ranks connect to rank 0."""
     return {
         "PADDLE_TRAINER_ID": rank,
         "PADDLE_TRAINERS_NUM": size,

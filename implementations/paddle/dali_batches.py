@@ -1,4 +1,5 @@
-"""Batches from DALI: INPUT_LIBRARY=dali."""
+"""Batches from DALI in PaddlePaddle's tensors, for INPUT_LIBRARY=dali. The base class runs DALI's pipeline
+and counts samples; this file copies each batch to the rank's device."""
 
 from typing import Any
 
@@ -13,8 +14,8 @@ class DaliBatches(dali_batches.DaliBatches):
     """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) int64."""
 
     def _allocate(self, batch_format: BatchFormat, shape: tuple[int, ...]) -> None:
-        # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one
-        # in.
+        # One buffer is enough. On a GPU a copy and the step before it are in one stream, so that the copy
+        # begins when the step has read the previous batch.
         self._buffers = paddle.empty(shape, batch_format.dtype), paddle.empty([shape[0], 1], "float32")
         on_gpu = batch_format.device_id is not None
         self._stream = paddle.device.cuda.current_stream().cuda_stream if on_gpu else None
@@ -24,7 +25,8 @@ class DaliBatches(dali_batches.DaliBatches):
         for output, tensor in zip(outputs, self._buffers, strict=False):
             feed_ndarray(output.as_tensor(), tensor.data_ptr(), cuda_stream=self._stream)
         images, labels = self._buffers[0], self._buffers[1].reshape([-1])
-        # check_labels reports a label that is not a class index; until then it must not stop the device.
+        # A label that is not a class index would stop a GPU. It is clamped and counted here, and
+        # ``check_labels`` reports it after the epoch.
         classes = paddle.nan_to_num(labels, nan=-1.0).clip(0, self._classes - 1).astype("int64")
         self._wrong += (labels != classes.astype("float32")).sum()
         return images, classes

@@ -1,4 +1,4 @@
-"""The device of a rank, and whether PaddlePaddle can use it."""
+"""The device of a rank, and checks that PaddlePaddle can use it."""
 
 from implementations.paddle import paddle
 from rn50.run import gpu
@@ -12,8 +12,8 @@ def require_gpus(config: Config) -> None:
 
 
 def of_rank(config: Config, local_rank: int) -> int | None:
-    """Return the GPU of a rank, None for the CPU, and let PaddlePaddle use it. Raises UserError unless
-    PaddlePaddle has code for it."""
+    """Return the index of the GPU of a rank, None if it uses the CPU, and make this device PaddlePaddle's
+    default. Raises UserError unless PaddlePaddle has code for the GPU."""
     if config.run.device != "gpu":
         paddle.set_device("cpu")
         return None

@@ -1,4 +1,7 @@
-"""PaddlePaddle's part of ``rn50 doctor``. Imports no PaddlePaddle."""
+"""PaddlePaddle's part of ``rn50 doctor``: findings on installed packages and on the GPUs.
+
+``rn50/doctor`` calls ``packages`` and ``gpus``. This file imports no PaddlePaddle, which may be missing.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,17 +15,16 @@ from rn50.settings.config import Config
 
 
 def packages(software: Software, config: Config | None) -> Iterator[Diagnosis]:
-    """Yield findings on installed packages; ``config`` is None where nothing is configured."""
+    """Yield findings on installed packages. ``config`` is None if the user has named no configuration."""
     have = software.packages
     device = "cpu" if config is None else config.run.device
     package = {"cpu": "paddlepaddle", "gpu": "paddlepaddle-gpu"}[device]
     command = install(software, frameworks.traits("paddle"), device)
     shown = software.shown(frameworks.traits("paddle"))
     if {"paddlepaddle", "paddlepaddle-gpu"} <= set(have):
+        text = f"two builds of Paddle have overwritten each other's files ({shown})"
         remedy = f"in another checkout, whose .venv has one of them: {command}"
-        yield Diagnosis(
-            FAILURE, "packages", f"two builds of Paddle have overwritten each other's files ({shown})", remedy
-        )
+        yield Diagnosis(FAILURE, "packages", text, remedy)
     elif package not in have:
         yield Diagnosis(FAILURE, "packages", f"no {package} beside {shown or 'this Python'}", command)
     else:

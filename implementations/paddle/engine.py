@@ -1,4 +1,8 @@
-"""The engine of Paddle: network, training step and tensors."""
+"""The engine of Paddle: it builds the network and computes the training steps and evaluations of one rank.
+
+``Rank`` in ``rn50/run/loop.py`` calls it for every batch. ``rn50/run/engine.py`` says what each public method
+owes its caller.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +42,7 @@ class PaddleEngine:
         self._gradients.zero_()
         smoothing = self._config.hyperparameters.label_smoothing
         loss = training_loss(self.network, images[:samples], labels[:samples], smoothing)
-        loss.sum().backward()  # a sum: the optimizer divides by global_samples
+        loss.sum().backward()  # a sum, which the optimizer divides by global_samples
         self._communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
         self._apply_masks()
@@ -86,18 +90,21 @@ class PaddleEngine:
             paddle.device.cuda.synchronize()
 
     def _zeros(self, values: int) -> paddle.Tensor:
+        """Return the memory of the gradients, float32 of shape (values,): shared with the other ranks if the
+        communicator has such memory, else on the device."""
         shared = self._communicator.shared(values)
         if shared is None:
             return paddle.zeros([values])
         return paddle.Tensor(value=shared, place=paddle.CPUPlace(), zero_copy=True)
 
     def _format(self) -> BatchFormat:
-        # Only a GPU's matters here, and warm-up does not change that.
+        # On a CPU the warm-up may still change the precision, but there the format does not depend on it.
         precision = before_warm_up(self._config).name
         layout = "CHW" if self._gpu is None else "HWC"
         return BatchFormat(self._gpu, layout, self._gpu is not None and precision == "float16")
 
     def _network(self, precision: str) -> Any:
+        """Return the network, without initial weights."""
         data, layout = self._config.data, f"N{self.batch_format.layout}"
         gamma_zero = self._config.hyperparameters.bn_gamma_zero
         is_quantized = self._config.run.quantization == quantization.NAME

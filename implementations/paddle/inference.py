@@ -1,4 +1,5 @@
-"""Our network with saved weights on a CPU, timed by Paddle Inference."""
+"""Our network with saved weights as an engine of ``rn50 bench inference``, which times it on a CPU. Paddle
+Inference executes it."""
 
 import pathlib
 import tempfile
@@ -15,18 +16,19 @@ from rn50.weights.weights_file import Weights
 
 
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from images (N, 3, S, S) to logits (N, classes); ``way`` is "native" or "onednn".
+    """Return a function from images (N, 3, S, S) to logits (N, classes).
 
-    Raises UserError for bfloat16 on a processor without it.
+    ``way`` is the library of the kernels: "native", PaddlePaddle's own, or "onednn". ``threads`` is the
+    number of threads. Raises UserError for bfloat16 on a processor without it.
     """
     network = ResNet50(weights.classes, weights.width, False, "float32", "NCHW")
     network.eval()
     for name, tensor in tensors(network).items():
         tensor.set_value(weights.arrays[name])
-    form = paddle.static.InputSpec([None, 3, weights.image_size, weights.image_size], "float32", "images")
+    shape = [None, 3, weights.image_size, weights.image_size]
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder, "network"))
-        paddle.jit.save(network, path, input_spec=[form])
+        paddle.jit.save(network, path, input_spec=[paddle.static.InputSpec(shape, "float32", "images")])
         predictor = _predictor(path, way, precision, threads)
     source = predictor.get_input_handle(predictor.get_input_names()[0])
     answers = predictor.get_output_handle(predictor.get_output_names()[0])
@@ -40,13 +42,15 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
 
 
 def _predictor(path: str, way: str, precision: str, threads: int) -> inference.Predictor:
+    """Return a predictor of Paddle Inference for the network that ``paddle.jit.save`` has written to
+    ``path``."""
     settings = inference.Config(f"{path}.pdmodel", f"{path}.pdiparams")
     settings.disable_glog_info()
     settings.set_cpu_math_library_num_threads(threads)
     if way == "onednn":
         settings.enable_mkldnn()
     if precision == "bfloat16":
-        if not hardware.BFLOAT16 & hardware.cpu_flags():  # there Paddle would compute in float32
+        if not hardware.BFLOAT16 & hardware.cpu_flags():  # Paddle would compute in float32, without a message
             raise UserError("bfloat16", "this processor has none", "leave it out")
         settings.enable_mkldnn_bfloat16()
     return inference.create_predictor(settings)

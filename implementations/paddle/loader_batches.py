@@ -1,4 +1,5 @@
-"""Batches from PaddlePaddle's DataLoader, for machines without DALI: INPUT_LIBRARY=dataloader."""
+"""Batches from PaddlePaddle's DataLoader, for INPUT_LIBRARY=dataloader, which machines without DALI use. The
+base class decodes and counts samples; this file normalises each batch on the rank's device."""
 
 import weakref
 from collections.abc import Iterator
@@ -23,8 +24,8 @@ class LoaderBatches(loader_batches.LoaderBatches):
 
     def _load(self, **options: Any) -> Iterator[Any]:
         batches = iter(DataLoader(collate_fn=self._records.collate, **options))
-        # DataLoader has no public way to end its processes, and its thread keeps it alive while batches
-        # remain, which is for ever.
+        # Our order of batches never ends, and while batches remain, a thread of DataLoader keeps it alive. It
+        # has no public function that ends its processes.
         weakref.finalize(self, batches._try_shutdown_all)
         return batches
 

@@ -1,4 +1,4 @@
-"""PaddlePaddle's profiler."""
+"""PaddlePaddle's profiler, for ``rn50 profile``: the seconds of every operator or kernel in a few steps."""
 
 import collections
 import json
@@ -13,13 +13,15 @@ from rn50.run.loop import EpochResult
 from rn50.speed.measured_steps import Operator
 
 OPERATORS, KERNELS = ("Operator",), ("Kernel", "Memcpy", "Memset")
-"""Kinds of events on the host, and those of a GPU, whose traces this project has never seen."""
+"""Values of ``cat`` of the events in a trace: of operators on the host, and of a GPU's kernels and copies.
+This project has never seen the trace of a GPU."""
 
 
 def profile(
     run: Callable[[], EpochResult], trace: pathlib.Path, on_gpu: bool
 ) -> tuple[EpochResult, list[Operator]]:
-    """Run steps under the profiler."""
+    """Call ``run``, which runs steps, under the profiler. Write the profiler's trace to ``trace``; return the
+    result of ``run``, and the kernels on a GPU or the operators on a CPU."""
     targets = [profiler.ProfilerTarget.CPU, *([profiler.ProfilerTarget.GPU] if on_gpu else [])]
     with profiler.Profiler(targets=targets, on_trace_ready=lambda p: p.export(str(trace), "json")):
         result = run()
@@ -28,17 +30,17 @@ def profile(
 
 
 def operators(events: Iterable[dict[str, Any]], kinds: Container[str]) -> list[Operator]:
-    """Return the events of ``kinds`` in a trace of the profiler, each with the time of the events within
-    it."""
-    ran = sorted(
-        (span for span in events if span.get("cat") in kinds), key=lambda span: (span["ts"], -span["dur"])
-    )
+    """Return the operators or kernels of the events of ``kinds`` in a trace of the profiler. An event within
+    another event is not counted; its time is part of the outer one's."""
+    chosen = (event for event in events if event.get("cat") in kinds)
+    ordered = sorted(chosen, key=lambda event: (event["ts"], -event["dur"]))
     seconds: dict[str, list[float]] = collections.defaultdict(list)
-    end = 0.0
-    for event in ran:
-        ends = event["ts"] + event["dur"]
-        if ends >= end + 1:  # not inside the one before; ``ts`` is rounded down to whole microseconds
-            end = ends
-            name, *_ = re.split(r" dygraph|\[", event["name"])  # "conv2d dygraph[1.234 ms]"
+    outer_end = 0.0
+    for event in ordered:
+        end = event["ts"] + event["dur"]
+        # An event is inside the one before if it ends no later, up to 1 us by which ``ts`` is rounded down.
+        if end >= outer_end + 1:
+            outer_end = end
+            name, *_ = re.split(r" dygraph|\[", event["name"])  # "conv2d dygraph[1.234 ms]" -> "conv2d"
             seconds[name].append(event["dur"] / 1e6)
     return [Operator(name, len(durations), sum(durations)) for name, durations in seconds.items()]

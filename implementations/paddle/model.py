@@ -1,15 +1,15 @@
-"""ResNet-50 v1.5 in PaddlePaddle, and the two functions a run computes: training loss and evaluation.
+"""ResNet-50 v1.5 in PaddlePaddle, its training loss, and its parameters by name.
 
 He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of
 the MLPerf reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names
-that the rulesets compare.
+that the MLPerf rulesets compare.
 
-Parameters are always float32. With ``precision`` "float16" or "bfloat16" they are cast, and so are the
-images, at the inputs of convolutions and the classifier. So parameters are the master weights of mixed
-precision, and gradients are float32 again. Between them activations stay in half precision; the statistics of
-batch norm and the loss are computed in float32. This is level O1 of paddle.amp, whose auto_cast would compute
-in float32 on some devices, after no more than a warning. Losses are summed over the batch, so gradients are
-large enough for float16 without loss scaling.
+Parameters and their gradients are always float32: the parameters are the master weights of mixed precision.
+With ``precision`` "float16" or "bfloat16" the layers cast weights and images at the inputs of convolutions
+and of the classifier. Activations are in half precision; the statistics of batch norm and the loss are
+computed in float32. This is level O1 of paddle.amp. Its ``auto_cast`` is not used, because on some devices it
+computes in float32, after no more than a warning. The gradients are those of the sum of the losses, not of
+the mean, and so large enough for float16 without loss scaling.
 """
 
 import itertools
@@ -29,34 +29,42 @@ from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 BATCH_NORM: dict[str, Any] = {"momentum": rules.BATCH_NORM_MOMENTUM, "epsilon": rules.BATCH_NORM_EPSILON}
 ALIGNMENT = 64
-"""Elements. Each flattened gradient begins on a boundary of 256 bytes, like a separate tensor."""
+"""In one flat tensor each gradient begins at a multiple of this many elements: 256 bytes in float32, the
+boundary on which a tensor of its own would begin."""
 
 
 def rounded_weight(weight: paddle.Tensor) -> paddle.Tensor:
-    """Return ``rn50.benchmark.quantization.rounded_weight``; the gradient passes through."""
+    """Return ``weight`` rounded as by ``rn50.benchmark.quantization.rounded_weight``, with one scale for each
+    output channel. In the backward pass the rounding counts as the identity (a straight-through
+    estimator)."""
     value = weight.detach()
     scale = value.abs().max(axis=list(range(1, value.ndim)), keepdim=True).clip(min=SMALLEST) / WEIGHT_LEVELS
     return weight + (paddle.round(value / scale) * scale - value)
 
 
 def rounded_input(x: paddle.Tensor) -> paddle.Tensor:
-    """Return ``rn50.benchmark.quantization.rounded_input``; the gradient passes through."""
+    """Return ``x`` rounded as by ``rn50.benchmark.quantization.rounded_input``, with one scale and one zero
+    point for the tensor. In the backward pass the rounding counts as the identity."""
     value = x.detach()
     low, high = value.min().clip(max=0.0), value.max().clip(min=0.0)
     scale = (high - low).clip(min=SMALLEST) / INPUT_LEVELS
     zero_point = paddle.round(-low / scale)
-    return x + (
-        ((paddle.round(value / scale) + zero_point).clip(0.0, INPUT_LEVELS) - zero_point) * scale - value
-    )
+    levels = (paddle.round(value / scale) + zero_point).clip(0.0, INPUT_LEVELS)
+    return x + ((levels - zero_point) * scale - value)
 
 
 class ConvNorm(nn.Layer):
-    """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``.
-    ``ResNet50`` sets how it computes."""
+    """Convolution without bias and with stride s, batch norm, the sum with a shortcut if ``forward`` gets
+    one, and ReLU if ``relu``: (N, inputs, H, W) -> (N, outputs, H/s, W/s).
+
+    ``gamma`` is the initial value of batch norm's gamma. ``ResNet50`` sets the three attributes below.
+    """
 
     layout: str
-    """"NCHW" or "NHWC", that of the images; weights are (outputs, inputs, kernel, kernel) in both."""
+    """Order of the axes of images: "NCHW" or "NHWC". Weights are (outputs, inputs, kernel, kernel) in
+    both."""
     precision: str
+    """Precision of the convolution: "float32", "float16" or "bfloat16"."""
     rounds: bool
     """True if weights and inputs are rounded as in int8."""
 
@@ -75,13 +83,10 @@ class ConvNorm(nn.Layer):
         """Set the values that a run begins with."""
         _, inputs, kernel, _ = self.weight.shape
         fill_normal(self.weight, (2 / (inputs * kernel * kernel)) ** 0.5, random)
-        for tensor, value in (
-            (self.gamma, self._first_gamma),
-            (self.beta, 0),
-            (self.running_mean, 0),
-            (self.running_var, 1),
-        ):
-            tensor.set_value(np.full(tensor.shape, value, np.float32))
+        fill(self.gamma, self._first_gamma)
+        fill(self.beta, 0)
+        fill(self.running_mean, 0)
+        fill(self.running_var, 1)
 
     def forward(self, x: paddle.Tensor, shortcut: paddle.Tensor | None = None) -> paddle.Tensor:
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
@@ -94,11 +99,14 @@ class ConvNorm(nn.Layer):
 
 
 class Classifier(nn.Layer):
-    """The last layer: (N, ``inputs``) -> (N, ``classes``) in float32. ``ResNet50`` sets how it computes."""
+    """The last layer: (N, ``inputs``) -> (N, ``classes``) in float32. ``ResNet50`` sets ``precision`` and
+    ``rounds``."""
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
     precision: str
+    """Precision of the matrix product."""
     rounds: bool
+    """True if weights and inputs are rounded as in int8."""
 
     def __init__(self, inputs: int, classes: int):
         super().__init__()
@@ -107,7 +115,7 @@ class Classifier(nn.Layer):
     def initialize(self, random: np.random.RandomState) -> None:
         """Set the values that a run begins with."""
         fill_normal(self.weight, 0.01, random)
-        self.bias.set_value(np.zeros(self.bias.shape, np.float32))
+        fill(self.bias, 0)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
@@ -117,7 +125,11 @@ class Classifier(nn.Layer):
 
 
 class Bottleneck(nn.Layer):
-    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
+    """A residual block: 1x1, 3x3 (with the stride) and 1x1 convolutions, whose output is added to a shortcut.
+
+    The shortcut is the input, or in the first block of a stage a convolution of the input. ``last_gamma`` is
+    the initial gamma of the last batch norm.
+    """
 
     def __init__(self, unit: Unit, last_gamma: float):
         super().__init__()
@@ -132,10 +144,11 @@ class Bottleneck(nn.Layer):
 
 
 class ResNet50(nn.Layer):
-    """Logits of shape (batch, classes) in float32 from images in ``layout``, "NCHW" or "NHWC".
+    """Computes logits (batch, classes) in float32 from images whose axes have the order ``layout``, "NCHW" or
+    "NHWC".
 
-    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
-    batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
+    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the gamma
+    of the last batch norm of every block is 0 at first, so that a block begins as its shortcut (Goyal et al.,
     arXiv:1706.02677, section 5.1). Parameters have no values until ``initialize`` is called. With ``rounds``
     every layer rounds its weights and inputs as in int8.
     """
@@ -149,15 +162,17 @@ class ResNet50(nn.Layer):
             nn.MaxPool2D(3, 2, 1, data_format=layout),
             *(Bottleneck(unit, 0.0 if gamma_zero else 1.0) for unit in geometry.units(width)),
             nn.AdaptiveAvgPool2D(1, data_format=layout),
-            *(nn.Flatten(), Classifier(geometry.features(width), classes)),
+            nn.Flatten(),
+            Classifier(geometry.features(width), classes),
         )
-        for layer in _named(self):
+        for layer in _layers(self):
             layer.layout, layer.precision, layer.rounds = layout, precision, rounds
 
     def initialize(self, seed: int) -> None:
-        """Draw the random values that a run begins with, the same on every device."""
+        """Set the values that a run begins with. NumPy draws the random ones, so that a seed gives equal
+        values on every device."""
         random = np.random.RandomState(seed)
-        for layer in _named(self):
+        for layer in _layers(self):
             layer.initialize(random)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
@@ -165,77 +180,82 @@ class ResNet50(nn.Layer):
 
 
 def cast(tensor: paddle.Tensor, precision: str) -> paddle.Tensor:
-    """Return a tensor in a precision: itself, if it has that already."""
+    """Return a tensor in a precision; the tensor itself if it has this precision."""
     dtype = getattr(paddle, precision)
     return tensor if tensor.dtype == dtype else tensor.astype(dtype)
 
 
 def empty(layer: nn.Layer, shape: Sequence[int]) -> Any:
-    """Return a parameter of ``layer`` without a value of its own."""
+    """Return a new parameter of ``layer``, whose values ``initialize`` sets later."""
     return layer.create_parameter(shape, default_initializer=nn.initializer.Constant(0.0))
 
 
+def fill(tensor: paddle.Tensor, value: float) -> None:
+    """Fill a float32 tensor with one value."""
+    tensor.set_value(np.full(tensor.shape, value, np.float32))
+
+
 def fill_normal(parameter: paddle.Tensor, deviation: float, random: np.random.RandomState) -> None:
-    """Fill a parameter with normal values of mean 0."""
+    """Fill a parameter with normally distributed values of mean 0 and this standard deviation."""
     parameter.set_value((random.standard_normal(parameter.shape) * deviation).astype(np.float32))
 
 
 def training_loss(
     network: nn.Layer, images: paddle.Tensor, labels: paddle.Tensor, label_smoothing: float
 ) -> paddle.Tensor:
-    """Return the cross entropy of every sample, shape (batch,), with the smoothed target ``(1 - e) * onehot +
-    e / classes``."""
+    """Return the cross entropy of every sample, shape (batch,), with the target ``(1 - e) * onehot + e /
+    classes``, where e is ``label_smoothing``."""
     losses = functional.cross_entropy(
         network(images), labels, reduction="none", label_smoothing=label_smoothing
     )
     return losses.reshape([-1])
 
 
-class Named(NamedTuple):
-    """A parameter and its name in the rulesets."""
+class NamedParameter(NamedTuple):
+    """A parameter, and the name that the MLPerf rulesets have for it."""
 
     name: str
     tensor: paddle.Tensor
 
 
-def trainable(network: nn.Layer) -> tuple[Named, ...]:
-    """Return the 161 parameters that have a gradient, in the order of the network."""
-    return tuple(
-        Named(name, getattr(layer, kind)) for layer in _named(network) for kind, name in layer.names.items()
-    )
+def trainable(network: nn.Layer) -> tuple[NamedParameter, ...]:
+    """Return the parameters that have a gradient, 161 in ResNet-50, in the order of the layers."""
+    rows = ((layer, kind, name) for layer in _layers(network) for kind, name in layer.names.items())
+    return tuple(NamedParameter(name, getattr(layer, kind)) for layer, kind, name in rows)
 
 
 def tensors(network: nn.Layer) -> dict[str, paddle.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
     by_name = dict(trainable(network))
-    for layer in _named(network):
+    for layer in _layers(network):
         norm = layer.names.get("gamma", "").replace("gamma", "")
         by_name.update((f"{norm}{name}", buffer) for name, buffer in layer.named_buffers())
     return by_name
 
 
-def _named(network: nn.Layer) -> Iterator[Any]:
-    """Return the layers that have parameters of their own."""
+def _layers(network: nn.Layer) -> Iterator[Any]:
+    """Return the layers with parameters of their own, each with a dictionary ``names``: attribute of the
+    layer -> name of the parameter."""
     return (layer for layer in network.sublayers(include_self=True) if hasattr(layer, "names"))
 
 
-def flatten_gradients(parameters: Sequence[Named], zeros: Callable[[int], paddle.Tensor]) -> paddle.Tensor:
-    """Flatten the gradients into one tensor of one dimension, and return it, so that the all-reduce is one
-    operation.
+def flatten_gradients(
+    parameters: Sequence[NamedParameter], zeros: Callable[[int], paddle.Tensor]
+) -> paddle.Tensor:
+    """Make every gradient a part of one tensor of one dimension, and return this tensor, so that the
+    all-reduce is one operation.
 
-    ``zeros(values)`` makes the tensor. From now on backpropagation adds to it. Do not call ``clear_grad`` any
-    more: the next backpropagation would silently make separate gradients.
+    ``zeros(values)`` creates the tensor. From now on backpropagation adds to it. Nobody may call
+    ``clear_grad`` any more: the next backpropagation would then create separate gradients, without a message.
     """
     tensors = [parameter.tensor for parameter in parameters]
-    *begins, end = itertools.accumulate(
-        (math.ceil(weight.size / ALIGNMENT) * ALIGNMENT for weight in tensors), initial=0
-    )
+    sizes = (math.ceil(tensor.size / ALIGNMENT) * ALIGNMENT for tensor in tensors)
+    *begins, end = itertools.accumulate(sizes, initial=0)
     flat = zeros(end)
-    paddle.add_n(
-        [weight.sum() for weight in tensors]
-    ).backward()  # only an existing gradient can be given other memory
+    # Create the gradients by any backpropagation: only a gradient that exists can get other memory.
+    paddle.add_n([tensor.sum() for tensor in tensors]).backward()
     for tensor, begin in zip(tensors, begins, strict=False):
-        # PaddlePaddle has no public way; its tensor_fusion_helper.py does the same.
+        # PaddlePaddle has no public function for this; its own tensor_fusion_helper.py does it in this way.
         view = flat._slice(begin, begin + tensor.size)
         view.get_tensor()._set_dims(tensor.shape)
         view._share_buffer_to(tensor.grad)

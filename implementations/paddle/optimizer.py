@@ -1,8 +1,9 @@
-"""SGD and LARS by PaddlePaddle's LarsMomentumOptimizer, in agreement with ``rn50/benchmark/optimizers.py``.
+"""SGD and LARS, both by PaddlePaddle's LarsMomentumOptimizer: the equations of
+``rn50/benchmark/optimizers.py``, which tests compare them with.
 
-SGD is its LARS without weight decay, and so without trust ratios; the decay is added to the gradients
-beforehand. ``paddle.optimizer.Momentum`` would not do: its learning rate is outside the momentum, which
-differs where the rate changes.
+With a weight decay of 0 LarsMomentumOptimizer applies no trust ratios: it is SGD. ``Sgd`` adds the weight
+decay to the gradients before each update. ``paddle.optimizer.Momentum`` has another equation: it applies the
+learning rate after the momentum, which gives other updates when the learning rate changes.
 """
 
 from collections.abc import Sequence
@@ -11,51 +12,51 @@ from typing import Any
 from paddle.incubate.optimizer import LarsMomentumOptimizer
 
 from implementations.paddle import paddle
-from implementations.paddle.model import Named
+from implementations.paddle.model import NamedParameter
 from rn50.benchmark import optimizers, rules
 from rn50.settings.fields import Hyperparameters
 
 SMALLEST_DECAY = 1e-30
-"""Weight decay that changes no float32 number. With 0 the kernel drops the trust ratio too."""
+"""Weight decay in place of 0 for LARS: it is too small to change a weight, but with 0 the kernel would apply
+no trust ratio."""
 
 
 class Sgd:
-    """Updates all parameters of a network. The gradients are sums over samples; ``step`` divides them.
+    """Updates all parameters of a network. The gradients are sums over samples; ``step`` divides them by the
+    number of samples.
 
     ``gradients`` is the result of ``model.flatten_gradients`` for ``parameters``.
     """
 
     def __init__(
-        self, parameters: Sequence[Named], gradients: paddle.Tensor, hyperparameters: Hyperparameters
+        self, parameters: Sequence[NamedParameter], gradients: paddle.Tensor, hyperparameters: Hyperparameters
     ):
         self._hyperparameters, self._gradients = hyperparameters, gradients
         for name, tensor in parameters:
-            tensor.name = name  # by which the optimizer knows those without weight decay
+            tensor.name = name  # the optimizer identifies parameters without weight decay by name
         self._tensors = [parameter.tensor for parameter in parameters]
-        self._decayed = [
-            parameter.tensor for parameter in parameters if optimizers.has_weight_decay(parameter.name)
-        ]
+        self._decayed = [tensor for name, tensor in parameters if optimizers.has_weight_decay(name)]
         self._optimizer = LarsMomentumOptimizer(
             learning_rate=0.0,
             momentum=self._hyperparameters.momentum,
             parameter_list=self._tensors,
             epsilon=rules.LARS_EPSILON,
-            **self._decay(),
+            **self._decay_arguments(),
         )
 
     def momentum(self) -> dict[str, paddle.Tensor]:
-        """Return the momentum by the names of the parameters; empty before the first step."""
-        return dict(
-            self._optimizer._accumulators["velocity"]
-        )  # the names of its state_dict() change from object to object
+        """Return the momentum of every parameter, by the name of the parameter; empty before the first
+        step."""
+        # Not from ``state_dict()``, which has other names for every object.
+        return dict(self._optimizer._accumulators["velocity"])
 
-    def _decay(self) -> dict[str, Any]:
-        """Return the optimizer's arguments on weight decay and trust ratio."""
+    def _decay_arguments(self) -> dict[str, Any]:
+        """Return the arguments of LarsMomentumOptimizer for weight decay and trust ratios."""
         return {"lars_weight_decay": 0.0}
 
     @paddle.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:
-        """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the
+        """Make one update with gradients that are sums over ``samples`` samples. The update overwrites the
         gradients."""
         self._gradients.scale_(1 / samples)
         self._add_decay()
@@ -63,19 +64,21 @@ class Sgd:
         self._optimizer.step()
 
     def _add_decay(self) -> None:
-        """Add to the gradients the weight decay that the optimizer does not."""
+        """Add the weight decay to the gradients."""
         if self._hyperparameters.weight_decay:
             for tensor in self._decayed:
                 tensor.grad.add_(tensor * self._hyperparameters.weight_decay)
 
 
 class Lars(Sgd):
-    """SGD in which the trust ratio of each weight scales its learning rate."""
+    """SGD with one learning rate for each weight: the schedule's, times the trust ratio of the weight.
 
-    def _decay(self) -> dict[str, Any]:
-        excluded: list[str] = [
-            tensor.name for tensor in self._tensors if not optimizers.has_weight_decay(tensor.name)
-        ]
+    Biases and the parameters of batch norm, which have no weight decay, have no trust ratio either.
+    """
+
+    def _decay_arguments(self) -> dict[str, Any]:
+        names: list[str] = [tensor.name for tensor in self._tensors]
+        excluded = [name for name in names if not optimizers.has_weight_decay(name)]
         return {
             "lars_coeff": self._hyperparameters.lars_eta,
             "exclude_from_weight_decay": excluded,
@@ -83,8 +86,8 @@ class Lars(Sgd):
         }
 
     def _add_decay(self) -> None:
-        """Do nothing: the optimizer adds all weight decay."""
+        """Do nothing: LarsMomentumOptimizer adds the weight decay itself."""
 
 
 OPTIMIZERS = {"lars": Lars, "sgd": Sgd}
-"""Value of OPTIMIZER -> class."""
+"""Value of the variable OPTIMIZER -> class."""

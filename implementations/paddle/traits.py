@@ -1,9 +1,11 @@
-"""PaddlePaddle 2.6.2, described without importing it."""
+"""What rn50 has to know of PaddlePaddle 2.6.2 before it is imported: packages, precisions, GPUs, variables
+(``Traits`` in ``rn50/frameworks.py`` says what each field means)."""
 
 from rn50.frameworks import Traits
 
 MACHINE_CODE = ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6))
-"""Compute capabilities for which paddlepaddle-gpu 2.6.2 has code; it has no PTX to compile for others."""
+"""Compute capabilities for which paddlepaddle-gpu 2.6.2 has machine code. It has no PTX, which a driver could
+compile for other GPUs."""
 
 TRAITS = Traits(
     name="Paddle",
@@ -11,7 +13,7 @@ TRAITS = Traits(
     gpu_package=r"paddlepaddle-gpu",
     packages=r"paddlepaddle.*|nvidia-dali-.*|numpy",
     requirements={"cpu": ("paddle-cpu",), "gpu": ("paddle-gpu",)},
-    # On a CPU it takes bfloat16 with a warning, and computes in float32.
+    # No bfloat16 on a CPU: PaddlePaddle accepts it there with a warning, and computes in float32.
     precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
     input_libraries=("dali", "dataloader"),
     inference={"native": ("float32",), "onednn": ("float32", "bfloat16")},

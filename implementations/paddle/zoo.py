@@ -1,4 +1,5 @@
-"""paddle.vision's models, used only to time their training step (``rn50 bench throughput --models``)."""
+"""The models of paddle.vision in place of our ResNet-50, for ``rn50 bench throughput --models``, which times
+their training step. No run trains with them."""
 
 import inspect
 import warnings
@@ -14,36 +15,40 @@ from rn50.settings.config import Config
 
 
 def models() -> dict[str, int]:
-    """Return name -> side of the input in pixels, from the documentation of paddle.vision."""
+    """Return a dictionary: name of a model -> side of its input in pixels, from the documentation of
+    paddle.vision."""
     builders = (name for name, member in vars(vision).items() if inspect.isfunction(member))
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 
 
 class ZooNetwork(nn.Layer):
-    """Logits of shape (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of
+    """Computes logits (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of
     paddle.vision."""
 
     def __init__(self, model: str, classes: int, precision: str):
         super().__init__()
         refuse_silent_float32(precision)
         self._model, self._classes, self._precision = model, classes, precision
-        self.network = self._drawn()
+        self.network = self._new_network()
         for path, layer in self.network.named_sublayers():
-            # model.trainable finds parameters by these names, and the optimizer those without weight decay.
-            named = layer.named_parameters(include_sublayers=False)
-            endings = {
-                kind: "" if value.ndim > 1 else "_bias" for kind, value in named if not value.stop_gradient
-            }
+            # ``model.trainable`` finds parameters by ``names``. The optimizer applies no weight decay to a
+            # parameter whose name ends in "_bias", as here those of one dimension do.
+            parameters = dict(layer.named_parameters(include_sublayers=False))
+            kinds = [kind for kind, value in parameters.items() if not value.stop_gradient]
+            endings = {kind: "" if parameters[kind].ndim > 1 else "_bias" for kind in kinds}
             if endings:
                 layer.names = {kind: f"{path}.{kind}{ending}" for kind, ending in endings.items()}
 
-    def _drawn(self) -> Any:
+    def _new_network(self) -> Any:
+        """Return the model with new initial values, which its layers draw as they are built."""
         return getattr(vision, self._model)(num_classes=self._classes)
 
     def initialize(self, seed: int) -> None:
-        """Draw the values of the layers with PaddlePaddle's defaults, the same on every rank."""
+        """Draw the initial values of all layers, by PaddlePaddle's defaults. A seed gives equal values on
+        every rank."""
         paddle.seed(seed)
-        self.network.set_state_dict(self._drawn().state_dict())  # a layer draws them only when it is built
+        # A layer draws values only when it is built, so take those of a new network.
+        self.network.set_state_dict(self._new_network().state_dict())
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         if self._precision == "float32":
@@ -52,14 +57,14 @@ class ZooNetwork(nn.Layer):
             return self._logits(x).astype("float32")
 
     def _logits(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Return the logits of the model. GoogLeNet also returns those of its auxiliary heads, as a list."""
         logits = self.network(x)
-        # Of GoogLeNet's, the others are those of its auxiliary heads.
         return logits[0] if isinstance(logits, (list, tuple)) else logits
 
 
 def refuse_silent_float32(precision: str) -> None:
-    """Raise UserError if auto_cast computes in float32 here in place of ``precision``, after no more than a
-    warning."""
+    """Raise UserError if on this device auto_cast computes in float32 in place of ``precision``. It does so
+    after no more than a warning."""
     if precision == "float32":
         return
     with warnings.catch_warnings():
@@ -72,7 +77,7 @@ def refuse_silent_float32(precision: str) -> None:
 
 
 class ZooEngine(PaddleEngine):
-    """An engine of one of ``models`` in place of ours."""
+    """The engine of PaddlePaddle with one of ``models`` in place of our network."""
 
     def __init__(self, config: Config, communicator: Any, model: str):
         super().__init__(config, communicator)
