@@ -1,1 +1,2 @@
-"""After training: a network's weights exported, quantised, evaluated and timed."""
+"""The verbs after training: export weights as an ONNX model, quantise it, evaluate it, and time models on
+inference engines."""

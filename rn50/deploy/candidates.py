@@ -1,4 +1,5 @@
-"""Evaluate a network in float32 and quantised in several ways, and write the most accurate quantised one."""
+"""The models that ``rn50 quantize`` has made and evaluated, the choice of the one that is written, and the
+table of all. ``quantization.py`` calls ``choose``."""
 
 import pathlib
 from typing import NamedTuple
@@ -42,7 +43,7 @@ prints(
 
 
 class Quantized(NamedTuple):
-    """All candidates, float32 first, and the one that was written."""
+    """All candidates, the float32 model first, and the candidate that was written."""
 
     results: list[Candidate]
     written: Candidate
@@ -50,7 +51,8 @@ class Quantized(NamedTuple):
     """File that was written."""
 
     def print_table(self, source: pathlib.Path, console: Terminal) -> None:
-        """Print a line for each candidate, then the one that was written."""
+        """Print a line for each candidate, then the name of the file that was written. ``source`` is the file
+        of the float32 model."""
         before = self.results[0]
         counts = before.evaluated.counts
         headings = ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s")
@@ -74,9 +76,10 @@ prints(
 
 
 def choose(output: pathlib.Path, candidates: list[Candidate], tolerance: float) -> Quantized:
-    """Write the most accurate candidate; among equals, the fastest.
+    """Write the most accurate quantised candidate to ``output``; of equally accurate ones the fastest. The
+    first of ``candidates`` is the float32 model, with which the others are compared.
 
-    Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance``
+    Raises UserError, and writes nothing, if no candidate has int8 operators and loses at most ``tolerance``
     percentage points of top-1.
     """
     before = candidates[0].evaluated.counts.top1
@@ -92,6 +95,7 @@ def choose(output: pathlib.Path, candidates: list[Candidate], tolerance: float) 
 
 
 def _why(candidate: Candidate) -> str:
+    """Return the reason why a candidate is not written."""
     if not candidate.int8_operators:
         return f"{candidate.method}: no operator became int8"
     top_1 = candidate.evaluated.counts.top1

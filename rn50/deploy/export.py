@@ -1,4 +1,4 @@
-"""A file of weights as an ONNX model (``rn50 export``)."""
+"""Write a file of weights as an ONNX model, after evaluating the model (``rn50 export``)."""
 
 import pathlib
 
@@ -11,11 +11,13 @@ from rn50.settings.config import Config
 from rn50.weights.weights_file import Weights
 
 FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
-"""Facts of the weights that the model keeps."""
+"""Facts of a file of weights that become metadata of the model."""
 
 
 def convert(weights: Weights, name: str, fold: bool = True, preprocessing: bool = False) -> Model:
-    """Return weights as a model called ``name``, which keeps facts of them and the SHA-256 of their file."""
+    """Return weights as an ONNX model. ``name`` is its file, for messages; ``fold`` and ``preprocessing`` are
+    those of ``graph.model``. The model's metadata are ``FACTS`` of the weights and the SHA-256 of their
+    file."""
     facts = {fact: weights.facts[fact] for fact in FACTS if fact in weights.facts}
     if weights.file:
         facts["source_sha256"] = files.sha256(weights.file)
@@ -30,10 +32,11 @@ def export(
     config: Config | None,
     tolerance: float,
 ) -> Written:
-    """Write weights as an ONNX model.
+    """Write weights as an ONNX model to ``output``.
 
-    With ``config`` it is evaluated first. Raises UserError, and writes nothing, if its accuracy is more than
-    ``tolerance`` percentage points from that in the weights.
+    With ``config`` the model is evaluated first on the validation set of the configuration. Raises UserError,
+    and writes nothing, if its top-1 differs by more than ``tolerance`` percentage points from the accuracy
+    that the file of weights records.
     """
     files.refuse_to_replace(output, files.MODEL, needs_room=True)
     model = convert(weights, str(output), fold, preprocessing)
@@ -51,9 +54,11 @@ def export(
 
 
 def evaluate(weights: Weights, model: Model, config: Config | None, tolerance: float) -> Evaluated | None:
-    """Evaluate a model of weights, as ``model_evaluation.evaluate`` does, if there is a configuration.
+    """Evaluate the ONNX model of weights on the validation set of ``config``; without a configuration do
+    nothing and return None.
 
-    Raises UserError if its top-1 is more than ``tolerance`` percentage points from what the weights say.
+    Raises UserError if the model's top-1 differs by more than ``tolerance`` percentage points from the
+    accuracy that the file of weights records, if it records one.
     """
     if config is None:
         return None

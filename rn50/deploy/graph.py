@@ -1,4 +1,5 @@
-"""ONNX graph of the network: ``rn50.benchmark.network`` with the tensors of a file of weights."""
+"""Build the ONNX graph of the network: the layers of ``rn50.benchmark.network`` with the tensors of a file of
+weights. ``export.py`` calls ``model``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,26 +17,28 @@ with needed_for("ONNX models"):
     from onnx import TensorProto, helper, numpy_helper
 
 OPSET, IR_VERSION = 17, 8
-"""Versions of ONNX 1.12 (2022), so that runtimes of any age since then read the file."""
+"""The versions of ONNX 1.12, of 2022: older runtimes than those of the latest release can read the file."""
 INPUT, OUTPUT = "images", "logits"
+"""Names of the input and the output of the graph."""
 NORM = ("gamma", "beta", "running_mean", "running_var")
-"""Tensors of a batch norm, in the order in which ONNX takes them."""
+"""Tensors of a batch norm, in the order of ONNX's inputs."""
 
 
 def model(weights: Weights, facts: Mapping[str, str], fold: bool = True, preprocessing: bool = False) -> Any:
-    """Return the network as an ``onnx.ModelProto`` that holds ``facts``; its batch dimension is dynamic.
+    """Return the network as an ``onnx.ModelProto``, with ``facts`` as metadata and a dynamic batch size N.
 
-    Images are float32 (N, 3, S, S), normalised; with ``preprocessing`` decoded images, uint8 (N, H, W, 3) of
-    any size. With ``fold`` each batch norm is part of the convolution before it.
+    Its input are normalised images, float32 (N, 3, S, S). With ``preprocessing`` it is decoded images of any
+    size, uint8 (N, H, W, 3), which the graph resizes, crops and normalises first. With ``fold`` each batch
+    norm becomes part of the weight and the bias of the convolution before it.
     """
     graph = _Graph(weights, fold)
     size = weights.image_size
     if preprocessing:
         images = helper.make_tensor_value_info(INPUT, TensorProto.UINT8, ["N", "H", "W", 3])
-        x = graph.preprocessed(INPUT, weights.eval_resize, size)
+        graph.network(graph.preprocessed(INPUT, weights.eval_resize, size))
     else:
-        images, x = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", 3, size, size]), INPUT
-    graph.network(x)
+        images = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", 3, size, size])
+        graph.network(INPUT)
     logits = helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["N", weights.classes])
     body = helper.make_graph(graph.nodes, "resnet50_v1.5", [images], [logits], graph.constants)
     proto = helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
@@ -45,13 +48,18 @@ def model(weights: Weights, facts: Mapping[str, str], fold: bool = True, preproc
 
 
 def label(proto: Any, facts: Mapping[str, str]) -> None:
-    """Mark a model as made by rn50, in fields before its graph, and add the facts."""
+    """Mark a model as made by rn50, in fields that stand before the graph in its file, and replace its
+    metadata by ``facts``."""
     proto.producer_name, proto.doc_string = "rn50", files.MARK
     helper.set_model_props(proto, dict(facts))
 
 
 class _Graph:
-    """Nodes and constants, in the order of the computation. A tensor is known by its name."""
+    """Collects the nodes and constants of a graph, in the order of the computation.
+
+    Tensors of the graph are denoted by their names: a method takes the names of its inputs, adds nodes, and
+    returns the name of its output.
+    """
 
     def __init__(self, weights: Weights, fold: bool):
         self._weights, self._fold = weights, fold
@@ -59,7 +67,7 @@ class _Graph:
         self.constants: list[Any] = []
 
     def network(self, x: str) -> None:
-        """Add the network behind the normalised images ``x``."""
+        """Add the network, from the normalised images ``x`` to ``OUTPUT``."""
         x = self._node("Relu", self._convolution(network.stem(self._weights.width), x))
         x = self._node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
         for unit in network.units(self._weights.width):
@@ -74,29 +82,29 @@ class _Graph:
         self._node("Gemm", x, *names, output=OUTPUT, transB=1)
 
     def _convolution(self, convolution: Convolution, x: str) -> str:
-        """Add a convolution and its batch norm."""
+        """Add a convolution and its batch norm, as one node or as two."""
         arrays = self._weights.arrays
         norm = {name: arrays[name] for name in (f"{convolution.norm}_{part}" for part in NORM)}
         sides = {"kernel_shape": [convolution.kernel] * 2, "strides": [convolution.stride] * 2}
-        form: dict[str, Any] = {**sides, "pads": [convolution.padding] * 4}
+        attributes: dict[str, Any] = {**sides, "pads": [convolution.padding] * 4}
         weight = f"{convolution.name}_weight"
         if self._fold:
             gamma, beta, mean, variance = (array.astype(np.float64) for array in norm.values())
             scale = gamma / np.sqrt(variance + rules.BATCH_NORM_EPSILON)
             folded = self._constant(weight, arrays[weight] * scale[:, None, None, None])
             bias = self._constant(f"{convolution.name}_bias", beta - mean * scale)
-            return self._node("Conv", x, folded, bias, **form)
+            return self._node("Conv", x, folded, bias, **attributes)
         names = [self._constant(name, array) for name, array in norm.items()]
-        x = self._node("Conv", x, self._constant(weight, arrays[weight]), **form)
+        x = self._node("Conv", x, self._constant(weight, arrays[weight]), **attributes)
         return self._node("BatchNormalization", x, *names, epsilon=rules.BATCH_NORM_EPSILON)
 
     def preprocessed(self, images: str, resize: int, size: int) -> str:
-        """Add an evaluation's preprocessing: resize the shorter side to ``resize``, crop the middle ``size``
-        pixels, normalise.
+        """Add the preprocessing of an evaluation: resize the shorter side to ``resize`` pixels, crop the
+        middle ``size`` x ``size`` pixels, normalise.
 
-        Only the middle is interpolated, at the places where DALI samples: both sides are scaled by one factor
-        about the centre, and the corner of the middle is rounded. DALI's resized pixels are whole numbers,
-        hence ``Round``.
+        One ``Resize`` interpolates the pixels of the crop only, at the positions where DALI samples the
+        image. DALI scales both sides by one factor about the centre, rounds the position of the crop's
+        corner, and rounds the resized pixels to whole numbers.
         """
         mean = self._constant("mean", np.reshape(rules.MEAN, (3, 1, 1)))
         std = self._constant("std", np.reshape(rules.STD, (3, 1, 1)))
@@ -104,38 +112,45 @@ class _Graph:
         edge = self._constant("edge", np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.int64)
         output = self._constant("output_sides", np.array([size, size]), np.int64)
         nchw = self._node("Cast", self._node("Transpose", images, perm=[0, 3, 1, 2]), to=TensorProto.FLOAT)
+        # Pairs of numbers, for height and width: the sides of the image, and of the resized image.
         sides = self._node("Cast", self._node("Shape", nchw, start=2), to=TensorProto.FLOAT)
         scale = self._node("Div", self._node("ReduceMin", sides, keepdims=1), resize)
-        whole = self._node("Floor", self._node("Add", self._node("Div", sides, scale), 0.5))
-        left = self._node("Add", self._node("Sub", whole, size), 1)
-        corner = self._node("Floor", self._node("Div", left, 2))
-        left_out = self._node("Div", self._node("Sub", sides, self._node("Mul", whole, scale)), 2)
-        # The edge is repeated once, because outer pixels are sampled up to half a pixel beyond it: so 1 - 0.5
-        # is added, not -0.5.
-        middle = self._node("Mul", self._node("Add", corner, 0.5), scale)
-        first = self._node("Add", middle, self._node("Add", left_out, 0.5))
+        resized = self._node("Floor", self._node("Add", self._node("Div", sides, scale), 0.5))
+        # The corner of the crop in the resized image, and what the resized image leaves out of the image.
+        margin = self._node("Add", self._node("Sub", resized, size), 1)
+        corner = self._node("Floor", self._node("Div", margin, 2))
+        left_out = self._node("Div", self._node("Sub", sides, self._node("Mul", resized, scale)), 2)
+        # The positions of the first and the last pixel of the crop. Pixels at the edge are sampled up to half
+        # a pixel beyond the image, so the image is padded by a copy of its edge. A position is that of a
+        # pixel's centre, so 0.5 is subtracted, and 1 is added for the padding.
+        centre = self._node("Mul", self._node("Add", corner, 0.5), scale)
+        first = self._node("Add", centre, self._node("Add", left_out, 0.5))
         last = self._node("Add", first, self._node("Mul", size - 1, scale))
-        most = self._node("Add", sides, 1)
-        begin, end = self._node("Div", first, most), self._node("Div", last, most)
-        window = self._node("Concat", begins, begin, ends, end, axis=0)
+        # ``Resize`` takes the positions as fractions of the last position of the padded image.
+        last_position = self._node("Add", sides, 1)
+        begin, end = self._node("Div", first, last_position), self._node("Div", last, last_position)
+        region = self._node("Concat", begins, begin, ends, end, axis=0)
         padded = self._node("Pad", nchw, edge, mode="edge")
         sizes = self._node("Concat", self._node("Shape", nchw, end=2), output, axis=0)
-        how = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
-        x = self._node("Resize", padded, window, "", sizes, **how)
+        attributes = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
+        x = self._node("Resize", padded, region, "", sizes, **attributes)
         return self._node("Div", self._node("Sub", self._node("Round", x), mean), std)
 
     def _constant(self, name: str, array: np.ndarray, dtype: Any = np.float32) -> str:
+        """Add a constant and return its name."""
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array, dtype), name))
         return name
 
     def _node(self, kind: str, *inputs: str | float, output: str | None = None, **attributes: Any) -> str:
-        """Add a node and return the name of its output; an input may be a number."""
+        """Add a node and return the name of its output. An input is the name of a tensor, "" for none, or a
+        number, which becomes a constant."""
         name = output or f"{kind}_{len(self.nodes)}"
         operands = [operand if isinstance(operand, str) else self._number(operand) for operand in inputs]
         self.nodes.append(helper.make_node(kind, operands, [name], name=name, **attributes))
         return name
 
     def _number(self, value: float) -> str:
+        """Return the name of a constant with one number, and add it if the graph does not have it."""
         name = f"number_{value:g}"
         if all(constant.name != name for constant in self.constants):
             self._constant(name, np.array([value]))

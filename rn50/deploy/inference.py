@@ -1,4 +1,8 @@
-"""Latency and throughput of models on engines, by batch size (``rn50 bench inference``)."""
+"""Measure latency and throughput of models on inference engines, by batch size (``rn50 bench inference``).
+
+A subject is a model on an engine in a precision. Each subject runs in a process of its own
+(``inference_process.py``). All load their models at once and are then measured in turn, one at a time.
+"""
 
 import contextlib
 import itertools
@@ -18,24 +22,25 @@ from rn50.progress import counting
 from rn50.terminal import Terminal, counted, table
 
 PERCENTILES = (50, 90, 95, 99)
-"""Percentiles of latency: of n sorted latencies, the one at index n * percentile / 100, from 0.
-
-MLPerf's load generator takes the same index (mlcommons/inference, loadgen/results.cc)."""
+"""Percentiles of latency that are reported. A percentile of n sorted latencies is the one at index
+n * percentile // 100, counted from 0, as in MLPerf's load generator (mlcommons/inference,
+loadgen/results.cc)."""
 KEPT_UP = 0.95
-"""Share of the requested rate that an engine must answer in every round. Below it the queue grows, and
-latencies mean nothing."""
+"""Fraction of the requested rate that an engine must reach in every round. An engine below it does not keep
+up: its queue grows, so that its latencies depend on the length of the round."""
 
 
 def bind(cores: int | None, engines: Sequence[str]) -> tuple[str, int]:
-    """Bind this process and its children to ``cores`` cores, by default all, near the GPU if an engine runs
-    on one. Return a line about it and the number of cores."""
+    """Bind this process and its children to ``cores`` cores, or to all cores if None. If an engine uses a
+    GPU, only cores near the GPU are used. Return a line that describes the binding, and the number of
+    cores."""
     machine = hardware.read()
     plan = binding.plan(machine, 1, near_gpus=any(map(inference_engines.on_gpu, engines)))[0]
-    # All hardware threads of the first cores.
     core_of = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
-    kept = list(dict.fromkeys(core_of[number] for number in plan.cpus))[:cores]
-    bound = plan._replace(cpus=tuple(number for number in plan.cpus if core_of[number] in kept))
-    return binding.apply(bound).replace("rank 0 of this machine: ", ""), len(kept)
+    chosen = list(dict.fromkeys(core_of[number] for number in plan.cpus))[:cores]
+    # All hardware threads of the chosen cores.
+    bound = plan._replace(cpus=tuple(number for number in plan.cpus if core_of[number] in chosen))
+    return binding.apply(bound).replace("rank 0 of this machine: ", ""), len(chosen)
 
 
 def measure(
@@ -46,18 +51,19 @@ def measure(
     rate: float | None,
     threads: int,
 ) -> InferenceReport:
-    """Measure every subject at every batch size, in turn within each round. An extra first round is
-    discarded.
+    """Measure every subject at every batch size. Each round measures them all in turn; one more round comes
+    first, and its results are discarded.
 
-    ``seconds`` is the time for a subject at a batch size, over all rounds. A subject that fails does not stop
-    the others.
+    ``seconds`` is the time for a subject at a batch size, over all ``rounds``. ``rate`` is the number of
+    requests per second that arrive; None: the next request arrives when the one before is answered.
+    ``threads`` is the number of threads of an engine. If a subject fails, the others are still measured.
     """
     rounds_of: dict[tuple[ModelOnEngine, int], list[Round]] = {}
     failures: dict[ModelOnEngine, UserError] = {}
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes = []
-        for number, subject in enumerate(subjects):  # they load together, and are measured in turn
+        for number, subject in enumerate(subjects):
             processes.append(Process(subject, threads, folder / f"{number}.log"))
             stack.callback(processes[-1].close)
         progress = stack.enter_context(counting("measuring inference"))
@@ -73,32 +79,33 @@ def measure(
             if round_:
                 rounds_of.setdefault((process.subject, size), []).append(measured)
             progress(done, len(jobs))
-    model = description.read().get("host_processor_model_name", "unknown processor")
+    processor = description.read().get("host_processor_model_name", "unknown processor")
     engines = {subject.engine for subject in subjects}
     gpus = hardware.read().gpus if any(map(inference_engines.on_gpu, engines)) else ()
     return InferenceReport(
-        "".join(f"{gpu.name}, " for gpu in gpus[:1]) + f"{counted(threads, 'core')} of {model}",
-        threads,
-        rate,
-        [_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in rounds_of.items()],
-        [Failure(subject, str(error)) for subject, error in failures.items()],
+        machine="".join(f"{gpu.name}, " for gpu in gpus[:1]) + f"{counted(threads, 'core')} of {processor}",
+        cores=threads,
+        requests_per_second=rate,
+        results=[_result(subject, size, measured, rate) for (subject, size), measured in rounds_of.items()],
+        failures=[Failure(subject, str(error)) for subject, error in failures.items()],
     )
 
 
 def _result(
-    subject: ModelOnEngine, size: int, of_rounds: Sequence[Round], rate: float | None
+    subject: ModelOnEngine, size: int, measured: Sequence[Round], rate: float | None
 ) -> InferenceResult:
-    latencies = np.sort(np.concatenate([round_.latencies for round_ in of_rounds])) * 1e3
+    """Return the result of a subject at batch size ``size`` from its rounds."""
+    latencies = np.sort(np.concatenate([round_.latencies for round_ in measured])) * 1e3
     percentiles = [float(latencies[len(latencies) * percentile // 100]) for percentile in PERCENTILES]
     latency = Latency(float(latencies.mean()), *percentiles)
-    answered = [len(round_.latencies) / round_.seconds for round_ in of_rounds]
-    kept_up = rate is None or min(answered) >= KEPT_UP * rate
-    served = rates.of_rounds([per_second * size for per_second in answered])
-    return InferenceResult(subject, size, len(latencies), latency, served, kept_up)
+    requests_per_second = [len(round_.latencies) / round_.seconds for round_ in measured]
+    kept_up = rate is None or min(requests_per_second) >= KEPT_UP * rate
+    images_per_second = rates.of_rounds([per_second * size for per_second in requests_per_second])
+    return InferenceResult(subject, size, len(latencies), latency, images_per_second, kept_up)
 
 
 def print_report(report: InferenceReport, console: Terminal) -> None:
-    """Print a table for each model on each engine."""
+    """Print the machine, a table for each subject, and a line for each result that did not keep up."""
     results, rate = report.results, report.requests_per_second
     load = "each request when the one before is answered" if rate is None else f"{rate:g} requests per second"
     console.print(f"{report.machine}; {load}")

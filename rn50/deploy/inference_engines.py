@@ -1,5 +1,8 @@
-"""Engines that compute logits from images: ONNX Runtime's providers, and frameworks through their
-``inference.py``, which run without ONNX."""
+"""The inference engines of ``rn50 bench inference``, which compute logits from images.
+
+An engine is ONNX Runtime with one of its providers, or a framework in one of the ways that its
+``inference.py`` has. ONNX Runtime runs ONNX models, and weights after a conversion. A framework runs weights.
+"""
 
 import pathlib
 from collections.abc import Callable, Sequence
@@ -18,17 +21,19 @@ PROVIDERS = {
     "onnxruntime-cuda": "CUDAExecutionProvider",
     "onnxruntime-tensorrt": "TensorrtExecutionProvider",
 }
+"""Engine -> ONNX Runtime's name of its provider."""
 
 
-def of_frameworks() -> dict[str, tuple[str, str]]:
-    """Return engine -> (framework, way to run it) of every framework that has ``inference.py``."""
+def framework_engines() -> dict[str, tuple[str, str]]:
+    """Return the engines of frameworks: engine -> (framework, way to run it). Frameworks without
+    ``inference.py`` have none."""
     every = frameworks.every().items()
     return {f"{name}-{way}": (name, way) for name, traits in every for way in traits.inference}
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all engines, whether they are installed or not."""
-    return (*PROVIDERS, *of_frameworks())
+    """Return the names of all engines, also of those that are not installed."""
+    return (*PROVIDERS, *framework_engines())
 
 
 def on_gpu(engine: str) -> bool:
@@ -37,15 +42,17 @@ def on_gpu(engine: str) -> bool:
 
 
 def subjects(
-    files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]
+    files: Sequence[pathlib.Path], engines: Sequence[str], precisions: Sequence[str]
 ) -> list[ModelOnEngine]:
-    """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
+    """Return every file on every engine that can run it: files of weights on all engines, ONNX models on
+    those of ONNX Runtime.
 
-    An engine runs weights in each of the precisions ``asked`` that it has. Raises UserError for a file that
-    is not a model, an engine that is missing or has nothing to run, and a precision that no engine has.
+    A framework runs weights in those of ``precisions`` that it has. Raises UserError if a file is neither
+    weights nor an ONNX model, an engine is not installed or can run none of the files, or no engine has a
+    precision.
     """
     runnable: list[ModelOnEngine] = []
-    of_weights = [file for file in files if not weights_file.is_model(file)]
+    weights = [file for file in files if not weights_file.is_model(file)]
     for engine in engines:
         if engine in PROVIDERS:
             with needed_for("rn50 bench inference"):
@@ -57,22 +64,25 @@ def subjects(
                 raise UserError(f"--engines {engine}", problem, f"{remedy}, or leave the engine out")
             runnable += [ModelOnEngine(file, engine, _model(file).precision) for file in files]
             continue
-        if not of_weights:
+        if not weights:
             problem = "runs weights, and no model is a .safetensors file"
             remedy = "give the weights that rn50 export made the model of"
             raise UserError(f"--engines {engine}", problem, remedy)
-        framework, way = of_frameworks()[engine]
-        having = [name for name in asked if name in frameworks.traits(framework).inference[way]]
-        runnable += [ModelOnEngine(file, engine, precision) for file in of_weights for precision in having]
-    for requested in asked:
-        if of_weights and requested not in (subject.precision for subject in runnable):
+        framework, way = framework_engines()[engine]
+        supported = frameworks.traits(framework).inference[way]
+        runnable += [
+            ModelOnEngine(file, engine, name) for file in weights for name in precisions if name in supported
+        ]
+    for precision in precisions:
+        if weights and precision not in (subject.precision for subject in runnable):
             problem = f"none of {', '.join(engines)} computes in it"
-            raise UserError(f"--precisions {requested}", problem, "leave it out")
+            raise UserError(f"--precisions {precision}", problem, "leave it out")
     return list(dict.fromkeys(runnable))
 
 
 def _model(file: pathlib.Path) -> Any:
-    """Read an ONNX file, or convert weights as ``rn50 export`` would."""
+    """Return the ONNX model of a file; if the file has weights, the model that ``rn50 export`` would
+    write."""
     from rn50.deploy import export, model_file
 
     if weights_file.is_model(file):
@@ -81,21 +91,22 @@ def _model(file: pathlib.Path) -> Any:
 
 
 def create(subject: ModelOnEngine, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:
-    """Return a function from images to logits, and one from a batch size to random images for it."""
+    """Load the model of a subject. Return a function from images to logits, and a function from a batch size
+    to random images of the kind that the first function takes."""
     if subject.engine not in PROVIDERS:
-        framework, way = of_frameworks()[subject.engine]
-        read = weights_file.read(subject.model)
-        run: Run = frameworks.module(framework, "inference").create(read, way, subject.precision, threads)
-        return run, lambda batch_size: _images(batch_size, read.image_size)
+        framework, way = framework_engines()[subject.engine]
+        weights = weights_file.read(subject.model)
+        run: Run = frameworks.module(framework, "inference").create(weights, way, subject.precision, threads)
+        return run, lambda batch_size: _images(batch_size, weights.image_size)
     from rn50.deploy import model_file
 
     model, provider = _model(subject.model), PROVIDERS[subject.engine]
     session = model_file.session(model, threads, provider)
-    if session.get_providers()[0] != provider:  # it falls back on the CPU without an error
+    if session.get_providers()[0] != provider:  # ONNX Runtime uses the CPU instead, without an error
         problem = f"ONNX Runtime cannot start {provider} here"
         remedy = "install the libraries of CUDA or TensorRT that this onnxruntime wants"
         raise UserError(f"--engines {subject.engine}", problem, f"{remedy}, or leave the engine out")
-    # The name is looked up once, because None in its place would be resolved in every request.
+    # Not None, for all outputs: ONNX Runtime would look the name up in every request.
     outputs, name = [session.get_outputs()[0].name], model.input
 
     def logits_of(images: np.ndarray) -> np.ndarray:
@@ -106,7 +117,8 @@ def create(subject: ModelOnEngine, threads: int) -> tuple[Run, Callable[[int], n
 
 
 def _images(batch_size: int, size: int | None, height: int | None = None) -> np.ndarray:
-    """Return random images: normalised ones, or decoded ones in 4:3 for a model with preprocessing."""
+    """Return random images: normalised ones of side ``size``, or, if ``size`` is None, decoded ones of this
+    ``height`` and an aspect ratio of 4:3, for a model with preprocessing."""
     random = np.random.RandomState(0)
     if size is not None:
         return random.standard_normal((batch_size, 3, size, size)).astype(np.float32)

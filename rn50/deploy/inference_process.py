@@ -1,5 +1,9 @@
-"""A subject of ``rn50 bench inference`` in a process of its own, so that engines share neither threads nor
-memory."""
+"""Run a subject of ``rn50 bench inference``, a model on an engine, in a process of its own, so that engines
+share neither threads nor memory.
+
+``inference.py`` creates a ``Process`` for each subject and sends it a ``Load`` for each round. The process
+answers with a ``Round``.
+"""
 
 import contextlib
 import functools
@@ -20,41 +24,47 @@ from rn50.errors import UserError
 from rn50.process import set_default
 
 LEAST_REQUESTS = 3
-"""Fewest requests that are timed in a round, however short the time."""
+"""Smallest number of requests of a round, even if they take longer than its seconds."""
 LEAD_IN_REQUESTS = 2
-"""Untimed requests at the start of a round. They restore caches and threads after other subjects have run."""
+"""Untimed requests before a round. They fill caches and wake threads after other subjects have run."""
 GRACE_SECONDS = 5
-"""Time between the request to end and the kill."""
-MOST_OF_SECONDS = 3
-"""A subject that cannot keep up with the arrivals stops after this many times its seconds."""
+"""Time that a process has to end itself, before it is killed."""
+LONGEST_ROUND = 3
+"""A subject that does not keep up with the arrivals stops after this many times the seconds of its round."""
 
 
 class Load(NamedTuple):
-    """Requests of one round."""
+    """The requests of one round."""
 
     batch_size: int
+    """Images of a request."""
     seconds: float
+    """Time during which requests arrive."""
     rate: float | None
     """Requests per second that arrive; None: the next request arrives when the one before is answered."""
 
 
 class Round(NamedTuple):
-    """Latencies in seconds, and the time from the first arrival to the last answer, or to the next
-    arrival."""
+    """The measurement of one round."""
 
     latencies: list[float]
+    """Seconds of every request, from its arrival to its answer."""
     seconds: float
+    """Time from the first arrival to the last answer. At a fixed rate at least until the time at which the
+    next request would arrive."""
 
 
 def serve(run: Run, images: np.ndarray, load: Load) -> Round:
-    """Send requests: each when the one before is answered, or at regular times. Then a latency includes the
-    wait for earlier requests."""
-    longest, most = load.seconds, sys.maxsize
+    """Measure a round: call ``run`` for every request of the load. At a fixed rate the latency of a request
+    includes the time that it waits for earlier requests."""
+    time_limit = load.seconds
+    request_limit = sys.maxsize
     if load.rate is not None:
-        longest, most = MOST_OF_SECONDS * load.seconds, max(LEAST_REQUESTS, round(load.seconds * load.rate))
+        time_limit = LONGEST_ROUND * load.seconds
+        request_limit = max(LEAST_REQUESTS, round(load.seconds * load.rate))
     latencies: list[float] = []
     start = now = end = time.perf_counter()
-    while len(latencies) < most and (now - start < longest or len(latencies) < LEAST_REQUESTS):
+    while len(latencies) < LEAST_REQUESTS or (len(latencies) < request_limit and now - start < time_limit):
         due = now if load.rate is None else start + len(latencies) / load.rate
         if due > now:
             time.sleep(due - now)
@@ -67,10 +77,10 @@ def serve(run: Run, images: np.ndarray, load: Load) -> Round:
 
 
 class Process:
-    """A subject to be measured. It waits, without using a core, while others are measured."""
+    """The process of a subject. Between its rounds it waits, without using a core."""
 
     def __init__(self, subject: ModelOnEngine, threads: int, log: pathlib.Path):
-        """Start the process, which loads the model."""
+        """Start the process, which loads the model and writes its output to ``log``."""
         self.subject, self._log = subject, log
         log.touch()
         context = multiprocessing.get_context("spawn")
@@ -80,19 +90,22 @@ class Process:
         theirs.close()
 
     def measure(self, load: Load) -> Round:
-        """Return one round of a load, when the model is loaded. Raises UserError if the engine fails."""
-        with contextlib.suppress(BrokenPipeError):  # _answer says why
+        """Measure one round, after the model is loaded. Raises UserError if the engine fails."""
+        with contextlib.suppress(BrokenPipeError):  # the process has ended; _answer reports the reason
             self._pipe.send(load)
-        return self._answer(MOST_OF_SECONDS * load.seconds)
+        return self._answer(LONGEST_ROUND * load.seconds)
 
     def close(self) -> None:
-        """Ask the process to end, so that its framework can clean up, and kill it if it does not."""
+        """End the process: close its pipe, so that it ends itself and its framework can clean up, and kill it
+        after ``GRACE_SECONDS``."""
         self._pipe.close()
         self._process.join(GRACE_SECONDS)
         self._process.kill()
         self._process.join()
 
     def _answer(self, seconds: float) -> Any:
+        """Return the answer of the process to a load that may take ``seconds``. Raises UserError if the
+        process has ended, gives no answer in time, or answers with an error."""
         limit = seconds + LIMIT_S
         try:
             if not self._pipe.poll(limit):
@@ -111,16 +124,18 @@ class Process:
 
 
 def _serve(pipe: Connection, subject: ModelOnEngine, threads: int, log: str) -> None:
-    """Load a model and answer loads until the other end of the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this process
+    """Load the model of a subject, then answer every load from the pipe with a round, until the parent closes
+    its end of the pipe. If the engine fails, answer with the error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the parent ends this process
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     set_default("OMP_NUM_THREADS", str(threads))
-    set_default("NVIDIA_TF32_OVERRIDE", "0")  # else a GPU's float32 has 10 bits of 23 in convolutions
+    # Without this, convolutions in float32 on a GPU use 10 of the 23 bits of a mantissa (TF32).
+    set_default("NVIDIA_TF32_OVERRIDE", "0")
     try:
-        run, make = inference_engines.create(subject, threads)
-        images_of = functools.cache(make)
+        run, random_images = inference_engines.create(subject, threads)
+        images_of = functools.cache(random_images)
         with contextlib.suppress(EOFError):
             while True:
                 load: Load = pipe.recv()

@@ -1,4 +1,8 @@
-"""Evaluation of an ONNX model on the validation set, through the evaluation's input pipeline on a CPU."""
+"""Evaluate an ONNX model on the validation set, by ONNX Runtime on the CPU.
+
+The images come from the pipeline that a run's evaluation uses, on the CPU. ``rn50 evaluate``, ``rn50 export``
+and ``rn50 quantize`` call this file.
+"""
 
 import os
 import pathlib
@@ -26,27 +30,37 @@ from rn50.settings.config import Config
 from rn50.weights import counts, display
 
 ON_CPU = BatchFormat(None, "CHW", False)
+"""Batches in the host's memory, channels-first, float32."""
 THREADS = len(os.sched_getaffinity(0))
+"""Number of cores that this process may use."""
 
 
 def evaluate_file(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
-    """Evaluate the model of an ONNX file and print the counts. If ``report`` is a file, write a page to
-    it."""
+    """Evaluate the model of an ONNX file and print the counts, as JSON if ``as_json``. Write a page to
+    ``report``, if it is not None."""
     model = model_file.read(file)
-    evaluated = evaluate(model, config, confusion=report is not None)
-    about = file, "onnxruntime", model.precision, dict(sorted(model.facts.items()))
-    evaluation = display.FileEvaluation(*about, evaluated.counts, None, [])
+    evaluation = display.FileEvaluation(
+        weights=file,
+        framework="onnxruntime",
+        precision=model.precision,
+        facts=dict(sorted(model.facts.items())),
+        counts=evaluate(model, config, confusion=report is not None).counts,
+        sparse=None,
+        density=[],
+    )
     display.print_evaluation(evaluation, report, as_json)
 
 
 def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:
-    """Evaluate a model on every image of the validation set of a configuration, by ONNX Runtime.
+    """Evaluate a model on every image of the validation set of a configuration.
 
-    Raises UserError if the model is of another task.
+    ``what`` is the label of the progress bar. With ``confusion`` the confusion of classes is counted too.
+    Raises UserError as ``inputs`` does, or if a logit is not finite.
     """
-    run, seconds, total = model_file.running(model, THREADS), [0.0], config.data.eval_samples
+    run, seconds, total = model_file.logits_function(model, THREADS), [0.0], config.data.eval_samples
 
     def predictions() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the logits and the labels of every batch, and add the time of the model to ``seconds``."""
         done = 0
         for images, labels in inputs(model, config):
             begin = time.perf_counter()
@@ -63,15 +77,16 @@ def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: 
 
 
 def batches(config: Config, split: Split) -> NumpyBatches:
-    """Return the batches of a split as a run's pipeline makes them."""
+    """Return the batches of a split from the pipeline of a run with one rank."""
     return NumpyBatches(config, split, SimpleNamespace(rank=0, size=1), 0, ON_CPU)
 
 
 def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield a split's images, in the form a model takes, and labels, without copies that pad the last batch.
-    An array is valid until the next one.
+    """Yield batches of a split: images, normalised or decoded as the model needs them, and labels. Copies
+    that pad the last batch are left out. An array is valid until the next batch.
 
-    Raises UserError if the model is of another task, or the data set or the library that reads it is missing.
+    Raises UserError if the model has other classes or image sizes than the configuration, or if the data set
+    or DALI, which reads it, is missing.
     """
     model.refuse_other(config.data)
     preflight.check(config)
@@ -87,23 +102,23 @@ def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[tuple
     opened.check_labels()
 
 
-class _Whole(Records):
-    """Records whose images are decoded and not cropped."""
+class _DecodedRecords(Records):
+    """Records with decoded images of their original size, not cropped."""
 
     def _prepared(self, image: bytes, drawn: Drawn) -> np.ndarray:
         return crops.decode(image)
 
 
 def _decoded(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield decoded images of their own size one by one, as a model with preprocessing takes them, each with
-    its label."""
+    """Yield batches of one decoded image, uint8 (1, H, W, 3) of its original size, and its label, for a model
+    with preprocessing. Threads decode images ahead."""
     records = RecordSet(config, split, 1)
-    whole = _Whole(config, split, records.rec, records.idx, 0)
+    decoded = _DecodedRecords(config, split, records.rec, records.idx, 0)
     with ThreadPoolExecutor(THREADS) as executor:
-        every = (Drawn(0, position) for position in range(records.samples))
-        futures = (executor.submit(whole.__getitem__, drawn) for drawn in every)
+        indices = (Drawn(0, position) for position in range(records.samples))
+        futures = (executor.submit(decoded.__getitem__, index) for index in indices)
         for sample in in_order(futures, 2 * THREADS):
-            if isinstance(sample, str):  # the fault of the record
+            if isinstance(sample, str):  # a message on a damaged record
                 raise UserError(sample)
             image, label = sample
             yield image[None], np.array([int(label)])

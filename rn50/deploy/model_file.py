@@ -1,4 +1,5 @@
-"""ONNX files: read as untrusted, described, and opened in ONNX Runtime."""
+"""Read ONNX files, which may come from anybody, describe them as ``Model``, and run them in ONNX Runtime. All
+files of this room that work with ONNX models use it."""
 
 import contextlib
 import logging
@@ -29,34 +30,40 @@ with needed_for("ONNX models"):
 REMEDY = "give a file that rn50 export or rn50 quantize wrote"
 CPU = "CPUExecutionProvider"
 SILENT = 4
-"""Severity from which ONNX Runtime logs: fatal errors. Others are raised as exceptions too."""
+"""Lowest severity that ONNX Runtime logs: fatal errors. It also raises every error as an exception."""
 CONVOLUTIONS_AND_PRODUCTS = {"Conv", "Gemm", "MatMul"}
+"""Operators that ONNX Runtime executes in int8 if both operands are outputs of ``DequantizeLinear``, else in
+float32."""
 INTEGER = {"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QGemm"}
-"""Operators that compute in int8; a convolution or product of ``DequantizeLinear`` outputs also runs in
-int8."""
+"""Convolutions and matrix products that always compute in int8."""
 
 
 class Model(NamedTuple):
-    """An ONNX model of this benchmark's kind: images in, logits out."""
+    """An ONNX model that computes logits from images."""
 
     name: str
-    """Name of its file."""
+    """Path of its file, for messages."""
     proto: Any
+    """The parsed model, an ``onnx.ModelProto``."""
     content: bytes
+    """The content of the file."""
     input: str
+    """Name of the graph's input."""
     image_size: int | None
-    """Side in pixels of normalised images, float32 (N, 3, S, S); None: it takes decoded images, uint8 (N, H,
-    W, 3)."""
+    """Side S in pixels, if the input is normalised images, float32 (N, 3, S, S). None: the input is decoded
+    images, uint8 (N, H, W, 3)."""
     classes: int
     facts: Mapping[str, str]
+    """Metadata of the file."""
 
     @property
     def precision(self) -> str:
-        """Return "int8" if any of its operators computes in it, else "float32"."""
+        """Return "int8" if any of the model's operators computes in int8, else "float32"."""
         return "int8" if int8_operators(self.proto)[0] else "float32"
 
     def refuse_other(self, data: Data) -> None:
-        """Raise UserError unless it is a model of a configuration's task."""
+        """Raise UserError unless the model has the number of classes and the image sizes of a
+        configuration."""
         task = {
             "NUMCLASSES": (self.classes, data.classes),
             "IMAGE_SIZE": (self.image_size or self.facts.get("image_size"), data.image_size),
@@ -69,17 +76,17 @@ class Model(NamedTuple):
 
 
 def read(file: pathlib.Path) -> Model:
-    """Return the model of a file. Raises UserError if it is not a model, or of another kind."""
+    """Return the model of a file. Raises UserError as ``parse`` does."""
     return parse(str(file), files.read_bytes(file, weights_file.LARGEST, REMEDY))
 
 
 def parse(name: str, content: bytes) -> Model:
-    """Return the model of a file's content. Raises UserError, which names ``name``, if it is not a model, or
-    of another kind."""
+    """Return the model of a file's content. Raises UserError about the file ``name`` if the content is no
+    ONNX model, or a model whose input is not images or whose output is not logits."""
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
-        # Tensors in other files, which an untrusted model could name anywhere.
+        # The path of another file could be that of any file of the machine, so such models are refused.
         if any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer):
             raise UserError(name, "keeps its tensors in other files", REMEDY)
         onnx.checker.check_model(proto)
@@ -93,11 +100,11 @@ def parse(name: str, content: bytes) -> Model:
         raise UserError(name, f"{counts}, expected one of each", REMEDY)
     facts = {entry.key: entry.value for entry in proto.metadata_props}
     weights_file.refuse_other_facts(name, {**dict.fromkeys(weights_file.FACTS, "1"), **facts})
-    images, logits = _form(inputs[0]), _form(proto.graph.output[0])
+    images, logits = _type_and_shape(inputs[0]), _type_and_shape(proto.graph.output[0])
     square = re.fullmatch(r"float32 \(\?, 3, (\d{1,9}), \1\)", images)
     size = int(square[1]) if square else None
-    possible = size in range(1, weights_file.FACTS["image_size"] + 1)
-    if not possible and images != "uint8 (?, ?, ?, 3)":
+    is_normalised = size in range(1, weights_file.FACTS["image_size"] + 1)
+    if not is_normalised and images != "uint8 (?, ?, ?, 3)":
         expected = "float32 (N, 3, S, S) or uint8 (N, H, W, 3) with a dynamic N"
         raise UserError(name, f"its input is {images}, expected {expected}", REMEDY)
     classes = re.fullmatch(r"float32 \([^,]*, ([1-9]\d*)\)", logits)
@@ -106,8 +113,8 @@ def parse(name: str, content: bytes) -> Model:
     return Model(name, proto, content, inputs[0].name, size, int(classes[1]), facts)
 
 
-def _form(value: Any) -> str:
-    """Return the type and the sizes of an input or output, as in "float32 (?, 10)"."""
+def _type_and_shape(value: Any) -> str:
+    """Return the type and the shape of an input or output, as in "float32 (?, 10)"; "?" is a dynamic size."""
     tensor = value.type.tensor_type
     names = {number: name.lower() for name, number in TensorProto.DataType.items()}
     names[TensorProto.FLOAT] = "float32"
@@ -116,13 +123,14 @@ def _form(value: Any) -> str:
 
 
 def int8_operators(proto: Any) -> tuple[int, int]:
-    """Return how many convolutions and matrix products of a model compute in int8, and how many there are."""
+    """Return the number of convolutions and matrix products of a model that compute in int8, and the number
+    of all its convolutions and matrix products."""
     nodes = proto.graph.node
     dequantized = {output for node in nodes if node.op_type == "DequantizeLinear" for output in node.output}
     integer = sum(node.op_type in INTEGER for node in nodes)
     others = [node for node in nodes if node.op_type in CONVOLUTIONS_AND_PRODUCTS]
-    integer_too = sum(all(operand in dequantized for operand in node.input[:2]) for node in others)
-    return integer + integer_too, integer + len(others)
+    executed_in_int8 = sum(all(operand in dequantized for operand in node.input[:2]) for node in others)
+    return integer + executed_in_int8, integer + len(others)
 
 
 def session(model: Model, threads: int, provider: str = CPU) -> Any:
@@ -135,9 +143,9 @@ def session(model: Model, threads: int, provider: str = CPU) -> Any:
         return onnxruntime.InferenceSession(model.content, settings, [provider])
 
 
-def running(model: Model, threads: int) -> Run:
-    """Return a function from a model's images to its logits, by ONNX Runtime on the CPU, which is stopped
-    after ``LIMIT_S``."""
+def logits_function(model: Model, threads: int) -> Run:
+    """Return a function from images to the logits of a model, which ONNX Runtime computes on the CPU. A call
+    raises UserError after ``LIMIT_S`` seconds."""
     opened = session(model, threads)
 
     def logits(images: np.ndarray) -> np.ndarray:
@@ -158,31 +166,33 @@ def running(model: Model, threads: int) -> Run:
 
 
 @contextlib.contextmanager
-def faults(name: str, what: str) -> Iterator[None]:
-    """Turn ONNX Runtime's errors during ``what`` into a UserError about a file."""
+def faults(name: str, action: str) -> Iterator[None]:
+    """Turn an error of ONNX Runtime in this context into a UserError about the file ``name``: ONNX Runtime
+    cannot ``action`` it."""
     try:
         yield
     except Exception as error:
         if type(error).__module__ != onnxruntime.capi.onnxruntime_pybind11_state.__name__:
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(name, f"ONNX Runtime cannot {what} it ({reason[:200]})", REMEDY) from error
+        raise UserError(name, f"ONNX Runtime cannot {action} it ({reason[:200]})", REMEDY) from error
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Discard the output of ONNX Runtime, whose Python part logs on the root logger."""
+    """Discard all output of ONNX Runtime in this context: of its C++ part on the descriptors of stdout and
+    stderr, and of its Python part by print, by warnings and on the root logger."""
     with contextlib.ExitStack() as stack:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        null = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
         for descriptor in (1, 2):
-            kept = os.dup(descriptor)
-            stack.callback(os.close, kept)
-            stack.callback(os.dup2, kept, descriptor)
-            os.dup2(nowhere.fileno(), descriptor)
-        stack.enter_context(contextlib.redirect_stdout(nowhere))
-        stack.enter_context(contextlib.redirect_stderr(nowhere))
+            saved = os.dup(descriptor)
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, descriptor)
+            os.dup2(null.fileno(), descriptor)
+        stack.enter_context(contextlib.redirect_stdout(null))
+        stack.enter_context(contextlib.redirect_stderr(null))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.callback(logging.disable, logging.root.manager.disable)

@@ -1,4 +1,5 @@
-"""Outcomes of the commands after training, of which none needs its libraries."""
+"""Results of the verbs after training, which ``--json`` prints. This file needs no ONNX, so that the page on
+JSON output can be made without it."""
 
 import pathlib
 from collections.abc import Callable
@@ -11,10 +12,10 @@ from rn50.rates import Rates
 from rn50.weights.counts import Counts
 
 Run = Callable[[np.ndarray], np.ndarray]
-"""Images -> logits."""
+"""A function from the images of a batch to their logits."""
 LIMIT_S = 300
-"""Time limit in seconds for a batch, or for the start and a round of ``rn50 bench inference`` beyond the
-round's own time, because a model may loop forever."""
+"""Seconds after which a model is stopped, because a model from anybody may loop forever. The limit holds for
+a batch of an evaluation, and in ``rn50 bench inference`` for the start, and for a round beyond its seconds."""
 
 
 class Evaluated(NamedTuple):
@@ -22,7 +23,7 @@ class Evaluated(NamedTuple):
 
     counts: Counts
     seconds: float
-    """Time that the model itself took."""
+    """Time that the model took, without that of the input pipeline."""
 
     @property
     def images_per_second(self) -> float:

@@ -1,7 +1,7 @@
-"""Post-training quantisation of an ONNX model to int8 by ONNX Runtime (``rn50 quantize``).
+"""Quantise an ONNX model to int8 after training, by ONNX Runtime (``rn50 quantize``).
 
-A quantiser may change nothing, or ruin the model, without an error. So the int8 operators of its result are
-counted, and a model is evaluated before it is written.
+A quantiser may change nothing, or ruin the model, without an error. So ``quantize`` counts the int8 operators
+of every quantised model, evaluates the model, and only then lets ``candidates.py`` write the best one.
 """
 
 import itertools
@@ -28,16 +28,19 @@ with needed_for("quantisation"):
 
 _METHODS = CalibrationMethod.MinMax, CalibrationMethod.Entropy, CalibrationMethod.Percentile
 CALIBRATIONS = {method.name.lower(): method for method in _METHODS}
+"""Value of --calibration -> ONNX Runtime's method that finds the ranges of activations."""
 DYNAMIC, STATIC = "dynamic", "static"
+"""Values of --method: the ranges of activations are computed for each input, or are calibrated beforehand."""
 STATIC_OPERATORS = ["Conv", "Relu", "Add", "MaxPool", "GlobalAveragePool", "Flatten", "Gemm"]
-"""Operators between quantised tensors; all of the network, so that activations stay int8 from the first to
-the last."""
+"""Operators whose inputs and outputs static quantisation makes int8: all operators of the network, so that
+activations stay int8 from its first layer to its last."""
 DYNAMIC_OPERATORS = ["Conv", "Gemm", "MatMul"]
+"""Operators that dynamic quantisation replaces by operators in int8."""
 
 
 def ways(method: str, calibration: str) -> list[str]:
-    """Return the ways that two options name, either of which may be "all": "dynamic", with ranges of
-    activations taken at run time, or "static" and how the ranges are calibrated."""
+    """Return the ways to quantise that the options --method and --calibration name, either of which may be
+    "all". A way is "dynamic", or "static" and a calibration, as "static minmax"."""
     calibrations = list(CALIBRATIONS) if calibration == "all" else [calibration]
     static = [f"{STATIC} {calibrator}" for calibrator in calibrations] if method in (STATIC, "all") else []
     return ([DYNAMIC] if method in (DYNAMIC, "all") else []) + static
@@ -51,18 +54,20 @@ def quantize(
     images: int,
     tolerance: float,
 ) -> Quantized:
-    """Quantise the model of a file in every way, and write the most accurate.
+    """Quantise the model of a file in each of the ways ``tried``, evaluate the results, and write the most
+    accurate one.
 
-    ``images`` of the training set calibrate. Raises UserError, and writes nothing, if none has int8 operators
-    and loses at most ``tolerance`` percentage points of top-1.
+    ``images`` is the number of images of the training set that calibrate. Raises UserError, and writes
+    nothing, if no result has int8 operators and loses at most ``tolerance`` percentage points of top-1.
     """
     files.refuse_to_replace(output, files.MODEL, inputs=[source], needs_room=True)
     model = model_file.read(source)
     if model_file.int8_operators(model.proto)[0]:
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
-    read = calibration_images(model, config, images) if any(way != DYNAMIC for way in tried) else []
+    needs_calibration = any(way != DYNAMIC for way in tried)
+    calibration = calibration_images(model, config, images) if needs_calibration else []
     candidates = []
-    quantized = ((way, in_int8(model, way, read)) for way in tried)
+    quantized = ((way, in_int8(model, way, calibration)) for way in tried)
     for way, variant in itertools.chain([(FLOAT, model)], quantized):
         evaluated = model_evaluation.evaluate(variant, config, f"evaluating {way}")
         int8 = model_file.int8_operators(variant.proto)
@@ -71,49 +76,50 @@ def quantize(
 
 
 class _Reader(list[dict[str, np.ndarray]]):
-    """Inputs as calibrators of ONNX Runtime ask for them: piece by piece, because they keep every activation
-    of a piece."""
+    """A list of inputs for a calibrator of ONNX Runtime, which calls the two methods. It reads the list in
+    ranges, because it keeps all activations of a range in memory."""
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        """Begin a piece."""
-        self._left = iter(self[start_index:end_index])
+        """Begin a range."""
+        self._remaining = iter(self[start_index:end_index])
 
     def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next input of the piece, or None at its end."""
-        return next(self._left, None)
+        """Return the next input of the range, or None at its end."""
+        return next(self._remaining, None)
 
 
 def calibration_images(model: model_file.Model, config: Config, images: int) -> list[np.ndarray]:
-    """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as
-    ``evaluate`` does."""
+    """Return ``images`` inputs of batch size 1 from the training set, cropped as in training. Raises
+    UserError as ``model_evaluation.inputs`` does."""
     batches = (batch for batch, _ in model_evaluation.inputs(model, config, "train"))
     return [image[None].copy() for image in itertools.islice(itertools.chain.from_iterable(batches), images)]
 
 
 def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> model_file.Model:
-    """Return a model quantised in one way, without checking it."""
+    """Return a model quantised in one of the ways of ``ways``. ``images`` are those of
+    ``calibration_images``. Whether the result has int8 operators is not checked."""
     say(f"quantising: {way} ...", err=True)
     faults = model_file.faults(model.name, "quantise")
     with tempfile.TemporaryDirectory() as folder, model_file.quiet(), faults:
         prepared, output = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "int8.onnx"))
         settings = onnxruntime.SessionOptions()
         settings.optimized_model_filepath = prepared
-        # Basic optimisation folds batch norm.
+        # Basic optimisation folds batch norm into the convolutions.
         settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         onnxruntime.InferenceSession(model.content, settings, [model_file.CPU])
         nodes = model_file.parse(model.name, pathlib.Path(prepared).read_bytes()).proto.graph.node
         preprocessing = itertools.takewhile(lambda node: node.op_type != "Conv", nodes)
-        excluded = [node.name for node in preprocessing]
-        how: dict[str, Any] = {"nodes_to_exclude": excluded}
+        options: dict[str, Any] = {"nodes_to_exclude": [node.name for node in preprocessing]}
         if way == DYNAMIC:
-            # ConvInteger has one scale per tensor, and ONNX Runtime executes it for unsigned weights alone.
-            ort.quantize_dynamic(prepared, output, DYNAMIC_OPERATORS, weight_type=QuantType.QUInt8, **how)
+            # One scale for each tensor, which is all that ConvInteger has; and unsigned weights, because ONNX
+            # Runtime executes ConvInteger for no others.
+            ort.quantize_dynamic(prepared, output, DYNAMIC_OPERATORS, weight_type=QuantType.QUInt8, **options)
         else:
-            how |= {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
-            how["calibrate_method"] = CALIBRATIONS[way.removeprefix(f"{STATIC} ")]
-            how["extra_options"] = {"CalibStridedMinMax": 1}
+            types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+            options |= {**types, "per_channel": True, "extra_options": {"CalibStridedMinMax": 1}}
+            options["calibrate_method"] = CALIBRATIONS[way.removeprefix(f"{STATIC} ")]
             reader = _Reader({model.input: image} for image in images)
-            ort.quantize_static(prepared, output, reader, ort.QuantFormat.QDQ, STATIC_OPERATORS, **how)
+            ort.quantize_static(prepared, output, reader, ort.QuantFormat.QDQ, STATIC_OPERATORS, **options)
         proto = model_file.parse(model.name, pathlib.Path(output).read_bytes()).proto
     _shorten(proto)
     graph.label(proto, {**model.facts, "quantization": way})
@@ -121,12 +127,13 @@ def in_int8(model: model_file.Model, way: str, images: Sequence[np.ndarray]) -> 
 
 
 def _shorten(proto: Any) -> None:
-    """Drop the zero points of convolution weights and of biases, which are the default, and shorten tensor
-    names.
+    """Make a quantised model smaller: drop the zero points of the convolutions' weights and of the biases,
+    which have ONNX's default value, and shorten the names of tensors.
 
-    ONNX Runtime refuses a classifier without zero points.
+    The classifier keeps its zero points, because ONNX Runtime refuses a classifier without them.
     """
     tensors = list(proto.graph.initializer)
+    # A bias is int32, and the weight of a convolution has 4 dimensions.
     symmetric = {t.name for t in tensors if t.data_type == TensorProto.INT32 or len(t.dims) == 4}
     dropped = set()
     for node in proto.graph.node:

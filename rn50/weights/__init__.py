@@ -1,1 +1,1 @@
-"""Weights of a network: their file, what is counted of their predictions, and its page."""
+"""Weights of a network: their file, the counts of an evaluation of their predictions, and its page."""

@@ -1,6 +1,7 @@
 """Count a network's predictions on a validation set: top-1, top-5, confusion of classes, calibration.
 
-Everything is counted in whole numbers, so that the sum over ranks does not depend on their order.
+``rn50 evaluate`` calls ``evaluate``, for weights in every rank, and for ONNX models. All counts are whole
+numbers, so that their sum over the ranks does not depend on the order of the ranks.
 """
 
 import math
@@ -14,11 +15,12 @@ from rn50.errors import UserError
 from rn50.printed import prints
 
 TOP = 5
+"""Number of highest logits among which top-5 looks for the label."""
 BINS = 15
-"""Intervals of confidence of equal width, as in Guo et al., "On Calibration of Modern Neural Networks"
-(arXiv:1706.04599)."""
+"""Number of intervals of confidence, of equal width. Guo et al., "On Calibration of Modern Neural Networks"
+(arXiv:1706.04599), use 15."""
 UNIT = 1 << 32
-"""Confidences are summed in units of 1 / ``UNIT``."""
+"""Confidences, which lie between 0 and 1, are counted as whole multiples of 1 / ``UNIT``."""
 
 
 def evaluate(
@@ -28,10 +30,11 @@ def evaluate(
     confusion: bool = False,
     add_up: Callable[[np.ndarray], np.ndarray] = lambda numbers: numbers,
 ) -> "Counts":
-    """Return the counts of a validation set of ``images`` from pairs of float32 logits (n, classes) and
-    labels (n,). ``add_up`` adds this rank's counts to those of the others.
+    """Return the counts of a validation set with ``images`` images. ``predictions`` are pairs of float32
+    logits (n, classes) and labels (n,). ``add_up`` returns the sum of an array over all ranks; by default
+    there is one rank.
 
-    Raises UserError unless every image was counted.
+    Raises UserError unless exactly ``images`` images were counted.
     """
     local = Counts.none(classes, confusion)
     for logits, labels in predictions:
@@ -42,15 +45,18 @@ def evaluate(
 
 
 def refuse_other_count(counted: int, expected: int) -> None:
-    """Raise UserError unless the configured number of validation images was evaluated."""
+    """Raise UserError if the number of images that were evaluated is not the configured one."""
     if counted != expected:
         problem = f"{counted} validation samples were evaluated"
         raise UserError(f"NUMVALEXAMPLES={expected}", problem, "count the records of val.rec")
 
 
 def margin(correct: int, images: int) -> float:
-    """Return half the 95 % interval of an accuracy in percentage points, by E. B. Wilson (J. Am. Stat. Assoc.
-    22, 1927): it has a width at 0 and 100 % too."""
+    """Return half the width of the 95 % confidence interval of an accuracy, in percentage points.
+
+    It is the interval of E. B. Wilson (J. Am. Stat. Assoc. 22, 1927), whose width is not 0 at accuracies of 0
+    and 100 %.
+    """
     p, z = correct / images, 1.96
     return 100 * z / (1 + z**2 / images) * math.sqrt(p * (1 - p) / images + (z / 2 / images) ** 2)
 
@@ -71,34 +77,38 @@ class Counts:
     """The counts of a part of the validation set, or of all of it."""
 
     numbers: np.ndarray
-    """int64: images, correct, top-5 correct; images, confidence and correct of each bin; the confusion row by
-    row, if counted."""
+    """All counts in one int64 array, which ranks can sum: the number of images, of correct and of top-5
+    correct ones; then of the bins the images, the confidences and the correct images; then the confusion row
+    by row, if it is counted."""
     classes: int
 
     @classmethod
     def none(cls, classes: int, confusion: bool) -> "Counts":
-        """Return counts of 0; with ``confusion`` they have the confusion of classes."""
+        """Return counts of no images; with ``confusion`` the confusion of classes will be counted too."""
         return cls(np.zeros(3 + 3 * BINS + (classes**2 if confusion else 0), np.int64), classes)
 
     def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
         """Count images by their float32 logits (n, classes) and labels (n,)."""
         labels, rows = labels.reshape(-1).astype(np.int64), np.arange(len(labels))
         label_logits = logits[rows, labels][:, None]
-        # Rank of the label's logit, from 0. The lower class wins a tie, and NaN ranks before all.
-        ties_lost = (logits == label_logits) & (np.arange(self.classes) >= labels[:, None])
-        place = (~(logits < label_logits)).sum(axis=1) - ties_lost.sum(axis=1)
+        # Rank of the label's logit among the logits of the image, from 0. Of equal logits the one of the
+        # lower class ranks first. NaN ranks before every number.
+        not_before = (logits == label_logits) & (np.arange(self.classes) >= labels[:, None])
+        rank = (~(logits < label_logits)).sum(axis=1) - not_before.sum(axis=1)
+        # The highest probability of the softmax.
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-        confidence = 1 / np.exp(shifted).sum(axis=1)
-        bins = np.minimum((np.nan_to_num(confidence) * BINS).astype(np.int64), BINS - 1)
-        self.numbers[:3] += len(labels), (place == 0).sum(), (place < TOP).sum()
-        of_bin = np.ones(len(labels)), np.rint(np.nan_to_num(confidence) * UNIT), place == 0
-        for row, values in enumerate(of_bin):
+        confidence = np.nan_to_num(1 / np.exp(shifted).sum(axis=1))
+        bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+        self.numbers[:3] += len(labels), (rank == 0).sum(), (rank < TOP).sum()
+        bin_counts = np.ones(len(labels)), np.rint(confidence * UNIT), rank == 0
+        for row, values in enumerate(bin_counts):
             np.add.at(self._bins[row], bins, values.astype(np.int64))
         if self.confusion is not None:
             np.add.at(self.confusion, (labels, logits.argmax(axis=1)), 1)
 
     @property
     def _bins(self) -> np.ndarray:
+        """The counts of the bins, a view of shape (3, BINS): images, confidences in 1 / ``UNIT``, correct."""
         return self.numbers[3 : 3 + 3 * BINS].reshape(3, BINS)
 
     @property
@@ -128,17 +138,18 @@ class Counts:
 
     @property
     def confusion(self) -> np.ndarray | None:
-        """Images by label and predicted class, (classes, classes); None if they were not counted."""
-        rest = self.numbers[3 + 3 * BINS :]
-        return rest.reshape(self.classes, self.classes) if len(rest) else None
+        """Number of images for each label (row) and predicted class (column), a view of shape (classes,
+        classes); None if the confusion was not counted."""
+        confusion = self.numbers[3 + 3 * BINS :]
+        return confusion.reshape(self.classes, self.classes) if len(confusion) else None
 
     @property
     def bins(self) -> list[Bin]:
         """The intervals of confidence, from 0 to 1; those without images have zeros."""
         images, confidence, correct = self._bins
-        whole = np.maximum(images, 1)
-        means = images, confidence / UNIT / whole, correct / whole
-        return [Bin(*values) for values in zip(*(column.tolist() for column in means), strict=True)]
+        divisor = np.maximum(images, 1)
+        columns = images, confidence / UNIT / divisor, correct / divisor
+        return [Bin(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
 
     @property
     def calibration_error(self) -> float:

@@ -1,4 +1,5 @@
-"""Print an evaluation for people and scripts."""
+"""Print the evaluation of a file of weights or of an ONNX model (``rn50 evaluate``): as text, as JSON, and as
+a page."""
 
 import pathlib
 from typing import NamedTuple
@@ -8,8 +9,9 @@ from rn50.gathered import gathered
 from rn50.terminal import Terminal, print_json, say
 from rn50.weights.counts import BINS, Counts, margin
 
-_TOLD, _DIGITS = ("framework", "seed", "epoch", "accuracy", "quantization"), 16
-"""Facts of a file that are printed, and the most characters of each."""
+_PRINTED_FACTS = ("framework", "seed", "epoch", "accuracy", "quantization")
+_DIGITS = 16
+"""Largest number of characters that are printed of a fact."""
 
 
 class Density(NamedTuple):
@@ -41,7 +43,8 @@ class FileEvaluation(NamedTuple):
 
 
 def print_evaluation(evaluation: FileEvaluation, report: pathlib.Path | None, as_json: bool) -> None:
-    """Print an evaluation; write its page if ``report`` is a file. Raises UserError after it is printed."""
+    """Print an evaluation, as JSON if ``as_json``. If ``report`` is not None, write its page to this file
+    then; raises UserError if the page cannot be written."""
     print_json(evaluation) if as_json else _show(evaluation, Terminal())
     if report is not None:
         from rn50.weights import page
@@ -51,26 +54,28 @@ def print_evaluation(evaluation: FileEvaluation, report: pathlib.Path | None, as
 
 
 def _show(evaluation: FileEvaluation, terminal: Terminal) -> None:
+    """Print an evaluation as text."""
     facts, counts = evaluation.facts, evaluation.counts
-    trained = ", ".join(f"{name} {facts[name][:_DIGITS]}" for name in _TOLD if name in facts)
+    trained = ", ".join(f"{name} {facts[name][:_DIGITS]}" for name in _PRINTED_FACTS if name in facts)
     terminal.print(f"{evaluation.weights}: {trained or 'says nothing of its training'}")
     terminal.print(f"evaluated by {evaluation.framework} in {evaluation.precision}")
     images = counts.images
     for name, count in (("top-1", counts.correct), ("top-5", counts.top5_correct)):
-        known_to = f"± {margin(count, images):.1f} points"
-        terminal.print(f"{name:6} {count / images:8.2%}   {count:,} of {images:,}, {known_to}")
+        interval = f"± {margin(count, images):.1f} points"
+        terminal.print(f"{name:6} {count / images:8.2%}   {count:,} of {images:,}, {interval}")
     terminal.print(f"expected calibration error {counts.calibration_error:.2%} ({BINS} bins)")
     _show_density(evaluation, terminal)
 
 
 def _show_density(evaluation: FileEvaluation, terminal: Terminal) -> None:
-    """Print the density of the layers, if any of them has zeros; layers of one density share a line."""
+    """Print the density of the layers, if any layer has zeros: a line for all layers of the same density, and
+    whether the zeros have the 2:4 pattern."""
     densities = ((f"{density:.1%}", layer) for layer, density in evaluation.density)
     by_density = gathered((percent, layer.removesuffix("_weight")) for percent, layer in densities)
     if set(by_density) <= {"100.0%"}:
         return
     for percent, layers in by_density.items():
-        many = f"{len(layers)} layers, {layers[0]} to {layers[-1]}"
-        terminal.print(f"density {percent}: {many if len(layers) > 4 else ', '.join(layers)}")
+        summary = f"{len(layers)} layers, {layers[0]} to {layers[-1]}"
+        terminal.print(f"density {percent}: {summary if len(layers) > 4 else ', '.join(layers)}")
     sparse = "in every group of four at least two are 0"
     terminal.print(f"2:4: {sparse if evaluation.sparse else 'not in every group of four'}")

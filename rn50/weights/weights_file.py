@@ -1,8 +1,9 @@
-"""Weights of a trained network: ``result_<N>.safetensors``, which every implementation writes and reads.
+"""Read and write files of weights of a trained network: ``result_<N>.safetensors``.
 
-The tensors are float32, with the names and shapes of ``rn50.benchmark.network.shapes``. The header has
-``FACTS`` as texts. The format is safetensors, because it holds numbers and no code, and a file may come from
-anybody.
+The tensors are float32, with the names and shapes of ``rn50.benchmark.network.shapes``, so that every
+framework can write and read a file. The header has facts about the network as texts (``FACTS``). The format
+is safetensors, which holds numbers and no code, because a file may come from anybody. ``read`` also reads
+files that other software has written, if an implementation knows the names of their tensors.
 """
 
 import itertools
@@ -23,26 +24,28 @@ from rn50.settings import named
 from rn50.settings.fields import Data
 
 LARGEST = 1 << 30
-"""Bytes; the benchmark's network has 102 million."""
+"""Largest size of a file, in bytes. A file of the benchmark's network has 102 million."""
 SUFFIX = ".safetensors"
 MODEL_SUFFIX, MODEL_BEGINS = ".onnx", b"\x08"
-"""Ending of the name of an ONNX model, and its first byte, the tag of its version."""
+"""Ending of the name of an ONNX model, and its first byte, which in protobuf is the tag of its version."""
 FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
-"""Names of the configuration's values in the header, and the largest value of each. Further facts are for
-people: framework, precision, seed, epoch, accuracy, configuration, certificate."""
+"""Facts that ``read`` needs from the header -> the largest value that it accepts. They are values of the
+run's configuration. Further facts are for people: framework, precision, seed, epoch, accuracy, configuration,
+certificate."""
 _OTHER = "no weights of this network"
 _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
 _CONVERT = "save its tensors as safetensors: docs/after-training.md has the lines"
 
 
 class Weights(NamedTuple):
-    """A network's tensors and the facts in its file."""
+    """The tensors of a network and the facts about it."""
 
     arrays: Mapping[str, np.ndarray]
-    """Name -> float32 array."""
+    """Name of a tensor -> float32 array."""
     facts: Mapping[str, str]
+    """Name of a fact -> value, as in the header of a file."""
     file: pathlib.Path | None = None
-    """File that they were read from."""
+    """File that the weights were read from; None if they were not read from a file."""
 
     @property
     def classes(self) -> int:
@@ -51,12 +54,12 @@ class Weights(NamedTuple):
 
     @property
     def width(self) -> float:
-        """The factor of every channel count; 1 in the benchmark."""
+        """The factor that multiplies every channel count; 1 in the benchmark."""
         return float(self.facts["width"])
 
     @property
     def image_size(self) -> int:
-        """The side in pixels of the images it was trained and evaluated on."""
+        """The side in pixels of the images on which the network was trained and evaluated."""
         return int(self.facts["image_size"])
 
     @property
@@ -65,9 +68,10 @@ class Weights(NamedTuple):
         return int(self.facts["eval_resize"])
 
     def variables(self, data: Data) -> dict[str, str]:
-        """Return the variables of the network and its images, which hold in place of a configuration's.
+        """Return the configuration variables WIDTH, IMAGE_SIZE and EVAL_RESIZE with the values of this
+        network, which replace those of a configuration.
 
-        Raises UserError if it is for another number of classes than the data set.
+        Raises UserError if the network has another number of classes than the data set ``data``.
         """
         if self.classes != data.classes:
             problem = f"it tells {self.classes} classes apart, and the data set has NUMCLASSES={data.classes}"
@@ -77,14 +81,15 @@ class Weights(NamedTuple):
 
 
 def path(log: pathlib.Path) -> pathlib.Path:
-    """Return the path of the weights of a log, which need not exist."""
+    """Return the path of the file of weights beside the result file ``log``. The file need not exist."""
     return log.with_suffix(SUFFIX)
 
 
 def is_model(file: pathlib.Path) -> bool:
-    """Return whether a file is an ONNX model instead of weights, which its name says or else its content.
+    """Return True if a file is an ONNX model, False if it is a file of weights, by the ending of its name, or
+    by its first byte if the ending is neither of the two.
 
-    Raises UserError if it cannot be read.
+    Raises UserError if this byte cannot be read.
     """
     if file.suffix in (SUFFIX, MODEL_SUFFIX):
         return file.suffix == MODEL_SUFFIX
@@ -93,22 +98,25 @@ def is_model(file: pathlib.Path) -> bool:
 
 
 def _made_by(file: pathlib.Path) -> str:
-    """Return the command for weights that are missing, of the system whose results the folder has."""
+    """Return a remedy for a missing file: the command that makes weights of the system after which the folder
+    of the file is named."""
     system = named.arguments(file.absolute().parent.name)
     return f"a run saves weights: rn50 run {system} -o results/weights --runs 1 --save-weights"
 
 
 def write(file: pathlib.Path, weights: Weights) -> None:
-    """Write a file of weights, whole or not at all. Raises UserError if it cannot be written."""
+    """Write a file of weights: all of it, or nothing. Raises UserError if it cannot be written."""
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()}
     content = format_.save(arrays, {"file": files.MARK, **weights.facts})
     files.write(file, content, files.NOTHING, "free the disk, or name another file")
 
 
 def read(file: pathlib.Path) -> Weights:
-    """Read a file of rn50, or a foreign one whose tensor names an implementation knows.
+    """Read a file of weights that rn50 has written, or a foreign one, if an implementation knows the names of
+    its tensors.
 
-    Raises UserError if it is neither, or its tensors are not those of the network that its header describes.
+    Raises UserError if the file is neither, or if its tensors are not those of the network that its header
+    describes, or have impossible values.
     """
     with files.open_regular(file, _REMEDY if file.exists() else _made_by(file)) as stream:
         if os.fstat(stream.fileno()).st_size > LARGEST:
@@ -117,26 +125,28 @@ def read(file: pathlib.Path) -> Weights:
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
                 slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
-                others, prefix = (None, "") if "classes" in facts else _foreign(slices)
-                if others:
-                    classes = slices[prefix + others.CLASSIFIER].get_shape()[0]
-                    facts = {**others.FACTS, "classes": str(classes)}
-                    slices = {name: slices[name] for name in slices if not name.endswith(others.UNREAD)}
+                foreign, prefix = (None, "") if "classes" in facts else _foreign(slices)
+                if foreign:
+                    classes = slices[prefix + foreign.CLASSIFIER].get_shape()[0]
+                    facts = {**foreign.FACTS, "classes": str(classes)}
+                    slices = {name: slices[name] for name in slices if not name.endswith(foreign.UNREAD)}
                 refuse_other_facts(file, facts)
                 shapes = network.shapes(int(facts["classes"]), float(facts["width"]))
-                called = {name: prefix + others.name(name) if others else name for name in shapes}
-                _refuse_other_tensors(file, {called[name]: shape for name, shape in shapes.items()}, slices)
-                arrays = {name: opened.get_tensor(called[name]) for name in shapes}
+                name_in_file = {name: prefix + foreign.name(name) if foreign else name for name in shapes}
+                expected = {name_in_file[name]: shape for name, shape in shapes.items()}
+                _refuse_other_tensors(file, expected, slices)
+                arrays = {name: opened.get_tensor(name_in_file[name]) for name in shapes}
         except (safetensors.SafetensorError, OSError) as error:
-            why, remedy = (f" ({error})", _REMEDY) if file.suffix == SUFFIX else ("", _CONVERT)
-            raise UserError(file, f"no safetensors file{why}", remedy) from None
+            reason, remedy = (f" ({error})", _REMEDY) if file.suffix == SUFFIX else ("", _CONVERT)
+            raise UserError(file, f"no safetensors file{reason}", remedy) from None
     refuse_impossible(file, arrays, "train again: that run diverged")
     return Weights(arrays, facts, file)
 
 
 def _foreign(slices: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the implementation's ``weight_names.py`` that knows the names of a foreign file, or None; and
-    what stands before all of them, because the network was part of another one when it was saved."""
+    """Return the module ``weight_names`` of the implementation that knows the names of the tensors of a
+    foreign file, or None if none does; and the prefix of these names in the file. There is a prefix if the
+    network was saved as a part of another module, as "model." in "model.fc.weight"."""
     for framework, name in itertools.product(frameworks.names(), sorted(slices, key=len)):
         module = frameworks.unimported(framework, "weight_names")
         if module and f".{name}".endswith(f".{module.CLASSIFIER}"):
@@ -145,7 +155,7 @@ def _foreign(slices: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], remedy: str) -> None:
-    """Raise UserError, ending in ``remedy``, if a value is not finite, or a variance is negative."""
+    """Raise UserError with this remedy if a value is not finite, or a running variance is negative."""
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise UserError(file, f"{name} has values that are no finite numbers", remedy)
@@ -154,7 +164,7 @@ def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], reme
 
 
 def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
-    """Raise UserError unless all ``FACTS`` are there and within their bounds."""
+    """Raise UserError unless ``facts`` has all of ``FACTS``, as positive numbers within their bounds."""
     for name, largest in FACTS.items():
         value = facts.get(name, "nothing")
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,17})?", value) or not 0 < float(value) <= largest:
@@ -167,6 +177,8 @@ def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
 def _refuse_other_tensors(
     file: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], slices: Mapping[str, Any]
 ) -> None:
+    """Raise UserError unless the tensors of a file, ``slices``, have exactly the names and shapes ``shapes``,
+    and are float32."""
     other = sorted(set(slices) - set(shapes))
     for name, shape in shapes.items():
         if name not in slices:

@@ -259,6 +259,6 @@ def test_a_loop_without_end_is_ended(monkeypatch):
         proto.graph.node.append(h.make_node("Loop", ["", "true", "once"], [last], body=body))
 
     monkeypatch.setattr(model_file, "LIMIT_S", 0.5)
-    endless = model_file.running(model_file.parse("endless.onnx", spoiled(loop)), 1)
+    endless = model_file.logits_function(model_file.parse("endless.onnx", spoiled(loop)), 1)
     with pytest.raises(UserError, match="endless.onnx: no answer within 0.5 s"):
         endless(np.zeros((1, 3, 32, 32), np.float32))

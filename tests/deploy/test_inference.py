@@ -52,7 +52,7 @@ def bench(*arguments):
 @pytest.mark.parametrize(
     "framework, way, precision",
     [pytest.param(framework, way, precision, marks=ON_GPU if way.startswith("cuda-") else ())
-     for framework, way in inference_engines.of_frameworks().values()
+     for framework, way in inference_engines.framework_engines().values()
      for precision in frameworks.traits(framework).inference[way]])
 def test_engines_of_frameworks_give_the_logits_of_the_model(models, monkeypatch, framework, way, precision):
     installed(framework)
