@@ -15,7 +15,8 @@ Run = Callable[[np.ndarray], np.ndarray]
 """A function from the images of a batch to their logits."""
 LIMIT_S = 300
 """Seconds after which a model is stopped, because a model from anybody may loop forever. The limit holds for
-a batch of an evaluation, and in ``rn50 bench inference`` for the start, and for a round beyond its seconds."""
+a batch of an evaluation; for the start of ``rn50 bench inference``; and for a round beyond its own
+seconds."""
 
 
 class Evaluated(NamedTuple):
