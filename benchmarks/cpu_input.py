@@ -1,16 +1,16 @@
-"""Time training batches of 224x224 from ImageNet-like JPEGs on the CPU: ours, MXNet's ImageRecordIter,
-PyTorch's DataLoader.
+"""Time three input pipelines that make training batches of 224x224 from ImageNet-like JPEGs on the CPU: ours,
+MXNet's ImageRecordIter, and PyTorch's DataLoader with Pillow.
 
     python benchmarks/cpu_input.py [--images 2000] [--seconds 4] [--rounds 5] [--folder FOLDER]
 
-All sides read the same RecordIO file in FOLDER (by default /dev/shm, so that no disk is measured). They make
-the same augmentation (a window of 5 to 100 % of the area, aspect 3/4 to 4/3, resized, mirrored with
-probability 1/2, normalised) and use a thread or worker per core. PyTorch decodes with Pillow, and is left out
-if it is not installed.
+All pipelines read the same RecordIO file in FOLDER, by default /dev/shm, so that no disk is measured. All
+make the same augmentation: a window of 5 to 100 % of the area, aspect 3/4 to 4/3, resized, mirrored with
+probability 1/2, normalised. All use a thread or a worker for each core. A pipeline whose library is not
+installed is left out.
 
-Beside them OpenCV's libjpeg-turbo only decodes whole images in memory, and every other rate is compared with
-that. Every side is a process of its own, and all take turns in every round. The stages of our own pipeline
-are those of ``rn50 bench input``.
+For comparison, libjpeg-turbo (by OpenCV) decodes whole images in memory and does nothing else; the last
+column is the ratio to its rate. Each pipeline runs in a process of its own, and they take turns in every
+round. ``rn50 bench input`` measures the stages of our pipeline.
 """
 
 import argparse
@@ -43,14 +43,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZE, BATCH, CLASSES = 224, 64, 100
 CORES = len(os.sched_getaffinity(0))
 WARM_UP_S = 1.0
+"""Seconds that a pipeline runs before it is timed."""
 NOT_INSTALLED = 4
-"""Exit status of a side whose library is missing."""
+"""Exit status of a process if the library of its pipeline is missing."""
 BARE = "bare decode"
+"""Name of the row with which the others are compared."""
 ON_CPU = BatchFormat(None, "CHW", False)
 
 
 def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
-    """Return a configuration that reads ``folder``."""
+    """Return a configuration that reads the packed data in ``folder``; with ``fused`` one operator decodes
+    and crops."""
     environment = document.find("DEMO_CPU").sourced({"DATADIR": str(folder)})
     sizes = {"IMAGE_SIZE": SIZE, "EVAL_RESIZE": 256, "BATCHSIZE": BATCH, "NUMCLASSES": CLASSES}
     how = {"CROP_AREA_MIN": rules.CROP_AREA[0], "DALI_THREADS": CORES, "DALI_ROI_DECODE": int(fused)}
@@ -59,13 +62,14 @@ def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
 
 
 def in_memory(folder: pathlib.Path) -> list[np.ndarray]:
-    """Return the JPEGs of ``folder``."""
+    """Return the JPEGs of the packed training set in ``folder``, each as uint8 (bytes,)."""
     with recordio.IndexedRecordReader(folder / "train.rec", folder / "train.idx") as reader:
         return [np.frombuffer(reader.read(place)[1], np.uint8) for place in range(len(reader))]
 
 
 def ours(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
-    """Build the whole pipeline; return a function that makes a batch and returns its number of images."""
+    """Build our pipeline. Return a function, as all the functions below do, that makes a batch and returns
+    its number of images."""
     pipeline = dali.build(configured(folder, fused), "train", 0, 1, 1, ON_CPU)
 
     def batch() -> int:
@@ -76,7 +80,7 @@ def ours(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
 
 
 def bare(folder: pathlib.Path) -> Callable[[], int]:
-    """Decode whole images by libjpeg-turbo, in one thread per core."""
+    """Return a function that decodes all images by libjpeg-turbo, in one thread for each core."""
     import cv2
 
     cv2.setNumThreads(1)
@@ -86,7 +90,8 @@ def bare(folder: pathlib.Path) -> Callable[[], int]:
         for image in part:
             cv2.imdecode(image, cv2.IMREAD_COLOR)
 
-    def batch() -> int:  # all images, so that the threads rarely wait for each other
+    def batch() -> int:
+        # All images are one batch, so that the threads rarely wait for each other.
         list(pool.map(decode, [images[core::CORES] for core in range(CORES)]))
         return len(images)
 
@@ -128,7 +133,7 @@ def image_record_iter(folder: pathlib.Path) -> Callable[[], int]:
 
 
 def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
-    """Build PyTorch's DataLoader with Pillow and one worker per core."""
+    """Build PyTorch's DataLoader with Pillow and one worker for each core."""
     import io
     import random
 
@@ -139,6 +144,8 @@ def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
     mean, std = (np.array(channels, np.float32).reshape(3, 1, 1) for channels in (rules.MEAN, rules.STD))
 
     class Augmented(Dataset):
+        """The training images, each decoded, cropped, resized, mirrored and normalised when it is read."""
+
         def __len__(self) -> int:
             return len(images)
 
@@ -152,6 +159,7 @@ def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
             return (np.ascontiguousarray(pixels[:, :, :: random.choice((1, -1))], np.float32) - mean) / std
 
     def window(width: int, height: int) -> Any:
+        """Return left, top, width and height of a random window in an image."""
         while True:
             area = random.uniform(*rules.CROP_AREA) * width * height
             aspect = np.exp(random.uniform(*np.log(rules.CROP_ASPECT)))
@@ -160,6 +168,7 @@ def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
                 return random.randint(0, width - wide), random.randint(0, height - high), wide, high
 
     def for_ever() -> Iterator[Any]:
+        """Yield batches of one epoch after another."""
         while True:
             yield from DataLoader(Augmented(), BATCH, shuffle=True, num_workers=CORES, drop_last=True)
 
@@ -167,19 +176,21 @@ def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
     return lambda: len(next(batches))
 
 
-SIDES: dict[str, Callable[[pathlib.Path], Callable[[], int]]] = {
+PIPELINES: dict[str, Callable[[pathlib.Path], Callable[[], int]]] = {
     "ours, DALI_ROI_DECODE=1": lambda folder: ours(folder, True),
     "ours, DALI_ROI_DECODE=0": lambda folder: ours(folder, False),
     "ImageRecordIter": image_record_iter,
     "PyTorch DataLoader, Pillow": torch_loader,
     BARE: bare,
 }
+"""Name of a row -> function that builds a pipeline for a folder of packed data."""
 
 
-def measure(side: str, folder: pathlib.Path, seconds: float) -> None:
-    """Print the images/s of one side, or exit with NOT_INSTALLED."""
+def measure(pipeline: str, folder: pathlib.Path, seconds: float) -> None:
+    """Print the images/s of one pipeline and end the process, with NOT_INSTALLED if its library is
+    missing."""
     try:
-        batch = SIDES[side](folder)
+        batch = PIPELINES[pipeline](folder)
     except ModuleNotFoundError:
         sys.exit(NOT_INSTALLED)
     for limit in (WARM_UP_S, seconds):
@@ -192,14 +203,14 @@ def measure(side: str, folder: pathlib.Path, seconds: float) -> None:
     os._exit(0)  # do not wait for threads that still prefetch
 
 
-def in_a_process(side: str, folder: pathlib.Path, seconds: float) -> Any:
-    """Return the images/s of one side; None if its library is missing."""
-    command = [sys.executable, __file__, "--side", side, "--folder", str(folder), "--seconds", str(seconds)]
-    done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
+def measure_in_a_process(pipeline: str, folder: pathlib.Path, seconds: float) -> Any:
+    """Return the images/s of one pipeline; None if its library is missing."""
+    options = ["--pipeline", pipeline, "--folder", str(folder), "--seconds", str(seconds)]
+    done = subprocess.run([sys.executable, __file__, *options], cwd=str(ROOT), capture_output=True, text=True)
     if done.returncode == NOT_INSTALLED:
         return None
     if done.returncode:
-        sys.exit(f"{side}: {done.stderr}")
+        sys.exit(f"{pipeline}: {done.stderr}")
     return float(done.stdout.split()[-1])
 
 
@@ -209,34 +220,33 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/dev/shm"))
-    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
+    parser.add_argument("--pipeline", choices=list(PIPELINES), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.side:
-        measure(args.side, args.folder, args.seconds)
+    if args.pipeline:
+        measure(args.pipeline, args.folder, args.seconds)
     with tempfile.TemporaryDirectory(dir=str(args.folder)) as made:
         source, packed = pathlib.Path(made, "source"), pathlib.Path(made, "packed")
         imagenet_like.make(source, classes=CLASSES, train=args.images // CLASSES, val=1)
         pack = [sys.executable, "-m", "rn50", "pack", str(source), str(packed)]
         subprocess.run(pack, cwd=str(ROOT), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
         size = (packed / "train.rec").stat().st_size / args.images
-        measured: dict[str, list[float]] = {side: [] for side in SIDES}
+        measured: dict[str, list[float]] = {pipeline: [] for pipeline in PIPELINES}
         for _ in range(args.rounds):
-            for side in list(measured):
-                rate = in_a_process(side, packed, args.seconds)
+            for pipeline in list(measured):
+                rate = measure_in_a_process(pipeline, packed, args.seconds)
                 if rate is None:
-                    del measured[side]
+                    del measured[pipeline]
                 else:
-                    measured[side].append(rate)
+                    measured[pipeline].append(rate)
     table = Table(
         title=f"{SIZE}x{SIZE} from JPEGs of {size / 1000:.0f} KB, {CORES} cores, {args.rounds} rounds"
     )
     for column in ("", "images/s", "lowest", "highest", "to bare decode"):
         table.add_column(column, justify="left" if not column else "right")
-    for side, values in measured.items():
+    for pipeline, values in measured.items():
         rate, ratio = rates.of_rounds(values), rates.compare(values, measured[BARE])
-        table.add_row(
-            side, *(f"{figure:,.0f}" for figure in rate), "" if side == BARE else f"{ratio.median:.2f}"
-        )
+        shown_ratio = "" if pipeline == BARE else f"{ratio.median:.2f}"
+        table.add_row(pipeline, *(f"{figure:,.0f}" for figure in rate), shown_ratio)
     Terminal().print(table)
 
 

@@ -1,14 +1,15 @@
-"""Time every kernel of STEP_MODE=fused and cuDNN's batch norm, layer by layer, beside a copy of the same
-tensor.
+"""Time every kernel of batch norm, layer by layer, beside a copy of the same tensor: those of STEP_MODE=fused
+and those of PyTorch's separate operations.
 
     python benchmarks/gpu_norms.py [--batch 400]
 
-A layer is one size of activation of ResNet-50 in float16, with what follows its batch norm. For each kernel
-of its forward and backward pass the line says how many passes over the activation a copy makes in the same
-time. A copy makes two, so a kernel that reads two tensors and writes one takes at least 3.0. Then, for each
-convolution but the first, come two times: of a convolution and the kernels that read its output for mean and
-variance, and of a convolution that adds it up (nvidia-cudnn-frontend) and what is left of those kernels. The
-last lines of both parts are milliseconds of a whole step.
+The first part has lines for each size of activation of ResNet-50 and each kind of operation that follows its
+batch norm, in float16. The unit is a pass over the activation, as fast as a copy makes it: a copy makes two
+passes, one that reads and one that writes. So a kernel that reads two tensors and writes one takes at least
+3.0. The second part has for each convolution but the first the time of the convolution and of the kernels
+that compute mean and variance of its output: "read" by kernels that read the output, and "summed" with sums
+from a convolution of nvidia-cudnn-frontend, where that is faster. The last lines of both parts are
+milliseconds of a whole step.
 """
 
 import argparse
@@ -30,15 +31,16 @@ from rn50.errors import UserError
 from rn50.terminal import say
 
 REPEATS = 8
+"""Number of calls over which the time of a kernel is averaged."""
 
 
 def kernel_milliseconds(action: Callable[[], Any]) -> dict[str, float]:
-    """Return the time of every kernel of ``action`` by name, a mean of some repeats."""
+    """Return the kernels that ``action`` runs: name -> mean time."""
     import torch
 
     from implementations.pytorch.measure import kernels
 
-    action()  # compiles
+    action()  # compiles the kernels
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for _ in range(REPEATS):
             action()
@@ -55,8 +57,8 @@ def short(kernel: str) -> str:
 
 
 def step_of(normalise: Callable[..., Any], shape: Any, then: str, device: str = "cuda") -> Callable[[], None]:
-    """Return one forward and backward pass of ``normalise`` on random activations of ``shape``, channels-last
-    in float16."""
+    """Return a function that runs the forward and the backward pass of ``normalise`` on random activations of
+    ``shape``, channels-last in float16. ``then`` is that of ``step_floor.Convolution``."""
     import torch
 
     def activation() -> Any:
@@ -76,8 +78,8 @@ def step_of(normalise: Callable[..., Any], shape: Any, then: str, device: str = 
 
 
 def convolution_times(layer: Convolution, batch: int) -> dict[str, dict[str, float]]:
-    """Return the times of the kernels of a convolution and of mean and variance of its output, which are
-    "read", or "summed" by cuDNN if that is faster."""
+    """Return the times of the kernels of a convolution and of mean and variance of its output: "read" by
+    kernels that read the output, and "summed" with cuDNN's sums, if a plan of cuDNN is faster."""
     import torch
 
     from implementations.pytorch.convolution_statistics import fastest
@@ -104,7 +106,8 @@ def convolution_times(layer: Convolution, batch: int) -> dict[str, dict[str, flo
 
 
 def compare_sums(batch: int) -> None:
-    """Print the times of every convolution with mean and variance of its output, read or from sums."""
+    """Print the times of ``convolution_times`` for every convolution but the first, and their sums over a
+    step."""
     totals = dict.fromkeys(("read", "summed"), 0.0)
     layers = Counter(
         layer._replace(name="", then="") for layer in convolutions(rules.IMAGE_SIZE) if layer.kernel < 7
@@ -114,8 +117,8 @@ def compare_sums(batch: int) -> None:
         sums = {name: sum(kernels.values()) for name, kernels in times.items()}
         for name in totals:
             totals[name] += count * sums.get(name, sums["read"])
-        _, inputs, outputs, kernel, stride, side, _ = layer
-        say(f"{inputs} x {side} x {side} to {outputs}, {kernel} x {kernel}, stride {stride}, {count} layers")
+        sizes = f"{layer.inputs} x {layer.side} x {layer.side} to {layer.outputs}"
+        say(f"{sizes}, {layer.kernel} x {layer.kernel}, stride {layer.stride}, {count} layers")
         for name, kernels in times.items():
             parts = ", ".join(f"{kernel} {value:.3f}" for kernel, value in kernels.items())
             say(f"  {name} {sums[name]:.3f} ms: {parts}")

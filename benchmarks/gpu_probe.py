@@ -1,8 +1,9 @@
-"""Report a GPU machine's versions, memory and matrix rates as step_floor.py takes them.
+"""Report the versions of a GPU machine, and the rates of its memory and its matrix products, which
+step_floor.py takes as options.
 
     python benchmarks/gpu_probe.py
 
-Every line is printed as soon as it is known.
+Every line is printed as soon as its values are measured.
 """
 
 import importlib.metadata
@@ -32,23 +33,23 @@ def require_gpu() -> None:
 
 
 def milliseconds(action: Callable[[], Any], repeats: int = 30) -> float:
-    """Return the median time of ``action`` on the GPU. The first third of the repeats does not count."""
+    """Return the median time of ``action`` on the GPU, without the first third of ``repeats`` calls."""
     import torch
 
-    taken = []
+    times = []
     for _ in range(repeats):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         action()
         end.record()
         end.synchronize()
-        taken.append(begin.elapsed_time(end))
-    return statistics.median(taken[repeats // 3 :])
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times[repeats // 3 :])
 
 
 def device_rates() -> dict[str, float]:
-    """Return bytes/s of a copy, counting both read and write, and operations/s of a product of matrices, on
-    GPU 0."""
+    """Measure GPU 0: return the bytes/s of a copy, which reads and writes every byte, and the operations/s of
+    a product of float16 matrices."""
     import torch
 
     require_gpu()
@@ -62,7 +63,7 @@ def device_rates() -> dict[str, float]:
 
 
 def versions() -> str:
-    """Return the versions of Python and of the installed packages of a step and its input."""
+    """Return the versions of Python and of those of ``PACKAGES`` that are installed."""
     installed = []
     for name in PACKAGES.split():
         try:

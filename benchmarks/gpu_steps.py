@@ -1,14 +1,16 @@
-"""Time training steps of PyTorch on a GPU: every STEP_MODE against the first one, and against a predicted
-rate.
+"""Time training steps of PyTorch on a GPU: every STEP_MODE beside the first one, and beside a predicted rate.
 
     python benchmarks/gpu_steps.py DEMO_GPU_PYTORCH [--batches 256,400] [-o steps.jsonl]
 
-Bandwidth and arithmetic rate of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192
-matrices in float16). Then, for each batch size and precision, all modes train in one process, which chooses
-algorithms once, on a batch held on the device and on the data set at DATADIR: by turns in every round, or one
-after another where the memory does not hold them all. A batch beyond the memory is made smaller. "of it" is
-the ratio to the prediction of benchmarks/step_floor.py from the measured rates. "to eager" is the median of
-the ratios of the rounds. Modes that fail get a row with the reason, and the exit status is 1.
+The rates of the GPU are measured first: those of its memory by a copy of 1 GiB, and of its arithmetic by a
+product of 8192 x 8192 matrices in float16. Then all modes are measured for each batch size and precision, on
+a synthetic batch on the device and on the data set at DATADIR. They train in one process, so that cuDNN
+chooses algorithms once for all. They take turns in every round; if the memory cannot hold all of them, some
+are measured after the others. A batch that the memory cannot hold is replaced by the largest that it can.
+
+The column "of it" is the ratio to the prediction of benchmarks/step_floor.py from the measured rates. "to
+eager" is the median over the rounds of the ratio to the first mode. If the modes fail, a row has the reason,
+and the exit status is 1.
 """
 
 import argparse
@@ -39,45 +41,49 @@ from rn50.terminal import say
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": step_floor.BUILT}
-"""STEP_MODE -> its version in ``step_floor``."""
+"""STEP_MODE -> version of ``step_floor.VERSIONS`` that predicts its rate."""
 KINDS = ("synthetic", "real")
+"""Kinds of data: one batch on the device, or the data set at DATADIR."""
 WORTH = 1.08
-"""Least ratio of fused to compile at which our batch-norm kernels are worth their lines."""
-Found = dict[str, dict[str, list[float]]]
+"""Smallest ratio of fused to compile at which our batch-norm kernels are worth their lines of code."""
+Rates = dict[str, dict[str, list[float]]]
 """Mode -> kind of data -> images/s of every round."""
 
 
 def most_images(environ: Mapping[str, str] = os.environ) -> int:
-    """Return the number of images that the memory of a device holds in a step."""
+    """Return the largest number of images of a step that the memory of a device holds."""
     config = configuration.from_environment(environ)
     devices = choices.devices(hardware.read())
     return choices.fitting(devices, config.run.precision, config.data) or sys.maxsize
 
 
 def fitting(batches: str, environ: Mapping[str, str] = os.environ) -> list[int]:
-    """Return batch sizes, with those that do not fit replaced by the largest that fits."""
+    """Return the batch sizes of the text ``batches``, which separates them by commas. A size that the memory
+    does not hold is replaced by the largest that it holds."""
     most = most_images(environ)
     return list(dict.fromkeys(min(int(batch), most) for batch in batches.split(",")))
 
 
-def measure(modes: Sequence[str], seconds: float, rounds: int) -> Found:
-    """Measure in this process; as many modes take turns as the memory holds at once."""
+def measure(modes: Sequence[str], seconds: float, rounds: int) -> Rates:
+    """Measure modes in this process, in groups of as many modes as the memory holds at once."""
     config = configuration.from_environment()
     print(launchers.bind(config), file=sys.stderr)  # before PyTorch starts threads
 
     import torch
 
-    together = max(1, most_images() // config.hyperparameters.batch_size)
-    results: Found = {}
-    for first in range(0, len(modes), together):
-        results.update(by_turns(config, modes[first : first + together], seconds, rounds))
-        gc.collect()  # networks refer to each other
+    group_size = max(1, most_images() // config.hyperparameters.batch_size)
+    results: Rates = {}
+    for first in range(0, len(modes), group_size):
+        results.update(measure_by_turns(config, modes[first : first + group_size], seconds, rounds))
+        gc.collect()  # the objects of a network refer to each other, so only the collector frees them
         torch.cuda.empty_cache()
     return results
 
 
-def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float, rounds: int) -> Found:
-    """Measure modes by turns, each for about ``seconds``."""
+def measure_by_turns(
+    config: configuration.Config, modes: Sequence[str], seconds: float, rounds: int
+) -> Rates:
+    """Measure modes, which take turns in every round, each for about ``seconds`` over all rounds."""
     from rn50.run.loop import Rank
     from rn50.speed.meter import Meter
 
@@ -91,8 +97,8 @@ def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float,
             source = meter.open(config.input_pipeline if kind == "real" else None)
             steps = meter.steps(source, seconds / (rounds + 1) / len(KINDS))
             sides.append((mode, kind, meter, source, steps))
-    results: Found = {mode: {kind: [] for kind in KINDS} for mode in modes}
-    for round_ in range(rounds + 1):  # the first does not count
+    results: Rates = {mode: {kind: [] for kind in KINDS} for mode in modes}
+    for round_ in range(rounds + 1):  # the results of round 0 are discarded
         for mode, kind, meter, source, steps in sides:
             rate = meter.rate(source, steps)
             if round_:
@@ -102,9 +108,9 @@ def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float,
     return results
 
 
-def apart(options: list[str], variables: dict[str, str]) -> Any:
-    """Run this script with ``options`` in a process of its own and return the JSON it prints; on failure the
-    reason, a str."""
+def run_worker(options: list[str], variables: dict[str, str]) -> Any:
+    """Run this script with ``options`` and environment ``variables`` in a process of its own, and return the
+    JSON that it prints. If it fails, return the reason, a str."""
     environ = job.rank_environment(configuration.from_environment({**os.environ, **variables}))
     done = subprocess.run(
         [sys.executable, __file__, *options], cwd=str(ROOT), env=environ, capture_output=True, text=True
@@ -120,7 +126,8 @@ def apart(options: list[str], variables: dict[str, str]) -> Any:
 def rows_of(
     modes: Sequence[str], batch: int, precision: str, results: Any, rates: dict[str, float]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of modes that were measured in one process, or failed, as plain data."""
+    """Yield a row for each mode and kind of data, as plain data. ``results`` are those of ``measure`` for
+    ``modes``, or the reason why it failed, which becomes the only row. ``rates`` are those of the GPU."""
     shape = {"batch": batch, "precision": precision}
     if isinstance(results, str):
         yield {**shape, "mode": ",".join(modes), "failure": results}
@@ -146,7 +153,7 @@ def rows_of(
 
 
 def verdict(results: Any) -> Iterator[str]:
-    """Yield the line that decides about our kernels, if fused and compile were measured."""
+    """Yield a line on whether our kernels are worth their code, if fused and compile were measured."""
     if not isinstance(results, str) and {"fused", "compile"} <= set(results):
         ratio = compare(results["fused"]["synthetic"], results["compile"]["synthetic"]).median
         what = "the batch-norm kernels go" if ratio < WORTH else "STEP_MODE=fused becomes the default"
@@ -154,17 +161,17 @@ def verdict(results: Any) -> Iterator[str]:
 
 
 def line(*cells: str) -> str:
-    """Return a line of the table."""
+    """Return a line of the table with these cells in columns."""
     return " ".join([f"{cells[0]:9}", f"{cells[1]:9}", *(f"{cell:>9}" for cell in cells[2:])]).rstrip()
 
 
 def told(row: dict[str, Any]) -> str:
-    """Return the line of a row."""
+    """Return the line of the table for a row of ``rows_of``."""
     if "failure" in row:
         return f"{row['mode']:9} {row['failure']}"
     rates = (f"{row['images_per_second'][name]:,.0f}" for name in ("median", "lowest", "highest"))
-    beside = f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", f"{row['to_first']['median']:.3f}"
-    return line(row["mode"], row["data"], *rates, *beside)
+    ratios = f"{row['of_predicted']:.2f}", f"{row['to_first']['median']:.3f}"
+    return line(row["mode"], row["data"], *rates, f"{row['predicted']:,.0f}", *ratios)
 
 
 def main() -> None:
@@ -192,7 +199,7 @@ def main() -> None:
         return
     os.environ.update(named.read(args.config).environ())
     run = {"DEVICE": "gpu", "FRAMEWORK": "pytorch", "DGXNGPU": "1", "DGXNNODES": "1"}
-    rates = apart(["--worker=rates"], run)
+    rates = run_worker(["--worker=rates"], run)
     if isinstance(rates, str):
         raise SystemExit(2)  # the worker has printed the reason
     say(f"{rates['bytes'] / 1e12:.2f} TB/s, {rates['operations'] / 1e12:.0f} TFLOP/s measured")
@@ -203,7 +210,7 @@ def main() -> None:
         for batch in fitting(args.batches, {**os.environ, **run, "PRECISION": precision}):
             say(f"{precision}, batch {batch}")
             say(line(*headings))
-            results = apart(options, {**run, "BATCHSIZE": str(batch), "PRECISION": precision})
+            results = run_worker(options, {**run, "BATCHSIZE": str(batch), "PRECISION": precision})
             rows = list(rows_of(modes, batch, precision, results, rates))
             for text in (*map(told, rows), *verdict(results)):
                 say(text)

@@ -1,21 +1,21 @@
-"""Compare rn50 pack with MXNet's im2rec on the same images and cores, by turns.
+"""Compare the speed of rn50 pack with that of MXNet's im2rec, on the same images and cores, by turns.
 
     python benchmarks/packing.py [--images 4000] [--rounds 3] [--folder FOLDER]
 
-Makes a folder of 1000 classes with images of ImageNet's sizes (about 110 KB), then packs it, round after
-round:
+The benchmark makes a folder of 1000 classes with images of ImageNet's sizes (about 110 KB). In every round it
+packs the folder by each of these:
 
-- im2rec: the script of the mxnet package with ``--pass-through`` (no decoding), a list made beforehand, and
-  one process or one per core. The time of the same command for a single image (the start of Python and MXNet)
-  is subtracted;
-- rn50 pack: the whole command, which also lists the folder and hashes every image. Its time for two images is
-  subtracted;
-- rn50 verify, and rn50 verify --full, of the packed files.
+- im2rec: the script of the mxnet package with ``--pass-through`` (no decoding), with a list that is made
+  before, in one process and in one process for each core. The time of the same command for a single image,
+  that is of starting Python and MXNet, is subtracted;
+- rn50 pack: the whole command, which also lists the folder and hashes every image. The time of the command
+  for two images is subtracted;
+
+and it verifies the packed files by rn50 verify and rn50 verify --full.
 
 All files are in FOLDER, by default /dev/shm, so that no disk is measured. Before each measurement as much
-memory as it needs is written and freed, because a virtual machine may have given free memory back to its
-host, and getting it again takes longer than packing. Figures are images/s; the ratios are those of the
-medians.
+memory as it needs is written and freed: a virtual machine may have given free memory back to its host, and
+getting it again would take longer than packing. Figures are images/s. A ratio is that of two medians.
 """
 
 import argparse
@@ -40,14 +40,15 @@ IM2REC = pathlib.Path(mxnet.__file__).parent / "tools" / "im2rec.py"
 
 
 def run(*command: object) -> float:
-    """Return the seconds that a command takes."""
+    """Run a command of Python and return the seconds that it takes."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, capture_output=True, check=True)
     return time.perf_counter() - begin
 
 
 class Im2rec:
-    """MXNet's script, for a training set whose list it has made."""
+    """Packs a training set by MXNet's script. The list of its files is made once; a second list has one
+    file."""
 
     def __init__(self, source: pathlib.Path, folder: pathlib.Path) -> None:
         self._source = source / "train"
@@ -58,17 +59,19 @@ class Im2rec:
         self._images = len(lines)
 
     def _run(self, name: str, processes: int) -> float:
+        """Pack the list ``name`` and return the seconds."""
         seconds = run(IM2REC, "--pass-through", "--num-thread", processes, self._lists[name], self._source)
         self._lists[name].with_suffix(".rec").unlink()
         return seconds
 
     def __call__(self, processes: int) -> float:
-        """Return seconds per image, without the time for a list of one image."""
+        """Pack the training set. Return the seconds for an image, without the time of starting the script."""
         return (self._run("all", processes) - self._run("one", processes)) / self._images
 
 
 def take_memory(folder: pathlib.Path, size: int) -> None:
-    """Make sure that the system holds ``size`` bytes of free memory, by writing and removing a file."""
+    """Get ``size`` bytes of free memory from the host of a virtual machine, by writing and removing a file in
+    memory."""
     file, block = folder / "memory", bytes(1 << 20)
     with file.open("wb", buffering=0) as stream:
         for _ in range(0, size, len(block)):
@@ -98,12 +101,12 @@ def main() -> None:
         source, out = folder / "source", folder / "out"
         imagenet_like.make(source, classes=1000, train=args.images // 1000, val=1)
         listed = imagenet_folder.scan(source)
-        every = sum(map(len, listed.images.values()))
+        count = sum(map(len, listed.images.values()))
         im2rec = Im2rec(source, folder)
         ways = {
             "im2rec, 1 process": lambda: im2rec(1),
             f"im2rec, {cores} processes": lambda: im2rec(cores),
-            "rn50 pack": lambda: (run("-m", "rn50", "pack", source, out) - start(folder)) / every,
+            "rn50 pack": lambda: (run("-m", "rn50", "pack", source, out) - start(folder)) / count,
         }
         rates: dict[str, list[float]] = {name: [] for name in (*ways, "rn50 verify", "rn50 verify --full")}
         for _ in range(args.rounds):
@@ -111,10 +114,10 @@ def main() -> None:
                 take_memory(folder, listed.bytes)
                 rates[name].append(1 / way())
                 if name == "rn50 pack":
-                    rates["rn50 verify"].append(every / run("-m", "rn50", "verify", out))
-                    rates["rn50 verify --full"].append(every / run("-m", "rn50", "verify", out, "--full"))
-                shutil.rmtree(str(out), ignore_errors=True)  # im2rec writes elsewhere
-    print(f"{every:,} images of {listed.bytes / every / 1000:.0f} KB, {cores} cores, {args.folder}")
+                    rates["rn50 verify"].append(count / run("-m", "rn50", "verify", out))
+                    rates["rn50 verify --full"].append(count / run("-m", "rn50", "verify", out, "--full"))
+                shutil.rmtree(str(out), ignore_errors=True)  # absent after im2rec, which writes elsewhere
+    print(f"{count:,} images of {listed.bytes / count / 1000:.0f} KB, {cores} cores, {args.folder}")
     medians = {name: statistics.median(values) for name, values in rates.items()}
     for name, values in rates.items():
         print(f"{name:22} {medians[name]:9,.0f} images/s  ({min(values):,.0f} to {max(values):,.0f})")

@@ -1,12 +1,12 @@
-"""Measure the error of ``rn50 plan`` on published results that it does not know.
+"""Measure the error of ``rn50 plan`` on published results that it has not used.
 
     python benchmarks/predictions.py
 
-Every system (one name of one organisation, in all its rounds) is left out in turn and predicted from the
-others; then every organisation; then every round is predicted from those before it, the last one also on
-its own. Logs that were submitted to several rounds count once. Errors are measured on closed-division LARS
-results of v1.0 to v4.0; results of v0.7 are used only to predict. The exit status is 0 if both goals are
-met, else 1.
+A system is one name of one organisation, in all rounds. Each system is left out in turn, and its results are
+predicted from those of all other systems. Then each organisation is left out in turn. Then each round is
+predicted from the rounds before it; a further table is for the last round alone. A log that was submitted to
+several rounds counts once. Errors are those of closed-division LARS results of v1.0 to v4.0; results of v0.7
+are only predicted from. The exit status is 0 if both goals are met, else 1.
 """
 
 import sys
@@ -25,134 +25,152 @@ from rn50.results import chips, published
 from rn50.results.published import PublishedResult
 
 EPOCHS_GOAL = 1.5
+"""Mean absolute error of the epochs that ``rn50 plan`` must stay below."""
 MINUTES_GOAL = 0.08
+"""Median relative error of the minutes that ``rn50 plan`` must stay below."""
 LARGE_BATCH, MANY_ACCELERATORS = 4096, 32
+"""Global batch size above which a batch is large, and number from which on accelerators are many."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """A result and its predictions: from its batch size alone, like a plan, and with its recipe known."""
+class Case:
+    """A published result, and its predictions from other results."""
 
     result: PublishedResult
     plain: Prediction
+    """The prediction from its batch size alone, as in a plan."""
     with_recipe: Prediction
+    """The prediction from its batch size and its hyperparameters."""
     known: bool
-    """True if the remaining results give the images/s of its accelerator."""
+    """True if the other results give the images/s of its accelerator, so that its minutes can be
+    predicted."""
 
     @property
     def epochs(self) -> float:
+        """The mean number of epochs of the result."""
         return epochs.mean_epochs(self.result)
 
 
-def hold_out(split: Callable[[PublishedResult], str], progress: Callable[[int, int], None]) -> list[Held]:
+def hold_out(split: Callable[[PublishedResult], str], progress: Callable[[int, int], None]) -> list[Case]:
+    """Predict all results in groups, each group from the results of all other groups. ``split`` returns the
+    group of a result."""
     results = [entry for entry in published.distinct(OPTIMIZER) if entry.is_closed]
     judged = [entry for entry in results if entry.round != "v0.7" and entry.epochs_to_target]
     groups = sorted({split(entry) for entry in judged})
-    held = []
+    cases = []
     for done, group in enumerate(groups, 1):
         planner = SystemPlanner([entry for entry in results if split(entry) != group])
         for result in judged:
             if split(result) == group:
-                held.append(_predict(planner, result))
+                cases.append(_predict(planner, result))
         progress(done, len(groups))
-    return held
+    return cases
 
 
-def forward(progress: Callable[[int, int], None]) -> list[Held]:
-    """Predict every round from those before it."""
+def predict_forward(progress: Callable[[int, int], None]) -> list[Case]:
+    """Predict the results of every round from those of the rounds before it."""
     results = [result for result in published.distinct(OPTIMIZER) if result.is_closed]
     rounds = sorted({result.round for result in results})
-    held = []
-    for done, this in enumerate(rounds[1:], 1):
-        before = [result for result in results if result.round < this]
-        planner = SystemPlanner(before)
-        held += [
-            _predict(planner, result)
-            for result in results
-            if result.round == this and result.epochs_to_target
-        ]
+    cases = []
+    for done, this_round in enumerate(rounds[1:], 1):
+        planner = SystemPlanner([result for result in results if result.round < this_round])
+        judged = [result for result in results if result.round == this_round and result.epochs_to_target]
+        cases += [_predict(planner, result) for result in judged]
         progress(done, len(rounds) - 1)
-    return held
+    return cases
 
 
-def _predict(planner: SystemPlanner, result: PublishedResult) -> Held:
-    # For a result that does not name its accelerators only the epochs count, and the values here do not
-    # matter.
+def _predict(planner: SystemPlanner, result: PublishedResult) -> Case:
+    """Return a result with its predictions by ``planner``."""
+    # If a result does not name its accelerators, any name and number will do: its minutes are not judged.
     name, number = chips.name(result.accelerator_model), result.accelerators or 8
     is_known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
     size = result.recipe.global_batch_size or 0
-    plain, with_recipe = planner.predict(name, number, size), planner.predict(name, number, size, result)
-    return Held(result, plain, with_recipe, is_known)
+    return Case(
+        result=result,
+        plain=planner.predict(name, number, size),
+        with_recipe=planner.predict(name, number, size, result),
+        known=is_known,
+    )
 
 
-def figures(held: Sequence[Held]) -> dict[str, Any]:
-    """Return the errors over all results, over large batches, and over many accelerators."""
-    large = [case for case in held if (case.result.recipe.global_batch_size or 0) > LARGE_BATCH]
-    cases = [case for case in held if case.known]
-    many = [case for case in cases if (case.result.accelerators or 0) >= MANY_ACCELERATORS]
+def figures(cases: Sequence[Case]) -> dict[str, Any]:
+    """Return the errors of epochs and of minutes over all cases, over large batches, and over many
+    accelerators: name of a row -> errors."""
+    large = [case for case in cases if (case.result.recipe.global_batch_size or 0) > LARGE_BATCH]
+    known = [case for case in cases if case.known]
+    many = [case for case in known if (case.result.accelerators or 0) >= MANY_ACCELERATORS]
     return {
-        "epochs": _epochs(held, "plain"),
-        "epochs, recipe known": _epochs(held, "with_recipe"),
+        "epochs": _epochs(cases, "plain"),
+        "epochs, recipe known": _epochs(cases, "with_recipe"),
         f"epochs, batch above {LARGE_BATCH}": _epochs(large, "plain"),
         f"epochs, batch above {LARGE_BATCH}, recipe known": _epochs(large, "with_recipe"),
-        "minutes": _minutes(cases, "plain"),
-        "minutes, recipe known": _minutes(cases, "with_recipe"),
+        "minutes": _minutes(known, "plain"),
+        "minutes, recipe known": _minutes(known, "with_recipe"),
         f"minutes, {MANY_ACCELERATORS} accelerators and more": _minutes(many, "plain"),
     }
 
 
-def _epochs(held: Sequence[Held], how: str) -> dict[str, float]:
-    pairs = [(getattr(case, how), case.epochs) for case in held]
-    off = np.abs([a.epochs - b for a, b in pairs])
-    within = [a.epochs_low - 1e-6 <= b <= a.epochs_high + 1e-6 for a, b in pairs]
-    return {**_summary(off), "coverage": float(np.mean(within))}
+def _epochs(cases: Sequence[Case], field: str) -> dict[str, float]:
+    """Return the absolute errors of the epochs of the prediction ``field`` of every case: statistics, and the
+    fraction of results within the predicted interval."""
+    pairs = [(getattr(case, field), case.epochs) for case in cases]
+    errors = np.abs([predicted.epochs - actual for predicted, actual in pairs])
+    within = [
+        predicted.epochs_low - 1e-6 <= actual <= predicted.epochs_high + 1e-6 for predicted, actual in pairs
+    ]
+    return {**_statistics(errors), "coverage": float(np.mean(within))}
 
 
-def _minutes(held: Sequence[Held], how: str) -> dict[str, float]:
-    pairs = [(getattr(case, how), case.result.olympic_minutes) for case in held]
-    off = np.abs([a.minutes / b - 1 for a, b in pairs])
+def _minutes(cases: Sequence[Case], field: str) -> dict[str, float]:
+    """Return the relative errors of the minutes, as ``_epochs`` does for epochs."""
+    pairs = [(getattr(case, field), case.result.olympic_minutes) for case in cases]
+    errors = np.abs([predicted.minutes / actual - 1 for predicted, actual in pairs])
+    within = [predicted.minutes_low <= actual <= predicted.minutes_high for predicted, actual in pairs]
+    return {**_statistics(errors), "coverage": float(np.mean(within))}
+
+
+def _statistics(errors: Any) -> dict[str, float]:
+    """Return number, mean, median and 90th percentile of errors."""
     return {
-        **_summary(off),
-        "coverage": float(np.mean([a.minutes_low <= b <= a.minutes_high for a, b in pairs])),
+        "results": len(errors),
+        "mean": float(errors.mean()),
+        "median": float(np.median(errors)),
+        "p90": float(np.quantile(errors, 0.9)),
     }
 
 
-def _summary(off: Any) -> dict[str, float]:
-    return {
-        "results": len(off),
-        "mean": float(off.mean()),
-        "median": float(np.median(off)),
-        "p90": float(np.quantile(off, 0.9)),
-    }
+def baselines(cases: Sequence[Case]) -> dict[str, float]:
+    """Return the errors of simpler predictions: name -> error.
 
-
-def baselines(held: Sequence[Held]) -> dict[str, float]:
-    """Return the errors of simpler predictions."""
-    needed = np.array([case.epochs for case in held])
-    reference_epochs = [reference.at(case.result.recipe.global_batch_size or 0).mean for case in held]
-    results = [case.result for case in held if case.known]
-    off = []
+    The first two predict the epochs. The last two predict minutes from the actual epochs of a result and the
+    median images/s that other systems reach with the same accelerator, at any scale.
+    """
+    actual_epochs = np.array([case.epochs for case in cases])
+    reference_epochs = [reference.at(case.result.recipe.global_batch_size or 0).mean for case in cases]
+    results = [case.result for case in cases if case.known]
+    errors = []
     for result in results:
-        others = [
+        accelerator = images_per_second.conditions(result).accelerator
+        rates = [
             other.images_per_second_per_accelerator or 0
             for other in results
-            if images_per_second.conditions(other).accelerator
-            == images_per_second.conditions(result).accelerator
+            if images_per_second.conditions(other).accelerator == accelerator
             and images_per_second.system(other) != images_per_second.system(result)
         ]
-        if others:  # with its own epochs, and the median images/s of its accelerator at any scale
-            off.append(abs((result.images_per_second_per_accelerator or 0) / np.median(others) - 1))
+        if rates:
+            errors.append(abs((result.images_per_second_per_accelerator or 0) / np.median(rates) - 1))
+    usual_rate = "minutes, the usual images/s of the accelerator whatever the scale, median error"
     return {
-        "epochs, the reference alone, mean error": float(np.abs(reference_epochs - needed).mean()),
-        "epochs, always 35, mean error": float(np.abs(35 - needed).mean()),
-        "minutes, the usual images/s of the accelerator whatever the scale, median error": float(
-            np.median(off)
-        ),
-        "minutes, so, mean error": float(np.mean(off)),
+        "epochs, the reference alone, mean error": float(np.abs(reference_epochs - actual_epochs).mean()),
+        "epochs, always 35, mean error": float(np.abs(35 - actual_epochs).mean()),
+        usual_rate: float(np.median(errors)),
+        "minutes, so, mean error": float(np.mean(errors)),
     }
 
 
 def table(rows: dict[str, Any]) -> str:
+    """Return the rows of ``figures`` as a table in Markdown."""
     lines = [
         f"| {'what':48} | results | mean error | median error | 90 % below | in the {CONFIDENCE:.0%} "
         "interval |"
@@ -175,24 +193,24 @@ def main() -> int:
     with counting("leaving out organisations") as progress:
         organisations = hold_out(lambda result: result.organisation.lower(), progress)
     with counting("leaving out later rounds") as progress:
-        rounds = forward(progress)
+        rounds = predict_forward(progress)
     errors = figures(systems)
-    off_epochs, off_minutes = errors["epochs"]["mean"], errors["minutes"]["median"]
-    met = off_epochs < EPOCHS_GOAL and off_minutes < MINUTES_GOAL
+    epochs_error, minutes_error = errors["epochs"]["mean"], errors["minutes"]["median"]
+    both_met = epochs_error < EPOCHS_GOAL and minutes_error < MINUTES_GOAL
     print(f"Every system left out in turn\n\n{table(errors)}\n")
     print(f"Every organisation left out in turn\n\n{table(figures(organisations))}\n")
     print(f"Every round from those before it\n\n{table(figures(rounds))}\n")
     last = max(case.result.round for case in rounds)
-    of_last = [case for case in rounds if case.result.round == last]
-    print(f"{last} from those before it\n\n{table(figures(of_last))}\n")
+    last_round = [case for case in rounds if case.result.round == last]
+    print(f"{last} from those before it\n\n{table(figures(last_round))}\n")
     print("Simpler predictions\n")
     for name, value in baselines(systems).items():
         print(f"{name}: {value:.2f}" if name.startswith("epochs") else f"{name}: {value:.1%}")
     print(
-        f"epochs, mean absolute error {off_epochs:.2f}, goal below {EPOCHS_GOAL}; minutes, median error "
-        f"{off_minutes:.1%}, goal below {MINUTES_GOAL:.0%}: {'both met' if met else 'NOT MET'}"
+        f"epochs, mean absolute error {epochs_error:.2f}, goal below {EPOCHS_GOAL}; minutes, median error "
+        f"{minutes_error:.1%}, goal below {MINUTES_GOAL:.0%}: {'both met' if both_met else 'NOT MET'}"
     )
-    return 0 if met else 1
+    return 0 if both_met else 1
 
 
 if __name__ == "__main__":

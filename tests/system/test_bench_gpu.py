@@ -249,7 +249,7 @@ def test_modes_take_turns_as_far_as_the_memory_holds_them_and_are_released(monke
         return dict.fromkeys(modes, {})
 
     monkeypatch.setattr(gpu_steps, "most_images", lambda: fits)
-    monkeypatch.setattr(gpu_steps, "by_turns", by_turns)
+    monkeypatch.setattr(gpu_steps, "measure_by_turns", by_turns)
     monkeypatch.setattr(gpu_steps.launchers, "bind", lambda *_: "")
     assert list(gpu_steps.measure(["eager", "graph", "fused"], 3.0, 2)) == ["eager", "graph", "fused"]
     assert groups == expected
