@@ -29,8 +29,11 @@ from rn50 import files
 from rn50.errors import UserError, excerpt
 
 MAGIC = struct.pack("<I", 0xCED7230A)
+"""The magic word, with which each part begins."""
 ALIGNMENT = 4
+"""A part begins at a multiple of this number of bytes."""
 MAX_RECORD_BYTES = (1 << 29) - 1
+"""Largest size that the 29 bits of the length word can express."""
 WHOLE, FIRST, MIDDLE, LAST = 0, 1, 2, 3
 """Continuation flags of a part: the only part of its record; the first, a middle or the last of several."""
 
@@ -38,9 +41,12 @@ _REMEDY = "copy or pack the file again"
 _LARGEST_INDEX = 1 << 32
 """Limit in bytes of an index that is read into memory; ImageNet's train.idx takes 27 MB."""
 _LARGEST_NUMBER = np.iinfo(np.int64).max
+"""Largest offset that NumPy can read."""
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _PART = struct.Struct("<4sI")
+"""The words before the bytes of a part: magic word and length word."""
 _HEADER = struct.Struct("<IfQQ")
+"""The header of an image record: flag, label, id, id2."""
 IMAGE_START = _HEADER.size
 """Position of the image in a record without a label array."""
 
@@ -125,13 +131,13 @@ def _parts(read: Callable[[int, int], bytes], begin: int) -> Iterator[tuple[int,
             raise ValueError(f"ends after {len(header)} bytes of the 8 before a part")
         magic, length_word = _PART.unpack(header)
         flag, length = length_word >> 29, length_word & MAX_RECORD_BYTES
-        first = position == begin
+        is_first = position == begin
         no_start = "does not start as a record does"
         if magic != MAGIC:
-            raise ValueError(no_start if first else "has a part that does not start as one does")
-        if first and flag not in (WHOLE, FIRST):
+            raise ValueError(no_start if is_first else "has a part that does not start as one does")
+        if is_first and flag not in (WHOLE, FIRST):
             raise ValueError(f"{no_start}: continuation flag {flag} where a record begins")
-        if not first and flag not in (MIDDLE, LAST):
+        if not is_first and flag not in (MIDDLE, LAST):
             raise ValueError(f"has a part with continuation flag {flag} where a record goes on")
         part = read(position + _PART.size, length)
         if len(part) < length:
@@ -198,15 +204,6 @@ class IndexedRecordWriter(contextlib.ExitStack):
         self._rec.write(encode_image(key, label, image))
 
 
-def read_index(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return keys and byte offsets in an .idx file, in the order of its lines: two int64 arrays of shape
-    (records,).
-
-    Raises ``UserError`` for a file that is missing, empty or not an index.
-    """
-    return parse_index(path, index_bytes(path))
-
-
 def index_bytes(path: Path) -> bytes:
     """Return the content of an .idx file. Raises ``UserError`` if it cannot be read."""
     return files.read_bytes(path, _LARGEST_INDEX, remedy_for(path, _REMEDY))
@@ -220,31 +217,9 @@ def remedy_for(path: Path, otherwise: str) -> str:
     return f"{otherwise}, or rn50 verify --write-index {path.parent} makes it from {path.stem}.rec"
 
 
-def write_index(path: Path) -> None:
-    """Write the .idx file ``path`` from the .rec file beside it. The key of a record is the id in its header,
-    as in the files of MXNet's ``im2rec``.
-
-    Only the beginning of each record is read. Raises ``UserError`` if the .rec file is not whole, or if the
-    index exists or cannot be written.
-    """
-    rec, end, lines = path.with_suffix(".rec"), 0, ""
-    with files.open_regular(rec, _REMEDY) as stream:
-        try:
-            content: Any = memoryview(np.memmap(stream, np.uint8, "r"))  # type: ignore[arg-type]
-            while end < len(content):
-                begin, record = end, b""
-                for flag, part in _parts(lambda offset, count: content[offset : offset + count], begin):
-                    record += MAGIC * (flag in (MIDDLE, LAST)) + bytes(part[:IMAGE_START])
-                    end += _PART.size + len(part) + -len(part) % ALIGNMENT
-                lines += f"{decode_header(record).id}\t{begin}\n"
-        except ValueError as error:
-            raise UserError(rec, f"has no record at byte {end} ({error})", _REMEDY) from error
-    files.write(path, lines, files.NOTHING, "free space, or verify a folder of links to the data")
-
-
 def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return keys and byte offsets in ``text``, the content of the .idx file ``path``, as ``read_index``
-    does.
+    """Return keys and byte offsets in ``text``, the content of the .idx file ``path``, in the order of its
+    lines: two int64 arrays of shape (records,).
 
     Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` if the text is not an index.
     """
@@ -262,6 +237,35 @@ def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
     if pairs.min() < 0:
         raise UserError(path, "not an index, it holds negative numbers", _REMEDY)
     return pairs[:, 0], pairs[:, 1]
+
+
+def read_index(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return keys and byte offsets in an .idx file, as ``parse_index`` does. Raises ``UserError`` for a file
+    that is missing, empty or not an index."""
+    return parse_index(path, index_bytes(path))
+
+
+def write_index(path: Path) -> None:
+    """Write the .idx file ``path`` from the .rec file beside it. The key of a record is the id in its header,
+    as in the files of MXNet's ``im2rec``.
+
+    Only the beginning of each record is read. Raises ``UserError`` if the .rec file is not whole, or if the
+    index exists or cannot be written.
+    """
+    rec, end, lines = path.with_suffix(".rec"), 0, ""
+    with files.open_regular(rec, _REMEDY) as stream:
+        try:
+            content: Any = memoryview(np.memmap(stream, np.uint8, "r"))  # type: ignore[arg-type]
+            while end < len(content):
+                # The beginnings of all parts, because a record may also be cut inside its header.
+                begin, record = end, b""
+                for flag, part in _parts(lambda offset, count: content[offset : offset + count], begin):
+                    record += MAGIC * (flag in (MIDDLE, LAST)) + bytes(part[:IMAGE_START])
+                    end += _PART.size + len(part) + -len(part) % ALIGNMENT
+                lines += f"{decode_header(record).id}\t{begin}\n"
+        except ValueError as error:
+            raise UserError(rec, f"has no record at byte {end} ({error})", _REMEDY) from error
+    files.write(path, lines, files.NOTHING, "free space, or verify a folder of links to the data")
 
 
 class IndexedRecordReader(contextlib.ExitStack):

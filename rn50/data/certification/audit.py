@@ -28,6 +28,27 @@ DIGEST_BYTES = 32
 """Size of a SHA-256."""
 
 
+class _Chunk(NamedTuple):
+    """A part of the .rec file, and the findings about the records in it."""
+
+    raw: bytes
+    """The bytes of the part."""
+    records: int
+    """Number of records in it."""
+    faults: list[DataFinding]
+    remarks: list[DataFinding]
+
+
+def _pread(descriptor: int, count: int, offset: int) -> bytes:
+    """Return ``count`` bytes at ``offset``, or fewer at the end of the file. A single call of ``os.pread``
+    may return fewer at any place."""
+    pieces = []
+    while piece := os.pread(descriptor, count, offset):
+        pieces.append(piece)
+        count, offset = count - len(piece), offset + len(piece)
+    return b"".join(pieces)
+
+
 class AuditedSplit:
     """The files of a split, ``name``.rec and ``name``.idx in ``folder``, and the labels and digests that
     ``audit`` reads from them."""
@@ -51,7 +72,7 @@ class AuditedSplit:
         unknown = "pack the data again, or take them from another copy"
         self.remedy = f"pack it again: rn50 pack {source}" if source else unknown
 
-    def read(self, descriptor: int, decode: bool, positions: np.ndarray, bounds: np.ndarray) -> "_Chunk":
+    def read(self, descriptor: int, decode: bool, positions: np.ndarray, bounds: np.ndarray) -> _Chunk:
         """Read the .rec file from byte ``bounds[0]`` to byte ``bounds[-1]`` and check the records there.
 
         The record in line ``positions[i]`` of the index lies from byte ``bounds[i]`` to byte ``bounds[i +
@@ -65,7 +86,7 @@ class AuditedSplit:
             self._check_record(chunk, int(start) - begin, int(end) - begin, position, decode)
         return chunk
 
-    def _check_record(self, chunk: "_Chunk", start: int, end: int, position: int, decode: bool) -> None:
+    def _check_record(self, chunk: _Chunk, start: int, end: int, position: int, decode: bool) -> None:
         """Check the record in line ``position`` of the index, which lies from ``start`` to ``end`` of
         ``chunk.raw``. Store its label and the digest of its image, and add its faults and remarks to
         ``chunk``."""
@@ -150,27 +171,6 @@ class AuditedSplit:
             last = min(last, len(bounds) - 1)
             yield positions[first:last], bounds[first : last + 1]
             first = last
-
-
-class _Chunk(NamedTuple):
-    """A part of the .rec file, and the findings about the records in it."""
-
-    raw: bytes
-    """The bytes of the part."""
-    records: int
-    """Number of records in it."""
-    faults: list[DataFinding]
-    remarks: list[DataFinding]
-
-
-def _pread(descriptor: int, count: int, offset: int) -> bytes:
-    """Return ``count`` bytes at ``offset``, or fewer at the end of the file. A single call of ``os.pread``
-    may return fewer at any place."""
-    pieces = []
-    while piece := os.pread(descriptor, count, offset):
-        pieces.append(piece)
-        count, offset = count - len(piece), offset + len(piece)
-    return b"".join(pieces)
 
 
 def audit(
