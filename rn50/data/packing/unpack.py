@@ -106,9 +106,9 @@ def _write(
         header, image = reader.read(position)
         # Without a list of classes, all whole numbers that a float32 label can hold are allowed.
         is_class = header.flag < 2 and header.is_in(len(classes) or 1 << 24)
-        if (no_image := read_header(image).fault) or not is_class:
+        if (image_fault := read_header(image).fault) or not is_class:
             labels = f"{header.flag} labels" if header.flag > 1 else f"label {header.label:g}"
-            fault = f"is {no_image}" if is_class else f"has {labels}, which is not a class"
+            fault = f"is {image_fault}" if is_class else f"has {labels}, which is not a class"
             raise UserError(reader.path, f"record {position} {fault}", remedy)
         label = int(header.label)
         class_folder = folder / (Path(classes[label]).name if classes else f"{label:04d}")

@@ -75,7 +75,7 @@ def define(config: Config, split: Split, rank: int, ranks: int, seed: int, batch
     def graph() -> Any:
         jpegs, labels = _read(config, split, rank, ranks)
         images = _augment(_decode(jpegs, config, split, batch_format), config, split, batch_format)
-        return images, labels if batch_format.device_id is None else labels.gpu()
+        return images, (labels if batch_format.device_id is None else labels.gpu())
 
     return _pipeline(config, seed, batch_format, graph)
 
@@ -133,6 +133,7 @@ def _pipeline(config: Config, seed: int, batch_format: BatchFormat, graph: Any) 
 
 
 def _built(pipeline: Any) -> Any:
+    """Build a pipeline, which allocates its memory, and return it."""
     pipeline.build()
     return pipeline
 
