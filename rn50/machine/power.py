@@ -53,7 +53,7 @@ class PowerMeter:
 
     def __init__(self, counters: Sequence[Counter], now: Callable[[], float] = time.monotonic):
         self._counters, self._now = counters, now
-        self._last = [counter.read() for counter in counters]
+        self._last_values = [counter.read() for counter in counters]
         self._last_time = now()
 
     def watts(self) -> float:
@@ -62,11 +62,11 @@ class PowerMeter:
         values, now = [counter.read() for counter in self._counters], self._now()
         seconds = max(now - self._last_time, 1e-9)
         total = 0.0
-        for counter, last, value in zip(self._counters, self._last, values, strict=True):
+        for counter, last, value in zip(self._counters, self._last_values, values, strict=True):
             # A value below the last one means that the counter has begun again from 0.
             wrapped = (counter.wraps_at or 0.0) if value < last else 0.0
             total += (last + value) / 2 if counter.is_power else (value - last + wrapped) / seconds
-        self._last, self._last_time = values, now
+        self._last_values, self._last_time = values, now
         return total
 
 
