@@ -31,7 +31,7 @@ def record_sets(config: Config) -> dict[str, tuple[Path, Path, int, str]]:
     that sets this number)."""
     data, folder = config.data, Path(config.data.folder)
     numbers = {"train": (data.train_samples, "NUMEXAMPLES"), "val": (data.eval_samples, "NUMVALEXAMPLES")}
-    return {split: (folder / f"{split}.rec", folder / f"{split}.idx", *n) for split, n in numbers.items()}
+    return {name: (folder / f"{name}.rec", folder / f"{name}.idx", *numbers[name]) for name in numbers}
 
 
 def check(config: Config, needed: Sequence[str] = FILES) -> None:

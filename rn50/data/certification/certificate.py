@@ -56,7 +56,8 @@ class ExpectedData(NamedTuple):
     @property
     def is_imagenet(self) -> bool:
         """True if the numbers of classes and images are those of the benchmark."""
-        return self[:3] == (rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES)
+        numbers = self.classes, self.train, self.val
+        return numbers == (rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES)
 
 
 def expected(folder: Path) -> ExpectedData:
@@ -70,7 +71,8 @@ def expected(folder: Path) -> ExpectedData:
         if record is not None:
             record.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
             counts: list[Any] = [record.get(key) for key in ("classes", "train", "val")]
-            if any(type(count) is not int or count < 0 for count in counts):  # Python takes True for 1
+            # ``type`` and not ``isinstance``, for which True is an int.
+            if any(type(count) is not int or count < 0 for count in counts):
                 raise _damaged(folder / name, "it lacks the numbers of images")
             classes, train, val = counts
             return ExpectedData(classes, train, val, _facts(folder / name, record), name)
