@@ -162,8 +162,7 @@ def capability(used: Sequence[Gpu], traits: Traits, build: str, severity: str, r
 def driver(version: str, cuda: int, severity: str) -> Diagnosis:
     """Check that the driver of this version runs libraries of the major version ``cuda`` of CUDA. If it does
     not, the diagnosis has ``severity``."""
-    oldest = OLDEST_DRIVER[cuda]
-    if newer(oldest, version):
-        problem = f"{version}; CUDA {cuda} needs {oldest} or newer"
-        return Diagnosis(severity, "driver", problem, INSTALL_DRIVER)
+    limit = OLDEST_DRIVER[cuda]
+    if newer(limit, version):
+        return Diagnosis(severity, "driver", f"{version}; CUDA {cuda} needs {limit} or newer", INSTALL_DRIVER)
     return Diagnosis(OK, "driver", f"{version}; CUDA {cuda} runs on it")
