@@ -177,6 +177,7 @@ def _locked_memory(machine: Machine, config: Config | None) -> Diagnosis:
 
 
 def _open_files(machine: Machine) -> Diagnosis:
+    """Check the limit of the number of open files."""
     limit = machine.open_files
     text = "unlimited" if limit is None else str(limit)
     if limit is not None and limit < OPEN_FILES:
@@ -186,6 +187,7 @@ def _open_files(machine: Machine) -> Diagnosis:
 
 
 def _network(machine: Machine, config: Config | None) -> Diagnosis:
+    """Check that a run on several machines has InfiniBand."""
     if machine.infiniband:
         return Diagnosis(OK, "network", "; ".join(machine.infiniband))
     if config is not None and config.run.nodes > 1:

@@ -80,6 +80,7 @@ def _version(software: Software) -> tuple[int, ...]:
 
 
 def _python(software: Software, traits: frameworks.Traits, device: str) -> Diagnosis:
+    """Check the version of Python."""
     if OLDEST_PYTHON <= _version(software) <= NEWEST_PYTHON:
         return Diagnosis(OK, "Python", software.python)
     versions = " to ".join("{}.{}".format(*version) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
@@ -88,6 +89,7 @@ def _python(software: Software, traits: frameworks.Traits, device: str) -> Diagn
 
 
 def _packages(software: Software, traits: frameworks.Traits, device: str) -> Diagnosis:
+    """Check that a framework is installed that has no checks of its own."""
     shown = software.shown(traits)
     if software.has(traits):
         return Diagnosis(OK, "packages", shown)

@@ -21,6 +21,7 @@ def diagnoses(machine: Machine, config: Config | None) -> Iterator[Diagnosis]:
 
 
 def _processor(machine: Machine) -> Diagnosis:
+    """Show the processor, and check its architecture."""
     cores = len({(cpu.socket, cpu.core) for cpu in machine.cpus})
     nodes = len({cpu.node for cpu in machine.cpus})
     usable = f"{len(machine.cpus)} of {machine.online} CPUs usable"

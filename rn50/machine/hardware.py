@@ -194,6 +194,7 @@ def _resource_limit(source: Sources, name: str) -> int | None:
 
 
 def _mounts(source: Sources) -> Iterator[Mount]:
+    """Yield the mounted file systems that /proc/self/mountinfo lists."""
     for line in source.text("proc/self/mountinfo").splitlines():
         if fields := re.match(r"\S+ \S+ \S+ \S+ (\S+) .* - (\S+) (\S+) (\S+)$", line):
             # The kernel writes white space in a name as an octal number.

@@ -89,6 +89,7 @@ def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _damaged(path: Path, reason: str) -> UserError:
+    """Return the error for a certificate or another record of the data set that cannot be used."""
     return UserError(path, f"damaged, {reason}", "take it from another copy of the data, or delete it")
 
 

@@ -227,6 +227,7 @@ def _find_duplicates(splits: Sequence[AuditedSplit], faults: DataFindings, remar
     train_images = splits[0].records
 
     def file_and_record(image: int) -> tuple[str, int]:
+        """Return the .rec file of an image, and the number of its record there."""
         return ("train.rec", image) if image < train_images else ("val.rec", image - train_images)
 
     is_present = digests.any(axis=1)

@@ -105,6 +105,7 @@ def _listed(folder: Path, truth: Path | None) -> ImageFolder:
         raise UserError(without / missing, f"no such folder, though {having} has it", remedy)
 
     def labelled(split: Path) -> list[Image]:
+        """Return the images of a split that has class folders."""
         return [image for label, name in enumerate(classes) for image in _images(split, name, label)]
 
     val_images = labelled(val) if val_classes else _flat(folder, classes, truth)

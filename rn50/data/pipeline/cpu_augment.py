@@ -135,6 +135,8 @@ def _operator() -> Any:
     from nvidia.dali.plugin.numba.experimental import NumbaFunction
 
     class CompiledFunction(NumbaFunction):
+        """An operator whose C functions are given by their addresses."""
+
         def _get_run_fn_cpu(self, run_fn: Any, *_: object) -> Any:
             return run_fn.address
 
