@@ -78,8 +78,8 @@ class Batches(ABC):
         shard = self._shard()
         self._passes += 1
         for index in range(self._set.batches):
-            images, labels = self._placed(self._next_timed(), index)
-            yield Batch(images, labels, *self._set.counts(shard, index))
+            # The images and labels, and their numbers. No variable keeps them alive behind their step.
+            yield Batch(*self._placed(self._next_timed(), index), *self._set.counts(shard, index))
 
     def drain(self) -> None:
         """Discard the batches that the input library has prepared."""
