@@ -94,6 +94,7 @@ _WEIGHT_DECAY = Closed(
 )
 _ALLOWED_SMOOTHING = "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)"
 SMOOTHING = Closed(rules.LABEL_SMOOTHING.__contains__, "the rules allow 0 and 0.1", _ALLOWED_SMOOTHING)
+# Arguments of ``_row`` for hyperparameters that the rules fix.
 _END = _fixed(rules.END_LEARNING_RATE, "end the schedule at")
 _POWER = _fixed(rules.POLY_POWER, "decay with power", optimizers=("lars",))
 _EPSILON = _fixed(rules.LARS_EPSILON, "train with epsilon")

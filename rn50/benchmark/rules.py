@@ -10,26 +10,35 @@ from collections.abc import Mapping
 from typing import Any
 
 BENCHMARK = "resnet"
+"""Name of the benchmark in logs and in the folders of submissions."""
 
 TRAIN_SAMPLES = 1_281_167
 EVAL_SAMPLES = 50_000
 CLASSES = 1000
 IMAGE_SIZE = 224
+"""Height and width of the images that the network sees, in pixels."""
 EVAL_RESIZE = 256
+"""Pixels of the shorter side of a validation image, before its centre is cropped."""
 CROP_AREA = (0.05, 1.0)
+"""Smallest and largest area of a random crop of a training image, as fractions of the image."""
 CROP_ASPECT = (3 / 4, 4 / 3)
+"""Smallest and largest ratio of width to height of a random crop."""
 MIRROR_PROBABILITY = 0.5
 MEAN = (123.675, 116.28, 103.53)
 STD = (58.395, 57.12, 57.375)
+"""Mean and standard deviation of red, green and blue, on a scale of 0 to 255, by which images are
+normalised."""
 
 TARGET_ACCURACY = 0.759
 """A run stops at its first evaluation with ``correct / total >= TARGET_ACCURACY``."""
 
 EVAL_PERIOD_EPOCHS = 4
+"""Epochs between two evaluations."""
 
 BATCH_NORM_MOMENTUM = 0.9
 BATCH_NORM_EPSILON = 1e-5
 PARAMETERS = 25_557_032
+"""Trainable parameters of the network."""
 
 DIVISIONS = ("closed", "open")
 STATUSES = ("onprem", "cloud", "research", "preview")

@@ -221,9 +221,9 @@ def report(error: BaseException) -> int:
     """Print ``error`` on standard error in a line, or in a line for each of several errors. Return the exit
     status. If memory is used up, end the process here."""
     limit = process.memory_limit_kib()
-    # A UserError may quote such a message for another reason, unless the memory is limited.
-    may_say_so = limit or not isinstance(error, UserError)
-    if isinstance(error, MemoryError) or (may_say_so and process.OUT_OF_MEMORY.search(str(error))):
+    # Without a limit of memory, a UserError with such a message is about something else.
+    can_be_memory = limit or not isinstance(error, UserError)
+    if isinstance(error, MemoryError) or (can_be_memory and process.OUT_OF_MEMORY.search(str(error))):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
         end_at_once(Status.USER_ERROR)
     if isinstance(error, (UserError, RankLostError)):

@@ -76,7 +76,8 @@ def sharing(config: Config) -> tuple[int, int]:
     """
     environ = config.environment
     names = (RANK, "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-    name, number = next(((name, environ[name]) for name in names if name in environ), ("", "0"))
+    name = next((name for name in names if name in environ), "")
+    number = environ.get(name, "0")
     if not number.isdecimal():
         raise UserError(f"{name}={excerpt(number)}", "not the number of a rank", "unset it")
     local_rank = int(number)
@@ -143,10 +144,12 @@ def _local_launcher_can(config: Config) -> bool:
 
 
 def _without_horovod(config: Config) -> bool:
+    """Return True if the framework connects ranks on GPUs, or on several machines, without Horovod."""
     return not traits(config.run.framework).horovod
 
 
 def _horovodrun(config: Config, rank_argv: list[str]) -> Start:
+    """Return the start of horovodrun, with Gloo."""
     _need_horovod(config)
     # Run horovodrun's main function behind an import of the implementation: horovodrun imports the framework,
     # to see what Horovod was built for, and the framework may need a fix that the implementation makes.
@@ -157,6 +160,7 @@ def _horovodrun(config: Config, rank_argv: list[str]) -> Start:
 
 
 def _mpirun(config: Config, rank_argv: list[str]) -> Start:
+    """Return the start of mpirun, which Horovod uses through MPI."""
     _need_horovod(config)
     alternative = "or set LAUNCHER=horovodrun"
     if shutil.which("mpirun") is None:

@@ -167,7 +167,6 @@ def restore(checkpoint: Checkpoint, rank: Rank) -> None:
 
     Raises UserError if the checkpoint is of another network.
     """
-
     arrays, number = checkpoint.arrays, rank.communicator.rank
 
     def saved(name: str, like: np.ndarray, *stored_names: str) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Checks that the GPUs of this machine can make a run, and the error for a GPU whose memory is used up.
 
-``device.py`` of each framework calls ``require_gpus`` and ``require_code``; ``timed_run.py`` and measurements
-run inside ``full_memory_named``.
+``device.py`` of each framework calls ``require_gpus`` and ``require_code``; a timed run is made inside
+``full_memory_named``.
 """
 
 import contextlib

@@ -26,8 +26,8 @@ def chosen(config: Config) -> str:
 
 
 def prepare(config: Config, batch_format: BatchFormat) -> None:
-    """Import and compile what ``open_batches`` needs, without opening the data set. Raises UserError if a
-    package is missing."""
+    """Import, compile and start what ``open_batches`` needs, without opening the data set. Raises UserError
+    if a package is missing."""
     _batches(config)
     if chosen(config) == "dali":
         dali.prepare(config, batch_format)

@@ -5,7 +5,7 @@ memory that all ranks share. The all-reduce works in place: each rank sums one p
 arrays of all ranks and writes the sums back to all arrays, which takes only the time to read and write them.
 When a rank ends, its sockets close, which the other ranks see at once.
 
-``communicator.py`` of each framework derives its ``SharedMemory`` from ``LocalRanks``.
+``SharedMemory`` in ``communicator.py`` of each framework is ``LocalRanks`` or a subclass of it.
 """
 
 import contextlib

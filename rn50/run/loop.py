@@ -60,8 +60,8 @@ class Rank:
         """Precision of the matrix products, the same on all ranks. ``warm_up`` may change it, and nothing
         after that."""
         self.forward_seconds = math.inf
-        """Seconds of a forward pass, in which no other rank takes part: they show which rank is slow.
-        ``warm_up`` measures them."""
+        """Seconds of the fastest forward pass of the warm-up. No other rank takes part in a forward pass, so
+        they show which rank is slow."""
         self.steps = 0
         """Batches begun so far, in warm-up, training or evaluation. The watchdog's thread reads it."""
         self._rates = LearningRates(config)
