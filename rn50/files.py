@@ -224,8 +224,7 @@ def table_beside(module: str, name: str) -> list[list[str]]:
     """Return the rows, without the headings, of the CSV file ``name`` in the folder of ``module``, which is
     the ``__file__`` of a module."""
     with pathlib.Path(module).with_name(name).open(newline="", encoding="utf-8") as table:
-        _, *rows = csv.reader(table)
-    return rows
+        return list(csv.reader(table))[1:]
 
 
 def sha256(path: Path) -> str:

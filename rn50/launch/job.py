@@ -101,6 +101,7 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
     if starts_all and config.run.nodes > 1 and config.run.cache_cleared:
         _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")
         environ["CACHE_CLEARED"] = "0"
+    # Start the launcher, or the one rank that this process stands for.
     oom_kills = cgroup.oom_kills(Sources())
     adopt_orphans()
     older_descendants = _descendants()
@@ -114,6 +115,7 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
         preexec_fn=ask_to_end_with_parent(),
     )
     stop.watch(process)
+    # Wait for its end, and for that of all that it has started.
     if starts_all:
         who, status = _relay(process, start.launcher, stop)
     else:
@@ -122,6 +124,7 @@ def run_ranks(config: Config, verb: Sequence[str], result_file: pathlib.Path | N
     _wait_for_rest(older_descendants)
     if result_file is not None and not start.rank:  # a rank but 0 that Slurm started must not touch the log
         log_file.stop_abandoned(result_file)
+    # Say why it ended, unless it has done so itself.
     if stop.signal is not None:
         _say(f"stopped by {stop.signal.name}; {_remains(result_file)}")
         return 128 + stop.signal
