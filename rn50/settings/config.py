@@ -1,4 +1,8 @@
-"""The configuration of a run, read once into frozen dataclasses."""
+"""The configuration of a run: environment variables become a ``Config`` of frozen dataclasses, once.
+
+Every verb that runs or measures gets a ``Config`` from ``named.read``, which sources the file and calls
+``from_environment``; each rank reads its own from the environment that its launcher gave it.
+"""
 
 import dataclasses
 import hashlib
@@ -19,27 +23,28 @@ from rn50.settings.variables import FIXED, LIBRARIES, Variable
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Configuration of a run: the four sections of values that are read here, and the environment."""
+    """Configuration of a run: four sections of values, and the environment that they were read from."""
 
     hyperparameters: fields.Hyperparameters
     run: fields.Run
     data: fields.Data
     input_pipeline: fields.InputPipeline
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
-    """Environment that it was read from. What nothing reads here is passed through to whatever it starts; it
-    may hold secrets, so it is neither shown nor saved."""
+    """All variables of the environment, also those that fill no field; the processes of the run inherit them.
+    They may include secrets, so they are neither shown nor saved."""
     document: Document | None = dataclasses.field(default=None, repr=False, compare=False)
-    """The file that was sourced; None in a rank, whose launcher has read it."""
+    """The configuration file that was sourced; None in a rank, which gets the variables of its launcher."""
 
     def replaced(self, **values: Any) -> "Config":
-        """Return the configuration with other values of variables, those of libraries included; None unsets
-        one. Raises UserError if it cannot be run."""
+        """Return the configuration with other values of variables, given by name: ``LR=1``. Variables of
+        libraries may be among them. None unsets a variable. Raises UserError if the new configuration cannot
+        be run."""
         environ = {name: text for name, text in self.environment.items() if name not in values}
         texts = {name: Variable.write(value) for name, value in values.items() if value is not None}
         return from_environment({**environ, **texts}, self.document)
 
     def environ(self) -> dict[str, str]:
-        """Return the environment of a process that this configuration is for."""
+        """Return a copy of the environment, for a process of the run."""
         return dict(self.environment)
 
     @property
@@ -49,7 +54,7 @@ class Config:
 
     @property
     def to_one_rank(self) -> str:
-        """Settings for a run of one rank without Horovod, in words."""
+        """Advice in an error: the settings that make this a run of one rank without Horovod, in words."""
         counts = {"DGXNGPU": self.run.ranks_per_node, "DGXNNODES": self.run.nodes}
         return " and ".join(f"{name}=1" for name, count in counts.items() if count > 1) or "LAUNCHER=auto"
 
@@ -60,13 +65,14 @@ class Config:
 
     @property
     def epoch_samples(self) -> int:
-        """Images that an epoch trains on: all, or those of ``benchmark_steps`` steps."""
-        all_, steps = self.data.train_samples, self.run.benchmark_steps
-        return all_ if steps is None else min(all_, steps * self.global_batch_size)
+        """Images that an epoch trains on: the training set, or the images of BENCHMARK_STEPS steps."""
+        steps, train_samples = self.run.benchmark_steps, self.data.train_samples
+        return train_samples if steps is None else min(train_samples, steps * self.global_batch_size)
 
     @property
     def evaluation_epochs(self) -> list[int]:
-        """Epochs after which a run evaluates; the last one is the last that it trains."""
+        """Epochs after which a run evaluates, counted from 1. A run that misses the target ends after the
+        last of them."""
         h = self.hyperparameters
         return schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period, self.run.target)
 
@@ -78,37 +84,37 @@ class Config:
 
     @property
     def departures(self) -> dict[str, str]:
-        """Variables whose values break the rules of the closed division -> the rule."""
+        """Variable whose value breaks a rule of the closed division -> the rule."""
         broken = recipe.departures(self.recipe)
         return {variable.name: broken[field] for _, field, variable in variables() if field in broken}
 
     @property
     def division(self) -> str:
         """Division that the log names: open if the hyperparameters break a rule of the closed division, else
-        the division set."""
+        SUBMISSION_DIVISION."""
         return "open" if self.departures else self.run.division
 
     @property
     def is_imagenet(self) -> bool:
-        """True if the run is the benchmark's complete task; otherwise every output is labelled
+        """True if the run is the complete task of the benchmark. If not, every output has the label
         ``rules.NOT_A_RESULT``."""
         return rules.NOT_A_RESULT not in self.labels
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of ``rules.LABELS`` that every output of a run has."""
+        """The labels of ``rules.LABELS`` that apply to the run; every output of the run shows them."""
         return rules.labels(dataclasses.asdict(self.data), dataclasses.asdict(self.run))
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of all values that the runs of a result have in common."""
+        """SHA-256 of the values that all runs of a result must share, which identifies the configuration."""
         values = self.to_dict()
         for name in RUNS_OWN:
             del values["run"][name]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def as_environment(self) -> dict[str, str]:
-        """Return variables from which ``from_environment`` reads an equal configuration."""
+        """Return variable -> text. ``from_environment`` makes an equal configuration of them."""
         sections = self.to_dict()
         values = {variable.name: sections[section][field] for section, field, variable in variables()}
         return {name: Variable.write(value) for name, value in values.items() if value is not None}
@@ -119,10 +125,12 @@ class Config:
 
 
 def from_environment(environ: Mapping[str, str] | None = None, document: Document | None = None) -> Config:
-    """Return the configuration that environment variables describe, by default those of this process.
+    """Return the configuration that the variables ``environ`` describe, by default the environment of this
+    process.
 
-    ``document`` is the file that was sourced; if it is ours, its names are checked. Raises UserError with one
-    line for every variable that is missing, unknown or impossible.
+    ``document`` is the file that a shell has sourced into ``environ``. In a file of this repository an
+    unknown name is an error. Raises UserError with one line for every variable that is missing, unknown or
+    impossible.
     """
     environ = environment() if environ is None else environ
     file = environ.get("CONFIG_FILE") or (document and document.path)
@@ -161,7 +169,8 @@ def from_environment(environ: Mapping[str, str] | None = None, document: Documen
 
 
 def of_document(document: Document) -> Config:
-    """Return the configuration that a file makes in an empty environment, read without a shell."""
+    """Return the configuration of a file in an empty environment, without starting a shell. Raises UserError
+    if it cannot be run."""
     try:
         return from_environment(document.assigned.values, document)
     except UserError as error:

@@ -1,4 +1,8 @@
-"""Configuration files: the path of each, and one that is read once."""
+"""Configuration files: find the file of a system (``find``), read it without a shell (``Document``), and have
+a shell source it (``source``).
+
+``named.py`` makes a ``Config`` of the result.
+"""
 
 import contextlib
 import os
@@ -18,51 +22,60 @@ from rn50.settings.libraries import is_passed_through
 from rn50.settings.shell import assignments
 
 CONFIGS = (PACKAGES / "rn50" / "configs").resolve()
-"""Folder of our own files. An unknown name is an error in our files, and ignored in any other."""
+"""Folder of this repository's configuration files. A variable of unknown name is an error in these files; in
+any other file it is ignored."""
 
 PATHS: tuple[str, ...] = ("LOGDIR", "RESULTS")
 PATHS += tuple(name for name, variable in VARIABLES.items() if variable.parse is parsers.path)
-"""Variables that hold paths, as in ``configs/start.sh``."""
+"""Variables whose values are paths, the same as in ``configs/start.sh``."""
 
 NAMED_BY = ("CONFIG_FILE", "DGXSYSTEM")
-"""Variables that name the configuration where a command does not."""
+"""Variables that name the configuration if the command line names none."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w+-]{,99}", re.ASCII)
+"""Name that a system may have."""
 TIME_LIMIT_S = 10
+"""Limit of the seconds that a shell takes to source a file: assignments take milliseconds."""
 MOST_PRINTED = 4 << 20
-"""Largest output of a shell in bytes, and largest file that a configuration may write."""
+"""Largest output of a shell, in bytes, and largest file that a configuration may write. By default Linux
+allows a process 2 MiB of arguments and environment."""
 
 
 class Document:
-    """A configuration file, read once. Nothing in it is run but by ``sourced``.
+    """A configuration file. Its text and assignments are read once, without running anything; only
+    ``sourced`` runs the file.
 
-    ``text`` is that of a file not yet written. Raises UserError if the file cannot be read, or one that it
-    sources.
+    ``text`` is the content of a file that is not yet written; by default the file is read. Raises UserError
+    if the file, or a file that it sources, cannot be read.
     """
 
     def __init__(self, path: Path, text: str | None = None) -> None:
-        self.path, self.assigned = path, assignments.read(path, text)
+        self.path = path
+        self.assigned = assignments.read(path, text)
         self.text = self.assigned.text
         self.names = [*self.assigned.values, *self.assigned.doubtful]
-        """The names that it and the files that it sources set or may set."""
+        """Names of the variables that the file and the files that it sources set, or may set in a way that
+        only a shell can tell."""
 
     @property
     def is_ours(self) -> bool:
-        """True if it lies in this repository's ``configs/``."""
+        """True if the file lies in this repository's ``configs/``."""
         return Path(os.path.realpath(self.path)).parent == CONFIGS
 
     def unknown(self, names: Collection[str]) -> list[str]:
-        """Return the names that it sets and that are neither among ``names`` nor a library's."""
+        """Return the names of the variables that the file sets and that are neither among ``names`` nor
+        passed through to a library."""
         return [name for name in self.names if name not in names and not is_passed_through(name)]
 
     def sourced(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the variables of ``environ``, replaced by those of a shell that has sourced the file.
+        """Return ``environ``, updated with the variables of a shell that has sourced the file.
 
-        Raises UserError if it is no configuration, and as ``source`` does. A file that starts a job, or that
-        sets no known variable, is none: a look at somebody's script must not run it.
+        Raises UserError if the file is no configuration, or as ``source`` does. A file that starts a job, or
+        that sets no known variable, is no configuration, because it may be a script, and to show the
+        configuration of a script must not run it.
         """
-        is_read = any(name in EVERY_NAME or is_passed_through(name) for name in self.names)
-        if not is_read and not self.assigned.anything:
+        sets_known_names = any(name in EVERY_NAME or is_passed_through(name) for name in self.names)
+        if not sets_known_names and not self.assigned.anything:
             if ":::MLLOG" in self.text:
                 raise UserError(self.path, "a log of a run, no configuration", "rn50 score reads it")
             remedy = f"{assignments.PLAIN}, as in configs/"
@@ -78,52 +91,53 @@ def systems() -> list[str]:
 
 
 def file_of(system: str) -> Path:
-    """Return the path of a system's configuration file, as ``configs/start.sh`` does."""
+    """Return the path of a system's file in ``configs/``, by the rule of ``configs/start.sh``."""
     return CONFIGS / f"config_{system}.sh"
 
 
 def system_of(file: Path) -> str:
-    """Return the name of the system that a file configures, as ``configs/start.sh`` does."""
+    """Return the name of the system that a file configures, by the rule of ``configs/start.sh``."""
     return file.stem[len("config_") :] if file.stem.startswith("config_") else file.stem
 
 
 def is_named(name: str | None) -> bool:
-    """Return True if ``name`` or this process's environment names a configuration."""
+    """Return True if ``name`` is not empty or this process's environment names a configuration."""
     return bool(name or any(map(process.environment().get, NAMED_BY)))
 
 
 def find(name: str | None) -> Document:
-    """Return the configuration file ``name``: a file, or a system of configs/; by default CONFIG_FILE or
-    DGXSYSTEM of this process's environment.
+    """Return the configuration file ``name``, which is a path or the name of a system of configs/. Without a
+    name, CONFIG_FILE or DGXSYSTEM of this process's environment names the file.
 
     Raises UserError if there is no such file, or it cannot be read.
     """
-    environ, choices = process.environment(), f"there are: {', '.join(systems())}"
+    environ = process.environment()
+    choices = f"there are: {', '.join(systems())}"
     variable = next((key for key in NAMED_BY if not name and environ.get(key)), "")
     named = name or environ.get(variable)
     if not named:
         raise UserError("which configuration? give its name or file, or set DGXSYSTEM", None, choices)
     ours = file_of(named)
-    # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader
-    # reports what is wrong.
-    is_there = os.path.exists(named) and not os.path.isdir(named)
-    if not is_there and not os.path.isfile(ours):
+    # A folder of results may have the name of a system, so a folder is not taken for the file. Any other path
+    # is taken, and ``Document`` reports what is wrong with it.
+    is_path = os.path.exists(named) and not os.path.isdir(named)
+    if not is_path and not os.path.isfile(ours):
         subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
         meant = did_you_mean(named, systems())
         new = "" if meant or not _NAME.fullmatch(named) else f"; or write it: rn50 config new {named}"
         problem = "a folder" if os.path.isdir(named) else "no such file"
         raise UserError(subject, f"{problem}, and no system of configs/", f"{meant} {choices}{new}".strip())
-    return Document(Path(named) if is_there else ours)
+    return Document(Path(named) if is_path else ours)
 
 
 def absolute_paths(variables: Mapping[str, str], folder: Path = Path()) -> dict[str, str]:
-    """Return the variables that hold paths; a relative path begins in ``folder``."""
+    """Return those of ``variables`` that hold paths, made absolute. A relative path begins in ``folder``."""
     return {name: os.path.abspath(folder / variables[name]) for name in PATHS if variables.get(name)}
 
 
 def source(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a shell after it has sourced a file, exported or not. The file's output is
-    dropped.
+    """Return the variables that a shell has after it has sourced a file, whether exported or not. What the
+    file prints is dropped.
 
     The shell starts with a default PATH and the variables of ``environ`` only. Its working directory is the
     folder of the file, as in ``configs/load.sh``.
@@ -142,11 +156,11 @@ def source(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
-    """Return exit status, variables and last error line of a shell that sources a file. Its process group is
-    killed with it."""
+    """Have a shell source a file. Return (exit status, variables as ``env -0`` prints them, last line of
+    standard error). Whatever the file started is killed at the end."""
     prepare = f"ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH"
     script = f'{prepare}; . "./$1" >/dev/null || exit; command -p env -0'
-    # Files, because ulimit does not limit a pipe.
+    # The output goes into files, because ulimit does not limit a pipe.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-c", script, "bash", file.name],

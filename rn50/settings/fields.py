@@ -1,9 +1,10 @@
 """The variables of a configuration, each defined once, as the dataclass field that it fills.
 
-The type of a field says how its text is read, unless a parser is given. The docstring below it says what the
-variable means, in the documentation, in ``rn50 config show`` and in errors. Variables that decide convergence
-have no default, so that nobody trains with an unseen hyperparameter. The other defaults are those of the
-launchers of the published MXNet submissions (rounds v0.7 to v2.1).
+``env`` names the variable of a field, its default and its range. The type of the field chooses the parser of
+the text, unless ``env`` has ``parse``. The docstring below the field is the meaning of the variable, which
+the documentation, ``rn50 config show`` and error messages print. Variables that decide convergence have no
+default, so that nobody trains with a hyperparameter that the file does not show. The other defaults are those
+of the launchers of the published MXNet submissions (rounds v0.7 to v2.1).
 """
 
 import dataclasses
@@ -132,12 +133,12 @@ class Run:
 
     @property
     def target_accuracy(self) -> float:
-        """``target`` as a number; infinite for none."""
+        """``target`` as a number; infinity, which no accuracy reaches, if it is "none"."""
         return math.inf if self.target == "none" else float(self.target)
 
 
 RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "save_weights", "resume", "power")
-"""Fields of ``Run`` that may differ between the runs of one configuration."""
+"""Fields of ``Run`` that may differ between the runs of one result."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,34 +202,37 @@ SECTIONS = {"hyperparameters": Hyperparameters, "run": Run, "data": Data, "input
 
 
 def variables() -> Iterator[tuple[str, str, Variable]]:
-    """Yield (section, field, variable) of every variable, in the order of the configuration files."""
+    """Yield (name of the section, name of the field, variable) for every variable, in the order of the
+    configuration files."""
     for section, type_ in SECTIONS.items():
         for field in dataclasses.fields(type_):
             yield section, field.name, variable_of(type_, field)
 
 
 VARIABLES = {variable.name: variable for _, _, variable in variables()}
-VARIABLE_OF = {field: v.name for section, field, v in variables() if section == "hyperparameters"}
-"""Field of ``Hyperparameters`` -> its variable."""
+VARIABLE_OF = {
+    field: variable.name for section, field, variable in variables() if section == "hyperparameters"
+}
+"""Name of a field of ``Hyperparameters`` -> name of its variable."""
 KNOWN_NAMES = frozenset((*VARIABLES, *FIXED, *UNUSED))
-"""Name of every variable that is read or checked here, without the aliases of other makers."""
+"""Names of the variables of this repository's files that rn50 reads, checks or knows to be unused."""
 EVERY_NAME = KNOWN_NAMES.union(*(variable.aliases for variable in VARIABLES.values()))
-"""``KNOWN_NAMES`` and the aliases of other makers."""
+"""``KNOWN_NAMES``, and the names that other submitters' files have for the same variables."""
 RUNS_OWN_NAMES = frozenset(variable.name for _, field, variable in variables() if field in RUNS_OWN)
-"""Names of the variables that may differ between the runs of one configuration."""
+"""Names of the variables of the fields ``RUNS_OWN``."""
 
 
 def spelling(name: str) -> str:
-    """Return "did you mean X?" for an unknown name that nearly matches a variable or swaps letters of it;
-    else nothing."""
+    """Return "did you mean X?" if an unknown name nearly equals that of a variable or has the same letters in
+    another order, else an empty string."""
     swapped = {variable for variable in EVERY_NAME if sorted(variable) == sorted(name)}
     return did_you_mean(name, EVERY_NAME, nearness=0.9) or did_you_mean(name, swapped)
 
 
 def patterns_of_names() -> list[str]:
-    """Return shell patterns of the names of all variables that a run reads, checks or passes through, to
-    carry them elsewhere.
+    """Return shell patterns for the names of all variables that a run reads, checks or passes through.
+    ``run_with_docker.sh`` gives a container the variables that match.
 
-    ``LD_*`` is left out: it names files of one machine.
+    ``LD_*`` is left out, because these variables name files of one machine.
     """
     return sorted(EVERY_NAME) + sorted(f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_")

@@ -1,4 +1,8 @@
-"""Read the comment at the top of a configuration file: its purpose, in lines of (name, text)."""
+"""Read the header of a configuration file, the comment at its top: its entries ``#   NAME  TEXT``.
+
+The entries "expected" and "curve" say what its runs have measured. ``Expected`` and ``curve`` are shown
+beside a new run, if its configuration is still that of the file.
+"""
 
 import re
 from collections.abc import Mapping
@@ -10,70 +14,78 @@ from rn50.settings.document import Document, file_of, systems
 from rn50.settings.fields import RUNS_OWN_NAMES, VARIABLES
 
 _ENTRY = re.compile(r"#   (\S+) +(.*)")
-_MORE = re.compile(r"# {4,}(\S.*)")
+_CONTINUATION = re.compile(r"# {4,}(\S.*)")
 _EPOCH_AND_MINUTES = re.compile(r"epoch (\d+)[^;]*; (.* minutes\b.*?)(?:\. .*)?")
 _NO_LIMIT = re.compile(r"not measured|estimate|and more")
+"""Words of an entry "expected" whose minutes are no upper limit."""
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
 EXPECTATION = re.compile(r"^#   (?:expected|curve) .*\n(?:# {4,}\S.*\n)*", re.MULTILINE)
-"""Entries of a header on what to expect of a run."""
-_OF_NO_EFFECT = RUNS_OWN_NAMES | {"DATADIR", "DGXSYSTEM", "LAUNCHER"}
-_OF_NO_EFFECT |= {name for name in VARIABLES if name.startswith("SUBMISSION_")}
-"""Variables that change neither the convergence nor the time of a run much."""
+"""Entries "expected" and "curve" with their continuation lines."""
+_NEUTRAL = RUNS_OWN_NAMES | {"DATADIR", "DGXSYSTEM", "LAUNCHER"}
+_NEUTRAL |= {name for name in VARIABLES if name.startswith("SUBMISSION_")}
+"""Variables that hardly change the convergence and the time of a run."""
 _POINT = re.compile(r"(\d+): (0\.\d+)-(0\.\d+)")
+"""Epoch, lowest and highest top-1, in an entry "curve"."""
 
 
 def read(document: Document) -> dict[str, str]:
-    """Return the entries of a file's header by name, with continuation lines joined."""
+    """Return name -> text of the entries in a file's header, with continuation lines joined."""
     entries: dict[str, list[str]] = {}
     name = ""
     for line in document.text.splitlines():
         if not line.startswith("#"):
             break
-        entry, more = _ENTRY.fullmatch(line), _MORE.fullmatch(line)
+        entry, continuation = _ENTRY.fullmatch(line), _CONTINUATION.fullmatch(line)
         if entry:
             name = entry[1]
             entries[name] = [entry[2].strip()]
-        elif more and name:
-            entries[name].append(more[1].strip())
+        elif continuation and name:
+            entries[name].append(continuation[1].strip())
     return {name: " ".join(texts) for name, texts in entries.items()}
 
 
 def of(config: Config) -> dict[str, str]:
-    """Return the header of a configuration's file, if it still tells of its runs."""
+    """Return the header of the file of a configuration, if it applies to a run of ``config``: see
+    ``of_run``."""
     return of_run(config.run.system, config.as_environment(), config.document)
 
 
 def of_run(system: str, variables: Mapping[str, Any], document: Document | None = None) -> dict[str, str]:
-    """Return the header of a system's file in ``configs/``, else that of ``document``, if nothing that
-    changes convergence or time differs between it and ``variables`` of a run."""
+    """Return the header of the system's file in ``configs/``, or of ``document`` if it has none there.
+
+    ``variables`` are the variables of a run, by name. If one that affects convergence or time differs from
+    the file, or the file cannot be read, the header is empty.
+    """
     try:
         document = Document(file_of(system)) if system in systems() else document
         current = of_document(document).as_environment() if document else {}
     except UserError:
         return {}
-    telling = VARIABLES.keys() & variables.keys() - _OF_NO_EFFECT
-    if current.get("DALI_THREADS") == "0":  # a run saves how many it took
-        telling -= {"DALI_THREADS"}
-    same = all(current.get(name) == variables[name] for name in telling)
-    return read(document) if document and same else {}
+    compared = VARIABLES.keys() & variables.keys() - _NEUTRAL
+    if current.get("DALI_THREADS") == "0":  # 0 lets the run choose, and the run saves its choice
+        compared -= {"DALI_THREADS"}
+    is_same = all(current.get(name) == variables[name] for name in compared)
+    return read(document) if document and is_same else {}
 
 
 def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:
-    """Return epoch -> lowest and highest top-1 of the runs of the entry "curve"; empty without that entry."""
+    """Return epoch -> (lowest, highest) top-1 of several runs, by the entry "curve"; empty without that
+    entry."""
     points = _POINT.findall(entries.get("curve", ""))
     return {int(epoch): (float(low), float(high)) for epoch, low, high in points}
 
 
 class Expected(NamedTuple):
-    """Epochs and most minutes of a measured run, by the entry "expected"."""
+    """Epoch at which a run should reach the target, and the most minutes that it should take, by the entry
+    "expected"."""
 
     epoch: int
     minutes: float
 
 
 def expected(entries: dict[str, str]) -> Expected | None:
-    """Return what is expected of a run; None where the minutes were not measured or have no upper end. Of
-    several machines the slowest counts."""
+    """Return the expectation in the entry "expected"; None if its minutes were not measured or have no upper
+    limit. If it has the minutes of several machines, the slowest machine counts."""
     text = entries.get("expected", "")
     match = None if _NO_LIMIT.search(text) else _EPOCH_AND_MINUTES.fullmatch(text)
     return Expected(int(match[1]), max(map(float, _NUMBER.findall(match[2])))) if match else None

@@ -1,18 +1,24 @@
-"""Variables passed unchanged to libraries and launchers: who reads them, and what some of them mean."""
+"""Variables that rn50 passes unchanged to libraries and launchers: which library reads them, and the meaning
+of some.
+
+The tables are ``libraries.csv`` and ``library_variables.csv`` beside this file, and what each framework adds
+in its ``traits.py``.
+"""
 
 import re
 
 from rn50 import files, frameworks
 
-_OF_FILES = re.compile("DIR|FILE|LIBRARY|PATH|PLUGIN|TIMELINE")
+_FILES = re.compile("DIR|FILE|LIBRARY|PATH|PLUGIN|TIMELINE")
+"""Part of the name of a variable whose value is a file or folder."""
 READERS: dict[str, str] = {
     **{prefix: traits.name for traits in frameworks.every().values() for prefix in traits.prefixes},
     **dict(files.table_beside(__file__, "libraries.csv")),
 }
-"""First part of the names of a library's variables -> the library."""
+"""Prefix of the names of a library's variables, such as ``NCCL_`` -> the library."""
 
 PASSED_THROUGH = tuple(READERS)
-"""First parts of the names of all variables that are passed through."""
+"""Prefixes of the names of all variables that are passed through."""
 
 MEANINGS: dict[str, str] = {
     **{name: meaning for traits in frameworks.every().values() for name, meaning in traits.meanings.items()},
@@ -20,8 +26,8 @@ MEANINGS: dict[str, str] = {
 }
 """Variable that published configurations often set -> its meaning."""
 
-HARMLESS = frozenset(name for name in MEANINGS if not name.startswith("LD_") and not _OF_FILES.search(name))
-"""Variables that may be taken from somebody's result: they neither load code nor name a file."""
+HARMLESS = frozenset(name for name in MEANINGS if not name.startswith("LD_") and not _FILES.search(name))
+"""Variables that may be copied from a stranger's result, because they neither load code nor name a file."""
 
 
 def is_passed_through(name: str) -> bool:
@@ -30,5 +36,5 @@ def is_passed_through(name: str) -> bool:
 
 
 def reader(name: str) -> str:
-    """Return the library that reads a variable that is passed through."""
+    """Return the name of the library that reads a variable for which ``is_passed_through`` is true."""
     return next(library for prefix, library in READERS.items() if name.startswith(prefix))

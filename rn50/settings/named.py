@@ -1,4 +1,8 @@
-"""Configurations by their names, with the values of ``--set NAME=VALUE``."""
+"""The configuration that a command line names, with the values of its options ``--set NAME=VALUE``.
+
+``read`` returns it as a ``Config``. ``file_in`` and ``write`` make a file of it for the scripts, which source
+a file.
+"""
 
 import contextlib
 import dataclasses
@@ -20,18 +24,21 @@ from rn50.settings.libraries import is_passed_through
 from rn50.settings.writing import exported, refuse_impossible, remark
 
 _LONGEST = 100
-"""Most characters of a system's name, which becomes the name of a folder."""
+"""Most characters of the name of a system. It becomes the name of a folder, for which file systems allow 255
+bytes."""
 _COPY = "change a copy of the file"
 _PLATFORM = "SUBMISSION_PLATFORM"
 _PART = re.compile(r"\w+=[A-Za-z0-9_.-]*", re.ASCII)
-"""A value of --set in the name of a system."""
+"""Part of the name of a system that stands for a value of --set."""
 _SOURCES = re.compile(r"^\s*(\.|source)\s", re.MULTILINE)
+"""Line that sources another file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A configuration file with the values of ``--set``, each NAME=VALUE, in an environment, by default that
-    of this process. A shell sources the file once, and only where it is needed."""
+    """The configuration that a user chose: a file, ``values`` of ``--set`` (each NAME=VALUE), and an
+    environment, by default that of this process. A shell sources the file when a property first needs it, and
+    only once."""
 
     document: Document
     values: Sequence[str] = ()
@@ -39,7 +46,7 @@ class Choice:
 
     @functools.cached_property
     def sourced(self) -> dict[str, str]:
-        """The variables of ``environ``, replaced by the file's.
+        """``environ`` updated with the variables of the file.
 
         Raises UserError if the file cannot be sourced.
         """
@@ -47,10 +54,10 @@ class Choice:
 
     @functools.cached_property
     def changes(self) -> dict[str, str]:
-        """Variable -> value of ``values``, without those that the file has anyway.
+        """Variable -> text of ``values``, without the values that the file sets anyway.
 
-        Raises UserError for a variable that no configuration can set, or that differs from run to run, and if
-        the file cannot be sourced or ``system`` is too long for a folder.
+        Raises UserError for a variable that no configuration can set, or that differs from run to run. Raises
+        it also if the file cannot be sourced, or ``system`` is longer than ``_LONGEST``.
         """
         texts = dict(map(_pair, self.values))
         sourced = self.absolute if texts else {}
@@ -67,28 +74,29 @@ class Choice:
 
     @property
     def absolute(self) -> dict[str, str]:
-        """``sourced`` with absolute paths: those of the file begin in the checkout, as for the scripts."""
+        """``sourced`` with absolute paths. A relative path of the file begins in the root of this repository,
+        because the scripts run there."""
         return {**self.sourced, **absolute_paths(self.sourced, files.ROOT)}
 
     @functools.cached_property
     def config(self) -> Config:
-        """The configuration. Raises UserError as ``changes`` does, or if it cannot be run."""
+        """The configuration as a ``Config``. Raises UserError as ``changes`` does, or if it cannot be run."""
         variables = {**self.absolute, "CONFIG_FILE": str(self.document.path.resolve())}
         return from_environment(changed(variables, self.changes), self.document)
 
 
 def read(name: str | None, values: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Config:
-    """Return the configuration ``name``, a file or a system of configs/, with ``values``, each NAME=VALUE, in
-    place of the file's. ``environ`` is by default that of this process.
+    """Return the configuration ``name``, a path or the name of a system of configs/. The ``values`` of --set,
+    each NAME=VALUE, replace those of the file. ``environ`` is by default the environment of this process.
 
     Without a name and values, ``environ`` itself is the configuration if it sets every required variable, as
-    after `. FILE`. Else CONFIG_FILE or DGXSYSTEM names it.
+    after `. FILE`. Otherwise CONFIG_FILE or DGXSYSTEM names the configuration.
 
     Raises UserError if there is no such configuration, or it cannot be sourced or run.
     """
     environ = process.environment() if environ is None else environ
     required = [variable for variable in VARIABLES.values() if variable.default is dataclasses.MISSING]
-    is_complete = all(needed.given(environ)[1] or not needed.is_read(environ) for needed in required)
+    is_complete = all(variable.given(environ)[1] or not variable.is_read(environ) for variable in required)
     if is_complete and not name and not values:
         return of_scripts(environ)
     return Choice(find(name), values, environ).config
@@ -99,19 +107,23 @@ def of_scripts(environ: Mapping[str, str]) -> Config:
 
     Raises UserError if it cannot be run.
     """
-    file = environ.get("CONFIG_FILE")  # which another machine may lack
+    file = environ.get("CONFIG_FILE")  # a rank on another machine may not see the file
     return from_environment(environ, Document(Path(file)) if file and os.path.exists(file) else None)
 
 
 def _value(name: str, environ: Mapping[str, str]) -> Any:
-    """Return what an environment has of a variable, read where that is possible."""
-    variable, absolute = VARIABLES.get(name), {**environ, **absolute_paths(environ)}
+    """Return the parsed value that a variable has in an environment, or its text if rn50 does not read it or
+    cannot parse it."""
+    variable = VARIABLES.get(name)
+    absolute = {**environ, **absolute_paths(environ)}
     with contextlib.suppress(ValueError):
         return variable.value(variable.given(absolute)[1], {}) if variable else environ.get(name)
     return environ.get(name)
 
 
 def _pair(word: str) -> tuple[str, str]:
+    """Return name and value of the option ``--set word``. Raises UserError if --set cannot set the
+    variable."""
     name, equals, value = word.partition("=")
     word = excerpt(word)
     if not equals or not value.isprintable():
@@ -127,8 +139,9 @@ def _pair(word: str) -> tuple[str, str]:
 
 
 def changed(sourced: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration's variables with ``changes``; SUBMISSION_PLATFORM names these too."""
-    # As of the environment: relative paths begin where the user is.
+    """Return the variables ``sourced`` from a file with those of --set, ``changes``. SUBMISSION_PLATFORM gets
+    the changes as a suffix, so that no log of a changed configuration looks like one of the file."""
+    # A relative path of --set begins in the working directory of the user.
     variables = {**sourced, **changes, **absolute_paths(changes)}
     if changes:
         platform = variables.get(_PLATFORM) or variables.get("DGXSYSTEM", "")
@@ -137,8 +150,8 @@ def changed(sourced: Mapping[str, str], changes: Mapping[str, str]) -> dict[str,
 
 
 def other_batch(its: int | None, where: str, config: Config) -> Iterator[str]:
-    """Yield, in words, that a learning rate was chosen for another global batch size, ``its``, than the
-    configuration's."""
+    """Yield a sentence if the learning rate of ``config`` was chosen for another global batch size, ``its``.
+    ``where`` says in words which file or result has that batch size."""
     size = config.global_batch_size
     if its != size:
         sizes = f"{its} {where}, {size} here, for which its learning rate was not chosen"
@@ -147,27 +160,33 @@ def other_batch(its: int | None, where: str, config: Config) -> Iterator[str]:
 
 
 def unchosen(config: Config) -> Iterator[str]:
-    """Yield ``other_batch`` of a configuration and of its file, whose learning rate it has."""
-    with contextlib.suppress(UserError):  # of a file that is complete with --set alone
+    """Yield the sentence of ``other_batch`` if ``config`` has the learning rate of its file but another
+    global batch size."""
+    with contextlib.suppress(UserError):  # a file may be complete only with --set
         if not config.document:
             return
-        written, where = of_document(config.document), f"in {config.document.path.name}"
+        written = of_document(config.document)
+        where = f"in {config.document.path.name}"
         if written.hyperparameters.learning_rate == config.hyperparameters.learning_rate:
             yield from other_batch(written.global_batch_size, where, config)
 
 
 def _parts(changes: Mapping[str, str]) -> list[str]:
+    """Return NAME=value of each change, with ``_`` for whatever a name of a folder should not have."""
     return [f"{variable}={re.sub(r'[^A-Za-z0-9_.-]+', '_', value)}" for variable, value in changes.items()]
 
 
 def _system(document: Document, changes: Mapping[str, str]) -> str:
+    """Return the name of the system with ``changes``, like DEMO_CPU+LR=1."""
     return "+".join([system_of(document.path), *_parts(changes)])
 
 
 def arguments(system: str) -> str:
-    """Return the words for a system on the command line: ``DEMO_CPU --set LR=1`` for DEMO_CPU+LR=1. CONFIG
-    for one whose file is not in ``configs/``, and for a name that ``system`` does not make, which a shell
-    might take for more than words."""
+    """Return the arguments that name a system on the command line: ``DEMO_CPU --set LR=1`` for DEMO_CPU+LR=1.
+
+    Return the word CONFIG if the file of the system is not in ``configs/``, or if the name is not in the form
+    that ``Choice.system`` has: from a log, it might hold characters that a shell would interpret.
+    """
     base, *parts = system.split("+")
     if base not in systems() or not all(map(_PART.fullmatch, parts)):
         return "CONFIG"
@@ -176,12 +195,12 @@ def arguments(system: str) -> str:
 
 @contextlib.contextmanager
 def file_in(into: Path | str | None, choice: Choice) -> Iterator[tuple[Path, Path]]:
-    """Yield the file of a configuration, and the folder that a command fills: ``into``, by default that of
-    the system in ``results/``. The file is the configuration's own where ``--set`` changes nothing, else that
-    of ``write``.
+    """Yield (configuration file, folder for the output of a command). The folder is ``into``, by default
+    ``results/SYSTEM``. The file is that of the configuration if ``--set`` changes nothing, else one that
+    ``write`` makes in the folder.
 
-    Where nothing else has come into the folder, because the command was refused, the folder is again as it
-    was: with the file of earlier runs, or without one.
+    If at the end the folder holds nothing new but this file, because the command was refused, the folder is
+    restored: the file becomes again that of earlier runs, or is removed with the folders that were made.
     """
     folder = Path(into or files.ROOT / "results" / choice.system)
     if not choice.changes:
@@ -197,7 +216,7 @@ def file_in(into: Path | str | None, choice: Choice) -> Iterator[tuple[Path, Pat
         if set(folder.glob("*")) - before <= {file}:
             if earlier is not None and not (file.exists() and file.read_bytes() == earlier):
                 files.write(file, earlier, files.ANY)
-            with contextlib.suppress(OSError):  # what could not be made
+            with contextlib.suppress(OSError):  # a file or folder may not have been made
                 if earlier is None:
                     file.unlink(missing_ok=True)
                 for empty in new:
@@ -209,15 +228,16 @@ def _file(folder: Path, choice: Choice) -> Path:
 
 
 def write(folder: Path, choice: Choice) -> Path:
-    """Write a configuration with the values of ``--set``, for a script to source, and return its file in
-    ``folder``.
+    """Write a copy of the configuration file into ``folder``, followed by the values of ``--set``, for a
+    script to source. Return its path.
 
-    Raises UserError if it cannot be run, or if a shell that sources the file would not have the values.
+    Raises UserError if the configuration cannot be run, or if a shell that sources the copy does not have the
+    values of ``--set`` at the end.
     """
     file, base = _file(folder, choice), choice.document
     values = {name: choice.config.environment[name] for name in dict.fromkeys((*choice.changes, _PLATFORM))}
-    text = header.EXPECTATION.sub("", base.text)  # which is of other values
-    if _SOURCES.search(text):  # a copy would not find the files beside it
+    text = header.EXPECTATION.sub("", base.text)  # with other values other epochs are to be expected
+    if _SOURCES.search(text):  # a copy in another folder would not find the files that it sources
         text = f". {shlex.quote(str(base.path.resolve()))}\n"
     lines = [f"# {remark(base.path.name)}; {files.MARK}, --set", text, "# --set"]
     lines += [exported(name, value) for name, value in values.items()]

@@ -1,5 +1,8 @@
-"""Parsers and ranges of what variables hold. A parser raises ValueError with a message that follows
-"NAME=value "."""
+"""Parsers and ranges for the variables that ``fields.py`` defines.
+
+A parser takes the text of a variable and returns its value. It raises ValueError if the text is not allowed;
+the message is the end of a sentence that begins with "NAME=value ".
+"""
 
 import math
 import re
@@ -13,7 +16,8 @@ _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 
 
 class Range(NamedTuple):
-    """A range with both ends, or without them where ``above`` or ``below`` is true."""
+    """The numbers from ``least`` to ``most``. ``above`` excludes ``least`` itself, ``below`` excludes
+    ``most`` itself."""
 
     least: float
     most: float
@@ -21,15 +25,17 @@ class Range(NamedTuple):
     below: bool = False
 
     def holds(self, value: float) -> bool:
-        """Return True if a number lies within."""
-        begins = self.least < value if self.above else self.least <= value
-        return begins and (value < self.most if self.below else value <= self.most)
+        """Return True if ``value`` lies within the range."""
+        is_large_enough = self.least < value if self.above else self.least <= value
+        is_small_enough = value < self.most if self.below else value <= self.most
+        return is_large_enough and is_small_enough
 
     @property
     def text(self) -> str:
-        """The rule, which follows "NAME=value "."""
-        begin, end = "above" if self.above else "at least", "below" if self.below else "at most"
-        return f"must be {begin} {self.least:,} and {end} {self.most:,}"
+        """The range in words, as the end of a sentence that begins with "NAME=value "."""
+        lower = "above" if self.above else "at least"
+        upper = "below" if self.below else "at most"
+        return f"must be {lower} {self.least:,} and {upper} {self.most:,}"
 
 
 SEED = Range(0, 2**31 - 1)
@@ -39,9 +45,10 @@ MACHINE = Range(1, 1_024)
 
 
 def text(value: str) -> str:
-    """Return the value as UTF-8. Raises ValueError for other bytes.
+    """Return ``value`` with its bytes decoded as UTF-8. Raises ValueError if they are not UTF-8.
 
-    Python hands over what the locale cannot decode as lone surrogates: in an ASCII locale, UTF-8 too.
+    Python decodes the environment by the encoding of the locale, and makes a lone surrogate of every byte
+    that this encoding lacks. In an ASCII locale these are all bytes of a non-ASCII character in UTF-8.
     """
     try:
         return value.encode("utf-8", "surrogateescape").decode("utf-8")
@@ -50,22 +57,23 @@ def text(value: str) -> str:
 
 
 def path(value: str) -> str:
-    """Return a path unchanged, as ``open`` takes it. Raises as ``text`` does."""
+    """Return a path unchanged, because ``open`` takes it with its surrogates. Raises ValueError if it is not
+    UTF-8."""
     text(value)
     return value
 
 
 def integer(value: str) -> int:
     """Return a whole number. "2.0" is accepted."""
-    number_ = number(value)
-    if number_ != int(number_):
+    result = number(value)
+    if result != int(result):
         raise ValueError("is not a whole number")
-    return int(number_)
+    return int(result)
 
 
 def number(value: str) -> float:
-    """Return a finite number in ASCII digits, plain or scientific. ``float`` also accepts "1_0", full-width
-    digits and "nan", hence the pattern."""
+    """Return a finite number, written in ASCII digits with or without an exponent. A pattern checks the text
+    first, because ``float`` also accepts "1_0", full-width digits and "nan"."""
     if not _NUMBER.fullmatch(value) and not _NOT_FINITE.fullmatch(value):
         raise ValueError("is not a number")
     result = float(value)
@@ -75,6 +83,7 @@ def number(value: str) -> float:
 
 
 def flag(value: str) -> bool:
+    """Return True for "1", False for "0"."""
     if value not in ("0", "1"):
         raise ValueError("is neither 0 nor 1")
     return value == "1"
@@ -88,6 +97,8 @@ def framework(value: str) -> str:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a parser that accepts ``choices`` in any case, and returns them in lower case."""
+
     def parse(value: str) -> str:
         if value.lower() not in choices:
             raise ValueError("is not one of " + ", ".join(choices))
@@ -97,13 +108,13 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def epochs(value: str) -> float:
-    """Return a number of epochs, as an int if it is whole, as in published logs."""
-    number_ = number(value)
-    return int(number_) if number_ == int(number_) else number_
+    """Return a number of epochs, as an int if it is whole, because published logs have whole numbers so."""
+    result = number(value)
+    return int(result) if result == int(result) else result
 
 
 def target(value: str) -> str:
-    """Return the text of a fraction, or "none"."""
+    """Return the text of an accuracy, a fraction in (0, 1], or "none"."""
     if value.lower() == "none":
         return "none"
     if not _NUMBER.fullmatch(value) or not 0 < float(value) <= 1:
@@ -121,7 +132,8 @@ def power(value: str) -> str:
 
 
 def threads(value: str) -> tuple[int, ...]:
-    """Return the numbers of threads, one per level of nested parallel regions, as OpenMP reads them."""
+    """Return the value of OMP_NUM_THREADS: the number of threads at each level of nested parallel regions,
+    the outermost first."""
     counts = tuple(integer(level.strip()) for level in value.split(","))
     if not all(map(MACHINE.holds, counts)):
         raise ValueError(MACHINE.text)

@@ -1,4 +1,8 @@
-"""Relations between the values of several variables."""
+"""Rules that relate the values of several variables. ``broken`` checks them all for ``config.py``.
+
+A rule is a generator function. Its parameters are the variables' names in lower case; it yields what is wrong
+and the remedy, or nothing.
+"""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +36,9 @@ def _large_batch(batchsize: int, dgxngpu: int, dgxnnodes: int, numexamples: int)
 
 
 def _uneven_epoch(numexamples: int, dgxngpu: int, dgxnnodes: int, batchsize: int) -> Iterator[str]:
-    # An epoch has ceil(floor(samples / ranks) / batch) steps. Some ranks have one sample more than that
-    # floor. If the batch divides the floor, no step has room for that sample.
+    # An epoch has ceil(shard / batch) steps, where shard = floor(samples / ranks). If the ranks do not divide
+    # the samples, some ranks have shard + 1 samples, and if the batch divides the shard, no step has room for
+    # the additional one.
     shard, left_over = divmod(numexamples, dgxngpu * dgxnnodes)
     if left_over and shard % batchsize == 0:
         lost = f"an epoch of {shard // batchsize} steps would leave out {left_over} samples"
@@ -107,21 +112,22 @@ def _not_eager(quantization: str, step_mode: str) -> Iterator[str]:
         yield "weights and inputs are rounded operation by operation; set STEP_MODE=eager"
 
 
-_OF_SCHEDULE = (_long_warmup, _short_decay, _no_evaluation)
-_OF_SIZES = (_large_batch, _uneven_epoch, _heavy_batches, _small_resize, _channels_in_no_groups)
-_OF_TRAINING_ON = (_nothing_to_prune, _nothing_to_quantize, _not_in_float32, _not_eager)
-_OF_FRAMEWORK = (_wrong_device, _wrong_precision, _wrong_library, _wrong_step_mode)
-_NAMES: dict[Callable[..., Iterator[str]], list[str]] = {
+_SCHEDULE = (_long_warmup, _short_decay, _no_evaluation)
+_SIZES = (_large_batch, _uneven_epoch, _heavy_batches, _small_resize, _channels_in_no_groups)
+_SPARSE_OR_INT8 = (_nothing_to_prune, _nothing_to_quantize, _not_in_float32, _not_eager)
+_FRAMEWORK = (_wrong_device, _wrong_precision, _wrong_library, _wrong_step_mode)
+_VARIABLES_OF: dict[Callable[..., Iterator[str]], list[str]] = {
     rule: [name.upper() for name in inspect.signature(rule).parameters]
-    for rule in (*_OF_SCHEDULE, *_OF_SIZES, *_OF_TRAINING_ON, *_OF_FRAMEWORK)
+    for rule in (*_SCHEDULE, *_SIZES, *_SPARSE_OR_INT8, *_FRAMEWORK)
 }
-"""Rule -> the variables that it takes. It yields what is wrong and the remedy."""
+"""Rule -> names of the variables that it takes."""
 
 
 def broken(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for every relation that does not hold between ``values``, by name of the variable. A
-    relation of a value that is missing is not checked."""
-    for rule, names in _NAMES.items():
+    """Yield a line for every rule that ``values`` break: the values, what is wrong, the remedy. ``values``
+    are by name of the variable; a rule is skipped if the value of one of its variables is missing."""
+    for rule, names in _VARIABLES_OF.items():
         if all(name in values for name in names):
-            shown = " ".join(f"{name}={Variable.write(values[name])}" for name in names)
-            yield from (f"{shown}: {wrong}" for wrong in rule(*(values[name] for name in names)))
+            settings = " ".join(f"{name}={Variable.write(values[name])}" for name in names)
+            for problem in rule(*(values[name] for name in names)):
+                yield f"{settings}: {problem}"

@@ -1,5 +1,9 @@
-"""Show the state of every value of a configuration: used, passed through, without effect in this
-configuration, or ignored."""
+"""``rn50 config show``: the state of every value of a configuration, which is used, passed through, without
+effect in this configuration, or ignored.
+
+``describe`` makes a ``Row`` of every value, ``findings`` checks the rules of MLPerf, ``show_table`` prints
+both. ``rn50 tune`` asks ``why_no_effect`` before it tries a value.
+"""
 
 import dataclasses
 import itertools
@@ -30,21 +34,22 @@ class Row:
     name: str
     """Variable."""
     value: str
-    """Its value, as a file would set it; empty where it is not set."""
+    """Its value, as a file would set it; empty: it is not set."""
     section: str
     """hyperparameters, run, data, input_pipeline or environment."""
     state: str
     """used, passed through, no effect or ignored."""
     meaning: str
-    """Its effect; empty where that is not known."""
+    """Its effect; empty: not known."""
     reason: str
-    """Why it has no effect or is ignored, or who reads it; else empty."""
+    """Why it has no effect or is ignored, or which library it is passed to; empty for a value that is
+    used."""
     origin: str
-    """file, --set, environment or default."""
+    """Who set it: file, --set, environment or default."""
 
     @property
     def text(self) -> str:
-        """Return meaning, state and origin of the variable, in words."""
+        """Meaning, state and origin of the variable, in words."""
         states = {"used": "", PASSED_THROUGH: f"{self.state} {self.reason}"}
         state = states.get(self.state, f"{self.state}: {self.reason}")
         description = "; ".join(filter(None, (self.meaning, state)))
@@ -53,9 +58,10 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class NoEffect:
-    """Variables that have no effect in the configurations to which the entry applies, and the reason."""
+    """A rule: in a configuration to which it applies, some variables have no effect."""
 
     names: tuple[str, ...]
+    """The variables."""
     applies: Callable[[Config], bool]
     reason: str
 
@@ -103,41 +109,43 @@ WITHOUT_EFFECT = (
 
 
 def describe(config: Config, replaced: Collection[str] = ()) -> list[Row]:
-    """Return a row for every variable, for every name passed through, and for every name that the file sets
-    without effect. ``replaced`` are the names of --set.
+    """Return a row for every variable of ``fields.py``, and for every other name that the file or --set sets
+    or that is passed through. ``replaced`` are the names that --set sets.
 
     A variable left at its default has a row too, so that no value in effect is hidden.
     """
-    environ, in_file = config.environment, config.document.names if config.document else []
-    origin = {name: "file" if name in in_file else "environment" for name in environ}
-    origin |= dict.fromkeys(replaced, "--set")
-    rows, resolved = [], config.as_environment()
+    environ = config.environment
+    in_file = config.document.names if config.document else []
+    origins = {name: "file" if name in in_file else "environment" for name in environ}
+    origins |= dict.fromkeys(replaced, "--set")
+    resolved = config.as_environment()
+    rows = []
     for section, _, variable in variables():
         name, text = variable.given(environ)
-        value = resolved.get(variable.name, "")
+        value = text or resolved.get(variable.name, "")
         reason = why_no_effect(variable.name, config)
         state = NO_EFFECT if reason else "used"
-        set_by = origin[name] if text else "default"
-        rows.append(Row(name, text or value, section, state, variable.meaning, reason or "", set_by))
+        origin = origins[name] if text else "default"
+        rows.append(Row(name, value, section, state, variable.meaning, reason or "", origin))
     names = {row.name for row in rows}
     for name in dict.fromkeys([*in_file, *replaced, *sorted(filter(is_passed_through, environ))]):
         if name in environ and name not in names:
             section, state, meaning, reason = _other(name)
-            rows.append(Row(name, environ[name], section, state, meaning, reason, origin[name]))
+            rows.append(Row(name, environ[name], section, state, meaning, reason, origins[name]))
     return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
 
 
 def why_no_effect(name: str, config: Config) -> str | None:
-    """Return why the value of a variable has no effect in ``config``, or None if it has one."""
+    """Return why the value of a variable has no effect in ``config``; None: it has an effect."""
     resolved = config.as_environment()
     if resolved.get(name, "") in ("", "0", "0.0") and VARIABLES[name].is_read(resolved):
-        return None  # a setting that is turned off has its effect
+        return None  # an empty value or 0 turns a feature off, which is an effect in any configuration
     reasons = (entry.reason for entry in WITHOUT_EFFECT if name in entry.names and entry.applies(config))
     return next(reasons, None)
 
 
 def _other(name: str) -> tuple[str, str, str, str]:
-    """Return section, state, meaning and reason of a name that fills no field."""
+    """Return (section, state, meaning, reason), as in ``Row``, of a name that fills no field."""
     if name in FIXED:
         meaning = f"{FIXED[name].meaning}; any accepted value means the one that rn50 has"
         return "hyperparameters", "used", meaning, ""
@@ -146,8 +154,8 @@ def _other(name: str) -> tuple[str, str, str, str]:
         return "run", NO_EFFECT, *unused
     meaning = libraries.MEANINGS.get(name, "")
     for framework in frameworks.every().values():
-        its = framework.variables
-        if its and (name in its.elsewhere or name.startswith(its.prefix) and name not in its.read):
+        names = framework.variables
+        if names and (name in names.elsewhere or name.startswith(names.prefix) and name not in names.read):
             reason = f"no released {framework.name} reads it, at most a vendor's own build"
             return "environment", NO_EFFECT, meaning, reason
     if is_passed_through(name):
@@ -189,11 +197,11 @@ class Shown:
 
 
 def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
-    """Print the value and the meaning of every variable, by section, then the names of those that are set in
-    vain, then the findings of the rules.
+    """Print the value and the meaning of every variable, by section. Then print the names of the variables
+    that are set but have no effect or are ignored, the findings, and advice.
 
-    In a pipe each variable is one line, so that grep finds it whole. A terminal gets columns that fit it, and
-    no defaults without effect.
+    In a pipe each variable is one line, so that grep finds it whole. A terminal gets columns that fit its
+    width, and no defaults that have no effect.
     """
     title = f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}"
     console.print(title, style="bold")
@@ -216,7 +224,8 @@ def show_table(rows: list[Row], config: Config, console: Terminal) -> None:
 
 
 def _advice(config: Config) -> Iterator[str]:
-    """Yield what is to be known of a framework that is not set, and of a learning rate that --set leaves."""
+    """Yield sentences on better values of FRAMEWORK and STEP_MODE if these are not set, and on a learning
+    rate that was chosen for another global batch size."""
     traits, is_set = frameworks.traits(config.run.framework), config.environment.get("FRAMEWORK")
     other = frameworks.instead(traits) if config.run.device == "gpu" and not is_set else None
     if other:
@@ -230,8 +239,8 @@ def _advice(config: Config) -> Iterator[str]:
 
 
 def _columns(rows: Sequence[Row], width: int) -> Table:
-    """Return rows in columns as wide as this section needs, so that the meanings have the rest of a
-    terminal's width."""
+    """Return a table of rows: the columns of names and values are as narrow as this section allows, and the
+    meanings get the rest of the ``width``."""
     table = Table(box=None, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", max_width=width // 5)
@@ -243,8 +252,9 @@ def _columns(rows: Sequence[Row], width: int) -> Table:
 
 
 def show(name: str | None, values: Sequence[str], set_only: bool, as_json: bool) -> None:
-    """Print the state of the values of a configuration, sourced by a clean shell, or of the environment if
-    none is named. ``values`` are those of ``--set``; ``set_only`` leaves out the defaults.
+    """Print the state of the values of the configuration ``name``, which a shell sources in an empty
+    environment; without a name and ``values`` (of --set) of the configuration that the environment is.
+    ``set_only`` leaves out the defaults.
 
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """

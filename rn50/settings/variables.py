@@ -1,4 +1,8 @@
-"""A variable of a configuration file, and the known variables that fill no field."""
+"""What is known of the variables of configuration files, for ``fields.py``, which defines them.
+
+A ``Variable`` describes a variable that fills a field of the configuration's dataclasses. ``FIXED``,
+``UNUSED`` and ``LIBRARIES`` list the known variables that fill no field.
+"""
 
 import dataclasses
 import string
@@ -19,16 +23,18 @@ class Variable:
 
     name: str
     default: Any
-    """MISSING: it must be set."""
+    """Value of a variable that is not set; ``dataclasses.MISSING``: the variable must be set."""
     bound: Range | None
+    """Range of a number; None: there is no limit."""
     example: str
-    """A value to name in an error."""
+    """Text of a possible value, for error messages."""
     parse: Callable[[str], Any] = parsers.text
-    """Without one, the type of the field decides."""
+    """Function that makes the value of a text. ``parsers.text`` stands for the parser of the field's type."""
     aliases: tuple[str, ...] = ()
     """Names of the same variable in published files of other makers."""
     only_with: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """It is not read, and is None, if one of these variables has another value than the one given here."""
+    """Names of other variables, and the value that each must have. Otherwise nothing reads this variable, and
+    its value is None."""
     field: tuple[type, str] = (object, "")
     """Dataclass and name of the field."""
 
@@ -39,35 +45,35 @@ class Variable:
         return docstrings.of_attributes(record)[name]
 
     def given(self, environ: Mapping[str, str]) -> tuple[str, str | None]:
-        """Return the name under which ``environ`` sets the variable, and the text. Empty counts as not set,
-        as in ``${X:-}``."""
+        """Return the name or alias under which ``environ`` sets the variable, and its text. If the variable
+        is not set or empty (as in ``${X:-}``), return its own name and None."""
         for name in (self.name,) + self.aliases:
             if environ.get(name, "").strip(string.whitespace):
                 return name, environ[name].strip(string.whitespace)
         return self.name, None
 
     def is_read(self, values: Mapping[str, Any]) -> bool:
-        """Return True if the run reads the variable, given the ``values`` of the variables in
-        ``only_with``."""
+        """Return True if a run with these ``values`` of other variables, by name, reads this variable.
+        ``only_with`` decides."""
         return all(values.get(other, required) == required for other, required in self.only_with.items())
 
     def read(self, value: str) -> Any:
-        """Return the parsed value. Raises ValueError with the rule that it breaks."""
+        """Return the value that a text stands for. Raises ValueError with the rule that it breaks."""
         result = self.parse(value)
         if self.bound is not None and not self.bound.holds(result):
             raise ValueError(self.bound.text)
         return result
 
     def value(self, text: str | None, values: Mapping[str, Any]) -> Any:
-        """Return the value of a text, or the default without one; None if ``is_read`` says no. Raises as
-        ``read`` does."""
+        """Return the value of the variable with this ``text``: the default if the text is None, and None if
+        ``is_read(values)`` is false. Raises ValueError as ``read`` does."""
         if not self.is_read(values):
             return None
         return self.default if text is None else self.read(text)
 
     @staticmethod
     def write(value: Any) -> str:
-        """Return the text of a value: the inverse of ``read``."""
+        """Return the text that ``read`` makes this value of."""
         return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -75,35 +81,40 @@ _PARSERS = {int: parsers.integer, float: parsers.number, bool: parsers.flag}
 
 
 def env(name: str, default: Any = dataclasses.MISSING, bound: Range | None = None, **more: Any) -> Any:
-    """Return a dataclass field that is read from the environment variable ``name``; ``more`` as in
-    ``Variable``, of which the example is by default the default."""
+    """Return a dataclass field whose value is read from the environment variable ``name``. ``more`` are
+    further fields of ``Variable``; the example is by default the default."""
     variable = Variable(name, default, bound, **{"example": Variable.write(default), **more})
     return dataclasses.field(default=default, metadata={"variable": variable})
 
 
 def variable_of(record: type, field: "dataclasses.Field[Any]") -> Variable:
-    """Return the variable that fills a field of ``record``. A number or flag without a parser gets that of
-    its type."""
+    """Return the variable that fills a field of the dataclass ``record``. A number or flag for which ``env``
+    was called without a parser gets the parser of its type."""
     variable: Variable = field.metadata["variable"]
-    type_, *_ = get_args(field.type) or (field.type,)  # of ``int | None``: int
-    of_type = variable.parse is parsers.text and _PARSERS.get(type_)
-    return dataclasses.replace(variable, parse=of_type or variable.parse, field=(record, field.name))
+    type_, *_ = get_args(field.type) or (field.type,)  # for ``int | None``: int
+    parse = variable.parse
+    if parse is parsers.text:
+        parse = _PARSERS.get(type_, parse)
+    return dataclasses.replace(variable, parse=parse, field=(record, field.name))
 
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """A variable of published files with only one implemented meaning. It is checked, and has no further
-    effect."""
+    """A variable of published files of which only one meaning is implemented. Its value is checked and has no
+    other effect."""
 
     pattern: str
+    """Regular expression of the accepted values."""
     meaning: str
     refusal: str
+    """Why another value is refused, as the end of a sentence that begins with "NAME=value "."""
 
 
+# Tables beside this file: a row for each name.
 FIXED = {name: Fixed(*row) for name, *row in files.table_beside(__file__, "fixed.csv")}
 UNUSED = {name: (meaning, why) for name, meaning, why in files.table_beside(__file__, "unused.csv")}
-"""Variables of published files that no run reads -> what they mean, and why they have no effect."""
+"""Variable of published files that no run reads -> its meaning, and why it has no effect."""
 
 LIBRARIES: dict[str, Callable[[str], Any]] = {"OMP_NUM_THREADS": parsers.threads}
-"""Variables that are passed through but checked first, because no rank would start with an impossible
-value."""
+"""Variable of a library -> its parser. These variables are passed through, but checked first, because no rank
+starts with an impossible value."""

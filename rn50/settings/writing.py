@@ -1,6 +1,8 @@
-"""Write a configuration file, completely or not at all: a new one, or one with a section replaced.
+"""Write configuration files: a new one (``beginning``, ``section_text``), or an existing one with one section
+replaced (``split``, ``render``, ``check``).
 
-Here alone a name, a value or a remark becomes what a shell will source.
+``rn50 config new``, ``borrow``, ``search`` and ``tune`` use it, and nothing else makes text that a shell will
+source: names and values are quoted here, and remarks kept to one line.
 """
 
 import dataclasses
@@ -16,6 +18,7 @@ from rn50.settings.config import Config, of_document
 from rn50.settings.document import Document
 from rn50.settings.fields import VARIABLE_OF, VARIABLES
 
+# A section begins with its heading and ends before the next one. Hyperparameters are never the last section.
 _SECTIONS = {
     "hyperparameters": re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL),
     "input_pipeline": re.compile(r"^# --- input pipeline\b.*?(?=^# --- |\Z)", re.MULTILINE | re.DOTALL),
@@ -25,25 +28,26 @@ _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re
 GROUP = tuple(VARIABLE_OF.values())
 """Names of the hyperparameters, which decide convergence together."""
 _CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
+"""Section -> what an error calls its variables."""
 Line = tuple[str, str, str]
-"""Name, value and reason, which may be empty."""
+"""Name and value of a variable, and the reason for the value, which may be empty."""
 
 
 def is_name(name: str) -> bool:
-    """Return True for the name of a variable of a shell."""
+    """Return True if a variable of a shell may have this name."""
     return name.isascii() and name.isidentifier()
 
 
 def refuse_impossible(name: str, value: str) -> None:
-    """Raise UserError if the name is none of a variable, or the value is not one printable line."""
+    """Raise UserError if ``name`` cannot be that of a variable, or ``value`` is not one printable line."""
     if not is_name(name) or not value.isprintable():
         problem = "not the name of a variable and one line of text"
         raise UserError(excerpt(ascii(f"{name}={value}")), problem, "correct it")
 
 
 def exported(name: str, value: str, overridable: bool = False) -> str:
-    """Return the line that exports a variable; if ``overridable``, a value of the environment comes first.
-    Raises UserError as ``refuse_impossible`` does."""
+    """Return the line that exports a variable. If ``overridable``, the line keeps a value that the
+    environment has already. Raises UserError as ``refuse_impossible`` does."""
     refuse_impossible(name, value)
     word = shlex.quote(value)
     if overridable:
@@ -52,14 +56,15 @@ def exported(name: str, value: str, overridable: bool = False) -> str:
 
 
 def remark(text: str) -> str:
-    """Return text as one printable line of at most 200 characters, because names from other files must not
-    end the comment that they stand in."""
+    """Return text as one printable line of at most 200 characters. It becomes a comment; a line break in a
+    name from another file would end the comment."""
     return excerpt("".join(character if character.isprintable() else " " for character in text), 200)
 
 
 @dataclass(frozen=True)
 class Base:
-    """A configuration file: the text before, inside and behind one of its sections, and its configuration."""
+    """A configuration file of which one ``section`` is to be replaced: the text ``before``, ``inside`` and
+    ``behind`` the section, and the configuration that the whole file makes."""
 
     document: Document
     section: str
@@ -72,7 +77,7 @@ class Base:
 def split(document: Document, section: str = "hyperparameters") -> Base:
     """Split a configuration file around ``section``, "hyperparameters" or "input_pipeline".
 
-    Raises UserError if the file lacks the section, or cannot be run.
+    Raises UserError if the file lacks the section, or its configuration cannot be run.
     """
     match = _SECTIONS[section].search(document.text)
     if match is None:
@@ -83,16 +88,19 @@ def split(document: Document, section: str = "hyperparameters") -> Base:
 
 
 def hyperparameters(config: Config) -> dict[str, str]:
-    """Return the hyperparameters of a configuration, by name of the variable."""
+    """Return variable -> text of the hyperparameters of a configuration."""
     return {name: text for name, text in config.as_environment().items() if name in GROUP}
 
 
 def render(
     base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapping[str, str]
 ) -> tuple[str, Config]:
-    """Return the text and the configuration of ``base`` with these hyperparameters, which include BATCHSIZE,
-    under a new header of (name, text) ``rows``, which replaces all that stood before the section. Raises as
-    ``check`` does."""
+    """Replace the hyperparameters of ``base`` and everything before them. Return the new text, and the
+    configuration that it makes.
+
+    ``values`` are the new hyperparameters, variable -> text; BATCHSIZE is among them. The new header has
+    ``title``, command and machine, then ``rows`` of (name, text). Raises UserError as ``check`` does.
+    """
     match = re.search(r"^#   machine +(.+)$", base.before, re.MULTILINE)
     machine = match.group(1) if match else f"that of {base.document.path.name}"
     run = [("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"), ("machine", machine)]
@@ -105,25 +113,28 @@ def render(
 
 
 def beginning(about: str, rows: Sequence[tuple[str, str]], lines: Iterable[Line]) -> str:
-    """Return the text of a file up to the end of its hyperparameters, ``lines``; ``about`` ends the line
-    "# ResNet-50 ..."."""
+    """Return the text of a file from its first line to the end of its section of hyperparameters.
+
+    ``about`` completes the line "# ResNet-50 ...", ``rows`` are the (name, text) entries of the header, and
+    ``lines`` the hyperparameters.
+    """
     header = ["# shellcheck shell=bash", f"# ResNet-50 {remark(about)}", "#", *header_lines(rows), "", ""]
     title = "hyperparameters (one group: together they decide convergence)"
     return "\n".join(header) + section_text(title, lines)
 
 
 def header_lines(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the lines of a file's header."""
+    """Return the lines of the header for entries (name, text)."""
     return [f"#   {name:<11} {remark(text)}" for name, text in rows]
 
 
 def heading(title: str) -> str:
-    """Return the line that begins a section."""
+    """Return the line that begins a section, with its line break."""
     return f"# --- {title} ".ljust(80, "-") + "\n"
 
 
 def section_text(title: str, lines: Iterable[Line]) -> str:
-    """Return the text of a section."""
+    """Return the text of a section: heading, an export for each of ``lines``, an empty line."""
     text = heading(title)
     for name, value, reason in lines:
         line = exported(name, value, overridable=name == "DATADIR")
@@ -132,15 +143,17 @@ def section_text(title: str, lines: Iterable[Line]) -> str:
 
 
 def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
-    """Return the configuration in ``text``.
+    """Return the configuration that the new ``text`` of the file ``base`` makes.
 
-    Raises UserError if it cannot be run, or if it is not ``base`` with these values in its section.
+    Raises UserError if it cannot be run. Raises UserError too if another section than ``base.section`` has
+    changed, or if ``values`` (variable -> text) are not in effect, because the file sets the variables again
+    outside of the section.
     """
-    config, before = of_document(Document(base.document.path, text)), base.config
-    kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
-    values_read = {name: VARIABLES[name].read(value) for name, value in values.items()}
-    has = {name: VARIABLES[name].read(value) for name, value in config.as_environment().items()}
-    if not kept or not values_read.items() <= has.items():
+    config = of_document(Document(base.document.path, text))
+    with_old_section = dataclasses.replace(config, **{base.section: getattr(base.config, base.section)})
+    expected = {name: VARIABLES[name].read(value) for name, value in values.items()}
+    actual = {name: VARIABLES[name].read(value) for name, value in config.as_environment().items()}
+    if with_old_section != base.config or not expected.items() <= actual.items():
         problem = f"sets {_CONTENT[base.section]} outside of their section too"
         raise UserError(base.document.path, problem, _FORM)
     return config
@@ -156,8 +169,8 @@ def write(text: str, output: pathlib.Path, force: bool) -> None:
 
 
 def refuse_output(output: pathlib.Path, force: bool) -> None:
-    """Raise UserError if ``write`` would refuse to replace an existing file. Call it before measuring, so
-    that no measurement is lost. ``force`` replaces configuration files only."""
+    """Raise UserError if ``output`` exists and ``write`` may not replace it: ``force`` replaces configuration
+    files, and no other. A verb calls this before it measures, so that no measurement is lost."""
     files.refuse_to_replace(output, files.TEXT, *_overwriting(force))
     if force and output.exists():
         content = files.read_bytes(output)
@@ -167,7 +180,7 @@ def refuse_output(output: pathlib.Path, force: bool) -> None:
 
 
 def _overwriting(force: bool) -> tuple[str, str]:
-    """Return what an output may overwrite, and the remedy if it may not."""
+    """Return (files that an output may overwrite, remedy for an error if it may not)."""
     if force:
         return files.ANY, "give another --output"
     return files.NOTHING, "give another --output, or --force"

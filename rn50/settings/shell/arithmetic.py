@@ -1,5 +1,7 @@
-"""Integer arithmetic as bash does it in ``$((...))``: numbers, names, parentheses and ``+ - * / %``, all that
-published configurations have.
+"""Integer arithmetic as bash does it in ``$((...))``, for ``assignments.py``. Numbers, names, parentheses and
+``+ - * / %`` are understood, because published configurations have no other operators.
+
+Python's parser reads the expression, after ``_PLAIN`` has checked that it means the same in bash.
 
 Source: POSIX, Shell Command Language, section "Arithmetic Expansion": signed integers of 64 bits that wrap,
 and division towards zero.
@@ -17,7 +19,7 @@ _PLAIN = re.compile(rf"(?:(?:{_NUMBER})(?!\w)|[A-Za-z_]\w*|[-+*/%()\s])*", re.AS
 _NAME = re.compile(r"\b[A-Za-z_]\w*", re.ASCII)
 _OTHER_OPERATORS = re.compile(r"\+\+|--|\*\*|//")
 _LONGEST = 200
-"""Most characters of an expression, which bounds its depth too."""
+"""Most characters of an expression. The limit also bounds the depth of ``_value``'s recursion."""
 _OPERATORS: dict[type[ast.AST], Callable[..., int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -30,11 +32,10 @@ _OPERATORS: dict[type[ast.AST], Callable[..., int]] = {
 
 
 def evaluate(expression: str, value_of: Callable[[str], str]) -> int:
-    """Return the value of ``expression``. ``value_of`` gives the text that a name stands for; an empty text
+    """Return the value of ``expression``. ``value_of(name)`` returns the text of a variable; an empty text
     counts as 0.
 
-    Raises NotPlainError with what is wrong: another operator, a name that is not a whole number, a division
-    by zero.
+    Raises NotPlainError for another operator, a variable that is not a whole number, or a division by zero.
     """
     if len(expression) > _LONGEST or not _PLAIN.fullmatch(expression) or _OTHER_OPERATORS.search(expression):
         raise NotPlainError(f"has arithmetic that is not read: {expression[:40]}")
@@ -52,6 +53,7 @@ def evaluate(expression: str, value_of: Callable[[str], str]) -> int:
 
 
 def _value(node: ast.expr) -> int:
+    """Return the value of a node of the syntax tree, as a signed integer of 64 bits."""
     if isinstance(node, ast.Constant):
         assert isinstance(node.value, int)
         value = node.value

@@ -1,10 +1,13 @@
 """Read the assignments of a shell file without a shell. Nothing in the file is run, so nothing in it can do
-harm.
+harm. ``Document`` reads every configuration file with ``read``, also files of strangers.
 
-The reader understands assignments, ``export``, ``source`` of a file beside it or below, quotes, variables
-with their defaults, integer arithmetic and comments, as bash would read them in an empty environment.
-Everything else is listed with its line. A variable that something else may have changed is in doubt, and has
-no value until it is assigned again.
+The reader understands assignments, ``export``, ``source`` of a file in the same folder or below, quotes,
+variables with their defaults, integer arithmetic and comments, as bash would read them in an empty
+environment. Every other statement is listed in ``not_read``. A variable that such a statement may have
+changed is in doubt: it has no value until it is assigned again.
+
+``_Reader`` follows statement after statement; the regular expressions before it say what it understands, and
+what an unread statement may set.
 
 Source: POSIX, Shell Command Language, sections "Word Expansions" and "Simple Commands".
 """
@@ -21,61 +24,76 @@ from rn50.errors import UserError, excerpt
 from rn50.settings.shell import arithmetic
 from rn50.settings.shell.statements import NotPlainError, Statement, after, statements
 
+# Limits far above what published configurations need, so that no file takes long to read.
 LARGEST_FILE = 1 << 18
+"""Most bytes of a file."""
 _MOST_FILES = 20
+"""Most files that are read: the first one, and those that are sourced."""
 _LONGEST_VALUE = 10_000
+"""Most characters of a value."""
 _DEEPEST = 20
+"""Deepest nesting of quotes and defaults in a value."""
 PLAIN = "give a file of plain `export NAME=value` lines"
 _OTHERS = {".py": "Python", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON", ".toml": "TOML"}
-"""Ending of a file that is no configuration -> what it is."""
+"""Suffix of a file that is no configuration -> its format."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
 _EXPORTED = re.compile(r"[A-Za-z_]\w*(\+?=.*)?", re.DOTALL)
+"""Argument of ``export``: an assignment, or a name alone."""
 _BLANK = re.compile(r"(?:export[ \t]+)?([A-Z]\w*)[ \t]+=|export[ \t]+(\w+)=[ \t]+\S")
-"""Lines such as ``export LR = 2.0``, which a shell reads as three names."""
+"""Lines such as ``export LR = 2.0``, in which a shell sees three words and no assignment."""
 _NAME = re.compile(r"\$([A-Za-z_]\w*)")
+"""Variable without braces."""
 _PLAIN = {False: re.compile(r"[^\\`$'\"{]+"), True: re.compile(r"(?:[^\\`$]|\$')+")}
-"""Characters that mean themselves, without and within double quotes."""
+"""Characters that mean themselves; the key is True within double quotes."""
 _QUOTES_WITHIN = re.compile(r"\"|\$'|\\}")
-"""Parts of a default within double quotes from which bash removes more than the reader would."""
+"""Quotes in a default that itself stands within double quotes. Bash removes more of them than this reader
+would, so such a default is not read."""
 _THIS_FILE = r"\$(?:BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"
 _ITS_FOLDER = rf"\$\(dirname (?:-- )?{_THIS_FILE}\)"
 _HERE = re.compile(
     rf"(?:{_ITS_FOLDER}|\$\(cd (?:-- )?{_ITS_FOLDER}[ >&/\w]*(?:&&|;) *pwd(?: -P)?\)"
     r"|\$\{BASH_SOURCE(?:\[0\])?%/\*\})/"
 )
-"""Expressions for the folder of the file itself, before the name of a file that it sources."""
+"""Beginning of the path of a sourced file: an expression for the folder of the file that sources it."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
-"""Path that stays in its folder or below."""
+"""Relative path without ``..``, which stays in its folder or below."""
 _ELSEWHERE = re.compile(
     r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
     r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR"
 )
-"""Variables that a shell sets itself, differently on every machine or every time."""
+"""Variables that a shell sets itself, on every machine or every time to another value."""
+# What a statement that is not read may set:
 _SETS = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=|\{([A-Za-z_]\w*):?=")
+"""Name that the statement assigns."""
 _SETS_ITS_WORDS = re.compile(
     r"\(\(|\b(?:read|mapfile|readarray|let|getopts|unset|local|declare|typeset|readonly|printf|for|select)\b"
 )
+"""Command or arithmetic in which any word may be the name of a variable that it sets."""
 _SETS_ANYTHING = re.compile(
     r"^[$`]|\bexport\s+\w*[$`]|(?<![^\s;&|({])(?:eval|source)\s|(?<![^\s;&|({])\.\s+[^\s;&|<>()-]"
 )
+"""Command that may set any variable, because its text is only known when it runs."""
 _STARTS = re.compile(
     r"(?:^|[;&|(`{!\n]|\b(?:then|do|else|if|while|until|time|exec|nohup)[ \t])[ \t]*"
     r"(?:\w+=\S{0,200}[ \t]+){0,9}((?:[\w.$-]*/)*(?:[bq]sub|\w*run|sbatch|salloc|mpiexec|ssh|accelerate"
     r"|deepspeed|python[\d.]*|docker|podman|singularity|apptainer|enroot|kubectl|rn50|(?:ba)?sh"
     r"|[\w.-]+\.(?:sh|py)))(?=[\s;&|`]|$)"
 )
-"""Command that starts a job or another script: whoever looks at a configuration wants none started."""
+"""Command that starts a job or another script. A file with such a command is never sourced: to look at a
+configuration must start nothing."""
 _ENDS = {"function", "declare", "typeset", "readonly", "alias", "shopt", "exec", "trap", "return", "exit"}
-"""Commands behind which what looks like an assignment may be something else, or is not reached."""
+"""Commands after which nothing is read: what looks like an assignment may not be one, or a shell may not
+reach it."""
 
 
 @dataclass(frozen=True)
 class NotRead:
-    """Statement that is not read, and why; ``text`` is its beginning."""
+    """Statement that is not read, and the reason."""
 
     file: Path
     line: int
     text: str
+    """Beginning of the statement."""
     reason: str
 
     def __str__(self) -> str:
@@ -84,27 +102,30 @@ class NotRead:
 
 @dataclass
 class Assignments:
-    """Result of reading a file. ``values`` are by name, in the order of their first assignment. ``doubtful``
-    says why a name has no value, and ``anything`` why any name may have one. ``files`` were read, in this
-    order; ``text`` is that of the first. ``starts`` are the place of the first command that starts a job, and
-    what is wrong with it."""
+    """Result of reading a file and the files that it sources."""
 
     text: str
+    """Text of the first file."""
     values: dict[str, str] = field(default_factory=dict)
+    """Variable -> value, in the order of the first assignments."""
     doubtful: dict[str, str] = field(default_factory=dict)
+    """Variable in doubt -> the reason, with file and line of the statement that may have set it."""
     not_read: list[NotRead] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+    """Files that were read, in the order of reading."""
     anything: str = ""
+    """Reason why a statement may have set any variable; empty: there is no such statement."""
     starts: tuple[str, str] | None = None
+    """Place of the first command that starts a job, and what is wrong with it; None: there is none."""
 
 
 def read(path: Path, text: str | None = None) -> Assignments:
-    """Return the assignments of a file and of the files beside it that it sources. The working directory is
-    the folder of ``path``, as when a shell sources it for us. ``text`` is that of a file not yet written,
-    which has none beside it.
+    """Return the assignments of the file ``path`` and of the files that it sources. A relative path of a
+    sourced file begins in the folder of ``path``, because a shell sources it with that working directory.
 
-    Raises UserError if it is not a regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes, or
-    if a file that it sources is missing or such a file.
+    ``text`` is the content of a file that is not yet written; such a file cannot source another one.
+
+    Raises UserError if a file is missing, not a regular file, unreadable, or larger than ``LARGEST_FILE``.
     """
     reader = _Reader(text_of(path) if text is None else text, is_written=text is None)
     reader.file(path, reader.result.text)
@@ -112,10 +133,10 @@ def read(path: Path, text: str | None = None) -> Assignments:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a configuration file; a byte that is not UTF-8 becomes a lone surrogate, as in the
-    environment.
+    """Return the text of a configuration file. A byte that is not UTF-8 becomes a lone surrogate, as in
+    Python's copy of the environment.
 
-    Raises UserError as ``read`` does.
+    Raises UserError as ``read`` does, and for a file in another format than a shell's.
     """
     if other := _OTHERS.get(path.suffix.lower()):
         raise UserError(path, f"a {other} file, no configuration", PLAIN)
@@ -129,13 +150,18 @@ def text_of(path: Path) -> str:
 
 
 class _Reader:
+    """Reader of one file and the files that it sources; ``result`` grows statement by statement."""
+
     def __init__(self, text: str, is_written: bool) -> None:
-        self.result, self._is_written = Assignments(text), is_written
+        self.result = Assignments(text)
+        self._is_written = is_written
         self._open: list[Path] = []
+        """Files that are being read: the first one, the file that it sources, and so on."""
         self._end = ""
-        """Why nothing more is read."""
+        """Why nothing more is read; empty while the reader goes on."""
 
     def file(self, path: Path, text: str) -> None:
+        """Follow the statements of a file with this ``text``."""
         self.result.files.append(path)
         self._open.append(path)
         for statement in statements(text):
@@ -152,14 +178,16 @@ class _Reader:
         self._open.pop()
 
     def _note(self, statement: Statement, reason: str) -> str:
+        """List a statement in ``not_read``. Return its file, line and ``reason`` in words."""
         beginning = excerpt(" ".join(statement.text.split()), 60)
         note = NotRead(self._open[-1], statement.line, beginning, reason)
         self.result.not_read.append(note)
         return f"{note.file.name}:{note.line} {reason}"
 
     def _doubt(self, statement: Statement, reason: str) -> None:
-        """List a statement, and put in doubt the names that it may set."""
-        doubt, text = self._note(statement, reason), statement.text
+        """List a statement that is not read, and put in doubt the variables that it may set."""
+        doubt = self._note(statement, reason)
+        text = statement.text
         started = _STARTS.search(re.sub(r"(?<!\S)#.*", "", text))  # without comments
         if started and not self.result.starts:
             line = statement.line + started.string.count("\n", 0, started.start(1))
@@ -172,9 +200,10 @@ class _Reader:
             names |= set(self.result.values)
             self.result.anything = doubt
         tokens = [re.sub(r"[\\'\"]", "", token) for token in statement.tokens]
-        here_document = any(token.startswith("<<") and token != "<<<" for token in tokens)
-        function = ("(", ")") in itertools.pairwise(tokens)
-        if not self._end and (not tokens or here_document or function or _ENDS.intersection(tokens)):
+        has_here_document = any(token.startswith("<<") and token != "<<<" for token in tokens)
+        defines_function = ("(", ")") in itertools.pairwise(tokens)
+        ends = not tokens or has_here_document or defines_function or _ENDS.intersection(tokens)
+        if ends and not self._end:
             place = f"line {statement.line} of {self._open[-1].name}"
             self._end = f"follows {place}, behind which nothing is read"
         for name in names:
@@ -182,6 +211,7 @@ class _Reader:
             self.result.doubtful[name] = doubt
 
     def _follow(self, statement: Statement) -> None:
+        """Do what a command does: assign, export or source. Raises NotPlainError for any other command."""
         command, *arguments = statement.tokens
         if all(map(_ASSIGNMENT.fullmatch, statement.tokens)):
             for word in statement.tokens:
@@ -190,7 +220,8 @@ class _Reader:
             names = [re.split(r"\+?=", word)[0] for word in arguments]
             if len(set(names)) < len(names):
                 raise NotPlainError("export with a variable twice")
-            # Unlike plain assignments, the words are all expanded before the first of them takes effect.
+            # Unlike the words of a plain assignment, all words are expanded before the first one takes
+            # effect.
             for name, value in [self._assigned(word) for word in arguments if "=" in word]:
                 self._set(name, value)
         elif command in ("source", ".") and len(arguments) == 1:
@@ -208,7 +239,7 @@ class _Reader:
         self.result.doubtful.pop(name, None)
 
     def _assigned(self, word: str) -> tuple[str, str]:
-        """Return the name and value that a word assigns."""
+        """Return the name and value that a word, NAME=TEXT or NAME+=TEXT, assigns."""
         name, append, raw = re.split(r"(\+?)=", word, maxsplit=1)
         if raw.startswith("~") or ":~" in raw:
             raise NotPlainError("takes somebody's home directory (~)")
@@ -216,9 +247,12 @@ class _Reader:
         return name, (before or "") + self._expand(raw)
 
     def _source(self, statement: Statement, word: str) -> None:
+        """Read the file that a statement sources; ``word`` is its argument."""
         plain = re.sub("['\"]", "", word)
         here = _HERE.match(plain)
-        name = plain[here.end() :] if here else word if "$" in word else shlex.split(word)[0]
+        name = word if "$" in word else shlex.split(word)[0]
+        if here:
+            name = plain[here.end() :]
         if not re.fullmatch(r"[\w.+/-]+", name):
             raise NotPlainError("sources what only a shell can name")
         path = (self._open[-1] if here else self._open[0]).parent / name
@@ -236,8 +270,8 @@ class _Reader:
     # Expansion
 
     def _value_of(self, name: str) -> str | None:
-        """Return a variable's text, None if it is not set. Raises NotPlainError if it is in doubt or differs
-        between machines."""
+        """Return the text of a variable; None: it is not set. Raises NotPlainError if the variable is in
+        doubt or differs between machines."""
         if name in self.result.values:
             return self.result.values[name]
         doubt = self.result.doubtful.get(name, self.result.anything)
@@ -248,7 +282,8 @@ class _Reader:
         return None
 
     def _expand(self, raw: str, in_quotes: bool = False, depth: int = 0) -> str:
-        """Return the text that a word stands for. Raises NotPlainError if only a shell could tell."""
+        """Return the text that ``raw``, a word or a part of one, stands for. Raises NotPlainError if only a
+        shell could tell."""
         if depth > _DEEPEST:
             raise NotPlainError("variables too deep in one another")
         text, i = "", 0
@@ -266,7 +301,8 @@ class _Reader:
         return text
 
     def _piece(self, piece: str, following: str, in_quotes: bool, depth: int) -> str:
-        """Return the text of a quote, an escape, a substitution or a special character."""
+        """Return the text of a quote, an escape, a substitution or a special character. ``following`` is the
+        next character, empty at the end."""
         if piece.startswith("\\"):
             if piece[1:] == "\n":
                 return ""
@@ -285,6 +321,8 @@ class _Reader:
         raise NotPlainError(f"has {piece}{following}, which is not read"[:80])
 
     def _parameter(self, inside: str, in_quotes: bool, depth: int) -> str:
+        """Return the text of ``${inside}``: a variable, with or without a default (``-``) or an alternative
+        (``+``)."""
         match = re.fullmatch(r"([A-Za-z_]\w*)(?:(:?)([-+])(.*))?", inside, re.DOTALL)
         if not match:
             raise NotPlainError(f"has ${{{inside}}}, which is not read"[:80])

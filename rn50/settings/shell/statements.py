@@ -1,4 +1,7 @@
-"""Split a shell file's text into statements, and run none of them.
+"""Split the text of a shell file into statements, without running them, for ``assignments.py``.
+
+``_tokens`` splits the text into words and operators, with ``after`` for quotes and substitutions;
+``statements`` groups the tokens.
 
 Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's
 manual for ``$'...'``.
@@ -9,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _ANY = "\\$`'\"("
+"""Characters that are special outside of quotes."""
 _QUOTES = {
     "'": ("'", ""),
     "$'": ("'", "\\"),
@@ -18,7 +22,8 @@ _QUOTES = {
     "$(": (")", _ANY),
     "${": ("}", _ANY),
 }
-"""Beginning of a quote, a substitution or a group -> its end, and the characters that are special within."""
+"""Beginning of a quote, a substitution or a group -> its end, and the characters that are special between
+them."""
 _OPERATOR = re.compile(r"[;&|<>]+|[()\n]")
 _COMPOUND = {
     **dict.fromkeys(("for", "while", "until", "select"), "done"),
@@ -26,33 +31,33 @@ _COMPOUND = {
 }
 """First word of a compound command -> its last."""
 _BEFORE_A_COMMAND = ("then", "do", "else", "elif", "if", "while", "until", "!", "time", "{")
+"""Words behind which a command begins."""
 _IN_A_CASE = ("(", ["esac"])
-"""Parenthesis before a pattern, and what closes then."""
+"""Token and innermost closer at the parenthesis before a pattern of ``case``, which begins no subshell."""
 _DEEPEST = 20
-"""Deepest nesting of quotes and substitutions."""
+"""Deepest nesting of quotes and substitutions, which bounds the recursion of ``after``."""
 
 
 class NotPlainError(ValueError):
-    """Syntax that only a shell can read. The message names it, and is worded to follow a colon."""
+    """Syntax that only a shell can read. The message describes it, in words that can follow a colon."""
 
 
 class Statement(NamedTuple):
-    """A simple command, a list of commands or a compound command; it begins at ``line`` (from 1).
-
-    ``tokens`` are its words, quotes included, and operators; none if it does not end. ``text`` is the whole.
-    ``trouble`` says what makes it more than a simple command, else it is empty.
-    """
+    """A simple command, a list of commands or a compound command."""
 
     line: int
+    """Line of the file in which it begins, counted from 1."""
     tokens: tuple[str, ...]
+    """Its operators and its words, with their quotes; empty if the statement has no end."""
     text: str
     trouble: str
+    """What makes it more than a simple command; empty for a simple command."""
 
 
 def after(text: str, i: int, depth: int = 0) -> int:
     """Return the index behind the quote, escape, substitution or single character that begins at ``text[i]``.
 
-    Raises NotPlainError if it has no end or is nested too deep.
+    Raises NotPlainError if the quote or substitution has no end, or is nested too deep.
     """
     if depth > _DEEPEST:
         raise NotPlainError("quotes or substitutions too deep in one another")
@@ -72,7 +77,8 @@ def after(text: str, i: int, depth: int = 0) -> int:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield every word and operator, with its begin and end, and an empty one at the end of the text."""
+    """Yield (token, index of its begin, index behind its end) for every word and operator, and last an empty
+    token at the end of the text."""
     i = 0
     while i < len(text):
         start, operator = i, _OPERATOR.match(text, i)
@@ -94,21 +100,24 @@ def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yield the statements of a file. One that does not end comes last, with all text behind it.
+    """Yield the statements of a file. A statement without an end comes last, and its text goes to the end of
+    the file.
 
-    The statements may be wrong: nothing checks whether a shell would run them.
+    The statements may be wrong: nothing checks whether a shell would accept them.
     """
-    tokens: list[str] = []
-    closers: list[str] = []
-    at_command = True
-    begin, line, counted = 0, 1, 0
+    tokens: list[str] = []  # of the current statement
+    closers: list[str] = []  # last words of the compound commands that are open, the innermost last
+    at_command = True  # a command may begin with the next token
+    begin = 0  # index of the current statement
+    line, counted = 1, 0  # line of the text at index ``counted``
     try:
         for token, start, end in _tokens(text):
             if token == "\n" and tokens[-1:] in (["&&"], ["||"], ["|"], ["|&"]):
                 continue
             if not token or (token in ("\n", ";") and not closers):
                 if tokens:
-                    line, counted = line + text.count("\n", counted, begin), begin
+                    line += text.count("\n", counted, begin)
+                    counted = begin
                     yield Statement(line, tuple(tokens), text[begin:start], _trouble(tokens))
                 tokens, begin, at_command = [], end, True
                 continue
@@ -125,6 +134,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def _trouble(tokens: list[str]) -> str:
+    """Return what makes a statement more than a simple command; empty for a simple command."""
     if tokens[0] == "function" or tokens[1:3] == ["(", ")"]:
         return "defines a function"
     if tokens[0] in (*_COMPOUND, "!", "time", "coproc"):
