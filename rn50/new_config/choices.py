@@ -1,5 +1,9 @@
-"""Settings of a run that follow from the machine: ranks, framework, precision, threads, and the images that
-fit the memory."""
+"""Values of a new configuration that follow from the machine, each a ``Choice`` with its reason: framework,
+precision, threads, step mode.
+
+``devices`` describes what trains, ``fitting`` counts the images that fit its memory. ``new_config.py`` writes
+the values; ``source.py`` uses ``fitting`` to choose the batch size.
+"""
 
 import dataclasses
 import re
@@ -20,37 +24,38 @@ from rn50.settings.fields import Data
 
 MIB = 1 << 20
 MODEL_UNKNOWN = "GPU of compute capability "
-"""Beginning of the name of a GPU of ``planned``, whose model is not known."""
+"""Beginning of the name that ``planned`` gives a GPU, because its model is not known."""
 IMAGE_MIB = 64
-"""GPU memory of an image of 224x224 in half precision.
+"""GPU memory in MiB that training takes for an image of 224x224 pixels in half precision.
 
 PyTorch's backward pass keeps 42 MiB of tensors (counted in tests/implementations/pytorch/test_memory.py). The
 rest is a margin for gradients, workspaces and the input pipeline. On an H200 a step of 400 images had a peak
-of 44 MiB an image, with weights and without input (docs/measurements.md). On a CPU in float32, where twice as
-much is taken, the peak memory of a process grew by 108 MiB an image with MXNet and by 90 with PyTorch.
-Published runs, with NVIDIA's build of MXNet, had 208 images on 16 GB and 1,000 on 80 GB."""
+of 44 MiB an image, with weights and without input (docs/measurements.md). For float32 on a CPU this code
+takes twice IMAGE_MIB; there the peak memory of a process grew by 108 MiB an image with MXNet and by 90 with
+PyTorch. Published runs, with NVIDIA's build of MXNet, had 208 images on 16 GB and 1,000 on 80 GB."""
 RESERVED_MIB = 4096
-"""GPU memory of the driver's context, weights, gradients, momentum, and workspaces of convolutions."""
+"""GPU memory in MiB of the driver's context, weights, gradients, momentum, and workspaces of convolutions."""
 BATCH_STEP = 8
-"""Step of batch sizes on a GPU."""
+"""A batch on a GPU is a multiple of this number of images."""
 JPEG_ENGINES = frozenset({(8, 0), (9, 0), (10, 0)})
-"""Compute capabilities of the GPUs whose JPEG engine nvJPEG uses: A100 and A30, H100 and H200, B200.
+"""Compute capabilities of the GPUs whose JPEG engine nvJPEG uses: A100 and A30 (8.0), H100 and H200 (9.0),
+B200 (10.0).
 
-Source: NVIDIA, nvJPEG documentation, "Hardware Acceleration", which names A100, A30 and H100; 9.0 also in
-DALI's pull request 4601. That it is so for 10.0 is inferred."""
+Source: NVIDIA, nvJPEG documentation, "Hardware Acceleration", names A100, A30 and H100; DALI's pull request
+4601 names 9.0. For 10.0 there is no source: it is inferred."""
 ENGINE_LOAD = "0.7"
-"""Share of the images for the JPEG engine, as in Inspur's submission on 8 A100 (MLPerf Training v1.0); on an
-H200 DALI was faster with it than with 1.0."""
+"""DALI_HW_DECODER_LOAD, the share of the images that the JPEG engine decodes. Inspur's submission on 8 A100
+(MLPerf Training v1.0) had this value; on an H200 DALI was faster with it than with 1.0."""
 MOST_THREADS = 8
-"""Most DALI threads per rank by default; `rn50 tune input` has to show that more help."""
+"""Most DALI threads of a rank in a new configuration. `rn50 tune input` finds out whether more threads
+help."""
 TENSOR_CORES = (7, 0)
 """The oldest compute capability that multiplies float16 faster than float32 (NVIDIA, Volta architecture
 whitepaper)."""
-
-
-_GPUS = re.compile(r"([1-9]\d{0,3}) *x *([1-9]\d{0,3}) *GB? *,? +(\d{1,2})\.(\d)", re.IGNORECASE)
 MEASURED = (9, 0)
 """Compute capability of the GPU on which the values of STEP_MODE were measured (docs/measurements.md)."""
+_GPUS = re.compile(r"([1-9]\d{0,3}) *x *([1-9]\d{0,3}) *GB? *,? +(\d{1,2})\.(\d)", re.IGNORECASE)
+"""Number of GPUs, gigabytes of memory, major and minor number of the compute capability: "4 x 24GB 8.9"."""
 
 
 class Choice(NamedTuple):
@@ -58,24 +63,24 @@ class Choice(NamedTuple):
 
     value: str
     reason: str
-    """Why."""
+    """Reason for the value."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices that train, one for each rank."""
+    """The devices that train, one for each rank: GPUs, or shares of the CPU's cores."""
 
     device: str
     """cpu or gpu."""
     ranks: int
     models: tuple[str, ...]
     memory_mib: float | None
-    """Memory of the smallest; None if not reported."""
+    """Memory of the device with the least memory; None: a device does not report its memory."""
     free_mib: float | None
-    """The least free memory; None if not reported."""
+    """Free memory of the device with the least free memory; None: a device does not report it."""
     capabilities: frozenset[tuple[int, int]]
     jpeg_engine: bool = False
-    """True if each is known to have one."""
+    """True if every device is known to have a JPEG engine."""
 
     @property
     def unit(self) -> str:
@@ -84,26 +89,26 @@ class Devices:
 
     @property
     def is_model_known(self) -> bool:
-        """False for GPUs of ``planned``."""
+        """False for the GPUs of ``planned``, of which only the compute capability is known."""
         return not self.models or not self.models[0].startswith(MODEL_UNKNOWN)
 
     @property
     def memory(self) -> str:
-        """Memory in words."""
+        """Memory of a device, in words."""
         return f"{self.memory_mib / 1024:.0f} GiB" if self.memory_mib else "unknown memory"
 
     @property
     def room(self) -> str:
-        """Free memory in words."""
+        """Free memory of a device, in words."""
         if self.free_mib is None or self.free_mib == self.memory_mib:
             return self.memory
         return f"the {self.free_mib / 1024:.1f} GiB that are free"
 
 
 def devices(machine: Machine) -> Devices:
-    """Return the devices of a machine: all its GPUs, or two ranks on all CPUs, as in the demo.
+    """Return the devices of a machine: all its GPUs, or two ranks that share all CPUs, as in the demo.
 
-    Raises UserError if some GPUs are in MIG mode and others are not, or one has no instance.
+    Raises UserError if some GPUs are in MIG mode and others are not, or if one in MIG mode has no instance.
     """
     gpus = machine.gpus
     if not gpus:
@@ -116,15 +121,16 @@ def devices(machine: Machine) -> Devices:
     sliced = [gpu for gpu in gpus if gpu.mig]
     if not sliced:
         engine = bool(capabilities) and capabilities <= JPEG_ENGINES
-        memories, free = [gpu.memory_mib for gpu in gpus], [gpu.free_mib for gpu in gpus]
-        return Devices("gpu", len(gpus), models, _least(memories), _least(free), capabilities, engine)
+        memory_mib = _smallest([gpu.memory_mib for gpu in gpus])
+        free_mib = _smallest([gpu.free_mib for gpu in gpus])
+        return Devices("gpu", len(gpus), models, memory_mib, free_mib, capabilities, engine)
     if len(sliced) < len(gpus) or not sliced[0].instances:
         indices = ",".join(str(gpu.index) for gpu in sliced)
         problem = "in MIG mode, which ranks cannot use beside whole GPUs or without an instance"
         remedy = f"sudo nvidia-smi -i {indices} -mig 0, or hide them with CUDA_VISIBLE_DEVICES"
         raise UserError(f"GPU {indices}", problem, remedy)
-    # NCCL does not connect instances, so there is one rank, on the first one. Those of an A100 have no JPEG
-    # engine (NVIDIA, MIG User Guide, GPU instance profiles).
+    # NCCL does not connect MIG instances, so there is one rank, on the first instance. The instances of an
+    # A100 have no JPEG engine (NVIDIA, MIG User Guide, GPU instance profiles).
     profile = sliced[0].instances[0][0]
     size = re.search(r"(\d+)gb", profile)
     mib = int(size[1]) * 1024 if size else None
@@ -132,10 +138,11 @@ def devices(machine: Machine) -> Devices:
 
 
 def planned(text: str) -> tuple[Machine, Software]:
-    """Return a machine that is not here, with the GPUs of ``text`` like "4 x 24GB 8.9", and without packages.
-    What is assumed of it stands in its processor, which the file names.
+    """Return another machine than this one, with the GPUs that ``text`` describes ("4 x 24GB 8.9"), and its
+    software, without packages. The machine's ``processor``, which the new file names, says what is assumed of
+    the machine.
 
-    Raises UserError if the text is of another form.
+    Raises UserError if the text is in another form, or no image fits the memory.
     """
     form = _GPUS.fullmatch(text.strip())
     if not form:
@@ -156,13 +163,15 @@ def planned(text: str) -> tuple[Machine, Software]:
     return machine, Software("3.11", {}, (), (), None)
 
 
-def _least(values: Sequence[float | None]) -> float | None:
+def _smallest(values: Sequence[float | None]) -> float | None:
+    """Return the smallest of several numbers; None if one of them is None."""
     sizes = [mib for mib in values if mib is not None]
     return min(sizes) if len(sizes) == len(values) else None
 
 
 def described(machine: Machine, devices: Devices) -> str:
-    """Return the machine in one line."""
+    """Return a description of the machine in one line: its GPUs and their memory, its processor, its CPUs and
+    memory."""
     parts = []
     if devices.models and devices.ranks > 1:
         counted = Counter(gpu.name for gpu in machine.gpus)
@@ -177,39 +186,43 @@ def described(machine: Machine, devices: Devices) -> str:
 
 
 def framework(devices: Devices, software: Software, asked: str | None) -> Choice:
-    """Return the framework that was ``asked`` for, or one that can use the devices: that of a vendor's
-    container, else an installed one, else the first in the order of ``_standing``.
+    """Return the framework that the user ``asked`` for, or one that can use the devices.
 
-    Raises UserError if none can, or the one asked for cannot.
+    With None for ``asked``, the framework of the vendor's container that this process runs in comes first,
+    then an installed framework, then the best by default: on GPUs that it is for one with
+    ``Traits.preferred``, then the framework with ``Traits.is_default``.
+
+    Raises UserError if no framework can use the devices, or the one that was asked for cannot.
     """
     every = frameworks.every()
     reasons = {name: _why_not(traits, devices, software) for name, traits in every.items()}
-    able = [name for name, reason in reasons.items() if not reason]
+    usable = [name for name, reason in reasons.items() if not reason]
     if asked:
         if frameworks.traits(asked) and reasons[asked]:
-            remedy = f"give --framework {' or '.join(able)}" if able else "use another machine"
+            remedy = f"give --framework {' or '.join(usable)}" if usable else "use another machine"
             raise UserError(f"--framework {asked}", reasons[asked], remedy)
         return Choice(asked, "asked for")
-    unwanted = {name: _too_old(traits, devices) for name, traits in every.items()}
-    able = [name for name in able if not unwanted[name]]
-    if not able:
-        problem = "; ".join(filter(None, (reasons[name] or unwanted[name] for name in every)))
+    too_old = {name: _too_old(traits, devices) for name, traits in every.items()}
+    usable = [name for name in usable if not too_old[name]]
+    if not usable:
+        problem = "; ".join(filter(None, (reasons[name] or too_old[name] for name in every)))
         raise UserError("no framework can use this machine", problem, "use another machine")
     has_gpus = bool(devices.capabilities)
-    able.sort(key=lambda name: (not (every[name].preferred and has_gpus), not every[name].is_default))
-    for name in able:
+    usable.sort(key=lambda name: (not (every[name].preferred and has_gpus), not every[name].is_default))
+    for name in usable:
         if devices.device == "gpu" and every[name].container and software.nvidia_container:
             return Choice(name, f"that of NVIDIA's container {software.nvidia_container}")
-    first = every[able[0]]
-    installed = [name for name in able if software.has(every[name], devices.device)]
-    if installed and installed[0] != able[0]:
-        return Choice(installed[0], f"installed; {first.name}, {_standing(first, devices)}, is not")
-    reason = reasons[frameworks.default()] or _standing(first, devices, why=True)
+    best = every[usable[0]]
+    installed = [name for name in usable if software.has(every[name], devices.device)]
+    if installed and installed[0] != usable[0]:
+        return Choice(installed[0], f"installed; {best.name}, {_default(best, devices)}, is not")
+    reason = reasons[frameworks.default()] or _default(best, devices, why=True)
     advice = "" if installed else "rn50 doctor says how to install it"
-    return Choice(able[0], "; ".join(filter(None, (reason, advice, *unwanted.values()))))
+    return Choice(usable[0], "; ".join(filter(None, (reason, advice, *too_old.values()))))
 
 
-def _standing(traits: Traits, devices: Devices, why: bool = False) -> str:
+def _default(traits: Traits, devices: Devices, why: bool = False) -> str:
+    """Return in words for which devices the framework is the default, and ``why`` if that is true."""
     if traits.preferred and devices.capabilities:
         (major, minor), reason = traits.preferred
         return f"the default from compute capability {major}.{minor} on" + (f": {reason}" if why else "")
@@ -217,7 +230,8 @@ def _standing(traits: Traits, devices: Devices, why: bool = False) -> str:
 
 
 def _too_old(traits: Traits, devices: Devices) -> str:
-    """Return why a framework is not taken unless it is asked for; empty if it may be."""
+    """Return why the GPUs are too old for a framework, which is then chosen only if the user asks for it.
+    Empty: they are not too old."""
     if not traits.preferred or not devices.capabilities or min(devices.capabilities) >= traits.preferred[0]:
         return ""
     major, minor = traits.preferred[0]
@@ -225,17 +239,20 @@ def _too_old(traits: Traits, devices: Devices) -> str:
 
 
 def _why_not(traits: Traits, devices: Devices, software: Software) -> str:
-    """Return why a framework cannot use the devices; empty if it can."""
+    """Return why a framework cannot use the devices; empty: it can."""
     if devices.device not in traits.precisions:
         return f"{traits.name} cannot use DEVICE={devices.device}"
     if traits.container and software.nvidia_container:
-        return ""  # a vendor's own build knows the vendor's GPUs
-    bad = sorted(capability for capability in devices.capabilities if not traits.runs_on(capability))
-    return f"{traits.name} has no code for compute capability {bad[0][0]}.{bad[0][1]}" if bad else ""
+        return ""  # the build in a vendor's container has code for all GPUs of the vendor
+    lacking = sorted(capability for capability in devices.capabilities if not traits.runs_on(capability))
+    if not lacking:
+        return ""
+    major, minor = lacking[0]
+    return f"{traits.name} has no code for compute capability {major}.{minor}"
 
 
 def precision(devices: Devices, framework: str) -> Choice:
-    """Return PRECISION."""
+    """Return the value of PRECISION."""
     if devices.device == "cpu":
         possible = frameworks.traits(framework).precisions["cpu"]
         if len(possible) == 1:
@@ -250,7 +267,8 @@ def precision(devices: Devices, framework: str) -> Choice:
 
 
 def threads(machine: Machine, devices: Devices) -> Choice:
-    """Return DALI_THREADS. On a CPU the network needs the cores more than the input does."""
+    """Return the value of DALI_THREADS. On a CPU it is 1, because the network needs the cores more than the
+    input does."""
     if devices.device == "cpu":
         return Choice("1", "the other cores train")
     cpus = machine.usable_cpus // devices.ranks
@@ -258,12 +276,12 @@ def threads(machine: Machine, devices: Devices) -> Choice:
 
 
 def step_mode(devices: Devices, framework: str, software: Software) -> Choice | None:
-    """Return STEP_MODE, None if the framework has only one for the device."""
+    """Return the value of STEP_MODE; None if the framework has only one step mode for the device."""
     traits = frameworks.traits(framework)
     if devices.device == "cpu" or "graph" not in traits.step_modes:
         return None
-    least, package = traits.fused or ((), "")
-    if not least or not devices.capabilities or min(devices.capabilities) < least:
+    oldest, package = traits.fused or ((), "")
+    if not oldest or not devices.capabilities or min(devices.capabilities) < oldest:
         return Choice("graph", "a step is launched as one CUDA graph")
     missing = list(software.missing_to_compile)
     if software.has(traits, "gpu") and package not in software.packages:
@@ -275,12 +293,12 @@ def step_mode(devices: Devices, framework: str, software: Software) -> Choice | 
 
 
 def fitting(devices: Devices, precision: str, data: Data) -> int | None:
-    """Return the most images that fit a rank's free memory, on a GPU in steps of ``BATCH_STEP``; None if the
-    memory is not known."""
+    """Return the most images of a batch that fit the free memory of a rank, at least 1; on a GPU a multiple
+    of ``BATCH_STEP``. None: the free memory is not known."""
     if devices.free_mib is None:
         return None
-    halves = 2 if precision == "float32" or precision == "auto" and devices.device == "cpu" else 1
-    image = IMAGE_MIB * halves * data.width * (data.image_size / rules.IMAGE_SIZE) ** 2
+    is_float32 = precision == "float32" or (precision == "auto" and devices.device == "cpu")
+    image_mib = IMAGE_MIB * (1 + is_float32) * data.width * (data.image_size / rules.IMAGE_SIZE) ** 2
     if devices.device == "gpu":
-        return max(1, int((devices.free_mib - RESERVED_MIB) / image) // BATCH_STEP) * BATCH_STEP
-    return max(1, int(devices.free_mib / 2 / image))  # other half: the data, and what else runs
+        return max(1, int((devices.free_mib - RESERVED_MIB) / image_mib) // BATCH_STEP) * BATCH_STEP
+    return max(1, int(devices.free_mib / 2 / image_mib))  # the other half is for data and other processes

@@ -1,9 +1,10 @@
-"""A complete configuration file for this machine, each value with its reason.
+"""``rn50 config new``: a complete configuration file for a machine, each value with its reason.
 
-Hyperparameters are one group from one source, taken as ``rn50 borrow`` does: with GPUs the published recipe
-that ``rn50 plan`` names for the batch size with the fewest predicted minutes, without one those of the demo,
-or those of a configuration that is named. Data are those of that configuration, else ImageNet. The run is
-this machine's.
+All hyperparameters are from one source and are taken as ``rn50 borrow`` takes them. A user can name the
+source. By default a machine with GPUs gets the published recipe that ``rn50 plan`` advises, and a machine
+without a GPU the demo's. The data set is that of the configuration that is the source, else ImageNet. All
+other values follow from the machine (``choices.py``). ``make`` puts the sections together; rn50/cli writes
+and prints the ``NewConfig``.
 """
 
 import dataclasses
@@ -36,16 +37,17 @@ from rn50.terminal import counted
 DEMO = "DEMO_CPU"
 """Configuration for a machine without a GPU."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
+"""Name that a system may have."""
 
 
 @dataclass(frozen=True)
 class NewConfig:
-    """A complete configuration for this machine."""
+    """A complete configuration for a machine."""
 
     name: str
     """Name of the configuration."""
     machine: str
-    """Machine, in one line."""
+    """Description of the machine, in one line."""
     devices: Devices
     framework: Choice
     source: Source
@@ -54,9 +56,9 @@ class NewConfig:
     cautions: tuple[str, ...]
     """Cautions about the choice."""
     text: str
-    """The whole file."""
+    """Content of the file."""
     file: pathlib.Path
-    """File that it is written to."""
+    """Path that the configuration is written to."""
 
     @property
     def batch_size(self) -> int:
@@ -70,7 +72,7 @@ class NewConfig:
 
     @property
     def values(self) -> dict[str, str]:
-        """Every variable."""
+        """Variable -> text, for every variable."""
         return self.config.as_environment()
 
     @property
@@ -82,8 +84,8 @@ class NewConfig:
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """Return what people are shown, each text with its name: the machine, what was chosen and why, the
-        file, and the next commands."""
+        """Rows (name, text) that a terminal shows: the machine, the choices and their reasons, the file, and
+        the next commands."""
         recipe, devices, total = self.borrowed.origin, self.devices, self.config.global_batch_size
         whole = f"{recipe.name}, whole"
         if recipe.global_batch_size != total:
@@ -107,14 +109,14 @@ prints(
     lambda r: (r.name, r.machine, r.framework, r.cautions, r.findings, r.values),
     lambda r: (r.devices.device, r.devices.ranks, r.batch_size, r.config.global_batch_size),
     lambda r: {"batch_reason": r.source.batch.reason, "source": r.borrowed.origin.name},
-    lambda r: (r.borrowed.assumed, {"accelerator": r.source.known}, r.source.minutes),
+    lambda r: (r.borrowed.assumed, {"accelerator": r.source.accelerator}, r.source.minutes),
     lambda r: {"written": r.file, "next": r.commands},
 )
 
 
 def file_for(name: str, output: pathlib.Path | None) -> pathlib.Path:
-    """Return the file that a configuration called ``name`` is written to: ``output``, by default one of
-    configs/. Raises UserError if no system can have this name."""
+    """Return the path that a configuration called ``name`` is written to: ``output``, by default
+    configs/config_NAME.sh. Raises UserError if no system can have this name."""
     if not _NAME.fullmatch(name) or files.path_part(name) != name:
         remedy = "give a word of letters, digits, '.', '+', '-' and '_', like MINE"
         raise UserError(f"NAME {name}", "no name of a system", remedy)
@@ -130,9 +132,12 @@ def make(
     output: pathlib.Path | None = None,
     recipe: Origin | None = None,
 ) -> NewConfig:
-    """Return a configuration called ``name`` for a machine, with hyperparameters and data of ``base``, or for
-    ImageNet with those of ``recipe``, if one is given. Its commands name ``output``, the file to write, by
-    default one of configs/.
+    """Return a configuration called ``name`` for a machine with this software.
+
+    Hyperparameters and data are those of the file ``base``; or ``recipe`` has the hyperparameters, and the
+    data set is ImageNet. At most one of the two is given; without both the machine decides. ``framework`` is
+    that which the user asked for. ``output`` is the path to write to, which the commands in the file name; by
+    default it is in configs/.
 
     Raises UserError if the machine cannot train, or the configuration cannot be run.
     """
@@ -144,19 +149,21 @@ def make(
     precision = choices.precision(devices, chosen.value).value
     if base:
         source = of_base(base, devices, precision)
+    elif recipe:
+        source = of_origin(recipe, devices, precision)
     else:
-        source = of_origin(recipe, devices, precision) if recipe else of_plan(devices, precision)
-    by = argument(name, file)
+        source = of_plan(devices, precision)
+    config_argument = argument(name, file)
     behind = writing.section_text("run", _run(name, machine, devices, software, chosen, source.data))
     behind += writing.section_text("data", _data(source))
-    behind += writing.section_text("input pipeline (speed only)", _inputs(by, machine, devices))
+    behind += writing.section_text("input pipeline (speed only)", _inputs(config_argument, machine, devices))
     behind += writing.heading("environment (passed through)")
     behind += "# Nothing: libraries choose for themselves.\n"
-    draft = pathlib.Path(document.file_of(name).name)  # errors name it so
+    draft = pathlib.Path(document.file_of(name).name)  # errors about the text name this path
     borrowed = _borrowed(source, draft, devices, behind)
     about = choices.described(machine, devices)
-    named = f"DGXSYSTEM={name}" if by == name else f"CONFIG_FILE={by}"
-    text = _text(named, about, devices, source, borrowed, behind)
+    setting = f"DGXSYSTEM={name}" if config_argument == name else f"CONFIG_FILE={config_argument}"
+    text = _text(setting, about, devices, source, borrowed, behind)
     return NewConfig(
         name=name,
         machine=about,
@@ -174,6 +181,7 @@ def make(
 def _run(
     name: str, machine: Machine, devices: Devices, software: Software, framework: Choice, data: Data
 ) -> Iterator[Line]:
+    """Yield the lines of the section "run"."""
     yield "DGXSYSTEM", name, "name of this file"
     yield "FRAMEWORK", *framework
     yield "DGXNGPU", str(devices.ranks), "ranks: one per GPU" if devices.device == "gpu" else "ranks"
@@ -191,17 +199,20 @@ def _run(
 
 
 def _data(source: Source) -> Iterator[Line]:
-    """Yield the folder, and every value that is not ImageNet's."""
-    data, whose = source.data, f"as {source.base.name}" if source.base else "packed by rn50 pack"
-    yield "DATADIR", data.folder, whose
+    """Yield the lines of the section "data": the folder, and every value that differs from ImageNet's."""
+    data = source.data
+    reason = f"as {source.base.name}" if source.base else "packed by rn50 pack"
+    yield "DATADIR", data.folder, reason
     for section, field, variable in variables():
         value = getattr(data, field, None) if section == "data" else None
         if value is not None and field != "folder" and value != variable.default:
-            yield variable.name, variable.write(value), whose
+            yield variable.name, variable.write(value), reason
 
 
-def _inputs(by: str, machine: Machine, devices: Devices) -> Iterator[Line]:
-    threads, tune = choices.threads(machine, devices), f"rn50 tune input {by}"
+def _inputs(config_argument: str, machine: Machine, devices: Devices) -> Iterator[Line]:
+    """Yield the lines of the section "input pipeline". ``config_argument`` names the new configuration in a
+    command."""
+    threads, tune = choices.threads(machine, devices), f"rn50 tune input {config_argument}"
     yield "DALI_THREADS", threads.value, f"{threads.reason}; `{tune}` improves it"
     yield "DALI_PREFETCH_QUEUE", "2", f"the default; `{tune}` improves it"
     yield "DALI_ROI_DECODE", "1", "decode only the random crop"
@@ -211,7 +222,11 @@ def _inputs(by: str, machine: Machine, devices: Devices) -> Iterator[Line]:
 
 
 def _borrowed(source: Source, draft: pathlib.Path, devices: Devices, behind: str) -> Borrowed:
-    """Borrow into a draft with example hyperparameters, which is not written."""
+    """Return the new configuration with the hyperparameters of ``source``.
+
+    ``borrow`` puts them into an existing configuration, so it gets a draft: example hyperparameters and
+    ``behind``, the sections behind them. The draft is never written; ``draft`` is the path that errors name.
+    """
     needed = [VARIABLES[key] for key in writing.GROUP if VARIABLES[key].default is dataclasses.MISSING]
     examples = {variable.name: variable.example for variable in needed} | {"BATCHSIZE": source.batch.value}
     lines = ((variable, value, "") for variable, value in examples.items())
@@ -219,16 +234,20 @@ def _borrowed(source: Source, draft: pathlib.Path, devices: Devices, behind: str
     return borrow.borrow(source.origin, Document(draft, text), int(source.batch.value) * devices.ranks)
 
 
-def _text(named: str, machine: str, devices: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
-    total, its_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
-    data, beside = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
+def _text(
+    setting: str, machine: str, devices: Devices, source: Source, borrowed: Borrowed, behind: str
+) -> str:
+    """Return the content of the file: header, hyperparameters with their reasons, and ``behind``, the other
+    sections. ``setting`` is the NAME=VALUE by which a command names the file."""
+    total, recipe_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
+    data, more_settings = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
     if source.base and not borrowed.config.is_imagenet:
-        data, beside = f"the data of {source.base.name}", ""
-    rows = [("command", f"{named}{beside} ./run_and_time.sh"), ("machine", machine)]
+        data, more_settings = f"the data of {source.base.name}", ""
+    rows = [("command", f"{setting}{more_settings} ./run_and_time.sh"), ("machine", machine)]
     rows += [*expected(borrowed, source, devices), *borrowed.header]
     h = borrowed.config.hyperparameters
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))
-    notes = {"LR": f": for {its_total} in all", "EVAL_OFFSET": f": epochs {evaluated}, ..."}
+    notes = {"LR": f": for {recipe_total} in all", "EVAL_OFFSET": f": epochs {evaluated}, ..."}
     lines = []
     for change in borrowed.changes:
         reason = change.origin + notes.get(change.name, "")
@@ -241,34 +260,36 @@ def _text(named: str, machine: str, devices: Devices, source: Source, borrowed: 
 
 
 def expected(borrowed: Borrowed, source: Source, devices: Devices) -> list[tuple[str, str]]:
-    """Return epochs and minutes in words as rows of a header, none of them measured."""
-    total, its_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
+    """Return rows (name, text) of a header with the epochs and minutes to expect. They are predictions, and
+    say so."""
+    total, recipe_total = borrowed.config.global_batch_size, borrowed.origin.global_batch_size
     if not borrowed.config.is_imagenet:
         text = "not known"
-        if source.base and its_total == total:
+        if source.base and recipe_total == total:
             text = f"as {source.base.name} says; not measured on this machine"
         return [("expected", text)]
     epochs = str(borrowed.prediction or "epochs are not known")
     if is_far(borrowed.origin, total):
-        epochs = f"epochs are not known: the recipe was chosen for a global batch size of {its_total}"
+        epochs = f"epochs are not known: the recipe was chosen for a global batch size of {recipe_total}"
     plan = f"rn50 plan --accelerators {borrowed.config.ranks} --gbs {total} --images-per-second N"
     without = "" if devices.is_model_known else " without the model"
     minutes = f"minutes are not known{without}; {plan} tells, once measured"
-    if source.plan and source.known:
-        of_plan = source.plan.prediction
-        span = f"{of_plan.minutes:.3g} minutes ({of_plan.minutes_low:.3g} to {of_plan.minutes_high:.3g})"
-        minutes = f"{span} at the rate of others' code on {source.known}"
+    if source.plan and source.accelerator:
+        prediction = source.plan.prediction
+        interval = f"{prediction.minutes_low:.3g} to {prediction.minutes_high:.3g}"
+        rate = f"at the rate of others' code on {source.accelerator}"
+        minutes = f"{prediction.minutes:.3g} minutes ({interval}) {rate}"
     return [("expected", epochs), ("", minutes), ("", "not measured with this code")]
 
 
 def short(file: pathlib.Path) -> str:
-    """Return the path of a file, from the working folder if it lies there."""
+    """Return the path of a file, relative to the working directory if the file lies in it or below."""
     path = os.path.relpath(file)
     return str(file) if path.startswith("..") else path
 
 
 def argument(name: str, output: pathlib.Path, path: str = "") -> str:
-    """Return how a command names the configuration: by ``name`` if it is one of configs/, else by ``path``,
-    which is by default the absolute one."""
+    """Return the argument by which a command names the configuration in the file ``output``: ``name`` if the
+    file lies in configs/, else ``path``, quoted, by default the absolute path."""
     path = path or str(output.resolve())
     return name if output.resolve() == document.file_of(name) else shlex.quote(path)

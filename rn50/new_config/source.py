@@ -1,5 +1,8 @@
-"""Hyperparameters of a new configuration and the batch that fits: from a configuration, or as ``rn50 plan``
-advises."""
+"""Hyperparameters and batch size of a new configuration: from a configuration file (``of_base``), from a
+published or logged recipe (``of_origin``), or as ``rn50 plan`` advises (``of_plan``).
+
+``new_config.py`` calls one of these, and prints ``cautions``.
+"""
 
 import math
 import pathlib
@@ -20,41 +23,44 @@ from rn50.settings.document import CONFIGS, Document
 from rn50.settings.fields import Data
 
 ALIKE = 0.03
-"""Relative error of predicted minutes (docs/measurements.md). Among batch sizes that differ less, the one
-with the most published runs is taken."""
+"""Relative error of predicted minutes (docs/measurements.md). Among batch sizes whose predicted minutes
+differ by less, ``of_plan`` takes the one with the most published runs."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of the hyperparameters, and the batch that fits."""
+    """Hyperparameters and data of a new configuration, and the batch size that fits the memory."""
 
     origin: origin.Origin
     data: Data
     batch: Choice
-    """Images of a rank, and the reason."""
+    """BATCHSIZE, the images of a rank and step, and the reason."""
     base: pathlib.Path | None = None
+    """Configuration file that the hyperparameters are from; None: they are from another source."""
     plan: Plan | None = None
-    """None for the hyperparameters of ``base``."""
-    known: str | None = None
-    """Name under which the GPU was published; null: nobody published a result with it."""
+    """Plan that advised the hyperparameters; None: they are from another source."""
+    accelerator: str | None = None
+    """Name under which results with the GPU were published; null: nobody published a result with it."""
 
     @property
     def minutes(self) -> float | None:
-        """Minutes that `rn50 plan` predicts for a GPU that others published results with."""
+        """Minutes that `rn50 plan` predicts; null: no plan was made, or nobody published a result with the
+        GPU."""
         return self.plan.prediction.minutes if self.plan and self.known else None
 
 
 def of_base(base: Document, devices: Devices, precision: str) -> Source:
-    """Keep the global batch size of a configuration as far as the memory allows."""
+    """Return the hyperparameters and data of a configuration file, at its global batch size if that fits the
+    memory, else at a smaller one."""
     config, path = of_document(base), base.path
     batch = _batch(config.global_batch_size, path.name, config.data, devices, precision)
-    ours = f"{CONFIGS.name}/{path.name}"  # as it is called in a checkout
-    recipe = origin.of_document(ours if base.is_ours else str(path), base)
-    return Source(recipe, config.data, batch, path)
+    name = f"{CONFIGS.name}/{path.name}" if base.is_ours else str(path)  # a path from the root
+    return Source(origin.of_document(name, base), config.data, batch, path)
 
 
 def of_origin(recipe: origin.Origin, devices: Devices, precision: str) -> Source:
-    """Keep the global batch size of a recipe for ImageNet as far as the memory allows."""
+    """Return the hyperparameters of a recipe for ImageNet, at its global batch size if that fits the memory,
+    else at a smaller one. Raises UserError if the recipe lacks its global batch size."""
     if recipe.global_batch_size is None:
         raise UserError(recipe.name, "does not say its global batch size", "give another source")
     data = Data()
@@ -62,19 +68,21 @@ def of_origin(recipe: origin.Origin, devices: Devices, precision: str) -> Source
 
 
 def _batch(total: int, name: str, data: Data, devices: Devices, precision: str) -> Choice:
-    """Return the images of a rank for a global batch size, and the reason."""
+    """Return the images of a rank for the global batch size ``total`` of the source ``name``, or as many as
+    fit the memory, and the reason."""
     fitting = choices.fitting(devices, precision, data)
-    even = max(1, round(total / devices.ranks))
-    batch = even if fitting is None else min(even, fitting)
+    wished = max(1, round(total / devices.ranks))
+    batch = wished if fitting is None else min(wished, fitting)
     if batch * devices.ranks == total:
         return Choice(str(batch), f"as {name}")
-    if batch < even:
+    if batch < wished:
         return Choice(str(batch), f"{total} in {name}; no more fit {devices.room}")
     return Choice(str(batch), f"{total} in {name}, which {devices.ranks} ranks do not divide")
 
 
 def of_plan(devices: Devices, precision: str) -> Source:
-    """Choose batch size and recipe as ``rn50 plan`` does, among the batch sizes that fit the memory."""
+    """Return the hyperparameters and the batch size that ``rn50 plan`` would advise, among the batch sizes
+    that fit the memory. Raises UserError if the memory is not known."""
     data = Data()
     fitting = choices.fitting(devices, precision, data)
     if fitting is None:
@@ -85,32 +93,33 @@ def of_plan(devices: Devices, precision: str) -> Source:
     plans = planner.candidates(accelerator or devices.models[0], devices.ranks, fitting)
     step = choices.BATCH_STEP * devices.ranks
     plans = [plan for plan in plans if plan.global_batch_size % step == 0] or plans
-    fewest = min(plans, key=lambda plan: plan.prediction.minutes_high)
-    most_minutes = fewest.prediction.minutes_high * (1 + ALIKE)
+    fastest = min(plans, key=lambda plan: plan.prediction.minutes_high)
+    most_minutes = fastest.prediction.minutes_high * (1 + ALIKE)
     plan = max(
         (plan for plan in plans if plan.prediction.minutes_high <= most_minutes),
         key=lambda plan: (plan.evidence > 0, plan.hyperparameters.runs, -plan.prediction.minutes_high),
     )
-    within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
+    within = "" if plan is fastest else f" within {ALIKE:.0%}, most published runs"
     reason = f"fits {devices.room}; fewest predicted minutes{within}"
     batch = Choice(str(plan.global_batch_size // devices.ranks), reason)
     return Source(origin.find(plan.hyperparameters.source.name), data, batch, None, plan, accelerator)
 
 
 def is_far(recipe: origin.Origin, total: int) -> bool:
-    """Return whether a recipe is used at a batch size far from its own."""
+    """Return True if the global batch size ``total`` is far from that of the recipe: by more than
+    ``WITHIN_OCTAVES`` factors of two."""
     return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
 
 
 def cautions(machine: Machine, devices: Devices, source: Source, traits: Traits) -> Iterator[str]:
-    """Yield cautions about the choice, a sentence each. ``traits`` are the framework's."""
+    """Yield cautions about the new configuration, a sentence each. ``traits`` are those of its framework."""
     if source.plan:
         yield from source.plan.cautions
     total = int(source.batch.value) * devices.ranks
     if source.base and is_far(source.origin, total):
         its = f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}"
         yield f"{its}, far from {total}: rn50 borrow --suggest --gbs {total} names nearer ones"
-    if source.plan and not source.known:
+    if source.plan and not source.accelerator:
         near = chips.nearest(devices.models[0], chips.known(published.results()))
         unknown = f"nobody published a result with {devices.models[0]}{near and f', the nearest is {near}'}"
         if not devices.is_model_known:

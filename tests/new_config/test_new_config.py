@@ -125,11 +125,11 @@ def test_an_instance_has_no_jpeg_engine():
 
 def test_minutes_are_promised_only_of_what_was_published():
     published = new_config.make("MINE", machine(8, H100, (9, 0), 80), BARE)
-    assert published.source.known == "H100-SXM-80GB"
+    assert published.source.accelerator == "H100-SXM-80GB"
     assert re.search(
         r"minutes \(.*\) at the rate of others' code on H100-SXM-80GB$", published.text, re.MULTILINE)
     other = new_config.make("MINE", machine(1, "NVIDIA GeForce RTX 3070", (8, 6), 8), BARE)
-    assert other.source.known is None and not re.search(r"(minutes|epochs) \(", other.text)
+    assert other.source.accelerator is None and not re.search(r"(minutes|epochs) \(", other.text)
     assert (
         "minutes are not known; rn50 plan --accelerators 1 --gbs 64 --images-per-second N tells" in other.text
     )
